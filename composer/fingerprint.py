@@ -119,9 +119,10 @@ def sha256_of_columns(recipe: Recipe, pairs: Pairs) -> dict[str, str]:
 
 
 def sha256_of_lines(lines: Sequence[str]) -> str:
-    """Return the SHA-256 of lines: that of a text file with them, however its own lines end; of a corpus, its own."""
+    """Return the SHA-256 of lines: that of a text file with them, however its own lines end; of documents that of their
+    texts, whatever file they are in."""
     if isinstance(lines, Documents):
-        return lines.sha256
+        return lines.content_sha256
     digest = hashlib.sha256()
     for chunk in chunks_of(lines):
         text = "".join(f"{line}\n" for line in chunk)

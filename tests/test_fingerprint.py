@@ -19,9 +19,10 @@ import yaml
 
 from composer.atomic_io import sha256_of_file
 from composer.cli.main import main
+from composer.data.corpora import open_documents
 from composer.data.sources import SPLITS, DataSource, open_pairs
 from composer.errors import ComposerError, DataError, RunError
-from composer.fingerprint import data_sha256, fingerprint_data, fingerprints, lines_sha256
+from composer.fingerprint import data_sha256, fingerprint_data, fingerprints, lines_sha256, sha256_of_lines
 from composer.recipe.cache import is_hash
 from composer.recipe.fingerprints import fingerprints as canonical_fingerprints
 from composer.recipe.recipe import Recipe, load
@@ -477,3 +478,15 @@ def test_the_gpus_used_for_training_are_recorded(monkeypatch: pytest.MonkeyPatch
 )
 def test_differences_of_two_environments_are_listed(then: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
     assert reproduce.environment_differences(then, now) == told
+
+
+def test_the_hash_of_documents_is_that_of_their_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one two\nthree\n")
+    (tmp_path / "b").write_bytes(b"\xef\xbb\xbfone two\r\nthree")
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"one two\nthree\n"))
+    (tmp_path / "d.jsonl").write_text('{"text": "one two"}\n{"text": "three"}\n', encoding="utf-8")
+    (tmp_path / "other.txt").write_bytes(b"one two\nthree four\n")
+    hashes = {file.name: sha256_of_lines(open_documents([file], "line", "text")) for file in tmp_path.iterdir()}
+    other = hashes.pop("other.txt")
+    assert len({*hashes.values()}) == 1
+    assert other not in hashes.values()

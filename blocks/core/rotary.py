@@ -169,9 +169,15 @@ class Rotary:
         turned = round(self.share * head_width)
         if turned % 2 or turned == 0 or abs(self.share * head_width - turned) > 1e-6:
             message = f"rotary positions turn pairs of features, and {self.share:g} of {head_width} are no pairs"
-            nearest = max(2 * round(self.share * head_width / 2), 2) / head_width
-            raise BlockError("rotary", message, code="width", fix=f"write `share: {nearest}`", inside=("share",))
+            raise BlockError("rotary", message, code="width", fix=self._fix(head_width), inside=("share",))
         return turned
+
+    def _fix(self, head_width: int) -> str:
+        """Return what to write where a share of so many features is no number of pairs."""
+        if head_width < 2:
+            return "write fewer `heads`"
+        even = min(max(2 * round(self.share * head_width / 2), 2), head_width - head_width % 2)
+        return f"write `share: {even / head_width:.9g}`"
 
     def angles(self, mask: Tensor, before: Tensor | None, width: int) -> tuple[Tensor, Tensor]:
         """Return cosine and sine of t base^(-2i/d), for the positions t of `mask` (B, T) after `before` (B,) others.

@@ -149,6 +149,12 @@ class TokenizerKind:
         return "write `tokenizer: word`, or correct the text"
 
 
+@functools.lru_cache(maxsize=4)
+def vocabulary_of(part: Tokenizer) -> dict[str, int]:
+    """Return the ids of the tokens of a tokenizer, which nothing changes any more."""
+    return part.get_vocab()
+
+
 class WordLevel(TokenizerKind):
     """Kind whose tokens are units of the text that have an id or are `unk`."""
 
@@ -159,7 +165,7 @@ class WordLevel(TokenizerKind):
     def encode(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) < MANY_TEXTS or any(map(OWN_SPACES.search, texts)):
             return super().encode(part, texts)
-        ids = part.get_vocab()  # several times as fast as the library
+        ids = vocabulary_of(part)  # several times as fast as the library
         return [[ids.get(unit, UNK) for unit in self.units(text)] for text in texts]
 
 

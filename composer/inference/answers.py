@@ -11,7 +11,7 @@ from composer.data.ids import Encoded
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.formatting import format_lines
-from composer.inference.decode import Decoding, SourceIds, decode_all
+from composer.inference.decode import Decoding, SourceIds, count_hypotheses, decode_all
 from composer.inference.decoders import DECODERS, Hypothesis
 from composer.inference.drafts import Draft
 from composer.inference.lines import LINES, Line, cut_line, encode_lines, oom_as_run_failed, write_note
@@ -104,6 +104,10 @@ def answer_lines(
     Their texts differ, but for draws; where there are fewer than n, empty ones without probability follow.
     on_batch, draft: see `decode_all`. Raises RunError, RunFailed.
     """
+    decoder, num_hypotheses = DECODERS[next(iter(decoding))], n_best
+    if n_best > 1 and not (decoder.draws or decoder.one_answer):
+        # of a beam's hypotheses several may be one text: all of them are compared
+        num_hypotheses = max(n_best, count_hypotheses(models, decoding))
     to_texts = partial(tokenizers.decode, TARGET)
     with oom_as_run_failed(lines.ids):
         results = decode_all(
@@ -111,17 +115,16 @@ def answer_lines(
             lines.ids,
             decoding,
             lines.prefixes,
-            n_best,
+            num_hypotheses,
             lines.numbers,
             to_texts,
             on_batch,
             draft=draft,
         )
-    draws = DECODERS[next(iter(decoding))].draws
     answers = [[Translation("", 0.0)] * n_best for _ in range(lines.count)]
     for row, hypotheses in zip(lines.rows, results, strict=True):
         texts = translations(tokenizers, hypotheses)
-        texts = texts if draws else distinct(texts)
+        texts = texts if decoder.draws else distinct(texts)[:n_best]
         # a tiny vocabulary may have fewer answers than n, too
         answers[row] = [*texts, *[Translation("", float("-inf"))] * (n_best - len(texts))]
     return answers

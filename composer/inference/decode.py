@@ -84,7 +84,7 @@ def decode_all(
     ]
     ((name, settings),) = decoding.items()
     decoder, device = decoders.DECODERS[name], models[0].device
-    hypotheses = max(n_best, decoder.hypotheses(models, {**decoder.defaults, **settings}))
+    hypotheses = max(n_best, count_hypotheses(models, decoding))
     results: list[list[decoders.Hypothesis]] = [[]] * len(queries)
     proposing = [] if draft is None or draft.model is None else [draft.model]
     with evaluation_mode([*models, *proposing]):
@@ -103,6 +103,13 @@ def decode_all(
             done += len(places)
             on_batch(done / len(queries))
     return best_over_lengths(queries, results, n_best)
+
+
+def count_hypotheses(models: Sequence[EncoderDecoder], decoding: Decoding) -> int:
+    """Return how many hypotheses of each row a method decodes at once."""
+    ((name, settings),) = decoding.items()
+    decoder = decoders.DECODERS[name]
+    return decoder.hypotheses(models, {**decoder.defaults, **settings})
 
 
 @functools.cache

@@ -24,6 +24,7 @@ from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs
 from composer.data.sampler import BatchSlice, EvalBatchSampler
 from composer.data.stories import encode_side, story_shape
+from composer.data.tables import SURROGATE
 from composer.data.tokenizer import Tokenizers
 from composer.data.windows import measured_lines
 from composer.errors import DataError, Fault, RunError, RunFailed
@@ -140,8 +141,7 @@ def check_lines(
         raise RunError.of(f"there are {len(others)} {what} for {len(lines)} lines", 'give every line one; it may be ""')
     checked = [line_texts(recipe, line, number, origin) for number, line in enumerate(lines, start=1)]
     for text in others or ():
-        if not isinstance(text, str):
-            raise no_text(recipe, text)
+        check_text(recipe, text, text)
     return checked, None if others is None else [*others]
 
 
@@ -159,9 +159,19 @@ def line_texts(recipe: Recipe, line: GivenLine, number: int, origin: str) -> Lin
         str(text) if column is not None and isinstance(text, Path) else text
         for text, column in zip(texts, columns, strict=True)
     ]
-    if not all(isinstance(text, str) for text in read):
-        raise no_text(recipe, line)
+    for text in read:
+        check_text(recipe, text, line)
     return tuple(read)
+
+
+def check_text(recipe: Recipe, text: object, line: object) -> None:
+    """Raise RunError where a text of a line is none, or cannot be written as UTF-8."""
+    if not isinstance(text, str):
+        raise no_text(recipe, line)
+    if half := SURROGATE.search(text):
+        begun = text[max(0, half.start() - 30) : half.start()]
+        message = f"a text has no whole character after `{begun}`: it is no UTF-8"
+        raise RunError.of(message, "do not cut texts between the bytes of a character")
 
 
 def no_text(recipe: Recipe, value: object) -> RunError:

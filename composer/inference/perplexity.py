@@ -80,4 +80,5 @@ def perplexity_interval(losses: np.ndarray, ends: np.ndarray) -> dict[str, float
     deviation = np.square(losses - mean * tokens).sum() * count / (count - 1)
     margin = 1.96 * math.sqrt(deviation) / tokens.sum()
     bounds = {"perplexity_low": mean - margin, "perplexity_high": mean + margin}
-    return {name: math.exp(min(bound, 700.0)) for name, bound in bounds.items()}
+    # of few documents the interval may go beyond what a perplexity can be, from 1 on
+    return {name: math.exp(min(max(bound, 0.0), 700.0)) for name, bound in bounds.items()}

@@ -16,10 +16,12 @@ from typing import BinaryIO
 from composer.atomic_io import os_errors_as_run_errors, refuse_overwriting
 from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
-from composer.formatting import count_noun, format_lines, show_progress, strip_control_characters
+from composer.formatting import format_lines, show_progress, strip_control_characters
+from composer.inference.decode import Decoding
 from composer.inference.draft_runs import open_draft
 from composer.inference.lines import split_source, write_note
 from composer.inference.run import decoding_settings, open_run, translate_lines
+from composer.inference.target_lengths import MIN_LENGTH_LIMIT
 from composer.model.features import feature_settings
 
 STDIN = "<stdin>"
@@ -79,14 +81,21 @@ def translate(
             count += len(texts)
             advance(len(texts))
     if cut:
-        name, settings = next(iter(decoding.items()))
-        limits = " and ".join(f"`decoding.{name}.{key}={settings[key]:g}`" for key in ("max_length", "max_ratio"))
-        counts = f"{len(cut):,} of {count_noun(count, 'answer')}"
-        write_note(f"{counts} ended at their maximum length, {format_lines(cut)}: write larger {limits}")
+        write_note(describe_cut(cut, count, decoding))
     if proposing:
         write_note(str(proposing))
     if shows_progress and output:
         write_note(f"wrote {output}")
+
+
+def describe_cut(cut: Sequence[int], count: int, decoding: Decoding) -> str:
+    """Return which of `count` answers were cut, and the settings that allow longer ones."""
+    ((name, settings),) = decoding.items()
+    # a ratio never allows fewer tokens than MIN_LENGTH_LIMIT
+    keys = ["max_length"] if settings["max_length"] <= MIN_LENGTH_LIMIT else ["max_length", "max_ratio"]
+    limits = " or ".join(f"`decoding.{name}.{key}` (now {settings[key]:g})" for key in keys)
+    verb = "was" if len(cut) == 1 else "were"
+    return f"{len(cut):,} of {count:,} answers {verb} cut at the maximum length, {format_lines(cut)}: raise {limits}"
 
 
 def read_columns(streams: Sequence[BinaryIO], names: Sequence[str], size: int) -> Iterator[list[list[str]]]:

@@ -33,7 +33,7 @@ from composer.evaluation import missing_split
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe
-from composer.training.lightning import LightningDataModule
+from composer.training.lightning import LightningDataModule, Trainer
 from composer.training.module import Seq2SeqModule
 
 COMPOSER_ONLY = {
@@ -69,6 +69,7 @@ class RecipeDataModule(LightningDataModule):
         self.train = self.data.train
         self.val = self.data.val
         self.val_limit: int | float = 1.0
+        self.limited: Trainer | None = None  # whose limit the loader has taken over
         self.batches: EpochSampler | None = None
         self.resumable: ResumableBatchSampler | None = None
 
@@ -107,6 +108,7 @@ class RecipeDataModule(LightningDataModule):
         if trainer is not None and trainer.limit_val_batches and not self.recipe.carries_state:
             # Lightning would take the first batches, which have the longest lines; the loader is of a sample instead
             self.val_limit, trainer.limit_val_batches = trainer.limit_val_batches, 1.0
+            self.limited = trainer
         if self.batches is not None or trainer is None or not isinstance(trainer.lightning_module, Seq2SeqModule):
             return
         for key, noun in COMPOSER_ONLY.items():
@@ -114,6 +116,15 @@ class RecipeDataModule(LightningDataModule):
                 message, fix = f"only `composer.train` follows {noun}", "train with `composer.train`, or remove it"
                 raise RecipeError([self.recipe.fault("value", ("training", key), message, fix)])
         self.plan_batches(trainer.lightning_module.model, trainer.accumulate_grad_batches)
+
+    def teardown(self, stage: str) -> None:
+        """Give the Trainer its `limit_val_batches` back, which `setup` reads at its next use."""
+        if self.limited is not None:
+            self.limited.limit_val_batches, self.limited = self.val_limit, None
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Give the Trainer its `limit_val_batches` back, as `teardown` does at the end of what ends well."""
+        self.teardown("")
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the loader of this device's parts of the training batches."""

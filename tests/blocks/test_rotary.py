@@ -120,6 +120,21 @@ def test_a_part_of_wider_heads_is_turned_by_another_base(causal: str, bias: Any,
         close(y[0, at], block.merge(torch.cat(heads)))
 
 
+@pytest.mark.parametrize(("head_width", "share"), [(2, 0.1), (3, 1.0), (3, 0.5), (7, 0.3), (7, 0.95), (64, 0.3)])
+def test_the_share_that_is_named_in_place_of_another_can_be_turned(head_width: int, share: float) -> None:
+    with pytest.raises(BlockError) as raised:
+        Rotary(share=share).turned_width(head_width)
+    named = float(raised.value.fix.removeprefix("write `share: ").removesuffix("`"))
+    assert named <= 1
+    assert Rotary(share=named).turned_width(head_width) % 2 == 0
+
+
+def test_a_head_of_one_feature_has_no_share_that_is_turned() -> None:
+    with pytest.raises(BlockError) as raised:
+        Rotary(share=0.5).turned_width(1)
+    assert raised.value.fix == "write fewer `heads`"
+
+
 @pytest.mark.parametrize(
     ("rotary", "inside", "fix"),
     [

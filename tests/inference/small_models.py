@@ -58,7 +58,7 @@ def sized(kind: str, seed: int = 0, target: int = TARGET, ratio: float = 2.0, sh
 
 def built(encoder: list[Any] | None, decoder: list[Any], seed: int, target: int, sharp: float) -> EncoderDecoder:
     torch.manual_seed(seed)
-    output = {"tie": [], "kind": "linear", "length": None, "ctc": None}
+    output = {"tie": [], "kind": "linear", "length": None, "ctc": None, "bias": True}
     settings = {
         "width": 8,
         "embedding": "learned",

@@ -89,7 +89,7 @@ SOURCES = [[5, 7, 6], [9, 4, 4, 8, 6], [5], [6, 6, 7, 5, 4, 9, 8]]
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
-    return tmp_path / "store" / "compiled"
+    return tmp_path / "store"
 
 
 def model_of(text: str, seed: int = 1) -> EncoderDecoder:
@@ -149,9 +149,18 @@ def test_code_of_others_and_changed_code_is_not_loaded(cache: Path, monkeypatch:
     user = os.getuid()
     monkeypatch.setattr(compiled_step.os, "getuid", lambda: user + 1)
     assert not compiled_step.is_as_written(file)
-    (cache / str(user + 1)).mkdir()
+    (cache / f"compiled-{user + 1}").mkdir()
     with pytest.raises(RunError, match="others can write"):
         compiled_step.own_folder(cache)
+
+
+def test_the_folders_of_two_users_lie_in_the_store_itself(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = compiled_step.own_folder(cache)  # which nobody else may write into
+    monkeypatch.setattr(compiled_step, "is_own", lambda path: True)
+    monkeypatch.setattr(compiled_step.os, "getuid", lambda: 12345)
+    other = compiled_step.own_folder(cache)
+    assert own != other
+    assert own.parent == other.parent == cache
 
 
 def test_a_step_is_exported_for_one_row_too() -> None:
@@ -269,7 +278,7 @@ def test_every_search_runs_the_compiled_step(method: str, monkeypatch: pytest.Mo
 
 def test_check_compiles_nothing_and_knows_what_cannot_be(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     check_recipe(load_text(CHECKED))
-    assert not cache.exists()
+    assert not [*cache.glob("compiled*")]
 
     def missing() -> str:
         raise InvalidCxxCompiler

@@ -308,3 +308,8 @@ def test_top_k_keeps_no_more_than_k_where_scores_are_equal(top_k: int, dtype: to
     columns = [row.nonzero()[:, 0].tolist() for row in inside]
     assert columns[0] == sorted([0, 2, 4, 1, 3, 5][:top_k])  # of equal ones those with smaller ids
     assert columns[1] == [*range(top_k)]
+    alone = truncate(values[2:], top_k, None, None)  # without a tie
+    assert alone.equal(truncate(values, top_k, None, None)[2:])
+    inside = [2, 1, 0, 3, 4][:top_k]
+    assert alone[0].isfinite().nonzero()[:, 0].tolist() == sorted(inside)
+    assert alone[0, inside].equal(values[2, inside])

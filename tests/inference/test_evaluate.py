@@ -8,6 +8,7 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
@@ -19,6 +20,7 @@ from composer.data.columns import PackedColumn
 from composer.errors import DataError, RunError
 from composer.evaluation import accuracy_by_length, bleu_by_length, bucket, evaluate
 from composer.inference import decode
+from composer.inference.perplexity import perplexity_interval
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import EOS
 from composer.recipe.metrics import choose_metrics
@@ -222,6 +224,12 @@ def test_a_run_is_evaluated_on_other_lengths_of_its_task(tmp_path: Path, capsys:
     assert ["4", "8", "62.5%", "75.0%"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     with pytest.raises(DataError, match="longer than the longest"):
         evaluate(run, overrides=["data.generate.copy.min_length=9"])
+
+
+def test_the_interval_of_few_documents_has_no_perplexity_below_one() -> None:
+    bounds = perplexity_interval(np.array([1.0, 10.0]), np.array([19, 39]))
+    assert bounds["perplexity_low"] == 1
+    assert bounds["perplexity_high"] > math.exp(11 / 40)
 
 
 def test_truncated_answers_are_reported(gru: Path, capsys: pytest.CaptureFixture[str]) -> None:

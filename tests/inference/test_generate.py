@@ -89,6 +89,14 @@ def test_repetitions_are_penalised_as_by_keskar_2019(language: Path) -> None:
 # ------------------------------------------------------------------------------------------- in Python
 
 
+@pytest.mark.parametrize("prompt", ["кот \udcd0", "\ud83d"])
+def test_a_prompt_that_ends_within_a_character_is_refused(language: Path, prompt: str) -> None:
+    with pytest.raises(RunError) as raised:
+        composer.generate(language, ["eins", prompt])
+    assert raised.value.faults[0].code == "run"
+    raised.value.faults[0].render().encode()  # a terminal can show it
+
+
 def test_no_prompts_have_no_texts(language: Path) -> None:
     run = open_run(language)
     assert run.generate([]) == run.generate([], samples=2) == run.translate([]) == []

@@ -225,7 +225,7 @@ def test_progress_is_shown_on_a_terminal_alone_and_the_output_is_the_same(
     assert with_terminal == without_terminal
     assert progress[-1].endswith(f"wrote {tmp_path / 'out.txt'}")
     assert any("translating" in line and "100%" in line for line in progress)
-    assert [line for line in no_progress if "ended at their maximum length" not in line] == []
+    assert [line for line in no_progress if "cut at the maximum length" not in line] == []
 
 
 def test_a_prefix_without_end_is_cut(
@@ -257,9 +257,8 @@ def test_answers_that_are_cut_are_told_with_their_lines(
         out = through(monkeypatch, gru, text, overrides=settings, n_best=n_best)
         assert len(out) == n_best * len(lines)
         (note,) = capsys.readouterr().err.splitlines()
-        assert note.startswith(f"{len(cut)} of 12 answers ended at their maximum length, line")
-        assert f"{cut[0]}" in note
-        assert "`decoding.beam.max_length=2`" in note
+        assert note.startswith(f"{len(cut)} of 12 answers were cut at the maximum length, lines {cut[0]}")
+        assert note.endswith(": raise `decoding.beam.max_length` (now 2)")
     through(monkeypatch, gru, "\n\n")
     assert capsys.readouterr().err == ""
 
@@ -268,15 +267,14 @@ def test_the_texts_of_an_n_best_differ_though_their_tokens_do_not_spell_them_ali
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokenizers = train_tokenizers({"tokenizer": {"bpe": {"size": 300}}, "lowercase": False}, {TARGET: ["lower"] * 9})
-    ((merged,), (pieces,)) = (tokenizers.encode(TARGET, [text]) for text in ("lower", "l ower"))
-    space = tokenizers.encode(TARGET, ["l o"])[0][1:-1]
-    spelled = [token for token in pieces if token not in space]
-    other = tokenizers.encode(TARGET, ["low"])[0]
-    rows = [[*merged], spelled, other]
-    assert tokenizers.decode(TARGET, rows)[2] == "low"
-    same = tokenizers.decode(TARGET, rows[:2])
+    merged, other = tokenizers.encode(TARGET, ["lower", "low"])
+    letters = tokenizers.encode(TARGET, [*"lower"])  # a space and a letter each
+    rows = [merged, [letters[0][0], *(letter for _, letter in letters)], other]
+    assert merged != rows[1]
+    same = ["lower", "lower"]
+    assert tokenizers.decode(TARGET, rows) == [*same, "low"]
     found = [Hypothesis(ids, -float(at), -float(at), True) for at, ids in enumerate(rows)]
-    monkeypatch.setattr(answers, "decode_all", lambda *_, **__: [found])
+    monkeypatch.setattr(answers, "decode_all", lambda *given, **_: [found[: given[4]]])
     lines = SourceLines(2, [1], {"source": [[5]]}, [()], [1])
     for name, is_distinct in (("beam", True), ("sample", False)):
         blank, texts = answer_lines([], tokenizers, lines, {name: {}}, 3)
@@ -285,6 +283,10 @@ def test_the_texts_of_an_n_best_differ_though_their_tokens_do_not_spell_them_ali
         expected = [*dict.fromkeys([*same, "low"])] if is_distinct else [*same, "low"]
         assert [text.text for text in texts] == [*expected, *[""] * (3 - len(expected))]
         assert [text.score for text in texts if text.text == "low"] == [-2.0]
+    _, two = answer_lines([], tokenizers, lines, {"beam": {}}, 2)
+    assert [text.text for text in two] == [same[0], "low"]
+    _, one = answer_lines([], tokenizers, lines, {"beam": {}}, 1)
+    assert [text.text for text in one] == [same[0]]
 
 
 def test_a_prefix_that_the_tokenizer_does_not_know_is_noted(

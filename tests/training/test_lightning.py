@@ -95,6 +95,34 @@ def test_an_epoch_of_a_user_s_trainer_sees_every_pair_once_in_a_new_order(tiny: 
     assert rows[0] != rows[1]
 
 
+def test_a_trainer_keeps_its_limit_of_the_validation(tiny: Tiny) -> None:
+    """Whatever it is used for next, it measures the same sample."""
+
+    class Batches(Callback):
+        def __init__(self) -> None:
+            self.counts: list[list[int]] = []
+
+        def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            self.counts.append([])
+
+        def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
+            self.counts[-1] += batch[1]["rows"].tolist()
+
+    recipe, recorder = tiny("training.tokens_per_batch=40"), Batches()
+    data = RecipeDataModule(recipe)
+    module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
+    settings = {"max_epochs": 1, "logger": False, "enable_checkpointing": False, "num_sanity_val_steps": 0, **QUIET}
+    trainer = Trainer(limit_val_batches=1, callbacks=[recorder], **settings)
+    trainer.fit(module, datamodule=data)
+    assert trainer.limit_val_batches == 1
+    trainer.validate(module, datamodule=data, verbose=False)
+    trainer.validate(module, datamodule=RecipeDataModule(recipe), verbose=False)
+    first, *others = recorder.counts
+    assert others == [first, first]
+    assert data.val is not None
+    assert 0 < len(first) < len(data.val.lines)
+
+
 def test_accumulation_is_that_of_the_user_s_trainer(tiny: Tiny) -> None:
     steps = {}
     for accumulate in (1, 2):

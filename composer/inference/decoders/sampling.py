@@ -210,16 +210,27 @@ def truncate(values: Tensor, top_k: int | None, top_p: float | None, min_p: floa
     Of tokens with equal scores those with smaller ids are inside, so that there are never more than k.
     """
     if top_k is not None and top_k < values.shape[1]:
-        last = values.topk(top_k).values[:, -1:]  # (R, 1)
-        above, tied = values > last, values == last  # (R, V) each
-        room = top_k - above.sum(1, keepdim=True)  # (R, 1)
-        values = values.masked_fill(~(above | (tied & (tied.cumsum(1) <= room))), -torch.inf)
+        values = truncate_to_top_k(values, top_k)
     if top_p is not None and top_p < 1.0:
         ordered, tokens = values.sort(descending=True, stable=True)  # (R, V) each
         probabilities = ordered.softmax(-1)  # (R, V)
         outside = probabilities.cumsum(-1) - probabilities >= top_p  # the first token that reaches it is inside
         values = values.masked_fill(outside.scatter(1, tokens, outside), -torch.inf)
     return values if min_p is None else values.masked_fill(values < math.log(min_p), -torch.inf)
+
+
+def truncate_to_top_k(values: Tensor, top_k: int) -> Tensor:
+    """Set all but the k largest numbers of each row to -inf, of equal ones those behind. (R, V) -> (R, V)"""
+    best, columns = best_tokens(values, top_k + 1)  # (R, k + 1) each
+    last = best[:, -2:-1]  # (R, 1)
+    is_tied = (last == best[:, -1:]) & last.isfinite()  # (R, 1)
+    # to ask an accelerator whether there is a tie takes longer than to look for it
+    if values.device.type == "cpu" and not is_tied.any():
+        outside = torch.full_like(values, -torch.inf)  # (R, V)
+        return outside.scatter(1, columns[:, :-1], best[:, :-1])
+    above, tied = values > last, values == last  # (R, V) each
+    room = top_k - above.sum(1, keepdim=True)  # (R, 1)
+    return values.masked_fill(~(above | (tied & (tied.cumsum(1) <= room))), -torch.inf)
 
 
 @decoder(hypotheses=lambda models, settings: settings["samples"])
