@@ -113,6 +113,8 @@ def check(
         next_command = checked.next_command
         if not as_json:
             print_warnings(checked.warnings)
+            for note in checked.notes:
+                options.echo(note, err=True)
             options.echo(f"{file}: {checked.text}")
     errors = [fault for fault in faults if fault.severity == "error"]
     if as_json:

@@ -327,7 +327,9 @@ def _nothing_left(recipe: Recipe, encoded: Encoded) -> Fault:
         hint += f"; or `training: {{window: {recipe.dataset['max_length']}}}`" if recipe.reads_text else ""
         return recipe.fault("empty", ("data", "max_length"), message, hint)
     message = f"{message}, {len(full) - blank - over:,} are left out by the filters of `parallel`"
-    return recipe.fault("empty", ("data", "parallel"), message, "raise `max_ratio`, or remove the filters")
+    cures = {"max_ratio": "raise `max_ratio`", "decontaminate": "remove `decontaminate`, or measure other pairs"}
+    hint = ", or ".join(cure for key, cure in cures.items() if recipe.dataset["parallel"][key])
+    return recipe.fault("empty", ("data", "parallel"), message, hint)
 
 
 def answerable_rows(recipe: Recipe, encoded: Encoded, limits: AnswerLimits, notes: list[str]) -> np.ndarray:
@@ -384,8 +386,9 @@ def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Faul
         line = int(encoded.originals[row])
         message = f"answers have {length} token{'s' if length > 1 else ''} here, and that of "
         message += f"{place_of(encoded.lines, line, split)} has {lengths[row]}: `{cut_text(encoded.lines[line])}`"
-        alike = (lengths == lengths[row]).all()
-        hint = f"write `length: {lengths[row]}`" if alike else "remove it: the answers have several lengths"
+        hint = "remove it: the answers have several lengths"
+        if (lengths == lengths[row]).all():
+            hint = f"write `length: {lengths[row]}` if the answers of all parts have as many, else remove it"
         yield recipe.fault("length", ("model", "output", "length"), message, hint)
 
 

@@ -56,7 +56,7 @@ def teacher_forced(
     if (counts := encoded.counts) is None:
         return token_scores(sums), bits
     sums.update(counts.units())
-    share = {"unknown_share": counts.unknown / counts.tokens}
+    share = {"unknown_share": counts.unknown / max(1, counts.tokens - counts.documents)}  # an end is always known
     return token_scores(sums) | share | perplexity_interval(losses, encoded.target.ends), bits
 
 

@@ -115,6 +115,12 @@ RULES: tuple[Rule, ...] = (
     Rule("decoding.beam.only", 1, ".length_penalty", "a beam of one has nothing to rank"),
     Rule("decoding.sample.top_k", 1, ".temperature .top_p .min_p .seed", "the most probable token is always taken"),
 )
+MASKS = (
+    Rule("share", 0, ".share .frames .frame_masks", "no frame is masked"),
+    Rule("frame_masks", 0, ".frames .share", "no frame is masked"),
+    Rule("band_masks", 0, ".bands", "no band is masked"),
+)
+"""Of `spec_augment`, whose side of a table has the name of an encoder."""
 SAMPLE = "training.validation_sample"
 RULES += tuple(rule._replace(cause=f"{SAMPLE}.{rule.cause}") for rule in RULES if rule.cause.startswith("decoding."))
 
@@ -157,7 +163,12 @@ def rule_faults(builder: RecordingBuilder, model: EncoderDecoder) -> Iterator[Fa
     """Yield a fault or a warning for each setting that is written and dead by a rule; of nested ones, the outermost."""
     recipe, sections = builder.recipe, facts(builder, model)
     faults: dict[Path, Fault] = {}
-    for rule in RULES:
+    masks = [
+        rule._replace(cause=f"data.table.{side}.spec_augment.{rule.cause}", certain=False)
+        for side in recipe.sources
+        for rule in MASKS
+    ]
+    for rule in (*RULES, *masks):
         cause, value = lookup(sections, rule.cause)
         if not cause or not (rule.when(value) if callable(rule.when) else value == rule.when):
             continue

@@ -14,7 +14,7 @@ _Bound = partial(Metric, unit="per token", format=partial(significant, digits=4)
 BESIDE: dict[str, Metric] = {
     "unknown_share": Metric(
         label="unknown share",
-        meaning="tokens that the tokenizer does not know, of all; lower is better",
+        meaning="tokens that the tokenizer does not know, of all but the ends of documents; lower is better",
         unit="0 to 1",
         format="{:.1%}".format,
         lower_is_better=True,

@@ -34,11 +34,15 @@ MAX_DATA_CHECKS = 20
 
 
 class Checked(NamedTuple):
-    """What was found to be right, in words, the warnings, and the command that runs it, "" for a part of recipes."""
+    """What was found to be right, in words, the warnings, and the command that runs it, "" for a part of recipes.
+
+    notes: What of the data is left out, or unknown, as `train` says it.
+    """
 
     text: str
     warnings: Sequence[Fault]
     next_command: str = ""
+    notes: Sequence[str] = ()
 
 
 class CheckScope(NamedTuple):
@@ -86,7 +90,10 @@ def check_one(recipe: Recipe, scope: CheckScope) -> Checked:
     left_out = "; its data were not read" if scope.data == "none" and not recipe.dataset.get("generate") else ""
     if scope.data == "none" and stand_in_sizes(recipe):
         left_out += f", nor its tokenizer: a vocabulary counts {STAND_IN_SIZE:,} words"
-    return Checked(f"{_count(plan.warnings, read)}; {_size(plan)}; {_budget(recipe)}{left_out}", plan.warnings, "train")
+    text = f"{_count(plan.warnings, read)}; {_size(plan)}; {_budget(recipe)}{left_out}"
+    # to the tokenizer of a sample more is unknown
+    notes = sample.data.notes if sample and (sample.is_all or not recipe.tokenizer.is_trained) else ()
+    return Checked(text, plan.warnings, "train", notes)
 
 
 def check_points(sweep: Sweep, scope: CheckScope) -> Checked:

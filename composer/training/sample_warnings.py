@@ -14,13 +14,17 @@ import numpy as np
 from composer.data.answer_limits import MORE_FRAMES, NO_FRAMES, AnswerLimits
 from composer.data.audio import SILENT_DB
 from composer.data.columns import locate
+from composer.data.corpora import find_files
+from composer.data.documents import is_plain
 from composer.data.encoding import Data
 from composer.data.features import Features, Remark
+from composer.data.ids import Encoded
 from composer.data.overlap import overlap_warnings
-from composer.data.pairs import TARGET, split_path, text_names
+from composer.data.pairs import TARGET, available_splits, split_path, text_names
 from composer.data.round_trips import lost_references
 from composer.data.sources import DataSource
 from composer.data.table_warnings import table_warnings
+from composer.data.text_files import held_out_sizes
 from composer.data.token_cache import whole_column
 from composer.errors import Fault
 from composer.formatting import format_lines
@@ -80,6 +84,35 @@ def data_warnings(source: DataSource, limits: AnswerLimits, data: Data, is_all: 
     yield from overlap_warnings(source, data.pairs, is_all)
     yield from table_warnings(recipe, source.folders)
     yield from form_warnings(recipe, data)
+    if recipe.dataset.get("text"):
+        yield from column_warnings(source)
+    if recipe.window and data.train is not None and is_all:
+        yield from window_warnings(recipe, data.train)
+
+
+def column_warnings(source: DataSource) -> Iterator[Fault]:
+    """Yield a warning of the name of a column where no file of a text has columns."""
+    recipe, path = source.recipe, ("data", "text", "column")
+    held_out = held_out_sizes(recipe.dataset["text"])
+    splits = [split for split in available_splits(recipe) if split not in held_out]
+    files = [file for split in splits for file in find_files(recipe, split, source.folders)[0]]
+    if recipe.locate(path)[2] and all(is_plain(file.path) for file in files):
+        yield recipe.no_effect(path, "no file of the text has columns", "remove `column`").as_warning()
+
+
+def window_warnings(recipe: Recipe, train: Encoded) -> Iterator[Fault]:
+    """Yield a warning of a window that is longer than the training text, and of more streams than it has tokens."""
+    training, tokens = recipe.training, int(train.target.positions().sum())
+    streams = training["tokens_per_batch"] // training["window"]
+    message = f"the training text has {tokens:,} tokens"
+    if training["window"] > tokens:
+        yield recipe.fault("budget", ("training", "window"), f"{message}, fewer than a window", SMALLER).as_warning()
+    elif recipe.carries_state and streams > tokens:
+        path = ("training", "tokens_per_batch")
+        yield recipe.fault("budget", path, f"{message}, and is cut into {streams:,} streams", SMALLER).as_warning()
+
+
+SMALLER = "write a smaller number, or train on more text"
 
 
 def answer_warnings(recipe: Recipe, limits: AnswerLimits, data: Data, is_all: bool = True) -> Iterator[Fault]:

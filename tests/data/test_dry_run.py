@@ -18,6 +18,7 @@ from composer.data.encoding import Data, encode_data
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import ComposerError, DataError
+from composer.recipe.recipe import load
 from composer.training import preflight
 from composer.training.preflight import check_and_sample, check_recipe
 from tests.data.conftest import Make
@@ -310,3 +311,33 @@ def test_a_file_that_is_checked_is_not_changed(
     before = sorted(tmp_path.iterdir())
     assert check(recipe) == []
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "training", "expected"),
+    [
+        ({"column": "body"}, {}, ["data.text.column"]),
+        ({}, {"window": 50}, ["training.window"]),
+        ({}, {"window": 2, "carry": True, "tokens_per_batch": 60}, ["training.tokens_per_batch"]),
+        ({}, {"window": 2, "carry": True, "tokens_per_batch": 8}, []),
+    ],
+)
+def test_settings_that_do_not_fit_a_text_are_warnings(
+    make: Make, tmp_path: Path, text: dict[str, Any], training: dict[str, Any], expected: list[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("one two three\nfour five six\n" * 3)
+    recipe = make({"text": {"train": "a.txt", **text}}, {"decoder": ["rnn"]})
+    recipe.file.write_text(f"{recipe.file.read_text()}training: {json.dumps({'max_epochs': 2, **training})}\n")
+    assert [fault.path for fault in check_recipe(load(recipe.file), True).warnings] == expected
+
+
+def test_a_filter_that_leaves_nothing_has_a_cure_that_names_it(
+    make: Make, texts: Callable[..., dict[str, str]]
+) -> None:
+    files = texts(source=["a b", "b a"], target=["a b", "b a"])
+    data = {"parallel": {"train": files, "test": texts("test", source=["a b", "b a"], target=["c", "c"])}}
+    data["parallel"]["decontaminate"] = True
+    (fault,) = check(make(data, MODEL))
+    assert fault.path == "data.parallel"
+    assert "`decontaminate`" in fault.hint
+    assert "max_ratio" not in fault.hint

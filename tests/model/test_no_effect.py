@@ -196,3 +196,16 @@ def test_a_run_that_has_such_a_setting_can_still_be_opened(tmp_path: Path) -> No
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "recipe.yaml").write_text(f"{HEAD}model: {{width: 16, decoder: [{{rnn: {{dropout: 0.1}}}}]}}\n")
     assert len(plan(load(tmp_path / "recipe.yaml")).warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("masks", "settings"),
+    [("share: 0", ["share"]), ("frame_masks: 0, frames: 3", ["frames"]), ("band_masks: 0, bands: 3", ["bands"])],
+)
+def test_masks_that_cover_nothing_are_a_warning(masks: str, settings: list[str]) -> None:
+    column = f"{{column: f, kind: vectors, width: 3, spec_augment: {{{masks}}}}}"
+    data = f"data: {{table: {{train: a.csv, sound: {column}, target: t}}}}\n"
+    model = "model: {width: 8, encoders: {sound: [rnn]}, decoder: [rnn, {cross_attention: {heads: 1, from: sound}}]}"
+    warnings = plan(load_text(f"recipe: 1\n{data}{model}\n")).warnings
+    idle = [fault.path for fault in warnings if fault.code == "unused"]
+    assert idle == [f"data.table.sound.spec_augment.{setting}" for setting in settings]

@@ -242,3 +242,13 @@ def test_every_part_of_the_recipes_is_right(
     files = sorted(map(str, Path("recipes").rglob("fragments/*.yaml")))
     assert files
     assert codes(capsys, "--without-data", "--any-machine", *files)[0] == 0
+
+
+def test_check_prints_the_notes_of_a_training(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for split, lines in (("a", ["one two"] * 3 + ["one"]), ("b", ["one two"])):
+        for side in ("en", "de"):
+            (tmp_path / f"{split}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "r.yaml").write_text(PAIRS.replace("data: {", "data: {max_length: 2, "))
+    status, _, err = checked(capsys, "r.yaml")
+    assert status == 0
+    assert "left out 3 of 4 training pairs longer than 2 tokens" in err
