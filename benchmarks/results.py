@@ -101,8 +101,8 @@ def to_result(record: Record, run: Recipe, differs: list[str]) -> Record:
 
 def fingerprints_of(run: Recipe, parts: Record) -> dict[str, str]:
     """Return the fingerprints of a run's recipe, by what training did then."""
-    number = parts.get("training_version", 1)
-    return fingerprints(run.canonical, run.rules, training_version=number) | {"version": FINGERPRINT_VERSION}
+    changes = parts.get("training_changes", ())
+    return fingerprints(run.canonical, run.rules, changes=changes) | {"version": FINGERPRINT_VERSION}
 
 
 def find_finished(folders: Sequence[Path]) -> Iterator[tuple[Record, Path]]:

@@ -238,15 +238,13 @@ def is_recorded(recipe: Recipe, record: Mapping[str, Any]) -> bool:
     if recorded.get("version") != FINGERPRINT_VERSION:
         is_file = recipe.unchanged is None and recipe.file.is_file()
         return is_file and sha256_of_file(recipe.file) == record.get("recipe_sha256")
-    number = training_version(record)
-    prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, training_version=number)
+    prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, changes=known_changes(record))
     return prints["run"] == recorded["recipe"]
 
 
-def training_version(record: Mapping[str, Any]) -> int:
-    """Return the number of what training did when a run began: the first one where its run.json has none."""
-    number: int = record.get("fingerprint_parts", {}).get("training_version", 1)
-    return number
+def known_changes(record: Mapping[str, Any]) -> list[str]:
+    """Return the names of the TRAINING_CHANGES with which a run began: none where its run.json has none."""
+    return [*record.get("fingerprint_parts", {}).get("training_changes", ())]
 
 
 def run_fingerprints(run: RunDir, data: str | Path | None = None) -> dict[str, str]:
@@ -279,7 +277,7 @@ def current_fingerprints(recipe: Recipe, record: Mapping[str, Any], data: str | 
     parts, machine = record.get("fingerprint_parts", {}), record.get("machine", {})
     lines = parts.get("lines") or _lines_of_run(recipe, record, data)
     processes = parts.get("processes", machine.get("processes", 1))
-    parts = {"lines": lines, "processes": processes, "training_version": training_version(record)}
+    parts = {"lines": lines, "processes": processes, "training_changes": known_changes(record)}
     prints = make_fingerprints(recipe, parts, record.get("initial_weights"), record.get("budgets", ()))
     is_known = lines is not None and (processes == 1 or "fingerprint_parts" in record)
     return {key: value for key, value in prints.items() if is_known or key in ("model", "recipe")}
@@ -292,12 +290,12 @@ def make_fingerprints(
 
     `lines` of the parts are the SHA-256 of the data's lines, `processes` those that count.
     """
-    number, lines = parts["training_version"], parts["lines"]
+    changes, lines = parts["training_changes"], parts["lines"]
     is_plain = len(budgets) < 2 and not any("until_step" in budget for budget in budgets)
     data = None if lines is None else data_sha256(recipe, lines)
     more = began, parts["processes"], () if is_plain else budgets
-    prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, data, *more, number)
-    alone = of_recipes.fingerprints(recipe.canonical, recipe.rules, training_version=number)
+    prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, data, *more, changes)
+    alone = of_recipes.fingerprints(recipe.canonical, recipe.rules, changes=changes)
     return {**prints, "recipe": alone["run"]}
 
 

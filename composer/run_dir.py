@@ -264,7 +264,7 @@ RECORD: Mapping[str, Check] = {
     **dict.fromkeys(("versions", "signatures"), mapping_of(is_text)),
     "fingerprints": mapping_of(is_hash, "model", "data", "run", "recipe", version=is_text),
     "fingerprint_parts": mapping_of(
-        is_count, "lines", "processes", "training_version", lines=is_hash, processes=is_count, training_version=is_count
+        is_count, "lines", "processes", lines=is_hash, processes=is_count, training_changes=_list_of(is_text)
     ),
     "canonical": lambda value: isinstance(value, dict) and is_plain_data(value, MAX_RECIPE_DEPTH),
     "plug_ins": mapping_of(mapping_of(_optional(is_text))),

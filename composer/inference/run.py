@@ -19,7 +19,7 @@ from composer.data.pairs import text_names
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError, RunError
-from composer.fingerprint import check_checkpoint, read_verified, training_version
+from composer.fingerprint import check_checkpoint, known_changes, read_verified
 from composer.inference.answers import Translation, answer_lines, read_lines
 from composer.inference.decode import Decoding, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
@@ -41,6 +41,7 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.no_effect import rule_faults
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import load_weights, set_weights
+from composer.recipe.earlier_versions import TEXTS_AFTER_END
 from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import COMMAND_LINE
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
 
 OVERRIDABLE = ("decoding", "evaluation", "data.generate", "data.babi.folder", "data.babi.tasks")
 """Settings that can differ from those of the training: the search, its metrics, which data of the task are read."""
-TEXTS_AFTER_END = 3
-"""The number of what training does since which the first token of a text, too, is read after the end of a document."""
 IN_MEMORY = RunDir(Path("<in memory>"))
 """The folder of a run that has none."""
 
@@ -304,13 +303,12 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
             names = ", ".join(f"`{key}`" for key in OVERRIDABLE)
             message = f"`{setting}` cannot be set for a run: only what starts with {names} can"
             raise RunError.of(message, "write, for example, `decoding.beam.size=8`")
-    recipe = load(run_dir.recipe, overrides)
+    recipe = as_begun(load(run_dir.recipe, overrides), record)
     tokenizers = Tokenizers.load(run_dir.tokenizer)
     if missing := {*text_names(recipe)} - set(tokenizers.sides):
         message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
         raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))
     model = build(recipe, tokenizers.sizes)
-    model.begins_after_end &= not began_with_bos(record)
     if overrides:
         dead = [fault for fault in rule_faults(RecordingBuilder(recipe), model) if fault.file == COMMAND_LINE]
         if dead:
@@ -318,10 +316,10 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     return Run(run_dir, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 
-def began_with_bos(record: Mapping[str, Any]) -> bool:
-    """Return whether bos stood before what a run was trained on: before a single document, in early versions."""
+def as_begun(recipe: Recipe, record: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a run as the run began: with bos before a single document, in early versions."""
     is_single = record.get("data", {}).get("pairs", {}).get("train") == 1
-    return is_single and training_version(record) < TEXTS_AFTER_END
+    return replace(recipe, begins_with_bos=is_single and TEXTS_AFTER_END not in known_changes(record))
 
 
 def device_for(recipe: Recipe) -> torch.device:

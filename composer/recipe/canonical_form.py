@@ -71,6 +71,15 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     return canonical
 
 
+def used_model(model: Data) -> Data:
+    """Return the canonical section `model` without what no block of it is changed by."""
+    stacks = model["stacks"] or {}
+    used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
+    output = {**model["output"], "tie": sorted(model["output"]["tie"])}
+    model = {key: value for key, value in model.items() if key != "dropout"}
+    return {**model, "output": output, "stacks": {name: stack for name, stack in stacks.items() if name in used}}
+
+
 def order_encoders(encoders: Data, stacks: Data) -> Iterator[tuple[str, Any]]:
     """Yield each encoder after those that its stack, or a named stack in it, names; else in the order of their names.
 

@@ -11,19 +11,22 @@ add one line to TRAINED_WITH: what every run was trained with before. From this 
 Add the line, or find that none is needed, then write the file again: `python -m tests.recipe.defaults`. A new setting
 that is called `dropout` needs one, since `model.dropout` reaches it.
 
-What changes weights although no recipe changes is one line of TRAINING_CHANGES, and its number is in the fingerprint
-`run`: a reproduction of an older run says what has changed since.
+What changes weights although no setting says so is one line of TRAINING_CHANGES, with the recipes that it concerns.
+Its name is in the fingerprint `run` of these alone, and in the run.json of every run that began since: of another run,
+a reproduction or a resumed training says what has changed since.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from composer.errors import KeyPath
-from composer.recipe.canonical_form import BUDGET_KEYS, fill_defaults
+from composer.recipe.canonical_form import BUDGET_KEYS, fill_defaults, used_model
 from composer.recipe.schema_reader import Schema, dereference
+from composer.recipe.yaml_reader import items_of
 
 Setting = tuple[KeyPath, Any]
 
@@ -36,16 +39,61 @@ TRAINED_WITH: Mapping[str, Any] = {
 }
 """By `SECTION.KEY`, `block.NAME.SETTING` or `TABLE.NAME.SETTING`: `training.seed`, `optimizers.adamw.decay`."""
 
-TRAINING_CHANGES: Sequence[str] = (
-    "the exponential forget gate of `mlstm` begins with the decays of the sigmoid",
-    "the first token of a text in windows is read after the end of a document, as all others that begin a document are",
-    "pairs that CTC cannot write are in no loss",
-    "experts count no rows that only keep a device, or a turn of an accumulation, busy",
-    "the mean of checkpoints in 64 bits has tied weights once",
-)
-"""What training has done otherwise since version 0.1.0, in sentences that a reproduction prints; only ever append."""
-TRAINING_VERSION = 1 + len(TRAINING_CHANGES)
-"""The number of what training does, where no setting says so."""
+
+@dataclass(frozen=True)
+class TrainingChange:
+    """What training does otherwise since a version: a sentence, and whether a canonical recipe ends elsewhere by it."""
+
+    sentence: str
+    concerns: Callable[[Schema], bool]
+
+
+def _has_exponential_gate(canonical: Schema) -> bool:
+    return any(settings["forget_gate"] == "exp" for settings in _blocks_of("mlstm", canonical["model"]))
+
+
+def _has_windows(canonical: Schema) -> bool:
+    has_sources = canonical["model"]["encoder"] or canonical["model"]["encoders"]
+    is_text = canonical["data"]["text"] or (canonical["data"]["hub"] and not has_sources)
+    return bool(is_text) and canonical["training"]["window"] is not None
+
+
+def _has_ctc(canonical: Schema) -> bool:
+    return canonical["model"]["output"]["ctc"] is not None
+
+
+def _balances_experts(canonical: Schema) -> bool:
+    return any(settings["balance_rate"] for settings in _blocks_of("mixture_of_experts", canonical["model"]))
+
+
+def _averages_in_64_bits(canonical: Schema) -> bool:
+    return canonical["training"]["average_checkpoints"] > 1 and canonical["training"]["precision"] == 64
+
+
+def _blocks_of(name: str, model: Any) -> Iterator[Schema]:
+    """Yield the settings of every block with a name, at any depth."""
+    for key, value in items_of(model):
+        if key == name and isinstance(value, dict):
+            yield value
+        yield from _blocks_of(name, value)
+
+
+TEXTS_AFTER_END = "texts_after_end"
+TRAINING_CHANGES: Mapping[str, TrainingChange] = {
+    "forget_gate": TrainingChange(
+        "the exponential forget gate of `mlstm` begins with the decays of the sigmoid", _has_exponential_gate
+    ),
+    TEXTS_AFTER_END: TrainingChange(
+        "the first token of a text in windows is read after the end of a document, as all others that begin one are",
+        _has_windows,
+    ),
+    "impossible_ctc": TrainingChange("pairs that CTC cannot write are in no loss", _has_ctc),
+    "counted_experts": TrainingChange(
+        "experts count no rows that only keep a device, or a turn of an accumulation, busy", _balances_experts
+    ),
+    "mean_of_tied": TrainingChange("the mean of checkpoints in 64 bits has tied weights once", _averages_in_64_bits),
+}
+"""What training has done otherwise since version 0.1.0, by name. A name is never used for anything else."""
 
 
 def earlier_rules(rules: Schema) -> Schema:
@@ -82,9 +130,16 @@ def _settings_of(schema: Any, defs: Schema) -> Schema:
     return properties
 
 
-def changes_since(training_version: int) -> Sequence[str]:
-    """Return in sentences what training does otherwise since it had a number."""
-    return TRAINING_CHANGES[training_version - 1 :]
+def concerning_changes(canonical: Schema, known: Collection[str] = TRAINING_CHANGES.keys()) -> list[str]:
+    """Return the names of those of the `known` changes that concern a recipe."""
+    used = {**canonical, "model": used_model(canonical["model"])}
+    return [name for name, change in TRAINING_CHANGES.items() if name in known and change.concerns(used)]
+
+
+def changes_since(canonical: Schema, known: Collection[str]) -> list[str]:
+    """Return in sentences what a training of a recipe does otherwise than one that began with the `known` changes."""
+    new = TRAINING_CHANGES.keys() - set(known)
+    return [TRAINING_CHANGES[name].sentence for name in concerning_changes(canonical, new)]
 
 
 # ------------------------------------------------------------------------------------------- runs of before

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, DefaultFiller
-from composer.recipe.earlier_versions import TRAINING_VERSION, earlier_rules
+from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, DefaultFiller, used_model
+from composer.recipe.earlier_versions import TRAINING_CHANGES, concerning_changes, earlier_rules
 from composer.recipe.schema_reader import Schema, dereference, ref_name
-from composer.recipe.yaml_reader import reachable, strings_in
 
 FINGERPRINT_VERSION = "2"
 """Of what fingerprints are made of. Those of another version are computed anew from what a run stores: 1 counted every
@@ -31,15 +30,15 @@ def fingerprints(
     began: Data | None = None,
     processes: int = 1,
     budgets: Sequence[Mapping[str, Any]] = (),
-    training_version: int = TRAINING_VERSION,
+    changes: Collection[str] = TRAINING_CHANGES.keys(),
 ) -> dict[str, str]:
     """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides the result).
 
     `data` is the fingerprint of the data if more is known of them than what the recipe says; `began` identifies the
     initial weights and the tokenizer of a run that did not start from random weights. `processes` are those of a
     training that draws random numbers, each process its own; where nothing is drawn, any number of them counts as 1.
-    `budgets` are those of a training whose budget was changed, or that was finished early. `training_version` is the
-    number of what training did.
+    `budgets` are those of a training whose budget was changed, or that was finished early. `changes` are the names of
+    the TRAINING_CHANGES with which the training began, of which those count that concern the recipe.
 
     What changes a weight or a score changes `run`:
 
@@ -53,7 +52,7 @@ def fingerprints(
 
     `logging`, `name`, `description` and `vars` do not count.
     """
-    reduced = without_defaults({**canonical, "model": _used(canonical["model"])}, rules)
+    reduced = without_defaults({**canonical, "model": used_model(canonical["model"])}, rules)
     sections = {key: reduced.get(key, {}) for key in ("data", "model", "training", "decoding", "evaluation", "trainer")}
     hashes = {"model": sha256_of(sections["model"]), "data": data or sha256_of(sections["data"])}
     free = {"training": TRAINING_WITHOUT_EFFECT, "trainer": sections["trainer"].keys() - set(TRAINER_WITH_EFFECT)}
@@ -68,18 +67,9 @@ def fingerprints(
         run["processes"] = processes
     if budgets:
         run["budgets"] = [*budgets]
-    if training_version > 1:
-        run["training_version"] = training_version
+    if concerning := concerning_changes(canonical, changes):
+        run["training_changes"] = sorted(concerning)
     return {**hashes, "run": sha256_of({**hashes, **run})}
-
-
-def _used(model: Data) -> Data:
-    """Return the canonical section `model` without what no block of it is changed by."""
-    stacks = model["stacks"] or {}
-    used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
-    output = {**model["output"], "tie": sorted(model["output"]["tie"])}
-    model = {key: value for key, value in model.items() if key != "dropout"}
-    return {**model, "output": output, "stacks": {name: stack for name, stack in stacks.items() if name in used}}
 
 
 def without_defaults(canonical: Data, rules: Schema) -> Data:

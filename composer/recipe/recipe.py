@@ -165,7 +165,7 @@ class Recipe:
     `explicit` holds only what its files say, with `extends` and variables resolved. In `canonical` every default is
     filled in and every block is a single-key mapping with all its settings. `root` is `explicit` with source locations,
     and `rules` the schema. `warnings` are those of its text; `unchanged` is the recipe before overrides or a sweep's
-    axes, None without any.
+    axes, None without any. `begins_with_bos`: of a run of an early version, bos stood before its single document.
     """
 
     file: Path
@@ -176,6 +176,7 @@ class Recipe:
     data_dir: Path | None = None
     warnings: tuple[Fault, ...] = ()
     unchanged: Node | None = field(default=None, repr=False)
+    begins_with_bos: bool = False
 
     @property
     def name(self) -> str:
@@ -346,7 +347,7 @@ class Recipe:
     @property
     def begins_after_end(self) -> bool:
         """Whether before a document stands the end of another, as within the windows of a text; else bos does."""
-        return self.window is not None
+        return self.window is not None and not self.begins_with_bos
 
     @property
     def carries_state(self) -> bool:

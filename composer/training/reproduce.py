@@ -32,8 +32,8 @@ from composer.fingerprint import (
     current_fingerprints,
     initial_weights,
     is_recorded,
+    known_changes,
     lines_sha256,
-    training_version,
     versions,
 )
 from composer.model.builder import build, vocabulary_bounds
@@ -109,7 +109,7 @@ class ReproducedRun:
             differs.append("the data are not those that it was trained on")
         elif self.record["data"].get("sha256") not in (None, record["data"]["sha256"]):
             differs.append("its lines become other tokens here")
-        differs += [f"since then, {change}" for change in changes_since(training_version(self.record))]
+        differs += [f"since then, {change}" for change in changes_since(recipe.canonical, known_changes(self.record))]
         differs += environment_differences(self.record, record)
         differs += [f"it was resumed with {change}" for change in self.record.get("resumed_with") or []]
         return {

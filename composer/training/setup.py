@@ -21,13 +21,13 @@ from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError, one_line_error
-from composer.fingerprint import check_checkpoint, initial_weights, lines_sha256, make_fingerprints, training_version
+from composer.fingerprint import check_checkpoint, initial_weights, known_changes, lines_sha256, make_fingerprints
 from composer.inference.run import open_run
 from composer.model.block_values import value_fault
 from composer.model.machine import runs_on_cpu
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters
-from composer.recipe.earlier_versions import TRAINING_VERSION, changes_since
+from composer.recipe.earlier_versions import TRAINING_CHANGES, changes_since
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.metrics import TextMetrics
 from composer.recipe.recipe import Recipe
@@ -226,7 +226,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
             wandb.write(row)
     for note in data.data.notes:
         say(note)
-    for change in changes_since(training_version(training.record)) if training.record else ():
+    for change in changes_since(recipe.canonical, known_changes(training.record)) if training.record else ():
         say(f"this run began with an earlier version; since then, {change}")
     if reproduces := record.get("reproduces"):
         say(f"reproduces {reproduces['run']}")
@@ -258,7 +258,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     folders = [str(folder) for folder in training.source.folders]
     is_resumed = training.run_dir.tokenizer.exists()
     if is_resumed:
-        since = [f"other code: {change}" for change in changes_since(training_version(record))]
+        since = [f"other code: {change}" for change in changes_since(recipe.canonical, known_changes(record))]
         changes = [*record.get("resumed_with", []), *since, *environment_differences(record, environment)]
         changes = [*dict.fromkeys(changes)]
         record = {key: value for key, value in record.items() if key not in ("ended_at", "finished_early")}
@@ -275,8 +275,8 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
     processes = training.trainer.world_size
     counted = processes if processes > 1 and draws_random_numbers(recipe) else 1
-    number = training_version(record) if is_resumed else TRAINING_VERSION
-    parts = {"lines": lines_sha256(recipe, data.pairs), "processes": counted, "training_version": number}
+    known = known_changes(record) if is_resumed else [*TRAINING_CHANGES]
+    parts = {"lines": lines_sha256(recipe, data.pairs), "processes": counted, "training_changes": known}
     fingerprints = make_fingerprints(recipe, parts, weights, budgets) | {"version": FINGERPRINT_VERSION}
     made = {"fingerprints": fingerprints, "fingerprint_parts": parts}
     if is_resumed:

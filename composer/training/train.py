@@ -20,7 +20,7 @@ from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_bytes
 from composer.inference.lines import Line
-from composer.inference.run import Run, Sample, device_for
+from composer.inference.run import Run, Sample, as_begun, device_for
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
 from composer.recipe.canonical_form import BUDGET_KEYS
@@ -116,7 +116,7 @@ def train(
         record = wait_for_record(run_dir)
         recipe = keep_meaning(recipe, run_dir, record)
     if resume:
-        recipe = resumed_recipe(recipe, run_dir, record, finish, display.say)
+        recipe = as_begun(resumed_recipe(recipe, run_dir, record, finish, display.say), record)
     if record.get("status") == "finished" and (finish or is_spent(recipe, record)):
         read_verified(run_dir)
         key = next(key for key in BUDGET_KEYS if recipe.training[key] is not None)

@@ -15,7 +15,13 @@ import yaml
 import composer
 from composer.recipe import earlier_versions
 from composer.recipe.canonical_form import fill_defaults
-from composer.recipe.earlier_versions import TRAINED_WITH, TRAINING_CHANGES, TRAINING_VERSION, earlier_rules
+from composer.recipe.earlier_versions import (
+    TRAINED_WITH,
+    TRAINING_CHANGES,
+    changes_since,
+    concerning_changes,
+    earlier_rules,
+)
 from composer.recipe.fingerprints import fingerprints, without_defaults
 from composer.recipe.recipe import Recipe, load, load_text
 from composer.recipe.schema_generator import load as load_rules
@@ -46,9 +52,43 @@ def test_each_line_of_the_table_says_another_value_than_the_default() -> None:
     assert {key: earlier[key] for key in earlier if earlier[key] != now[key]} == others
 
 
-def test_the_number_of_what_training_does_counts_the_changes() -> None:
-    assert 1 + len(TRAINING_CHANGES) == TRAINING_VERSION
-    assert all(change and not change.endswith(".") for change in TRAINING_CHANGES)
+TEXT = "data: {text: {train: a.txt, val: 2}}"
+CONCERNED = {
+    "forget_gate": f"{TEXT}\nmodel: {{width: 8, decoder: [{{residual: [{{mlstm: {{forget_gate: exp}}}}]}}]}}\n",
+    "texts_after_end": f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntraining: {{window: 8}}\n",
+    "impossible_ctc": (
+        "data: {generate: copy}\nmodel: {width: 8, encoder: [rnn], decoder: [rnn], output: {ctc: {weight: 0.3}}}\n"
+    ),
+    "counted_experts": (
+        f"{TEXT}\nmodel: {{width: 8, decoder: [rnn, {{mixture_of_experts: {{stack: [{{linear: {{}}}}]}}}}]}}\n"
+    ),
+    "mean_of_tied": (
+        f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntraining: {{precision: 64, average_checkpoints: 2}}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRAINING_CHANGES)
+def test_a_change_of_training_concerns_the_recipes_that_it_changes(name: str) -> None:
+    recipe = load_text(f"recipe: 1\n{CONCERNED[name]}")
+    assert concerning_changes(recipe.canonical) == [name]
+    assert changes_since(recipe.canonical, TRAINING_CHANGES.keys() - {name}) == [TRAINING_CHANGES[name].sentence]
+    assert not changes_since(recipe.canonical, {name})
+    now, before = (fingerprints(recipe.canonical, recipe.rules, changes=known) for known in (TRAINING_CHANGES, ()))
+    assert now["run"] != before["run"]
+    assert now == recipe.fingerprints
+
+
+def test_of_a_recipe_that_no_change_concerns_the_training_is_that_of_the_first_version() -> None:
+    unused = "stacks: {shelf: [{mlstm: {forget_gate: exp}}]}"
+    for more in ("", f", {unused}"):
+        recipe = load_text(f"recipe: 1\n{TEXT}\nmodel: {{width: 8, decoder: [mlstm, rnn]{more}}}\n")
+        assert not concerning_changes(recipe.canonical)
+        assert recipe.fingerprints == fingerprints(recipe.canonical, recipe.rules, changes=())
+
+
+def test_the_changes_of_training_are_parts_of_a_sentence() -> None:
+    assert not any(change.sentence.endswith(".") for change in TRAINING_CHANGES.values())
 
 
 # ------------------------------------------------------------------------------------------- fingerprints

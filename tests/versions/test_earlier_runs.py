@@ -16,14 +16,15 @@ from composer.atomic_io import sha256_of_file
 from composer.cli.main import main
 from composer.errors import RunError
 from composer.fingerprint import check_checkpoint
-from composer.inference.run import TEXTS_AFTER_END
+from composer.inference.run import Run
 from composer.model.weights import describe_difference
-from composer.recipe.earlier_versions import TRAINING_CHANGES, TRAINING_VERSION
+from composer.recipe.earlier_versions import TEXTS_AFTER_END, TRAINING_CHANGES, concerning_changes
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
 from composer.run_dir import RunDir
 from composer.sweeps.points import load_recipe
+from composer.training.lightning import Callback
 from composer.training.train import train
 
 HERE = Path(__file__).parent
@@ -97,7 +98,7 @@ def test_it_is_continued_to_the_weights_that_its_own_version_had(earlier: Earlie
     assert result.record["steps"] == steps
     assert result.record["fingerprints"]["version"] == FINGERPRINT_VERSION
     assert result.record["canonical"]["training"]["max_steps"] == steps
-    assert result.record["fingerprint_parts"]["training_version"] == 1
+    assert result.record["fingerprint_parts"]["training_changes"] == []
     machine, versions = result.record["machine"], result.record["versions"]
     same = (
         machine["instructions"] == record["machine"]["instructions"]
@@ -110,12 +111,12 @@ def test_it_is_continued_to_the_weights_that_its_own_version_had(earlier: Earlie
 
 def test_a_single_document_of_before_is_begun_as_it_was_trained(earlier: Earlier) -> None:
     """Bos stood before it; of a text of several, one of its documents, and since then none, begins so."""
-    assert "end of a document" in TRAINING_CHANGES[TEXTS_AFTER_END - 2]
+    assert "end of a document" in TRAINING_CHANGES[TEXTS_AFTER_END].sentence
     run, is_text = RunDir(earlier.run), earlier.folder.name == "text"
     assert composer.open_run(earlier.run).model.begins_after_end == is_text
     run.update(data={**run.read()["data"], "pairs": {"train": 1}})
     assert not composer.open_run(earlier.run).model.begins_after_end
-    run.update(fingerprint_parts={"lines": "0" * 64, "processes": 1, "training_version": TEXTS_AFTER_END})
+    run.update(fingerprint_parts={"lines": "0" * 64, "processes": 1, "training_changes": [TEXTS_AFTER_END]})
     assert composer.open_run(earlier.run).model.begins_after_end == is_text
 
 
@@ -142,6 +143,29 @@ def test_a_setting_that_is_written_means_what_it_says(earlier: Earlier) -> None:
     file = earlier.folder / f"{earlier.folder.name}.yaml"
     with pytest.raises(RunError, match="this run was started with another recipe"):
         train(load(file, ["training.optimizer.adamw.decay=matrices"]), earlier.run, data=earlier.folder, resume=True)
+
+
+def test_a_single_document_of_before_is_trained_and_scored_as_it_was_begun(
+    earlier: Earlier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, begins = RunDir(earlier.run), []
+    run.update(data={**run.read()["data"], "pairs": {"train": 1}})
+
+    class Seen(Callback):
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            begins.append(pl_module.model.begins_after_end)
+
+    def evaluate_pairs(opened: Run, *arguments: Any) -> dict[str, Any]:
+        begins.append(opened.model.begins_after_end)
+        return {}
+
+    monkeypatch.setattr("composer.training.train.evaluate_pairs", evaluate_pairs)
+    steps = earlier.expected["continued"]["max_steps"]
+    recipe = load(earlier.run / "recipe.yaml", [f"training.max_steps={steps}"])
+    train(recipe, earlier.run, data=earlier.folder, resume=True, callbacks=[Seen()])
+    begins.append(composer.open_run(earlier.run).model.begins_after_end)
+    assert len(begins) > 2
+    assert not any(begins)
 
 
 def test_it_is_resumed_by_any_recipe_that_means_the_same(earlier: Earlier, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,10 +236,9 @@ def test_its_fingerprints_are_those_of_this_version(earlier: Earlier) -> None:
     name = earlier.folder.name
     recipe = composer.fingerprints(earlier.folder / f"{name}.yaml", overrides=AS_THEN[name])
     assert (prints["model"], prints["data"]) == (recipe["model"], recipe["data"])
-    if TRAINING_VERSION == 1:
-        assert prints == {**recipe, "weights": prints["weights"]}
-    else:
-        assert prints["run"] != recipe["run"]
+    trains_otherwise = bool(concerning_changes(load(earlier.run / "recipe.yaml").canonical))
+    assert trains_otherwise == (name == "text")
+    assert (prints == {**recipe, "weights": prints["weights"]}) == (not trains_otherwise)
 
 
 def test_without_its_data_some_fingerprints_are_known(earlier: Earlier) -> None:
@@ -226,17 +249,19 @@ def test_without_its_data_some_fingerprints_are_known(earlier: Earlier) -> None:
 
 
 def test_its_reproduction_is_compared_with_it(earlier: Earlier, two_threads: None) -> None:
-    again = earlier.folder / "again"
+    again, is_text = earlier.folder / "again", earlier.folder.name == "text"
     record = train(load(earlier.run / "recipe.yaml"), again, data=earlier.folder).record
     differs = record["reproduces"]["differs"]
     assert not any("recipe" in difference or "data are not" in difference for difference in differs)
     assert record["reproduces"]["fingerprint"] == composer.fingerprints(earlier.run, data=earlier.folder)["run"]
-    assert any("since then" in difference for difference in differs) == (TRAINING_VERSION > 1)
+    assert any("since then" in difference for difference in differs) == is_text
+    sentences = [change.sentence for name, change in TRAINING_CHANGES.items() if is_text and name == TEXTS_AFTER_END]
+    assert [it.removeprefix("since then, ") for it in differs if it.startswith("since then")] == sentences
     difference = composer.diff(earlier.run, again, data=earlier.folder, quick=True)
     assert difference.agreement.by_content
     assert difference.agreement.same("model")
     assert difference.agreement.same("data")
-    assert difference.agreement.same("run") == (TRAINING_VERSION == 1)
+    assert difference.agreement.same("run") == (not is_text)
     assert not [change for change in difference.changes if change.section != "run"]
 
 
