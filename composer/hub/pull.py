@@ -23,7 +23,7 @@ from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
 from composer.hub.remotes import DEFAULT_MAX_GIB, Reference, Remote, open_remote, parse_reference, without_password
 from composer.recipe.cache import get, put, require_hash
 from composer.recipe.extends_and_overrides import portable_text
-from composer.recipe.recipe import Recipe
+from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import MAX_BYTES, dump, strings_in
 from composer.run_dir import RUNS, RunDir
 
@@ -59,7 +59,7 @@ class Pulled:
     def text(self) -> str:
         """Return what happened, the fingerprint, and what to look at before training."""
         if self.sha256 == self.recipe:
-            return f"cached {self.path}"
+            return "\n".join([f"cached {self.path}", *(f"note: {note}" for note in self.notes)])
         status = f"{'was there already' if self.was_there else 'is pulled'}, every hash verified"
         command = f"seqcomposer translate {shlex.quote(str(self.path))}"
         notes = (f"note: its recipe {note}; look at it before you train or evaluate" for note in self.notes)
@@ -250,7 +250,18 @@ def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
     cached = get(put(text))
     if cached is None:  # another process has cleared the cache since
         raise RunError.of("another process has removed the recipe from the cache", "pull again")
-    return Pulled(request.ref, request.target or cached, sha256, sha256)
+    return Pulled(request.ref, request.target or cached, sha256, sha256, notes=tuple(model_faults(cached)))
+
+
+def model_faults(recipe: Path) -> Iterator[str]:
+    """Yield in words why `check` refuses a recipe by itself, if it does and more is there than a part of a recipe."""
+    from composer.model.planner import plan  # imported late, since it imports torch
+
+    try:
+        plan(load(recipe))
+    except ComposerError as error:
+        faults = [fault for fault in error.faults if fault.code != "missing"]
+        yield from (f"`check` refuses it: {fault.message}" for fault in faults[:1])
 
 
 def check_fingerprint(sha256: str, request: Request) -> None:
@@ -330,7 +341,19 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
     if not settings or kind not in settings:
         message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
         pack_format.refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
+    check_model(folder, origin)
     return recipe
+
+
+def check_model(folder: Path, origin: str) -> None:
+    """Raise RunError where the weights of a pack fit no model of its recipe, or that cannot be built."""
+    from composer.inference.run import open_run  # imported late, since it imports torch
+
+    try:
+        open_run(folder)
+    except ComposerError as error:
+        message = f"its model cannot be opened here: {error.faults[0].message}"
+        pack_format.refuse(origin, message, "take all files from the same run, or ask its author")
 
 
 def side_effects(recipe: Recipe) -> Iterator[str]:

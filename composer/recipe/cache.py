@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from composer.atomic_io import atomic_write, cache_dir, is_hash, open_regular
+from composer.atomic_io import atomic_write, cache_dir, is_hash, open_regular, read_at_most
 from composer.errors import (
     Fault,
     RecipeError,
@@ -94,7 +94,7 @@ def _path_of(sha256: str) -> Path:
 def _read_regular(path: Path) -> bytes:
     """Return the bytes of a regular file, one more than a recipe may have at most. Raises OSError."""
     with open_regular(path, follow=False) as file:
-        return file.read(MAX_BYTES + 1)
+        return read_at_most(file, MAX_BYTES + 1)
 
 
 PIN_SCHEMA: dict[str, Any] = {

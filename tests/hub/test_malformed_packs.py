@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
+from composer.atomic_io import sha256_of_file
 from composer.errors import ComposerError, RunError
 from composer.hub.pack import open_archive
 from composer.hub.pack_format import FILES, MANIFEST
@@ -316,6 +317,18 @@ def test_weights_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -
     data = save({**weights, name: torch.full_like(weights[name], float("nan"))})
     bad = with_file(folder, tmp_path, "model.safetensors", data)
     assert_refused(bad, tmp_path / "x", f"these weights are not finite: {name}")
+
+
+def test_weights_that_fit_no_model_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Every hash is right, and nothing could be tried."""
+    weights = load_file(folder / "model.safetensors")
+    name = next(iter(weights))
+    bad = with_file(folder, tmp_path, "model.safetensors", save({**weights, name: weights[name][:1]}))
+    record = json.loads((bad / "run.json").read_text(encoding="utf-8"))
+    record["weights_sha256"] = sha256_of_file(bad / "model.safetensors")
+    (bad / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    update_manifest(bad)
+    assert_refused(bad, tmp_path / "x", f"its model cannot be opened here: these weights do not fit the model: {name}")
 
 
 @pytest.mark.parametrize(

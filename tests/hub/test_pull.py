@@ -193,6 +193,19 @@ def test_a_recipe_is_cached_with_all_that_it_extends(tmp_path: Path, store: Path
     assert again.read_text(encoding="utf-8") == text
 
 
+def test_a_recipe_that_check_refuses_is_noted(tmp_path: Path, store: Path) -> None:
+    """It is taken, since another may extend it."""
+    file = tmp_path / "own.yaml"
+    file.write_text(BASE, encoding="utf-8")
+    assert "note" not in pull_reference(str(file)).text()
+    text = "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, encoder: [rnn], decoder: [rnn]}\n"
+    file.write_text(text, encoding="utf-8")
+    result = pull_reference(str(file))
+    (note,) = result.notes
+    assert note.startswith("`check` refuses it: nothing reads `encoder`")
+    assert result.text() == f"cached {result.path}\nnote: {note}"
+
+
 def test_an_invalid_recipe_is_not_cached(tmp_path: Path, store: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/own.yaml").write_text("extends: none.yaml\n", encoding="utf-8")

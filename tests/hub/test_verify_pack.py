@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from composer.atomic_io import sha256_of_file
 from composer.errors import RunError
 from composer.exporters.script import export_script
 from composer.hub import pull as pulling
@@ -207,7 +208,9 @@ def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> Non
     bad = shutil.copytree(folder, tmp_path / "bad")
     text = (bad / "recipe.yaml").read_text(encoding="utf-8").replace("test.1", '"/etc/pass\\ewd"')
     (bad / "recipe.yaml").write_text(f"{text}logging: {{wandb: {{entity: eve}}}}\n", encoding="utf-8")
-    remove_key(bad / "run.json", "recipe_sha256")
+    record = json.loads((bad / "run.json").read_text(encoding="utf-8"))
+    record["recipe_sha256"] = sha256_of_file(bad / "recipe.yaml")
+    (bad / "run.json").write_text(json.dumps(record), encoding="utf-8")
     update_manifest(bad)
     message = pull_reference(str(bad), tmp_path / "x").text()
     assert "note: its recipe reads '/etc/pass\\x1bwd'" in message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch._inductor.exc import InvalidCxxCompiler
 
+import blocks.rnn
 from composer.errors import ComposerError, RunError
 from composer.inference import compiled_step
 from composer.inference.compiled_step import (
@@ -29,6 +31,7 @@ from composer.inference.compiled_step import (
 from composer.inference.decode import decode_all
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe import registry
 from composer.recipe.recipe import load_text
 from composer.training.preflight import check_recipe
 
@@ -256,6 +259,27 @@ def test_the_fingerprint_is_that_of_the_structure() -> None:
     assert one == fingerprint(module_of(model_of(RECIPE, seed=2)))
     for old, new in (("heads: 2", "heads: 4"), ("cell: gru", "cell: tanh"), ("encoder}", "zeros}")):
         assert one != fingerprint(module_of(model_of(RECIPE.replace(old, new))))
+
+
+def test_the_fingerprint_has_all_that_compiled_code_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = module_of(model_of(RECIPE))
+    base = fingerprint(module)
+    source = Path(inspect.getfile(blocks.rnn))
+    edited = tmp_path / source.name
+    edited.write_text(source.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    own = registry.OwnBlock(blocks.rnn.Rnn, "here", "0" * 64)
+    changes = [
+        (torch, "__version__", "0.0"),
+        (compiled_step.platform, "machine", lambda: "another"),
+        (compiled_step, "processor", lambda: "another"),
+        (registry, "OWN", {"own": own}),
+        (blocks.rnn, "__file__", str(edited)),
+    ]
+    for place, name, value in changes:
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, value)
+            assert fingerprint(module) != base, name
+    assert fingerprint(module) == base
 
 
 @pytest.mark.slow
