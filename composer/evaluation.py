@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
@@ -41,6 +41,7 @@ from composer.recipe.metrics import (
     compare,
     describe_short,
     describe_tokenised,
+    is_downloaded,
     is_exact,
     metric_name,
     references_of,
@@ -226,6 +227,14 @@ def tokenizer_faults(recipe: Recipe) -> list[Fault]:
         return []
     message, fix = f"`{word}` needs the package `{package}`", f"pip install '{package}', or write `char`"
     return [recipe.fault("package", ("evaluation", "bleu_tokenizer"), message, fix)]
+
+
+def download_warnings(recipe: Recipe) -> Iterator[Fault]:
+    """Yield a warning of a tokenizer of BLEU that the first evaluation downloads: without a network that fails."""
+    word = recipe.evaluation["bleu_tokenizer"]
+    if word == "flores200" and find_spec("sentencepiece") and not is_downloaded(word):
+        message, hint = f"the first evaluation downloads `{word}`", "train with a network, or write `char`"
+        yield recipe.fault("download", ("evaluation", "bleu_tokenizer"), message, hint).as_warning()
 
 
 def run_metrics(run: Run, references: Sequence[str]) -> TextMetrics:

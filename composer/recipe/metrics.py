@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
@@ -327,6 +328,13 @@ TOKENIZER_PACKAGES = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "flores200": ("sen
 """The module that a tokenizer of BLEU needs besides sacreBLEU, and what installs it."""
 KANA = 0.1
 """Share of kana above which Han characters are Japanese."""
+
+
+def is_downloaded(word: str) -> bool:
+    """Return whether the pieces of a tokenizer of BLEU, which it downloads once, are on this machine."""
+    from sacrebleu.tokenizers.tokenizer_spm import SACREBLEU_DIR, SPM_MODELS
+
+    return Path(SACREBLEU_DIR, "models", Path(SPM_MODELS[word]["url"]).name).exists()
 
 
 @dataclass(frozen=True)

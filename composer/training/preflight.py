@@ -30,7 +30,7 @@ from composer.data.samples import in_memory, read_sample
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
-from composer.evaluation import tokenizer_faults
+from composer.evaluation import download_warnings, tokenizer_faults
 from composer.model.features import feature_settings
 from composer.model.machine import available_memory
 from composer.model.planner import Plan, plan
@@ -101,7 +101,7 @@ def check_and_sample(recipe: Recipe, any_machine: bool, data: DataUse) -> tuple[
     if faults := [*faults, *size_faults(quota_fault, recipe, planned, sample)]:
         raise ComposerError(faults)
     warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
-    warnings += [] if any_machine else speed_warnings(recipe)
+    warnings += [] if any_machine else [*speed_warnings(recipe), *download_warnings(recipe)]
     if sample:
         limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames)
         warnings += data_warnings(source, limits, sample.unfiltered or sample.data, sample.is_all)

@@ -341,3 +341,16 @@ def test_a_filter_that_leaves_nothing_has_a_cure_that_names_it(
     assert fault.path == "data.parallel"
     assert "`decontaminate`" in fault.hint
     assert "max_ratio" not in fault.hint
+
+
+def test_a_tokenizer_of_bleu_that_is_yet_to_be_downloaded_is_a_warning(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spm = pytest.importorskip("sacrebleu.tokenizers.tokenizer_spm")
+    monkeypatch.setattr(spm, "SACREBLEU_DIR", str(tmp_path))
+    recipe = make({"generate": {"copy": {"train": 4, "val": 2, "test": 2}}}, MODEL)
+    recipe.file.write_text(f"{recipe.file.read_text()}evaluation: {{bleu_tokenizer: flores200, metrics: [bleu]}}\n")
+    assert "evaluation.bleu_tokenizer" in [fault.path for fault in check_recipe(load(recipe.file)).warnings]
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "flores200sacrebleuspm").touch()
+    assert "evaluation.bleu_tokenizer" not in [fault.path for fault in check_recipe(load(recipe.file)).warnings]
