@@ -11,6 +11,8 @@ from typing import Any
 from composer.atomic_io import atomic_write, remove_temporaries
 from composer.errors import RunError
 from composer.fingerprint import describe_differences, setting_differences
+from composer.recipe.earlier_versions import TRAINING_CHANGES
+from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RUNS, RunDir, locked
@@ -43,6 +45,9 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     if not folder.record.exists():
         raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
     record = read_sweep_record(folder)
+    if record.get("trained_by", {}) != trained_by():
+        message = "this sweep was begun by another version, whose trials have other names or are trained otherwise"
+        raise RunError.of(message, "begin it anew with `--run DIR`, or finish it with that version", path)
     if record.get("fingerprint") != sweep.fingerprint:
         hint = "name another folder with `--run DIR`, or restore what has changed"
         changes = describe_differences(setting_differences(record.get("settings", {}), deciding_settings(sweep)))
@@ -60,9 +65,14 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
     atomic_write(folder.sweep, sweep.file.read_bytes())
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
     record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
-    record["settings"] = deciding_settings(sweep)
+    record |= {"settings": deciding_settings(sweep), "trained_by": trained_by()}
     # last, since its presence says that the directory is a sweep's
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def trained_by() -> dict[str, Any]:
+    """Return what makes the trials of one sweep comparable, and known by their names; sweep.json of 0.1.0 has none."""
+    return {"fingerprints": FINGERPRINT_VERSION, "training_changes": sorted(TRAINING_CHANGES)}
 
 
 def growable_parts(sweep: Sweep) -> dict[str, Any]:

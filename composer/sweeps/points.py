@@ -14,6 +14,7 @@ from typing import Any, Literal
 from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
 from composer.formatting import align_columns, count_each, count_noun, format_bound, si
 from composer.recipe import schema_generator
+from composer.recipe.fingerprints import fingerprints
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, from_node, load
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse_value, read
@@ -70,10 +71,13 @@ def probe_recipe(sweep: Sweep) -> Recipe | None:
 
 
 def point_fingerprint(recipe: Recipe) -> str:
-    """Return the short name of a point: the fingerprint of its data, model and training, whatever the seed."""
+    """Return the short name of a point: the fingerprint of its data, model and training, whatever the seed.
+
+    What training does otherwise in a later version changes none: it is one for a whole sweep, whose record says it.
+    """
     training = {key: value for key, value in recipe.training.items() if key != "seed"}
-    unseeded = replace(recipe, canonical={**recipe.canonical, "training": training})
-    return unseeded.fingerprints["run"][:12]
+    unseeded = {**recipe.canonical, "training": training}
+    return fingerprints(unseeded, recipe.rules, changes=())["run"][:12]
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,12 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from composer.errors import DataError, RecipeError, RunError
+from composer.recipe.earlier_versions import TRAINING_CHANGES, TrainingChange
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler
 from composer.sweeps.leaderboard import open_leaderboard
-from composer.sweeps.points import dry_run_text, list_points
+from composer.sweeps.points import dry_run_text, list_points, point_fingerprint
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.status import sweep_status
@@ -290,6 +291,33 @@ def test_another_sweep_or_another_process_is_refused(home: Path) -> None:
     with pytest.raises(RunError, match="not written by a sweep"):
         run_sweep(read_sweep(home / "sweep.yaml"), next((home / "run" / "trials").iterdir()))
     assert len(starts(home)) == 2
+
+
+@pytest.mark.parametrize("other", [None, {"fingerprints": "2", "training_changes": []}])
+def test_a_sweep_that_another_version_began_is_refused(home: Path, other: dict[str, Any] | None) -> None:
+    """Its trials would be trained again beside those that are there, under other names."""
+    file = write_sweep(home, rates(0.1), "seeds: [1]")
+    run(file, home)
+    record = json.loads((home / "run" / "sweep.json").read_text(encoding="utf-8"))
+    record.pop("trained_by", None)
+    changed = record if other is None else record | {"trained_by": other}
+    (home / "run" / "sweep.json").write_text(json.dumps(changed), encoding="utf-8")
+    with pytest.raises(RunError, match="begun by another version") as refused:
+        run(file, home)
+    assert "--run DIR" in refused.value.faults[0].hint
+    assert len(starts(home)) == 1
+
+
+def test_trials_keep_their_names_when_training_does_something_otherwise(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sweep(home, rates(0.1))
+    before = load(home / "base.yaml")
+    name, run_print = point_fingerprint(before), before.fingerprints["run"]
+    monkeypatch.setitem(TRAINING_CHANGES, "newest", TrainingChange("it ends elsewhere", lambda canonical: True))
+    after = load(home / "base.yaml")
+    assert after.fingerprints["run"] != run_print
+    assert point_fingerprint(after) == name
 
 
 def test_what_has_changed_of_a_base_is_named_and_its_logging_may(home: Path) -> None:
