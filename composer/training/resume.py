@@ -33,7 +33,7 @@ from composer.model.parameter_paths import Owner, module_owners
 from composer.model.weights import initialize, shapes, unique_tensors
 from composer.recipe.canonical_form import BUDGET_KEYS, DEFAULT_EPOCHS, TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT
 from composer.recipe.own_blocks import check_recorded_blocks
-from composer.recipe.recipe import Recipe, as_trained, load, load_node
+from composer.recipe.recipe import Recipe, as_trained, load, load_node, stored_by
 from composer.recipe.tree import match_trees, stack_trees
 from composer.recipe.yaml_reader import COMMAND_LINE, to_data
 from composer.run_dir import OTHER_RUN, START_FROM, RunDir, is_verifying
@@ -87,9 +87,11 @@ def keep_meaning(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> 
     if is_own or not run_dir.recipe.is_file() or is_recorded(recipe, record):
         return recipe
     own = literal_settings(load_node(run_dir.recipe, None))  # as it is written, in no run
+    if own == literal_settings(recipe):
+        return as_trained(recipe, stored_by(run_dir) or {})
+    # a run of an earlier version that was resumed before has what was another default written in its recipe
     trained = as_trained(recipe, {})
-    # a run that was resumed before has what was another default written in its recipe
-    return trained if own in (literal_settings(recipe), literal_settings(trained)) else recipe
+    return trained if own == literal_settings(trained) else recipe
 
 
 def literal_settings(recipe: Recipe) -> Mapping[str, Any]:

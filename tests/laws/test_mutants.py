@@ -16,6 +16,7 @@ from blocks.core.contract import Block, Context, InitialState, NamedOutputs, Sit
 from blocks.cross_attention import CrossAttention
 from blocks.discrete_stacks import DiscreteStacks
 from blocks.flatten import Flatten
+from blocks.linear import Linear
 from blocks.memory_network import MemoryNetwork
 from blocks.mlstm import Mlstm
 from blocks.nram import Nram
@@ -46,8 +47,8 @@ class CountsPaddingToo(Positions):
 
 
 class SeesTheFuture(SelfAttention):
-    def _attend(self, query: Tensor, pairs: Tensor, seen: Tensor, context: Context) -> Tensor:
-        return attention(query, *pairs.unbind(1), open_empty_rows(seen[:, None, None]), context)
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context) -> Tensor:
+        return attention(query, keys, values, open_empty_rows(seen[:, None, None]), context)
 
 
 class ForgetsThePadding(SelfAttention):
@@ -226,6 +227,13 @@ class ForgetsAllButTheFirst(Mlstm):
             biases[:, 1] = torch.linspace(3.0, 6.0, self.heads)
 
 
+class HasNoState(Linear):
+    """None in place of (), which is what a block without a state returns."""
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return None  # type: ignore[return-value]
+
+
 TANH = [{"linear": {"activation": "tanh"}}]
 INSIDE = [{"rnn": {"cell": "tanh"}}]
 FEEDBACK = [{"concat": {"of": ["prev.top"]}}, {"rnn": {"as": "top"}}, {"linear": {}}]
@@ -262,6 +270,7 @@ MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
     (FindsMaskedSentences, {"from": "encoder.grid", "query": "encoder"}, "padding"),
     (RunsOnPadding, {"steps": 2}, "padding"),
     (ForgetsAllButTheFirst, {"heads": 2, "forget_gate": "exp"}, "reach"),
+    (HasNoState, {}, "form"),
 ]
 
 

@@ -52,7 +52,7 @@ def test_every_integer_has_bounds() -> None:
     endless = {name for name, rule in numbers(schema_generator.load()) if not ("minimum" in rule and "maximum" in rule)}
     assert {name.partition(".")[0] for name in endless} <= {"warmup_steps", "schedules"}
     largest = {name for name, rule in numbers(schema_generator.load()) if rule.get("maximum", 0) >= 10**9}
-    assert largest <= {"seed", "max_steps", "tokens_per_batch", "validate_every"}
+    assert largest <= {"seed", "max_steps", "tokens_per_batch", "validate_every", "original_length"}
 
 
 @pytest.mark.parametrize("width", ["1000000000000", "0", "-1", "1e12", "true", "null", ".inf"])

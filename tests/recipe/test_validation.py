@@ -276,7 +276,7 @@ SECTIONS = [
         "`devices` takes `auto`, a whole number (1 or more) or a list of whole numbers; `0` is too small",
         "write 1 or more; the default is `auto`",
     ),
-    ("trainer: {devices: 1000000000}", "6:20:bound", "too large", "write 1 or more and at most 10000; the default"),
+    ("trainer: {devices: 1000000000}", "6:20:bound", "too large", "write 1 or more and at most 128; the default"),
     (
         "trainer: {devices: [0, x]}",
         "6:24:type",
@@ -438,19 +438,19 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
         (
             "text: {train: {a: a.txt, b: {file: b.txt, weight: 0}}}",
             "2:58:bound",
-            "`weight` takes a number, above 0; `0` is too small",
+            "`weight` takes a number, above 0 and at most 1000; `0` is too small",
             "write a number above 0, or remove the file",
         ),
         (
             "text: {train: [a.txt, {file: b.txt, weight: -1}]}",
             "2:52:bound",
-            "`weight` takes a number, above 0; `-1` is too small",
+            "`weight` takes a number, above 0 and at most 1000; `-1` is too small",
             "write a number above 0, or remove the file",
         ),
         (
             "parallel: {train: [{source: a, target: b}, {source: a, target: b, weight: 0}]}",
             "2:82:bound",
-            "`weight` takes a number, above 0; `0` is too small",
+            "`weight` takes a number, above 0 and at most 1000; `0` is too small",
             "write a number above 0, or remove the file",
         ),
         (

@@ -29,7 +29,7 @@ from tests.sweeps.stub_sweeps import (
 
 def test_without_ray_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RunError, match=r"seqcomposer\[ray\]"):
+    with pytest.raises(RunError, match=r"'\.\[ray\]'"):
         run_sweep(read_sweep(write_sweep(tmp_path, rates(0.1))), tmp_path / "run", ray="local")
 
 

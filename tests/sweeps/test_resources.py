@@ -113,6 +113,7 @@ def test_slurm_is_asked_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) 
         "gpus_per_node": 1,
         "mem": "16384M",
         "time": 91,
+        "setup": ["export PYTHONSAFEPATH=1"],
     }
     assert job_parameters("tried", Resources(), 1)["time"] == 24 * 60
     monkeypatch.setenv("SBATCH_TIMELIMIT", "10")

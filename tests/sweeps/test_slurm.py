@@ -24,7 +24,7 @@ FOUR = rates(0.001, 0.002, 0.003, 0.004)
 
 def test_without_submitit_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(RunError, match=r"seqcomposer\[slurm\]"):
+    with pytest.raises(RunError, match=r"'\.\[slurm\]'"):
         api.submit_sweep(write_sweep(tmp_path, FOUR), run=tmp_path / "run")
 
 
