@@ -71,8 +71,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
-    `test/measured` has the number of `lines`, and the `sha256` of those of each side, of files of what is in them.
-    `test/without_reference` is a sentence, and only there if lines have no reference: no metric is of them. So is
+    `test/measured` has the number of `lines`, and the `sha256` of each side: of its texts, or of its files' contents.
+    `test/without_reference` is a sentence, and only there if lines have no reference: metrics leave them out. So is
     `test/unwritable`, if the tokenizer cannot write all references, and what is said of BLEU.
     `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. Of generated data, `test/accuracy_by_length` is a
     list of `{words, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
@@ -158,7 +158,7 @@ def evaluate_pairs(
         have_frames = np.logical_and.reduce([AnswerLimits.of(model).have_frames(encoded) for model in models])
         impossible = int((~have_frames).sum())
         if impossible:
-            decoded["impossible"] = f"{impossible:,} of {len(encoded):,} {NO_FRAMES}: no loss is of them"
+            decoded["impossible"] = f"{impossible:,} of {len(encoded):,} {NO_FRAMES}; they are left out of the loss"
         if hypotheses is not None:
             write_hypotheses(Path(hypotheses), [line[0] for line in lines], outputs, references)
     measured = {"lines": len(encoded), "sha256": sha256_of_columns(run.recipe, pairs)}
@@ -300,7 +300,9 @@ def _decoded_scores(
     if metrics.left_out:
         scores["left_out"] = metrics.left_out
     if without := len(lines) - len(compared.rows):
-        scores["without_reference"] = f"{without:,} of {len(lines):,} lines have no reference: no metric is of them"
+        scores["without_reference"] = (
+            f"{without:,} of {len(lines):,} lines have no reference; they are left out of all metrics"
+        )
     if "bleu" in metrics.names and compared.rows and (short := describe_short(compared, metrics.bleu_tokenizer)):
         scores["short_references"] = short
     if "bleu" in metrics.names and (tokenised := describe_tokenised(references)):

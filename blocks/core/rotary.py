@@ -204,7 +204,7 @@ def parse_scaling(setting: Mapping[str, Any]) -> Scaling:
     kinds = [kind for kind, settings in setting.items() if settings is not None]
     if len(kinds) != 1:
         listed = " and ".join(f"`{kind}`" for kind in kinds) or "none"
-        message = f"one way of stretching angles is wanted, and {listed} given"
+        message = f"`scaling` needs exactly one of `linear`, `llama3` and `yarn`, and has {listed}"
         fix = "write one of linear, llama3 and yarn: `scaling: {linear: {factor: 4}}`"
         raise BlockError("rotary", message, fix=fix, inside=("scaling",))
     parsed: Any = KINDS[kinds[0]](**setting[kinds[0]])
@@ -225,7 +225,7 @@ def rotary_angles(mask: Tensor, before: Tensor | None, width: int, rotary: Rotar
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the features 2i and 2i + 1 by the angle t / 10000^(2i/d) (Su et al. 2021, equation 34).
+    """Rotate the features 2i and 2i + 1 by the angle t base^(-2i/n) of their position t (Su et al. 2021, equation 34).
 
     x: (B, H, T, d), `rotary_angles` of its positions (B or 1, 1, T, n) -> (B, H, T, d): features from 2n on stay
     """

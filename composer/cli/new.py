@@ -42,7 +42,7 @@ def write_new(
     if table is not None and source is None:
         raise RunError.of("a table needs a source", "name the column of its files: `--source COLUMN`", str(table))
     if source is not None and (len(targets) > 1 or column is not None):
-        fix = "several targets, and `--column`, are for a text without a source: a language model"
+        fix = "name one `--target` and no `--column`, or leave out `--source` for a language model"
         raise RunError.of("a source has one target", fix, str(table or source))
     if table is not None:
         from composer.cli import new_table  # late: it imports torch

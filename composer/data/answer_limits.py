@@ -12,7 +12,7 @@ from composer.data.ids import Encoded, Ids
 from composer.model.ctc import ctc_frames
 from composer.model.encoder_decoder import ROUNDING, EncoderDecoder
 
-NO_FRAMES = "answers have more tokens than CTC has frames, with one for a blank between tokens that repeat"
+NO_FRAMES = "answers need more CTC frames than the encoder leaves: one a token, and one more between equal tokens"
 MORE_FRAMES = "shorten the source less, or choose a tokenizer with longer tokens"
 """What to do then."""
 
@@ -53,7 +53,7 @@ class AnswerLimits:
         return encoded.target.lengths() + encoded.target.repeats() <= frames[places]
 
     def measurable(self, encoded: Encoded) -> np.ndarray:
-        """Return the pairs that a loss can be of: they have a target, and CTC can write it. -> (rows,) bool
+        """Return which pairs have a loss: they have a target, and CTC can write it. -> (rows,) bool
 
         An empty text is one: its end is a token.
         """

@@ -1,4 +1,4 @@
-"""Sounds as log-mel frames. The only door to soundfile and soxr, which are imported where a sound is read."""
+"""Sounds as log-mel frames. Only this module imports soundfile and soxr, and only where a sound is read."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 10_000
 """Tokens of a line that are measured or translated at most: a line of a million would take hours, or all the memory."""
-OF_REFERENCES = "no score is of those without a reference"
+OF_REFERENCES = "scores leave out those without a reference"
 NEEDS_TEXT = "give a pair text on every side"
 SHOWN_CHARACTERS = 200
 """Characters of a line or a document that an error shows."""

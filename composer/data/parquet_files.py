@@ -66,7 +66,9 @@ class ParquetColumn(Column):
         if self.held[0] != number:
             try:
                 with open_parquet(self.path) as file:
-                    self.held = number, file.read_row_group(number, columns=[self.name])
+                    table = file.read_row_group(number, columns=[self.name])
+                columns = arrow.schema([column.with_type(without_views(column.type)) for column in table.schema])
+                self.held = number, table if columns.equals(table.schema) else table.cast(columns)
             except (arrow.ArrowException, OSError) as error:
                 raise DataError([damaged(self.path, error).in_file(self.path)]) from error
             if file_stamp(self.path) != self.stamp:
@@ -187,6 +189,17 @@ def is_text(kind: Any) -> bool:
     if types.is_dictionary(kind):  # the categories of pandas
         return is_text(kind.value_type)
     return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
+
+
+def without_views(kind: Any) -> Any:
+    """Return an Arrow type without views of strings, from which Arrow takes no single rows."""
+    import pyarrow as arrow
+
+    if arrow.types.is_string_view(kind):
+        return arrow.large_string()
+    if arrow.types.is_struct(kind):
+        return arrow.struct([field.with_type(without_views(field.type)) for field in kind])
+    return kind
 
 
 def arrow_fields(fields: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -242,7 +242,7 @@ def check_mp3(file: IO[bytes]) -> Checked:
         fix = "save it as WAV or FLAC, or remove the line"
         raise MediaError("audio", "this is no MP3: no frame follows its tag", fix)
     if not data.startswith(TAGS_BEHIND, at) and data[at:].strip(b"\0"):
-        message = f"what follows frame {count:,} is none: it is damaged, or cut off"
+        message = f"the bytes after frame {count:,} are no MP3 frame: the file is damaged, or cut off"
         raise MediaError("audio", message, GET_AGAIN)
     head = _mp3_frame(data[first : first + 4])
     assert head is not None

@@ -23,8 +23,9 @@ def teacher_forced(
 ) -> tuple[dict[str, float], list[float]]:
     """Return the scores that need no decoding, and the bits of each answer if answers are vectors of bits, else [].
 
-    They are of the pairs with a target that all models can write, none of no pair; other answers have NaN bits. Of a
-    text also those that do not depend on its tokenizer, and a 95 % interval of its perplexity over documents.
+    Only pairs with a target that every model can write count, and without any there are no scores; other answers have
+    NaN bits. Of a text also the scores that do not depend on its tokenizer, and a 95 % interval of its perplexity over
+    documents.
 
     models: One, or an ensemble, whose probabilities are their mean.
     """

@@ -1,4 +1,4 @@
-"""The one door to git, which runs programs that a repository's configuration, attributes and hooks name.
+"""Subprocess calls of git, all of them. Git runs programs that a repository's configuration, attributes and hooks name.
 
 Of a folder that somebody else may have written, only the name of its commit is read: that starts nothing. No command
 reads its files through its own configuration, as `status` and `diff` do. What is pulled is fetched into a bare

@@ -3614,8 +3614,8 @@ class Training(RecipeObject):
     max_epochs: Passes over the training data.
     max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
     tokens_per_batch: Padded target positions of one update, over all devices and accumulation; default 4096.
-    window: Of `data.text`, how many tokens of the text one row has, whatever its documents are, each of which
-        stands after the end of another, as do lines that are scored or written; without it, a row is a document.
+    window: Of `data.text`, how many tokens of the text one row has, wherever its documents end. Each document, and
+        each line that is scored or written, follows the end of another. Without it, a row is a document.
     carry: Whether the state goes from one window to the next (truncated back-propagation through time): the text is
         cut into as many streams as there are rows in a batch, `tokens_per_batch` / `window`; default False.
     label_smoothing: The share of the probability that is spread over the whole vocabulary; default 0.0.

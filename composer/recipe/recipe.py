@@ -346,7 +346,7 @@ class Recipe:
 
     @property
     def begins_after_end(self) -> bool:
-        """Whether before a document stands the end of another, as within the windows of a text; else bos does."""
+        """Whether the token before each document is eos, as in the windows of a text, rather than bos."""
         return self.window is not None and not self.begins_with_bos
 
     @property

@@ -189,7 +189,7 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     planner = CostPlanner()
     first: dict[str, int] = {}
     costs = []
-    for number, point in enumerate(with_progress(points, "points that are planned"), start=1):
+    for number, point in enumerate(with_progress(points, "planned points"), start=1):
         cost = cost_point(sweep, point, planner)
         if cost.status == "trained" and first.setdefault(cost.fingerprint, number) != number:
             cost = replace(cost, same_as=first[cost.fingerprint])

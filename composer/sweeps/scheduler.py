@@ -161,8 +161,8 @@ class Scheduler:
         skipped = [trial.user_attrs["skipped"] for trial in self.study.trials() if "skipped" in trial.user_attrs]
         reasons = Counter("the same as an earlier trial" if "the same as" in reason else reason for reason in skipped)
         listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(MAX_LISTED))
-        wanted = f"the search ends with {len(self.trials)} of {count_noun(self.num_trials, 'trial')}"
-        return f"{wanted}: of its other suggestions were {listed}" if listed else wanted
+        wanted = f"the search ended after {len(self.trials)} of {count_noun(self.num_trials, 'trial')}"
+        return f"{wanted}; its other suggestions: {listed}" if listed else wanted
 
     def open_study(self, max_steps: int | None, retry: bool) -> None:
         """Open the study, and bring it to the state of the trials' directories; `retry` gives failed ones another.

@@ -288,7 +288,7 @@ def value_faults(sweep: Sweep) -> set[Fault]:
     everywhere: set[Fault] | None = None
     for axis in sweep.axes:
         tried = _dependency_points(sweep, axis)
-        labels = with_progress(axis.labels or axis.ends, f"values of `{axis.name}` that are read")
+        labels = with_progress(axis.labels or axis.ends, f"read values of `{axis.name}`")
         values = [_common_faults(sweep, axis, value, tried) for value in labels]
         active = [faults for faults in values if faults is not None]
         for faults in active:

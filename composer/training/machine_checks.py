@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from composer.errors import Fault, KeyPath
+from composer.formatting import count_noun
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.machine import multiplies_bfloat16, runs_on_cpu, visible_cpus
 from composer.recipe.recipe import Recipe
@@ -35,10 +36,13 @@ def process_faults(recipe: Recipe) -> Iterator[Fault]:
     total, most = devices * (1 + workers), max(FEW_PROCESSES, PROCESSES_OF_CPU * cpus)
     if total > most:
         message = (
-            f"{devices:,} devices with {workers:,} workers each are {total:,} processes, and there are {cpus} CPUs"
+            f"{count_noun(devices, 'device')} with {count_noun(workers, 'worker')} each would be {total:,} processes, "
+            f"and {most} are the most on {count_noun(cpus, 'CPU')}"
         )
-        hint = f"write fewer: {most} processes are the most here"
-        path = ("training", "workers") if workers > devices else ("trainer", "devices")
+        path, fewer = ("trainer", "devices"), most // (1 + workers)
+        if workers > devices or not fewer:
+            path, fewer = ("training", "workers"), max(0, most // devices - 1)
+        hint = f"write `{path[-1]}: {fewer}`{' or fewer' if fewer > 1 else ''}"
         yield recipe.fault("bound", path, message, hint)
 
 

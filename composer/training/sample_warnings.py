@@ -213,12 +213,12 @@ def has_form(line: str, form: Form) -> bool:
 
 
 def frame_warnings(recipe: Recipe, limits: AnswerLimits, data: Data) -> Iterator[Fault]:
-    """Yield a warning if CTC has too few frames for answers: no loss is of them."""
+    """Yield a warning if CTC has too few frames for answers, which are then left out of the loss."""
     counts = {split: int((~limits.have_frames(encoded)).sum()) for split, encoded in data.splits.items()}
     if any(counts.values()):
         total, impossible = sum(map(len, data.splits.values())), sum(counts.values())
         of_splits = ", ".join(f"{count:,} of {split}" for split, count in counts.items() if count)
-        message = f"{impossible:,} of {total:,} {NO_FRAMES} ({of_splits}): it cannot write them, and no loss is of them"
+        message = f"{impossible:,} of {total:,} {NO_FRAMES} ({of_splits}); they are left out of the loss"
         yield recipe.fault("length", ("model", "output", "ctc"), message, MORE_FRAMES).as_warning()
 
 

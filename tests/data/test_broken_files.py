@@ -104,6 +104,18 @@ def test_categories_of_texts_are_texts(kind, make, tmp_path):
     assert (fault.path, fault.hint) == ("data.parallel.train.source", "name one of `en`, `de`")
 
 
+@pytest.mark.parametrize("name", ["en", "both.en"])
+def test_views_of_strings_are_texts(name, make, tmp_path):
+    """As polars writes them."""
+    texts = column(["one", None, "two"], arrow.string_view())
+    both = arrow.StructArray.from_arrays([texts, column([1, 2, 3])], ["en", "number"])
+    parquet_file(tmp_path / "t.parquet", en=texts, both=both, de=column([*"abc"]))
+    recipe = make({"parallel": {"train": {"file": "t.parquet", "source": name, "target": "de"}}})
+    assert check_files(recipe, recipe.folders()) == []
+    sides = open_pairs(recipe, "train", recipe.folders()).sides
+    assert (sides["source"][:], sides["source"][2]) == (["one", "", "two"], "two")
+
+
 def test_rows_of_parquet_are_read_from_their_row_groups(make, tmp_path):
     texts = [f"text {row}" for row in range(100)]
     table = arrow.table({"en": texts, "de": [text.upper() for text in texts]})

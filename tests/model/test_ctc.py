@@ -268,17 +268,17 @@ def test_answers_that_ctc_cannot_write_are_told_and_in_no_loss(
     some, few = recipe_of("some", (IMPOSSIBLE_ANSWERS + POSSIBLE) * 4), recipe_of("few", POSSIBLE * 4)
     warnings = [warning for warning in check_recipe(some).warnings if warning.path == "model.output.ctc"]
     assert [warning.code for warning in warnings] == ["length"]
-    assert "24 of 64 answers have more tokens than CTC has frames" in warnings[0].message
+    assert "24 of 64 answers need more CTC frames than the encoder leaves" in warnings[0].message
     assert not [warning for warning in check_recipe(few).warnings if warning.path == "model.output.ctc"]
     results = []
     for recipe, is_told in ((some, True), (few, False)):
         results.append(train(recipe, tmp_path / f"run-{recipe.name}").run_dir)
-        assert ("24 of 64 answers have more tokens than CTC has frames" in capsys.readouterr().out) == is_told
+        assert ("24 of 64 answers need more CTC frames than the encoder leaves" in capsys.readouterr().out) == is_told
     assert same_weights(*results)
     losses = [[row["val/loss"] for row in read_metrics(run / "metrics.jsonl") if "val/loss" in row] for run in results]
     assert losses[0] == losses[1]
     scores, other = (evaluate(run, "val") for run in results)
-    assert scores["val/impossible"].startswith("12 of 32 answers have more tokens than CTC has frames")
+    assert scores["val/impossible"].startswith("12 of 32 answers need more CTC frames than the encoder leaves")
     assert "val/impossible" not in other
     assert scores["val/loss"] == other["val/loss"] == pytest.approx(losses[0][-1])
 

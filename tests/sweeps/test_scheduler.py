@@ -639,6 +639,6 @@ def test_weights_that_are_gone_are_said(home: Path, capsys: pytest.CaptureFixtur
 def test_a_search_says_why_it_has_fewer_trials(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]\nsearch: {tpe: {trials: 5}}")
     assert run(file, home) == 0
-    assert "the search ends with 2 of 5 trials: of its other suggestions were " in capsys.readouterr().out
+    assert "the search ended after 2 of 5 trials; its other suggestions: " in capsys.readouterr().out
     assert run(file, home) == 0
     assert " the same as an earlier trial" in capsys.readouterr().out
