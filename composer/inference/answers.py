@@ -1,4 +1,4 @@
-"""From lines to answers: the one way of `translate`, evaluations, validations in training, reports and comparisons."""
+"""From lines to answers: the one way of `translate`, evaluations and validations in training."""
 
 from __future__ import annotations
 
