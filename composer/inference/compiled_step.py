@@ -271,7 +271,7 @@ class Code(NamedTuple):
 
 def load_or_compile(module: StepModule) -> Code:
     """Return the compiled code of a step, which computes with the tensors of the module."""
-    path = own_folder(cache_dir()) / f"{fingerprint(module)}.pt2"
+    path = own_folder() / f"{fingerprint(module)}.pt2"
     if not is_as_written(path):
         sys.stderr.write("compiling the decoding step; it is cached for the next time\n")
         compile_to(path, module)
@@ -282,14 +282,14 @@ def load_or_compile(module: StepModule) -> Code:
     return Code(package, json.loads(package.get_metadata()["above_one"]))
 
 
-def own_folder(store: Path) -> Path:
-    """Return the folder of a store that this user alone writes into: nobody else's program is loaded. Raises RunError.
+def own_folder() -> Path:
+    """Return the folder of the store that this user alone writes into: nobody else's program is loaded. Raises RunError.
 
     It lies in the store itself, which several users may share, and not in a folder that the first of them made.
     """
     if not hasattr(os, "getuid"):
-        return store / "compiled"
-    own = store / f"compiled-{os.getuid()}"
+        return cache_dir() / "compiled"
+    own = cache_dir() / f"compiled-{os.getuid()}"
     with os_errors_as_run_errors(own):
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_own(own) or os.lstat(own).st_mode & (stat.S_IWGRP | stat.S_IWOTH):

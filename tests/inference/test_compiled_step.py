@@ -135,7 +135,7 @@ def test_compiled_answers_are_the_same(cache: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_code_of_others_and_changed_code_is_not_loaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = compiled_step.own_folder(cache)
+    own = compiled_step.own_folder()
     file = own / "step.pt2"
     assert not compiled_step.is_as_written(file)
     file.write_bytes(b"code")
@@ -146,7 +146,7 @@ def test_code_of_others_and_changed_code_is_not_loaded(cache: Path, monkeypatch:
     assert not compiled_step.is_as_written(file)
     own.chmod(0o777)
     with pytest.raises(RunError, match="others can write"):
-        compiled_step.own_folder(cache)
+        compiled_step.own_folder()
     own.chmod(0o700)
     file.write_bytes(b"code")
     user = os.getuid()
@@ -154,14 +154,14 @@ def test_code_of_others_and_changed_code_is_not_loaded(cache: Path, monkeypatch:
     assert not compiled_step.is_as_written(file)
     (cache / f"compiled-{user + 1}").mkdir()
     with pytest.raises(RunError, match="others can write"):
-        compiled_step.own_folder(cache)
+        compiled_step.own_folder()
 
 
 def test_the_folders_of_two_users_lie_in_the_store_itself(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = compiled_step.own_folder(cache)  # which nobody else may write into
+    own = compiled_step.own_folder()  # which nobody else may write into
     monkeypatch.setattr(compiled_step, "is_own", lambda path: True)
     monkeypatch.setattr(compiled_step.os, "getuid", lambda: 12345)
-    other = compiled_step.own_folder(cache)
+    other = compiled_step.own_folder()
     assert own != other
     assert own.parent == other.parent == cache
 
