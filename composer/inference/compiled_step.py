@@ -283,7 +283,7 @@ def load_or_compile(module: StepModule) -> Code:
 
 
 def own_folder() -> Path:
-    """Return the folder of the store that this user alone writes into: nobody else's program is loaded. Raises RunError.
+    """Return the folder of the store that this user alone writes into: no program of others is loaded. Raises RunError.
 
     It lies in the store itself, which several users may share, and not in a folder that the first of them made.
     """
