@@ -3680,7 +3680,7 @@ class Validationsample(RecipeObject):
     """Lines that are decoded at each validation. Their scores are called `val_sample/bleu` and so on; losses are of
     all lines, and so are the scores at the end of the training, `val/bleu`.
 
-    lines: How many, from the beginning of the validation part; all of them with `null`; default 200.
+    lines: How many of those with a source, from the beginning of the validation part; all with `null`; default 200.
     decoding: Decoding method; the one of the recipe may be slower; default 'greedy'.
     """
     lines: int | Var | Unset | None = UNSET

@@ -108,7 +108,7 @@ class ValidationSample:
     all lines, and so are the scores at the end of the training, `val/bleu`.
 
     Settings:
-        lines: How many, from the beginning of the validation part; all of them with `null`.
+        lines: How many of those with a source, from the beginning of the validation part; all with `null`.
         decoding: Decoding method; the one of the recipe may be slower.
     """
 

@@ -170,6 +170,9 @@ def _key_faults(name: str, node: Node) -> Iterator[Fault]:
         message = f"an axis has one of `set`, `replace` and `extend`, and this has {' and '.join(kinds) or 'none'}"
         yield fault_at(node.place, "axis", path, message, "write one of them")
         return
+    if kinds == ["set"] and node.value["set"].value == "training.seed":
+        message = "points that differ in their seed alone are the runs of one point"
+        yield fault_at(node.value["set"].mark, "axis", f"{path}.set", message, "write `seeds: [1, 2]` beside `axes`")
     own = {"set": {"values", *RANGES}, "replace": {"with"}, "extend": set()}[kinds[0]]
     others = sorted(keys - own - {kinds[0], "when", "zip"})
     for key in others:

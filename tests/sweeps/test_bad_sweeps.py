@@ -54,6 +54,7 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
         ("  e: {set: vars.width, replace: model.encoder}", "", 4, "replace and set"),
         ("  e: {set: vars.width, vales: [1]}", "", 4, "did you mean `values`?"),
         ("  e: {set: vars.width, int: [5, 1]}", "", 4, "5 is not below 1"),
+        ("  e: {set: training.seed, values: [1, 2]}", "", 4, "are the runs of one point"),
         ("  e: {set: vars.width, log_uniform: [0, 1]}", "search: random", 4, "0 has no logarithm"),
         ("  e: {set: vars.width, uniform: [0, 1]}", "", 4, "grid search cannot enumerate the range 0 to 1"),
         ("  flops: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `flops`"),

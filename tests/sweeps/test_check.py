@@ -129,7 +129,7 @@ def test_a_grid_that_is_too_large_is_refused_before_its_values_are_read(
 ) -> None:
     monkeypatch.setattr("composer.sweeps.substitution.value_faults", lambda _: pytest.fail("they are read"))
     values = ", ".join(map(str, range(1, 5002)))
-    file = write(tmp_path, f"  seed: {{set: training.seed, values: [{values}]}}\n{HEADS}")
+    file = write(tmp_path, f"  steps: {{set: training.max_steps, values: [{values}]}}\n{HEADS}")
     assert codes(capsys, str(file)) == (2, ["size axes"])
 
 
