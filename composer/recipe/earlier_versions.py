@@ -67,7 +67,7 @@ def _balances_experts(canonical: Schema) -> bool:
 
 
 def _averages_in_64_bits(canonical: Schema) -> bool:
-    return canonical["training"]["average_checkpoints"] > 1 and canonical["training"]["precision"] == 64
+    return canonical["training"]["average_checkpoints"] != 1 and canonical["training"]["precision"] == 64
 
 
 def _blocks_of(name: str, model: Any) -> Iterator[Schema]:

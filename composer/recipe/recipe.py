@@ -90,9 +90,9 @@ def stored_by(run: RunDir) -> Stored | None:
     """Return the canonical recipe that a run stores of its recipe's text; {} if of another; None without run.json."""
     try:
         record = run.read()
-    except RunError:  # which who opens the run raises
+        is_its_own = sha256_of_file(run.recipe) == record.get("recipe_sha256")
+    except (RunError, OSError):  # which who reads these files raises
         return None
-    is_its_own = sha256_of_file(run.recipe) == record.get("recipe_sha256")
     return dict(record.get("canonical", {})) if is_its_own else {}
 
 

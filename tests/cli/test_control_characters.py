@@ -206,7 +206,7 @@ def test_texts_of_a_sweep(printed: Printed, planted: Path, tmp_path: Path) -> No
     trial(folder, 4, status="failed", error=f"{HOSTILE}\n{HOSTILE}", point={HOSTILE: HOSTILE, "other": 1})
     printed("leaderboard", folder)
     printed("diff", f"{folder}#1", f"{folder}#{HOSTILE}", status=2)
-    axes = {"a": {"set": "training.seed", "values": [1, 2]}, "b": {"set": "description", "values": [HOSTILE, "x"]}}
+    axes = {"a": {"set": "training.max_steps", "values": [1, 2]}, "b": {"set": "description", "values": [HOSTILE, "x"]}}
     sweep = {"sweep": 1, "name": "s", "base": planted.name, "axes": axes, "where": "parameters < 100K"}
     (tmp_path / "s.yaml").write_text(json.dumps(sweep), encoding="utf-8")
     printed("sweep", "s.yaml", "--dry-run")

@@ -235,7 +235,7 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     assert all(reason in fault.message for fault, reason in zip(error.value.faults, expected, strict=True))
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("value", [1e300, -3.5e38, np.inf, np.nan, np.longdouble("1e4000")])
 def test_a_number_that_is_too_large_where_it_is_trained_on_is_told(value: float, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([[1, 2, 3]]))
