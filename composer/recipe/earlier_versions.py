@@ -70,6 +70,10 @@ def _averages_in_64_bits(canonical: Schema) -> bool:
     return canonical["training"]["average_checkpoints"] != 1 and canonical["training"]["precision"] == 64
 
 
+def _measures_a_part(canonical: Schema) -> bool:
+    return canonical["trainer"]["limit_val_batches"] != 1.0
+
+
 def _blocks_of(name: str, model: Any) -> Iterator[Schema]:
     """Yield the settings of every block with a name, at any depth."""
     for key, value in items_of(model):
@@ -90,6 +94,10 @@ TRAINING_CHANGES: Mapping[str, TrainingChange] = {
     "impossible_ctc": TrainingChange("pairs that CTC cannot write are in no loss", _has_ctc),
     "counted_experts": TrainingChange(
         "experts count no rows that only keep a device, or a turn of an accumulation, busy", _balances_experts
+    ),
+    "sampled_validation": TrainingChange(
+        "`trainer.limit_val_batches` measures a sample of the validation, where it measured the longest lines",
+        _measures_a_part,
     ),
     "mean_of_tied": TrainingChange("the mean of checkpoints in 64 bits has tied weights once", _averages_in_64_bits),
 }

@@ -62,6 +62,7 @@ CONCERNED = {
     "counted_experts": (
         f"{TEXT}\nmodel: {{width: 8, decoder: [rnn, {{mixture_of_experts: {{stack: [{{linear: {{}}}}]}}}}]}}\n"
     ),
+    "sampled_validation": f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntrainer: {{limit_val_batches: 0.5}}\n",
     "mean_of_tied": (
         f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntraining: {{precision: 64, average_checkpoints: 2}}\n"
     ),
