@@ -167,7 +167,7 @@ def perplexity(run: Path, data: Path | None) -> float:
 
     opened = open_run(run)
     encoded = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).splits["test"]
-    return teacher_forced(opened.recipe, opened.model, encoded)[0]["perplexity"]
+    return teacher_forced(opened.recipe, [opened.model], encoded)[0]["perplexity"]
 
 
 def format_row(name: str, published: Published | None, scores: Sequence[str]) -> str:

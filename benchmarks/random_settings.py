@@ -65,7 +65,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
     # optimizers, schedules and initializations
     "learning_rate": (1e-3, 1e-2),
     "weight_decay": (0.0, 0.01),
-    "decay": (0.5, 0.9),
+    **dict.fromkeys(("rmsprop.decay", "adadelta.decay", "ema.decay", "gradientnoise.decay"), (0.5, 0.9)),
     "eps": (1e-8, 1e-6),
     "initial": (0.0, 0.1),
     "warmup_steps": (1, 2),

@@ -305,7 +305,7 @@ def evaluate(file: Path) -> None:
             raise StepFailed(f"no loss of {split}:\n{text}")
         encoded = load_data(run.recipe, run.folders(), run.tokenizers, [split]).splits[split]
         with mock.patch.object(perplexity, "POSITIONS", 16), mock.patch.object(windows, "READ_TOKENS", 7):
-            others, _ = perplexity.teacher_forced(run.recipe, run.model, encoded)
+            others, _ = perplexity.teacher_forced(run.recipe, [run.model], encoded)
         if not math.isclose(others["loss"], scores[f"{split}/loss"], rel_tol=tolerance, abs_tol=tolerance):
             raise StepFailed(f"in other batches the loss of {split} is {others['loss']}:\n{text}")
 

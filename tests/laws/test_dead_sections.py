@@ -52,6 +52,7 @@ STOP = "training.early_stopping={patience: 1}"
 ALONE = "model.decoder=null; model.output.ctc={weight: 1}"
 FEW_LINES = [{"lines": 1}, {"lines": 2}]
 DEAD = [
+    Dead("data.text.hold_out", ["spread", "end"], "", "data.text.val=2", kind="text"),
     Dead("data.lowercase", [True, False], "", "data.generate=dialect"),
     Dead("data.lowercase", [True, False], "", kind="stories"),
     Dead("data.lowercase", [True, False], f"data.tokenizer=integers; {DIGITS}", kind="files"),

@@ -136,6 +136,12 @@ CONTEXTS = {
     "training.scheduled_sampling": Around(SAMPLING),
     "training.scheduled_sampling.warmup": Around(SAMPLING, values=[0, 1]),
     "training.ema.decay": Around(values=[0.1, 0.2]),
+    **{
+        f"training.optimizer.{name}.{'decayed' if name in ('rmsprop', 'adadelta') else 'decay'}": Around(
+            f"training.optimizer={{{name}: {{weight_decay: 0.5}}}}", values=["matrices", "all"]
+        )
+        for name in ("adam", "adamw", "sgd", "adagrad", "rmsprop", "adadelta")
+    },
     **{f"decoding.{word}.ctc_weight": Around(CTC, values=[0, 1]) for word in ("greedy", "beam")},
     "decoding.viterbi": Around("model.decoder=[cross_attention]"),
     "decoding.viterbi.max_length": Around(f"model.decoder=[cross_attention]; {LEARNING}"),
@@ -145,6 +151,7 @@ CONTEXTS = {
     "data.babi.tasks": Around("", "stories", [[1], [2]]),
     "data.babi": Around(kind="stories"),
     "data.max_length": Around(kind="files"),
+    "data.text.hold_out": Around("data.text.val=2", "text", ["spread", "end"]),
     "data.lowercase": Around(kind="files"),
     "model.dropout": Around("model.decoder=[dropout, rnn, cross_attention]"),
     "model.encoder": Around(values=[["rnn"], ["linear"]]),

@@ -47,7 +47,7 @@ BEFORE: dict[str, tuple[Any, str]] = {
     "step": (TrainingLoopCallback, "on_train_batch_end"),
     "update": (Seq2SeqModule, "on_before_optimizer_step"),
     "validation": (Seq2SeqModule, "validation_step"),
-    "decoding": (validation_decoder, "decode_all"),
+    "decoding": (validation_decoder, "answer_lines"),
     "removing": (checkpointing.AtomicCheckpointIO, "remove_checkpoint"),
     "measuring": (finalize, "evaluate_pairs"),
 }

@@ -139,7 +139,7 @@ def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
         ]
     )
     assert reference["ended"] == [0], reference["output"]
-    assert everywhere["ended"] == [*[KILLED] * len(EVERYWHERE), 0], everywhere["output"]
+    assert everywhere["ended"] == [*[KILLED] * len(EVERYWHERE), 0], everywhere["output"][-1]
     assert with_workers["ended"] == [*[KILLED] * len(fetching), 0], with_workers["output"]
     assert not any("damaged" in text for text in everywhere["output"]), "a checkpoint was there before it was whole"
     must_be_alike(folder / "whole", folder / "everywhere")
