@@ -231,7 +231,7 @@ def test_a_key_of_the_sweep_is_set_in_its_file(tmp_path: Path, override: str) ->
 
 def test_the_number_of_points_is_limited(tmp_path: Path) -> None:
     few = ", ".join(map(str, range(1, 31)))
-    keys = ("vars.width", "training.max_steps", "training.seed", "training.accumulate", "training.validate_every")
+    keys = ("vars.width", "training.max_steps", "training.max_epochs", "training.accumulate", "training.validate_every")
     axes = "\n".join(f"  a{index}: {{set: {key}, values: [{few}]}}" for index, key in enumerate(keys))
     with pytest.raises(RecipeError, match="make 24,300,000 points"):
         grid_points(sweep(tmp_path, axes))
