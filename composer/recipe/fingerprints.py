@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from composer.recipe import earlier_versions
 from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, DefaultFiller, used_model
 from composer.recipe.earlier_versions import TRAINING_CHANGES, concerning_changes, earlier_rules
 from composer.recipe.schema_reader import Schema, dereference, ref_name
@@ -77,8 +78,15 @@ def without_defaults(canonical: Data, rules: Schema) -> Data:
 
     With the same schema nothing is lost: what is not there has this value.
     """
-    earlier = earlier_rules(rules)
-    return _DefaultRemover(earlier["$defs"]).section(canonical, earlier)
+    return _remover(rules).reduce(canonical)
+
+
+def _remover(rules: Schema) -> _DefaultRemover:
+    """Return the remover of a schema's defaults, the same one as long as neither the schema nor the table changes."""
+    global _last_remover
+    if _last_remover is None or not _last_remover.is_of(rules):
+        _last_remover = _DefaultRemover(rules)
+    return _last_remover
 
 
 def sha256_of(data: Any) -> str:
@@ -90,14 +98,26 @@ def _json(data: Any) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-class _DefaultRemover(NamedTuple):
+class _DefaultRemover:
     """Walks a canonical value and its schema side by side, as the `DefaultFiller` does the other way."""
 
-    defs: Schema
+    def __init__(self, rules: Schema) -> None:
+        self._rules, self._trained_with = rules, earlier_versions.TRAINED_WITH
+        self._earlier = earlier_rules(rules)
+        self._defs: Schema = self._earlier["$defs"]
+        self._defaults: dict[int, tuple[Schema, str]] = {}  # by the id of a setting, which is kept alive here
+
+    def is_of(self, rules: Schema) -> bool:
+        """Return whether this removes the defaults of these rules, as the table has them now."""
+        return self._rules is rules and self._trained_with is earlier_versions.TRAINED_WITH
+
+    def reduce(self, canonical: Data) -> Data:
+        """Return a canonical recipe without the settings that are as by default."""
+        return self.section(canonical, self._earlier)
 
     def value(self, value: Any, schema: Schema) -> Any:
         """Return a value without defaults in it."""
-        rules = dereference(self.defs, schema)
+        rules = dereference(self._defs, schema)
         if isinstance(value, dict) and "$ref" in schema and "x-choice" in rules:
             return self.choice(value, ref_name(schema))
         if isinstance(value, list):
@@ -115,20 +135,27 @@ class _DefaultRemover(NamedTuple):
             setting = schema["properties"].get(key) or schema["additionalProperties"]
             own = self.value(value, setting)
             is_filled = key in schema["properties"] and key not in schema.get("required", ())
-            if not is_filled or setting.get("x-open") or _json(own) != _json(self.default(setting)):  # 1 is not 1.0
+            if not is_filled or setting.get("x-open") or _json(own) != self.default(setting):  # 1 is not 1.0
                 reduced[key] = own
         return reduced
 
-    def default(self, setting: Schema) -> Any:
-        """Return the default of a setting, without the defaults in it."""
-        return self.value(DefaultFiller(self.defs, {}, None).value(setting.get("default"), setting), setting)
+    def default(self, setting: Schema) -> str:
+        """Return the default of a setting, without the defaults in it, as JSON."""
+        known = self._defaults.get(id(setting))
+        if known is None:
+            filled = DefaultFiller(self._defs, {}, None).value(setting.get("default"), setting)
+            known = self._defaults[id(setting)] = setting, _json(self.value(filled, setting))
+        return known[1]
 
     def choice(self, value: Data, table: str) -> Any:
         """Return a choice with the settings that are not as by default; its bare name if there are none."""
         ((name, settings),) = value.items()
-        entry = self.defs.get(f"{table}.{name}")
+        entry = self._defs.get(f"{table}.{name}")
         if entry is None or not isinstance(settings, dict):
             return value
         if entry.get("x-foreign"):
             return {name: {key: self.value(item, entry["properties"].get(key, {})) for key, item in settings.items()}}
         return {name: reduced} if (reduced := self.section(settings, entry)) else name
+
+
+_last_remover: _DefaultRemover | None = None
