@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from composer.errors import Fault, RecipeError
-from composer.recipe import registry
 from composer.recipe.recipe import Recipe, load
 
 SMALL = """recipe: 1
@@ -18,9 +16,6 @@ model:
   width: 64
   decoder: [norm]
 """
-
-CURRENT = ("pull", "sets")
-"""Old words that are words of the language elsewhere: `extends: {pull: REF}`, `relaxation: {sets: 2}`."""
 
 
 def loaded(folder: Path, text: str, overrides: Sequence[str] = (), name: str = "r.yaml") -> Recipe:
@@ -34,16 +29,7 @@ def refused(folder: Path, text: str, overrides: Sequence[str] = (), name: str = 
     with pytest.raises(RecipeError) as raised:
         loaded(folder, text, overrides, name)
     assert raised.value.render()
-    assert not [fault.hint for fault in raised.value.faults if old_words(fault.hint)]
     return raised.value.faults
-
-
-def old_words(text: str) -> list[str]:
-    """The blocks and settings in the backticks of a text that the language does not have any more."""
-    words = "|".join(sorted({key.rpartition(".")[2] for key in registry.RENAMED} - set(CURRENT)))
-    code = " ".join(re.findall("`[^`]+`", text))
-    matches = re.findall(rf"(?<![\w.])({words}):|(?:- |[\[{{])({words})\b", code) if code else []
-    return list(dict.fromkeys(one or other for one, other in matches))
 
 
 def faults_of(build: Callable[[], object]) -> list[Fault]:

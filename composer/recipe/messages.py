@@ -98,8 +98,6 @@ def _unknown_key(error: SchemaError) -> Fault:
     name, keys = error.detail, list(error.schema["properties"])
     if hint := error.schema.get("x-refused", {}).get(name):
         return error.fault_at_name(name, "refused", f"`{name}` cannot be set under `trainer`", hint)
-    if name in error.schema.get("x-renamed", {}):
-        return _renamed_word(error, name)
     if joined := _joined_key(error, name, keys):
         return joined
     is_section = not any(isinstance(step, int) for step in error.path)
@@ -144,11 +142,6 @@ def _joined_key(error: SchemaError, word: str, names: Iterable[str]) -> Fault | 
     message = f"`{word}` is one word{foreign_letter(word)}"
     message += "; a space is missing after the `:`" if ":" in word else "; `: ` parts a key and its value"
     return error.fault_at_name(word, "syntax", message, f"write `{key}: {parts[2]}`")
-
-
-def _renamed_word(error: SchemaError, old: str) -> Fault:
-    new: str = error.schema["x-renamed"][old]
-    return error.fault_at_name(old, "renamed", f"`{old}` is called `{new.partition(':')[0]}` now", f"write `{new}`")
 
 
 def _missing_key(error: SchemaError) -> Fault:
@@ -255,8 +248,6 @@ def _second_key(error: SchemaError, name: str, other: str) -> Fault:
 
 
 def _unknown_name(error: SchemaError, name: str) -> Fault:
-    if name in error.schema.get("x-renamed", {}):
-        return _renamed_word(error, name)
     names = list(error.schema["properties"])
     if joined := _joined_key(error, name, names):
         return joined

@@ -1,4 +1,4 @@
-"""Registry of what a recipe can name: blocks (`blocks/`, plug-ins, `OWN`) and other choices; renamed, refused words.
+"""Registry of what a recipe can name: blocks (`blocks/`, plug-ins, `OWN`) and other choices; refused words.
 
 Importing this module imports no block and no torch.
 """
@@ -81,23 +81,6 @@ def word_and_settings(choice: str | Mapping[str, Any]) -> tuple[str, Mapping[str
     """Return the name that is chosen in a canonical recipe, and its settings; none of a bare name."""
     return (choice, {}) if isinstance(choice, str) else next(iter(choice.items()))
 
-
-RENAMED = {
-    "block.aligned": "source_state",
-    "block.blank": "no_input",
-    "block.column": "select_column",
-    "block.condense": "pool_hierarchical",
-    "block.sum": "sum_columns",
-    "block.grid.room": "max_length_ratio",
-    "block.repeat.sets": "relaxation: {sets: N}",
-    "block.repeat.pull": "relaxation: {sets: N, weight: X}",
-    "block.repeat.join": "relaxation: {sets: N, until: X}",
-}
-"""Old words of the language, and what to write now: the new word, or its form if that changed too.
-
-The keys are `block.OLD` for a block, `block.NAME.OLD` for a setting of a block, `SECTION.OLD` for a key of a section:
-`"block.condense": "pool_hierarchical"`, `"block.repeat.sets": "relaxation: {sets: 3}"`.
-"""
 
 RUN_FACTS = ("parameters", "vocabularies", "pairs", "fingerprints")
 """What the config of a run at Weights & Biases has beside the recipe: no axis of a sweep may be called so."""

@@ -5,9 +5,9 @@ importing torch. It is generated anew only where plug-ins add blocks. `seqcompos
 
 Its own keywords: `x-choice` marks a choice from a table, by a bare name or a mapping with one key, `x-noun` what one of
 them is called; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item may be
-written alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere; `x-renamed` maps old words
-to new ones; `x-family` is the kind of a block; `x-foreign` marks blocks that are not of this project. A setting that is
-neither required nor open and has no default is `null` if it is not written.
+written alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere; `x-family` is the kind of
+a block; `x-foreign` marks blocks that are not of this project. A setting that is neither required nor open and has no
+default is `null` if it is not written.
 """
 
 from __future__ import annotations
@@ -127,9 +127,7 @@ def _add_defaults(defs: dict[str, Schema], blocks: Constructors) -> None:
             "required": [],
             "additionalProperties": False,
             "minProperties": 1,
-            **_renamed(f"block.{name}"),
         }
-    defs["model"] |= _renamed("model", "block")
 
 
 # ------------------------------------------------------------------------------------------- choices and sections
@@ -145,7 +143,7 @@ def choice_schema(table: str, entries: Constructors, description: str, noun: str
     for name, constructor in sorted(entries.items()):
         references[name] = {"$ref": f"#/$defs/{table}.{name}"}
         try:
-            defs[f"{table}.{name}"] = _entry(constructor, table == "block") | _renamed(f"{table}.{name}")
+            defs[f"{table}.{name}"] = _entry(constructor, table == "block")
         except Exception as error:  # a plug-in's annotations may be anything
             owner = f"{constructor.__module__}.{constructor.__qualname__}"
             raise TypeError(f"`{name}`, which is {owner}: {error}") from error
@@ -157,7 +155,6 @@ def choice_schema(table: str, entries: Constructors, description: str, noun: str
         "description": description,
         "x-choice": table,
         "x-noun": noun,
-        **_renamed(table),
         "anyOf": [{"type": "string", "enum": bare, "enumDescriptions": descriptions}, {"type": "object"}, VARIABLE],
         "properties": references,
         "additionalProperties": False,
@@ -192,13 +189,6 @@ def positional_message(block: Callable[..., Any]) -> str:
     settings = [*inspect.signature(block).parameters.values()][1:]
     name = next((parameter.name for parameter in settings if parameter.kind in of_place), None)
     return "" if name is None else f"`{name}` is not keyword-only, so it is no setting; write `*,` before it"
-
-
-def _renamed(*owners: str) -> Schema:
-    """Return the old words of definitions of the schema, and what to write now."""
-    words = [key.rpartition(".") for key in registry.RENAMED]
-    renamed = {old: registry.RENAMED[f"{owner}.{old}"] for owner, _, old in words if owner in owners}
-    return {"x-renamed": renamed} if renamed else {}
 
 
 def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
@@ -297,7 +287,7 @@ def _optional(alternatives: list[Schema], defs: dict[str, Schema]) -> Schema:
 def _section(described: type, defs: dict[str, Schema]) -> Schema:
     name = described.__name__.lower()
     if name not in defs:
-        defs[name] = settings_schema(described, defs) | _renamed(name)
+        defs[name] = settings_schema(described, defs)
         if described.__name__ in ENCODER_KEYS:
             own = defs[name]["properties"]["source"]
             what = {"description": "What this encoder reads."}

@@ -274,8 +274,7 @@ def quote_all(words: Iterable[str]) -> str:
 def intended_key(schema: Schema, defs: Schema, name: str) -> str:
     """Return the key of a mapping that was surely meant by an unknown one, or ""; for a block, that of the stack."""
     keys = schema["properties"]
-    renamed = schema.get("x-renamed", {}).get(name, "").partition(":")[0]
-    close = renamed or closest_match(name, keys)
+    close = closest_match(name, keys)
     is_block = name in defs.get("block", {}).get("properties", {})
     stacks = (key for key, setting in keys.items() if any(map(is_stack, alternatives(setting))))
     return close or next(stacks if is_block else iter(()), "")
