@@ -4,7 +4,7 @@
 
 A recipe that `check` refuses is repaired as its faults say, as far as a program can. One that it accepts goes through
 `train` (3 steps), an interrupted training and its `--resume`, which must end with the same weights, `translate`,
-`generate`, `score`, `evaluate`, `report`, `pack` and `export`, all in a folder of its own; those are counted, and
+`generate`, `score`, `evaluate`, `report` and `pack`, all in a folder of its own; those are counted, and
 refused ones besides. A run fails where a fix does not help, and at the first command that refuses, ends with a
 traceback, or prints NaN; a training that says why a number is not finite has diverged. The folder of a failure stays,
 and `--only` runs it again; the journal makes the benchmark resumable. Exit status 1 if a run has failed.
@@ -322,13 +322,9 @@ def pack(file: Path) -> None:
     done("pack", file.parent / "run", "--output", file.parent / "packed.tar.gz")
 
 
-def export(file: Path) -> None:
-    done("export", file.parent / "run", "--script", file.parent / "script")
-
-
 STEPS: dict[str, Callable[[Path], None]] = {
     function.__name__: function
-    for function in (check, train, resume, translate, generate, score, evaluate, report, pack, export)
+    for function in (check, train, resume, translate, generate, score, evaluate, report, pack)
 }
 
 

@@ -320,26 +320,14 @@ def fingerprints(
     return compute(_recipe_or_folder(recipe_or_run, overrides), data)
 
 
-def export(
-    recipe_or_run: AnyRecipe | AnyRun, path: str | Path, overrides: Sequence[str] = (), ctranslate2: bool = False
-) -> Path:
-    """Export the model of a recipe or a run as plain PyTorch code, or a run's for CTranslate2; return the new folder.
+def export(run: AnyRun | Seq2SeqModule, path: str | Path) -> Path:
+    """Export a run's Transformer for CTranslate2; return the new folder.
 
-    overrides: `key=value` settings; of a run those of `decoding`. Raises RecipeError with every fault, and RunError
-    where it cannot be written.
+    Raises RunError where CTranslate2 has no such model, and where the folder cannot be written.
     """
     from composer.exporters.ctranslate2 import export_ctranslate2
-    from composer.exporters.script import export_script
 
-    source = _recipe_or_reference(recipe_or_run)
-    run = None if isinstance(source, Recipe) else find_run(source)
-    if ctranslate2:
-        if run is None or overrides:
-            raise TypeError("CTranslate2 takes a run, and its options where it is called")
-        return export_ctranslate2(run, path)
-    if run is not None and run.is_dir():  # `overrides` are of its decoding
-        return export_script(run, path, _as_list(overrides))
-    return export_script(_to_recipe(source, overrides), path)
+    return export_ctranslate2(_open_run(run, (), None), path)
 
 
 def blocks(name: str | None = None) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
+from rich.cells import cell_len
+
 MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 MAX_LISTED = 5  # items of a list in a message
 MAX_RENDERED = 20  # faults of one file that are printed
@@ -86,8 +88,6 @@ class Fault:
         text, column, length = _window(self.excerpt, self.column - 1, self.length)
         number = str(self.line)
         before, marked = text[:column], text[column : column + length]
-        from rich.cells import cell_len  # imported late: an exported model raises errors without rich
-
         carets = "^" * max(1, cell_len(marked))
         return [f"   {number} | {text}", f"   {' ' * len(number)} | {' ' * cell_len(before)}{carets}"]
 

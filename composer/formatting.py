@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
+from rich.cells import cell_len
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -187,8 +189,6 @@ def map_scalars(data: Any, change: Callable[[Any], Any]) -> Any:
 
 def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str]:
     """Return rows as lines with aligned columns: texts to the left, numbers to the right."""
-    from rich.cells import cell_len  # imported late: an exported model has no rich
-
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

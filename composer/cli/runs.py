@@ -14,7 +14,7 @@ import typer
 
 from composer import api
 from composer.cli import options
-from composer.cli.options import argument, complete_any, complete_run, option
+from composer.cli.options import argument, complete_run, option
 from composer.errors import RunError
 from composer.formatting import count_noun, to_json
 from composer.hub.remotes import DEFAULT_MAX_GIB
@@ -284,45 +284,18 @@ def report(
 
 
 @command(
-    "seqcomposer export runs/mine --script mine",
-    "python mine 'a man sleeps'",
-    "python mine < test.en > test.de",
-    "seqcomposer export recipes/papers/bahdanau2015.yaml --script bahdanau model.width=256",
     "seqcomposer export runs/mine --ctranslate2 mine-ct2",
 )
 def export(
-    source: Annotated[
-        Path, argument("RUN|RECIPE", "A run folder, or a recipe: a YAML file.", complete_any, parser=find_run)
-    ],
-    overrides: options.Overrides = None,
-    script: Annotated[Path | None, option("--script DIR", "New folder of modules that need PyTorch alone.")] = None,
-    ctranslate2: Annotated[Path | None, option("--ctranslate2 DIR", "CTranslate2, of a standard Transformer.")] = None,
+    run: options.Run,
+    ctranslate2: Annotated[Path, option("--ctranslate2 DIR", "New folder, as CTranslate2 reads it.")],
 ) -> None:
-    """Export a model to PyTorch alone, or to CTranslate2.
+    """Export a trained Transformer to CTranslate2.
 
-    It then runs where this project is not installed. `--script` writes a folder with the modules of this project that
-    the model needs, unchanged, its weights and its tokenizer. It needs PyTorch alone, translates as the recipe decodes
-    (`python DIR "a sentence"`), and gives the same outputs. Of a run only settings of `decoding` can be changed; a
-    recipe is exported with random weights. `--ctranslate2` is faster than PyTorch, for standard Transformers; other
-    models are refused.
+    CTranslate2 runs it where this project is not installed, faster than PyTorch. It knows standard Transformers; other
+    models are refused. Settings of the search are given to CTranslate2, each time that it is called.
     """
-    if script is None and ctranslate2 is None:
-        raise typer.BadParameter("name the new folder: `--script DIR`", param_hint="--script")
-    if ctranslate2 is not None and overrides:
-        message = "decoding options of CTranslate2 are given when it is called"
-        raise typer.BadParameter(message, param_hint="key=value")
-    if script is not None:
-        from composer.exporters.standalone import load_recipe
-
-        folder = api.export(source, script, overrides or ())
-        if files := ", ".join(load_recipe(folder).files):
-            options.echo(
-                f"wrote {folder}; it takes tensors of {files} from Python, and reads no files: see its README.md"
-            )
-        else:
-            options.echo(f"wrote {folder}; try it: python {script} --help")
-    if ctranslate2 is not None:
-        options.echo(f"wrote {api.export(source, ctranslate2, ctranslate2=True)}")
+    options.echo(f"wrote {api.export(run, ctranslate2)}")
 
 
 @command(

@@ -15,7 +15,7 @@ from composer.cli.options import argument, complete_recipe, option
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
 
-MODES = ({"--status"}, {"--slurm"}, {"--dry-run", "--wandb"}, {"--ray", "--worker", "--retry"})
+MODES = ({"--status"}, {"--slurm"}, {"--dry-run"}, {"--ray", "--worker", "--retry"})
 """Flags of `sweep` that go together: they look, submit, list or run."""
 
 
@@ -27,7 +27,6 @@ MODES = ({"--status"}, {"--slurm"}, {"--dry-run", "--wandb"}, {"--ray", "--worke
     "seqcomposer sweep mine.yaml --slurm --workers 16",
     "seqcomposer sweep mine.yaml --status               # what is done, running, failed, pruned, left",
     "seqcomposer sweep mine.yaml --retry                # go on, and try again what has failed",
-    "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
 )
 def sweep(
     file: Annotated[Path, argument("SWEEP", "A sweep: a YAML file.", complete_recipe)],
@@ -41,7 +40,6 @@ def sweep(
     slurm: Annotated[bool, option("--slurm", "Submit the workers to Slurm as a job array.")] = False,
     retry: Annotated[bool, option("--retry", "Try those trials again that have failed.")] = False,
     status: Annotated[bool, option("--status", "Print what is done and what is left; start nothing.")] = False,
-    wandb: Annotated[Path | None, option("--wandb F", "Write a Weights & Biases sweep file; train nothing.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Run a sweep over architectures and settings.
@@ -58,7 +56,7 @@ def sweep(
     Exit status: 0 where all trials have ended and none has failed, 1 where one has failed or none has finished. With
     `--dry-run` 2 where a point is impossible that no condition excludes; a sweep trains the others.
     """
-    flags = {"--status": status, "--slurm": slurm, "--dry-run": dry_run, "--wandb": wandb, "--ray": ray}
+    flags = {"--status": status, "--slurm": slurm, "--dry-run": dry_run, "--ray": ray}
     refuse_mixed({flag for flag, value in (flags | {"--worker": worker, "--retry": retry}).items() if value})
     if as_json and not (status or dry_run):
         raise typer.BadParameter("only `--status` and `--dry-run` print JSON", param_hint="--json")
@@ -73,7 +71,7 @@ def sweep(
         options.echo(f"submitted job {job} with {workers} workers, which log to {folder / 'slurm'}", err=True)
         options.echo(f"next: squeue --job {job}; seqcomposer sweep {file} --run {folder} --status", err=True)
         raise typer.Exit(options.DONE)
-    if wandb is None and not dry_run:
+    if not dry_run:
         board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry)
         from composer.sweeps.trial import exit_status
 
@@ -82,17 +80,10 @@ def sweep(
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, overrides or (), data)
-    if wandb is not None:
-        from composer.exporters.wandb_sweep import write_wandb_sweep
-
-        for limitation in write_wandb_sweep(wandb, spec, overrides or (), data):
-            options.echo(f"note: {limitation}", err=True)
-        options.echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
-    if dry_run:
-        points = list_points(spec)
-        options.print_json(dry_run_json(spec, points)) if as_json else options.echo(dry_run_text(spec, points))
-        impossible = any(point.status == "impossible" for point in points)
-        raise typer.Exit(options.REFUSED if impossible else options.DONE)
+    points = list_points(spec)
+    options.print_json(dry_run_json(spec, points)) if as_json else options.echo(dry_run_text(spec, points))
+    impossible = any(point.status == "impossible" for point in points)
+    raise typer.Exit(options.REFUSED if impossible else options.DONE)
 
 
 def refuse_mixed(flags: set[str]) -> None:

@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from composer.data.text_files import find_file
 from composer.errors import Fault
 from composer.model.encoder_decoder import PAD
 
@@ -141,9 +142,7 @@ def open_babi(
 
 
 def _babi_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
-    from composer.data import text_files  # imported late: an exported model splits stories, but reads no data files
-
-    return text_files.find_file(recipe.dataset["babi"]["folder"], folders)
+    return find_file(recipe.dataset["babi"]["folder"], folders)
 
 
 def _task_files(folder: Path, task: int, split: str) -> list[Path]:

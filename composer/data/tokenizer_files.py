@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 
 from blocks.core.contract import Kind
 from composer.atomic_io import open_regular, parse_json, read_text
+from composer.data.text_files import check_readable, find_file, missing_file
 from composer.data.tokenizer_kinds import UNK_TOKEN, TokenizerKind
 from composer.errors import Fault, RunError, one_line_error
 from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK
@@ -66,8 +67,6 @@ class File(TokenizerKind):
     @cached_property
     def part(self) -> Tokenizer:
         """Return the tokenizer of the file, or the copy in the run whose recipe this is. Raises RunError."""
-        from composer.data.text_files import check_readable, find_file, missing_file  # late: a script has no numpy
-
         with suppress(OSError, ValueError, LookupError, TypeError):
             stored = parse_json(read_text(self.folders[-1] / "tokenizer.json"))
             if stored["settings"] == {"file": {"path": self.path}}:

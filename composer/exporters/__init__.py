@@ -1,1 +1,1 @@
-"""Export of models to run without this project: PyTorch alone (`script`), or CTranslate2 (`ctranslate2`)."""
+"""Export of models to run without this project: by CTranslate2 (`ctranslate2`)."""

@@ -89,7 +89,7 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
         spec = build_spec(opened, ctranslate2.specs)
     except UnsupportedModel as reason:
         message = f"CTranslate2 has no such model: {reason}"
-        fix = "every model can be exported as a script: `seqcomposer export RUN --script DIR`"
+        fix = "translate with it here: `seqcomposer translate RUN`"
         raise RunError.of(message, fix, str(opened.run_dir.path)) from None
     with atomic_directory(target) as draft:
         spec.save(str(draft))

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -25,13 +26,10 @@ from composer.inference.drafts import Draft
 from composer.inference.target_lengths import LengthQuery, Lengths, length_constraint, token_limit
 from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder
 
-if TYPE_CHECKING:  # an exported model decodes without numpy
-    import numpy as np
-
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a canonical recipe has it."""
 
-SourceIds: TypeAlias = "Sequence[int] | np.ndarray | Tensor"
+SourceIds: TypeAlias = Sequence[int] | np.ndarray | Tensor
 """The ids of a source without eos, a sequence; of a story its sentences, an array or lists (sentences, words)."""
 
 MAX_ROWS = 64

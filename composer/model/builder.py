@@ -8,7 +8,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,10 +26,8 @@ from composer.model.encoder_decoder import NUM_SPECIAL, Embedding, Encoder, Enco
 from composer.model.features import FeatureInput, feature_settings, feature_shape
 from composer.model.output_heads import BEYOND_VOCABULARY, OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
+from composer.recipe.recipe import Recipe
 from composer.recipe.registry import block_class, output_names, word_and_settings
-
-if TYPE_CHECKING:  # an exported model is built without recipe files: from the sections alone
-    from composer.recipe.recipe import Recipe
 
 DEPENDS_ON_PLACE = ("name", "memory", "kind", "causality", "pace")
 """Codes of faults that a stack may have in one place and not in another."""

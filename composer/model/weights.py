@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import Parameter
 
@@ -24,8 +25,6 @@ from composer.model.machine import available_memory
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the weights of `model` atomically, each tensor under the first of its names."""
-    from safetensors.torch import save  # imported late: an exported model uses this module without safetensors
-
     atomic_write(path, save({name: value.detach().cpu().contiguous() for name, value in unique_tensors(model).items()}))
 
 
@@ -70,8 +69,6 @@ def describe_difference(one: Path, other: Path) -> str:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a file. Raises RunError."""
-    from safetensors.torch import load_file
-
     try:
         with open_regular(path):  # a FIFO would keep the library waiting
             weights: dict[str, Tensor] = load_file(path)

@@ -333,7 +333,7 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple
     point = parse_point(sweep, args)
     overrides = [arg for arg in args if sweep.axis(_key(arg)) is None]
     sweep = read_sweep(file, overrides, data)
-    shown = sweep_overrides(point_recipe(sweep, point), sweep.name, point, os.environ)
+    shown = sweep_overrides(point_recipe(sweep, point), sweep.name, point)
     sweep = replace(sweep, overrides=(*sweep.overrides, *shown))
     cost = cost_point(sweep, point)
     if cost.faults:

@@ -7,7 +7,6 @@ what counts: a sweep that was stopped anywhere is resumed from them, by any numb
 from __future__ import annotations
 
 import math
-import os
 import signal
 import time
 from collections import Counter
@@ -292,7 +291,7 @@ class Scheduler:
         if not trial.recipe.exists() or trial.recipe.read_bytes() != recipe.dump().encode():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = recipe.data_dir or recipe.file.parent
-        shown = sweep_overrides(recipe, self.sweep.name, suggestion.point, os.environ)
+        shown = sweep_overrides(recipe, self.sweep.name, suggestion.point)
         arguments = [*shown, "--data", str(data.absolute())]
         return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, recipe.training)
 

@@ -95,20 +95,17 @@ def run_tags(recipe: Recipe) -> list[str]:
     return [family for family in MIXING_FAMILIES if family in families]
 
 
-def sweep_overrides(
-    recipe: Recipe, name: str, point: Mapping[str, object], environment: Mapping[str, str]
-) -> list[str]:
+def sweep_overrides(recipe: Recipe, name: str, point: Mapping[str, object]) -> list[str]:
     """Return the overrides with which W&B shows a run as one of a sweep: its group, and its axes as keys of config.
 
-    A recipe's own group is kept; without `logging.wandb` it logs offline, unless an agent of W&B started it.
+    A recipe's own group is kept; without `logging.wandb` it logs offline.
     """
     settings = recipe.logging["wandb"]
     if settings is False or (settings and settings["mode"] == "disabled"):
         return []
     axes = [f"logging.wandb.config.{axis}={json.dumps(value)}" for axis, value in point.items()]
     group = [] if settings and settings["group"] else [f"logging.wandb.group={name}"]
-    is_offline = settings is None and "WANDB_SWEEP_ID" not in environment
-    return [*group, *axes, *(["logging.wandb.mode=offline"] if is_offline else [])]
+    return [*group, *axes, *(["logging.wandb.mode=offline"] if settings is None else [])]
 
 
 class WandbLogger:

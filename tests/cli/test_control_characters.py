@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from composer.cli import main
-from composer.exporters import standalone
 from composer.inference import lines as inference_lines
 from composer.run_dir import RunDir
 from composer.training import distributed
@@ -193,9 +192,6 @@ def test_texts_that_a_model_writes(
     assert "owned" in printed("translate", untrained_run, "--input", HOSTILE)
     monkeypatch.setattr(inference_lines, "MAX_TOKENS", 0)
     assert "only its first 0 are read" in printed("translate", untrained_run, "--input", HOSTILE)
-    printed("export", untrained_run, "--script", tmp_path / f"exported{HOSTILE}")
-    monkeypatch.setattr(sys, "argv", ["exported", *WORDS])
-    assert "owned" in printed(function=lambda: standalone.main(tmp_path / f"exported{HOSTILE}"))
 
 
 def test_texts_of_a_sweep(printed: Printed, planted: Path, tmp_path: Path) -> None:

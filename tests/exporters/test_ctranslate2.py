@@ -8,6 +8,7 @@ import ctranslate2
 import pytest
 import torch
 
+import composer
 from composer.cli import main
 from composer.data.pairs import TARGET
 from composer.errors import RunError
@@ -85,7 +86,7 @@ def log_probabilities(run: Run, line: str, answer: list[int]) -> list[float]:
     return result[:, 0].tolist()
 
 
-def test_the_command_refuses_overrides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_no_overrides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path / "run", transformer())
     for words, status in (([], 0), (["decoding.beam.size=3"], 2)):
         with pytest.raises(SystemExit) as left:
@@ -93,7 +94,13 @@ def test_the_command_refuses_overrides(tmp_path: Path, capsys: pytest.CaptureFix
         assert left.value.code == status
     assert (tmp_path / "out-0" / "model.bin").exists()
     assert not (tmp_path / "out-2").exists()
-    assert "are given when it is called" in capsys.readouterr().err
+    assert "decoding.beam.size=3" in capsys.readouterr().err
+
+
+def test_python_exports_a_folder_and_an_open_run(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", transformer())
+    for index, source in enumerate((run, open_run(run))):
+        assert (composer.export(source, tmp_path / str(index)) / "model.bin").exists()
 
 
 def test_a_recipe_has_no_weights(tmp_path: Path) -> None:
@@ -140,5 +147,5 @@ def test_an_unsupported_model_is_refused(model: str, reason: str, tmp_path: Path
     with pytest.raises(RunError) as raised:
         export_ctranslate2(made(tmp_path / "run", model), tmp_path / "exported")
     assert reason in raised.value.faults[0].message
-    assert "--script" in raised.value.faults[0].hint
+    assert "seqcomposer translate RUN" in raised.value.faults[0].hint
     assert [item.name for item in tmp_path.iterdir() if "exported" in item.name] == []

@@ -12,7 +12,6 @@ import pytest
 
 from composer.atomic_io import sha256_of_file
 from composer.errors import RunError
-from composer.exporters.script import export_script
 from composer.hub import pull as pulling
 from composer.hub.pack import pack, redact_record
 from composer.hub.pack_format import MANIFEST, MAX_BYTES_OF
@@ -224,12 +223,3 @@ def test_local_paths_inside_texts_are_redacted() -> None:
     assert json.loads(text)["reproduces"] == {"run": "first", "message": "the same weights as first, to the last bit"}
     assert json.loads(text)["other"] == "x/srv/ann/runs/first /srv/ann/runs/first2"
     assert redact_record(json.loads(text)) == text
-
-
-def test_a_record_cannot_write_text_into_an_exported_folder(run: Path, tmp_path: Path) -> None:
-    """A run folder can come by other ways than a pull."""
-    bad = shutil.copytree(run, tmp_path / "bad")
-    set_value(bad / "run.json", "fingerprints", value={"model": '"""\nimport os\n"""', "run": HASH})
-    with pytest.raises(RunError, match="`fingerprints` is not what a training writes"):
-        export_script(bad, tmp_path / "exported")
-    assert not (tmp_path / "exported").exists()

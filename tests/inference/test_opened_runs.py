@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from composer.api import translate
 from composer.comparison.diff import diff
 from composer.errors import ComposerError, RunError
-from composer.exporters.script import export_script
 from composer.hub.pack import pack
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
@@ -47,7 +46,6 @@ OPENED: dict[str, Callable[[Path, Path], Any]] = {
     "an ensemble": lambda run, gru: translate([gru, run], ["eins"]),
     "report": lambda run, _: report(run),
     "diff": lambda run, gru: diff(gru, run, quick=True),
-    "export": lambda run, _: export_script(run, run.parent / "exported"),
     "pack": lambda run, _: pack(run, run.parent / "packed"),
     "draw": lambda run, _: draw(run),
 }

@@ -18,8 +18,6 @@ import yaml
 from torch import Tensor
 
 from composer.evaluation import evaluate
-from composer.exporters.script import export_script
-from composer.exporters.standalone import load_model
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import BOS, EOS, Embedding
 from composer.recipe.recipe import Recipe, load
@@ -100,10 +98,6 @@ def test_one_token_stands_before_every_document(kind: str, lines: list[str], tmp
         with reading() as read:
             ask()
             assert read == expected
-    export_script(tmp_path / "run", tmp_path / "exported")
-    with reading() as read:
-        load_model(tmp_path / "exported")({}, torch.tensor([[BOS, 5, 6]]))
-        assert read == expected
 
 
 def loss_of(run: Run, folder: Path, lines: list[str]) -> float:

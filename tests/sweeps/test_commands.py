@@ -144,25 +144,22 @@ AXES = ['logging.wandb.config.encoder="none"', "logging.wandb.config.rate=1e-05"
 
 
 @pytest.mark.parametrize(
-    ("wandb", "environment", "words"),
+    ("wandb", "words"),
     [
-        ("", {}, ["logging.wandb.group=g", *AXES, "logging.wandb.mode=offline"]),
-        ("", {"WANDB_SWEEP_ID": "x"}, ["logging.wandb.group=g", *AXES]),
-        ("logging: {wandb: false}", {"WANDB_SWEEP_ID": "x"}, []),
-        ("logging: {wandb: {mode: disabled}}", {}, []),
-        ("logging: {wandb: {project: p}}", {}, ["logging.wandb.group=g", *AXES]),
-        ("logging: {wandb: {project: p, group: mine}}", {}, AXES),
+        ("", ["logging.wandb.group=g", *AXES, "logging.wandb.mode=offline"]),
+        ("logging: {wandb: false}", []),
+        ("logging: {wandb: {mode: disabled}}", []),
+        ("logging: {wandb: {project: p}}", ["logging.wandb.group=g", *AXES]),
+        ("logging: {wandb: {project: p, group: mine}}", AXES),
     ],
 )
-def test_wandb_shows_a_run_as_one_of_its_sweep(
-    wandb: str, environment: dict[str, str], words: list[str], tmp_path: Path
-) -> None:
+def test_wandb_shows_a_run_as_one_of_its_sweep(wandb: str, words: list[str], tmp_path: Path) -> None:
     """What a recipe says of W&B stays, and one that says nothing is not sent anywhere for it."""
     write_sweep(tmp_path)
     file = tmp_path / "base.yaml"
     file.write_text(f"{file.read_text(encoding='utf-8')}\n{wandb}\n", encoding="utf-8")
     point: Point = {"encoder": "none", "rate": 1e-5, "tied": True}
-    assert sweep_overrides(load(file), "g", point, environment) == words
+    assert sweep_overrides(load(file), "g", point) == words
     settings = load(file, words).logging["wandb"]
     if words:
         assert settings["config"] == point

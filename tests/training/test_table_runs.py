@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import composer
 from composer.cli import main
 from composer.data import line_hashes
 from composer.errors import ComposerError, DataError, Fault, RunError
-from composer.exporters import standalone
 from composer.recipe.recipe import load
 from composer.training.preflight import check_recipe
 from tests.viz.pages import by_class, check_self_contained, read, texts
@@ -222,28 +220,6 @@ def test_in_python_a_line_may_be_the_path_of_a_file(recipe: Path, tmp_path: Path
             call(["gone.wav"])
     with pytest.raises(RunError, match="a line is `None`, which is no text"):
         run.score([sound], [None])
-
-
-def test_an_exported_folder_takes_tensors_of_files_and_says_so(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, run = tmp_path / "exported", composer.open_run(home / "run")
-    capsys.readouterr()
-    with pytest.raises(SystemExit):
-        main.main(["export", str(home / "run"), "--script", str(folder)])
-    output = capsys.readouterr().out
-    assert "takes tensors of image, sound from Python" in output
-    assert "try it" not in output
-    readme = (folder / "README.md").read_text(encoding="utf-8")
-    assert "- the source `image`: images of 6 x 8 pixels, (B, S, 8, 1), with NaN as padding\n" in readme
-    assert re.findall(r"^    python .*", readme, re.MULTILINE) == ["    python exported --info"]
-    line = f"{home / 'files/test0.png'}\t{home / 'files/test0.wav'}\tsay one"
-    exported, of_folder = standalone.load_model(folder), standalone.load_recipe(folder)
-    batch = run.batch([line], ["one"])
-    with torch.no_grad():
-        assert torch.equal(exported(batch["sources"], batch["target_in"]), run.logits([line], ["one"]))
-    with pytest.raises(RunError, match="this folder reads text alone, and its model reads files: image, sound"):
-        standalone.translate(exported, of_folder, standalone.load_tokenizers(folder), [line])
 
 
 def test_a_damaged_file_is_told_with_the_line_of_its_table(recipe: Path, tmp_path: Path) -> None:
