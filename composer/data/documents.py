@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from composer.atomic_io import file_stamp, is_hash, parse_json, sha256_of_file
+from composer.atomic_io import file_stamp, is_hash, sha256_of_file
 from composer.data import parquet_files, tables, text_files
 from composer.data.cache_entries import cached_facts
 from composer.data.column_names import get_nested
@@ -248,7 +248,7 @@ def is_plain(path: Path) -> bool:
 def _json_text(path: Path, number: int, line: str, column: str) -> str:
     """Return the text of an object of JSON lines; a null is an empty document. Raises DataError."""
     with suppress(ValueError, KeyError, TypeError):
-        text = get_nested(parse_json(line), column)
+        text = get_nested(tables.parse_row(line), column)
         if isinstance(text, str | None) and not tables.SURROGATE.search(text or ""):
             return text or ""
     problem, *_ = tables.check_object(number, line, {"": column})

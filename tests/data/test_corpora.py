@@ -193,6 +193,11 @@ FAULTS = {
     "no.txt.zst": (b"plain text\n", "file", "is damaged"),
     "keys.jsonl": (b'{"text": "one"}\n{"txt": "two"}\n', "column", "line 2 has no key `text`"),
     "number.jsonl": (b'{"text": 3}\n', "column", "`text` in line 1 is not a text"),
+    "twice.jsonl": (
+        b'{"text": "one"}\n{"text": "two", "text": ""}\n',
+        "table",
+        "line 2 has the key `text` more than once",
+    ),
     "no.jsonl": (b'{"text": "one"\n', "table", "line 1 is not JSON"),
     "half.jsonl": (b'{"text": "\\ud800"}\n', "encoding", "surrogate"),
     "no.parquet": (b"plain text\n", "file", "cannot be read"),
