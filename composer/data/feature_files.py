@@ -43,6 +43,7 @@ from composer.data.media_files import (
     split_part,
 )
 from composer.errors import DataError, Fault, os_error_reason
+from composer.formatting import count_noun
 from composer.model.features import feature_shape
 
 PARSING = Lock()
@@ -230,6 +231,9 @@ def load_frames(file: IO[bytes]) -> np.ndarray:
         raise MediaError("vectors", f"this is no array of NumPy: {error}", save) from error
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
         raise MediaError("vectors", "this is no array of frames by numbers", save)
+    if more := len(data.getbuffer()) - data.tell():
+        message = f"it has {count_noun(more, 'byte')} behind its array"
+        raise MediaError("vectors", message, "write it again with `numpy.save`, one array a file")
     if not len(array):
         raise MediaError("vectors", "it has no frames", MEND)
     return array

@@ -128,6 +128,17 @@ def test_a_damaged_archive_of_arrays_is_told() -> None:
         load_frames(BytesIO(b"PK\x03\x04" + bytes(60)))
 
 
+@pytest.mark.parametrize(("more", "words"), [(b"\n", "1 byte behind"), (bytes(1_200), "1,200 bytes behind")])
+def test_bytes_behind_an_array_are_refused(more: bytes, words: str, tmp_path: Path) -> None:
+    for name, array in (("rows", np.ones((2, 3))), ("columns", np.ones((2, 3), order="F"))):
+        path = tmp_path / f"{name}.npy"
+        np.save(path, array)
+        assert load_frames(BytesIO(path.read_bytes())).shape == (2, 3)
+        path.write_bytes(path.read_bytes() + more)
+        with pytest.raises(DataError, match=f"{path}.*{words} its array"):
+            encode_features([str(path)], VECTORS, "a column")
+
+
 def test_another_width_is_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
     for number, width in enumerate((3, 4)):
