@@ -115,7 +115,7 @@ def missing_files(lines: Sequence[str], origin: str) -> list[Fault]:
     """Return the faults of the first files that are not there, without reading any."""
     names = [*lines]
     errors = ((row, _missing(name)) for row, name in enumerate(names) if not is_there(name))
-    return [*islice(file_faults(names, lines, origin, errors), MAX_FILE_FAULTS)]
+    return file_faults(names, lines, origin, errors)
 
 
 def _missing(name: str) -> MediaError:
@@ -130,25 +130,40 @@ def _missing(name: str) -> MediaError:
 
 
 def file_faults(
-    names: Sequence[str], lines: Sequence[str], origin: str, errors: Iterable[tuple[int, MediaError]]
-) -> Iterator[Fault]:
-    """Yield the fault of each file once, at the first row that names it or a part of it, with the number of its rows.
+    names: Sequence[str],
+    lines: Sequence[str],
+    origin: str,
+    errors: Iterable[tuple[int, MediaError]],
+    stopped: bool = False,
+) -> list[Fault]:
+    """Return the faults of the first files that cannot be used, the last with the number of all.
 
-    errors: Rows, each with what is wrong. A part that its recording does not have is wrong in its own row alone, and
-    an archive that cannot be opened is one fault, whatever rows name of it.
+    Each is told once, at the first row that names it or a part of it, with the number of its rows. A part that its
+    recording does not have is wrong in its own row alone, and an archive that cannot be opened is one fault, whatever
+    rows name of it.
+
+    Args:
+        names: All files, row by row.
+        lines: The column that has the names, which knows its places.
+        origin: What the lines are called in faults.
+        errors: Rows, each with what is wrong.
+        stopped: Whether later rows were not looked at.
     """
-    before, rows_of = set[tuple[str, str]](), dict[str, Counter[str]]()
+    first, rows_of, faults = dict[tuple[str, str], tuple[int, MediaError]](), dict[str, Counter[str]](), list[Fault]()
     for row, error in errors:
-        name = file_at_fault(names[row], error)
-        if (name, error.message) in before:
-            continue
-        before.add((name, error.message))
+        first.setdefault((file_at_fault(names[row], error), error.message), (row, error))
+    for (name, _), (row, error) in islice(first.items(), MAX_FILE_FAULTS):
         if error.code not in rows_of:
             rows_of[error.code] = Counter(file_at_fault(own, error) for own in names)
         if (count := rows_of[error.code][name]) > 1:
             message, fix = f"{error.message}; {count:,} lines name it", error.fix.replace("the line", "these lines")
             error = MediaError(error.code, message, fix)
-        yield fault_of_row(lines, row, origin, name, error)
+        faults.append(fault_of_row(lines, row, origin, name, error))
+    if len(first) > len(faults):
+        total = f"{'at least ' if stopped else ''}{len(first):,} files of this column that cannot be used"
+        message = f"{faults[-1].message} (these are the first {len(faults)} of {total})"
+        faults[-1] = replace(faults[-1], message=message)
+    return faults
 
 
 def file_at_fault(name: str, error: MediaError) -> str:
@@ -165,18 +180,19 @@ def read_files(
 
     lines: The column that has the names, which knows its places.
     """
-    errors: dict[int, MediaError] = {}
+    errors, stopped = dict[int, MediaError](), False
     with ThreadPoolExecutor() as pool:
         for first in range(0, len(names), CHUNK_FILES):
             chunk = names[first : first + CHUNK_FILES]
             results = [*pool.map(partial(read_file, settings=settings), chunk)]
             errors |= {row: result for row, result in enumerate(results, first) if isinstance(result, MediaError)}
             if len({split_part(names[row])[0] for row in errors}) > MAX_FILE_FAULTS:
+                stopped = first + CHUNK_FILES < len(names)
                 break
             if not errors:
                 yield from (result for result in results if isinstance(result, Reading))
     if errors:
-        raise DataError(islice(file_faults(names, lines, origin, errors.items()), MAX_FILE_FAULTS))
+        raise DataError(file_faults(names, lines, origin, errors.items(), stopped))
 
 
 def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:

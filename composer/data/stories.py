@@ -16,7 +16,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -262,4 +261,9 @@ def _check_task(recipe: Recipe, folder: Path, at: int, split: str) -> list[Fault
     if problem := text_files.check_readable(paths[0]) or text_files.check_utf8(paths[0]):
         return [recipe.fault(problem.code, path, problem.message, problem.hint)]
     entries = parse_file(paths[0], recipe.dataset["babi"]["words"])
-    return [*islice((entry for entry in entries if isinstance(entry, Fault)), MAX_FILE_FAULTS)]
+    faults = [entry for entry in entries if isinstance(entry, Fault)]
+    first = faults[:MAX_FILE_FAULTS]
+    if len(faults) > len(first):
+        count = f"(these are the first {len(first)} of {len(faults):,} lines at fault)"
+        first[-1] = replace(first[-1], message=f"{first[-1].message} {count}")
+    return first

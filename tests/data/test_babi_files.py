@@ -224,7 +224,10 @@ def test_a_fault_of_a_file_names_its_line_and_column(case: str, babi_recipe: Mak
 
 def test_only_a_few_faults_of_one_file_are_reported(babi_recipe: Make) -> None:
     recipe = babi_recipe("no number\n" * 500, LINES)
-    assert [fault.line for fault in check_files(recipe, recipe.folders())] == [1, 2, 3]
+    faults = check_files(recipe, recipe.folders())
+    assert [fault.line for fault in faults] == [1, 2, 3]
+    assert faults[-1].message.endswith("(these are the first 3 of 500 lines at fault)")
+    assert "first" not in faults[0].message
 
 
 def test_faults_of_the_folder_are_reported_at_the_recipe_key(babi_recipe: Make, tmp_path: Path) -> None:

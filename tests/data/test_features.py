@@ -31,7 +31,7 @@ from composer.data.features import Features, Reading, Remark
 from composer.data.line_hashes import line_hashes
 from composer.data.media_files import MediaError, open_file
 from composer.data.tables import open_columns
-from composer.errors import DataError
+from composer.errors import DataError, Fault
 
 VECTORS = {"kind": "vectors", "width": 3}
 
@@ -121,6 +121,24 @@ def test_files_that_cannot_be_used_are_told_with_their_lines(tmp_path: Path, mon
         assert fault.file == str(tmp_path / "table.tsv")
         assert fault.message.startswith(f"`{tmp_path / name}`: ")
     assert not [*(tmp_path / "store").rglob("values.bin")]
+
+
+def test_of_many_files_that_cannot_be_used_the_first_few_are_told_with_the_number_of_all(tmp_path: Path) -> None:
+    names = [str(tmp_path / f"{number % 300}.npy") for number in range(600)]
+    for read, count in ((missing_files, "300 files"), (refused_files, "at least 256 files")):
+        faults = read(names, "a column")
+        assert [fault.line for fault in faults] == [1, 2, 3, 4, 5]
+        end = f"2 lines name it (these are the first 5 of {count} of this column that cannot be used)"
+        assert [fault.message.endswith(end) for fault in faults] == [False] * 4 + [True]
+        assert "first" not in read(names[:5], "a column")[-1].message
+    # all were read before there were too many to go on
+    assert "the first 5 of 200 files" in refused_files(names[:200], "a column")[-1].message
+
+
+def refused_files(names: Sequence[str], origin: str) -> list[Fault]:
+    with pytest.raises(DataError) as error:
+        encode_features(names, VECTORS, origin)
+    return error.value.faults
 
 
 def test_a_damaged_archive_of_arrays_is_told() -> None:
