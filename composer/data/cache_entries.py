@@ -114,14 +114,16 @@ def cached_entry(kind: str, parts: Sequence[Any], make: Make, is_valid: Callable
     if entry is None:
         with locked_entry(path):
             remove_damaged(path, is_valid)
+            is_own = False
             if not path.exists():  # nor has the process that was waited for made it
                 try:
                     with atomic_directory(path) as temporary:
                         write_entry(temporary, make)
+                    is_own = True
                 except RunError:
                     if not path.exists():  # without locks another process can be quicker
                         raise
-            entry = entry_or_none(path, is_valid)
+            entry = entry_or_none(path, is_valid, is_own)
     if entry is None:
         message, fix = "this entry of the cache cannot be read", "set SEQCOMPOSER_STORE to another folder"
         raise RunError.of(message, fix, str(path))
@@ -130,10 +132,10 @@ def cached_entry(kind: str, parts: Sequence[Any], make: Make, is_valid: Callable
     return entry
 
 
-def entry_or_none(path: Path, is_valid: Callable[[Entry], bool]) -> Entry | None:
-    """Return an entry, or None where it is not there, or damaged."""
+def entry_or_none(path: Path, is_valid: Callable[[Entry], bool], is_own: bool = False) -> Entry | None:
+    """Return an entry, or None where it is not there, or damaged. is_own: see `read_entry`."""
     with suppress(Damaged, OSError):
-        return read_entry(path, is_valid)
+        return read_entry(path, is_valid, is_own)
     return None
 
 
@@ -188,8 +190,11 @@ def write_entry(folder: Path, make: Make) -> None:
             os.fsync(file.fileno())
 
 
-def read_entry(folder: Path, is_valid: Callable[[Entry], bool]) -> Entry:
-    """Return an entry, verified. Raises Damaged if it is not as it was written or not valid, OSError if not there."""
+def read_entry(folder: Path, is_valid: Callable[[Entry], bool], is_own: bool = False) -> Entry:
+    """Return an entry, verified. Raises Damaged if it is not as it was written or not valid, OSError if not there.
+
+    is_own: Whether this process has just written it, and so hashed its arrays already.
+    """
     try:
         digest, _, text = read_text(folder / ENTRY).partition("\n")
         if hashlib.sha256(text.encode()).hexdigest() != digest:
@@ -199,7 +204,7 @@ def read_entry(folder: Path, is_valid: Callable[[Entry], bool]) -> Entry:
         entry = Entry(head["facts"], arrays)
         if is_verified(folder, digest, arrays):
             return entry
-        for name, array in head["arrays"].items():
+        for name, array in () if is_own else head["arrays"].items():
             with open_regular(folder / f"{name}.bin") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != array["sha256"]:
                     raise Damaged(f"{name}.bin has changed")
