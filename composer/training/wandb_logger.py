@@ -25,7 +25,8 @@ WandbMode = Literal["online", "offline", "disabled"]
 WANDB_MODES: dict[str, WandbMode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
 WANDB_MODES |= {"run": "online", "dryrun": "offline"}  # its older names
 """The values of the environment variable WANDB_MODE."""
-HOST = "https://api.wandb.ai"
+EARLIER_HOST = "api.wandb.ai"
+"""Whose keys W&B takes for its default host, too, where that is another one, as in 0.31."""
 INIT_TIMEOUT = 30.0
 """Seconds in which W&B has to answer when a run begins."""
 FINISH_TIMEOUT = 300.0
@@ -50,13 +51,20 @@ def is_logged_in(environment: Mapping[str, str]) -> bool:
     """Return whether there is a W&B key, in the environment or from `wandb login`. Contacts no server."""
     if environment.get("WANDB_API_KEY"):
         return True
-    host = urlparse(environment.get("WANDB_BASE_URL") or HOST).hostname
-    named = environment.get("NETRC")
+    named, known = environment.get("NETRC"), set[str]()
     for path in [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]:
         with suppress(OSError, netrc.NetrcParseError):
-            if host in netrc.netrc(str(path)).hosts:
-                return True
-    return False
+            known |= netrc.netrc(str(path)).hosts.keys()
+    return bool(known) and not known.isdisjoint(hosts_of_key(environment))
+
+
+def hosts_of_key(environment: Mapping[str, str]) -> set[str | None]:
+    """Return the hosts whose key W&B would send: that of WANDB_BASE_URL, else its default by the installed version."""
+    from wandb import Settings  # imported late: it takes half a second, and most machines have no key
+
+    default = Settings.model_fields["base_url"].default
+    host, own = (urlparse(url).hostname for url in (environment.get("WANDB_BASE_URL") or default, default))
+    return {host, EARLIER_HOST} if host == own else {host}
 
 
 def is_cache_writable() -> bool:

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
+from urllib.parse import urlparse
 
 import numpy as np
 import pytest
 import torch
+import wandb
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -453,7 +455,13 @@ def test_wandb_login_is_read_from_environment_and_netrc(tmp_path: Path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path))
     assert not is_logged_in({})
     assert is_logged_in({"WANDB_API_KEY": "x"})
-    (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password x\n")
-    (tmp_path / ".netrc").chmod(0o600)
-    assert is_logged_in({})
-    assert not is_logged_in({"WANDB_BASE_URL": "https://wandb.example.org"})
+    default = urlparse(wandb.Settings.model_fields["base_url"].default).hostname
+    for host in (default, "api.wandb.ai"):  # W&B takes the key of its earlier default, too
+        (tmp_path / ".netrc").write_text(f"machine {host}\n  login user\n  password x\n")
+        (tmp_path / ".netrc").chmod(0o600)
+        assert is_logged_in({})
+        assert is_logged_in({"WANDB_BASE_URL": f"https://{default}"})
+        assert not is_logged_in({"WANDB_BASE_URL": "https://wandb.example.org"})
+    (tmp_path / ".netrc").write_text("machine wandb.example.org\n  login user\n  password x\n")
+    assert not is_logged_in({})
+    assert is_logged_in({"WANDB_BASE_URL": "https://wandb.example.org"})
