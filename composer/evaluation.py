@@ -422,21 +422,28 @@ CONVERGED_LOSS = 0.1
 """Loss, in nats, below which ups and downs mean nothing."""
 OVERFITTING = 1.01
 """Final loss as a multiple of the best above which it has risen, rather than fluctuated."""
+MOSTLY_UNKNOWN = 0.5
+"""Share of unknown tokens above which the loss of a validation says nothing about the model."""
 DECODING_SECONDS = 10.0
 """Seconds between two lines about how much has been decoded."""
 
 
 def training_hints(
-    rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], epochs: float, training: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]],
+    pairs: Mapping[str, int],
+    epochs: float,
+    training: Mapping[str, Any],
+    unknown: float = 0.0,
 ) -> list[str]:
     """Say what the learning curve of a finished training suggests to try next; [] if too little is known.
 
     rows: those of metrics.jsonl; pairs: the size of each split; epochs: how often the training saw its pairs; training:
-    the recipe's section, which has the budget.
+    the recipe's section, which has the budget; unknown: the share of the validation's tokens that the tokenizer does
+    not know.
     """
     budget = " and ".join(f"`training.{key}`" for key in BUDGET_KEYS if training[key] is not None)
     unless = ", unless `training.early_stopping` has ended it" if training["early_stopping"] else ""
-    hint = _curve_hint(rows, epochs, f"`--resume` with a larger {budget} goes on{unless}")
+    hint = _curve_hint(rows, epochs, unknown, f"`--resume` with a larger {budget} goes on{unless}")
     hints = [hint] if hint else []
     small = {split: pairs[split] for split in ("val", "test") if 0 < pairs.get(split, 0) < MIN_PAIRS}
     if small:
@@ -451,7 +458,10 @@ def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, floa
     return [(step, value) for step, value in values if isinstance(value, int | float) and math.isfinite(value)]
 
 
-def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float, longer: str) -> str:
+def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float, unknown: float, longer: str) -> str:
+    if unknown > MOSTLY_UNKNOWN:
+        message = f"{unknown:.0%} of the validation's tokens are unknown to the tokenizer, so that val/loss says little"
+        return f"{message}: validate with texts in the alphabet and language of the training's"
     if 0 < epochs < MIN_EPOCHS:
         return f"trained for only {epochs:.2f} epochs: {longer}"
     losses, trained = (_curve(rows, name) for name in ("val/loss", "train/loss"))

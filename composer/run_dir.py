@@ -284,6 +284,7 @@ RECORD: Mapping[str, Check] = {
         train_pairs_used=is_count,
         sha256=_optional(is_hash),
         val_sha256=_optional(is_hash),
+        val_unknown=_optional(_is_number),
     ),
     "metrics": _optional(mapping_of(is_text, "names", "bleu_tokenizer", "left_out", names=_list_of(is_text))),
     "tokenizer_sha256": is_hash,

@@ -161,8 +161,8 @@ SHOWN_ELSEWHERE: tuple[str, ...] = (
 SHOWN_ELSEWHERE += ("canonical", "fingerprint_parts")
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""
 ALWAYS_DIFFERENT: tuple[str, ...] = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
-ALWAYS_DIFFERENT += ("weights_sha256", "recipe_sha256", "results_sha256", "hypotheses_sha256")
-"""Keys of run.json that differ between any two runs, and explain nothing."""
+ALWAYS_DIFFERENT += ("weights_sha256", "recipe_sha256", "results_sha256", "hypotheses_sha256", "val_unknown")
+"""Keys of run.json that explain nothing: they differ between any two runs, or follow from another key."""
 
 
 def record_changes(one: Mapping[str, Any], other: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[Change]:

@@ -190,6 +190,11 @@ class Encoded:
         ids = self.texts[side]
         return ids.count(UNK) if self.counts is None else self.counts.unknown, ids.num_tokens()
 
+    def unknown_share(self) -> float:
+        """Return the share of unknown tokens, 0 to 1, of the side of text that has most."""
+        counts = [self.count_unknown(side) for side in self.texts]
+        return max((unknown / tokens for unknown, tokens in counts if tokens), default=0.0)
+
     def of_epoch(self, epoch: int) -> Encoded:
         """Return the pairs of an epoch: the same in every one."""
         return self

@@ -302,6 +302,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
             "train_pairs_used": len(training.data.train),
             "sha256": data.train.sha256 if data.train else None,
             "val_sha256": data.val.sha256 if data.val else None,
+            "val_unknown": round(data.val.unknown_share(), 4) if data.val else None,
         },
         "metrics": asdict(training.metrics) if training.metrics and recipe.evaluation["metrics"] is None else None,
         "recipe_sha256": sha256,

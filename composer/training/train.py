@@ -387,7 +387,8 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     if not training.recipe.dataset.get("generate"):
         sizes = record["data"]["pairs"] if training.recipe.sources else {}  # one text can be long
         rows, section = read_metrics(training.run_dir.metrics), training.recipe.training
-        for hint in training_hints(rows, sizes, record["epochs"], section):
+        unknown = record["data"].get("val_unknown") or 0.0
+        for hint in training_hints(rows, sizes, record["epochs"], section, unknown):
             say(f"note: {hint}")
     # how many steps there are in a budget in minutes is known only now
     minutes = training.recipe.training["max_minutes"]

@@ -307,8 +307,9 @@ def hints(source: Source) -> list[str]:
     record = source.record
     if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
         return []
-    sizes = record.get("data", {}).get("pairs", {}) if source.recipe.sources else {}
-    return evaluation.training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training)
+    data = record.get("data", {})
+    sizes, unknown = data.get("pairs", {}) if source.recipe.sources else {}, data.get("val_unknown") or 0.0
+    return evaluation.training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training, unknown)
 
 
 def facts(source: Source) -> dict[str, str]:

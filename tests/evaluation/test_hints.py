@@ -66,6 +66,13 @@ def test_few_epochs_are_the_first_hint() -> None:
     assert "overfits" not in line
 
 
+@pytest.mark.parametrize("losses", [[5.0, 3.0, 2.0, 3.0, 4.0], [5.0, 4.0, 3.0, 2.0], [5.0, 3.0, 3.0, 2.99, 2.99]])
+def test_nothing_is_concluded_from_a_validation_of_unknown_tokens(losses: list[float]) -> None:
+    (line,) = training_hints(rows(losses), {}, 10.0, STEPS, unknown=0.98)
+    assert line.startswith("98% of the validation's tokens are unknown to the tokenizer")
+    assert training_hints(rows(losses), {}, 10.0, STEPS, unknown=0.5) == training_hints(rows(losses), {}, 10.0, STEPS)
+
+
 def test_what_was_stopped_early_may_not_go_on() -> None:
     (line,) = training_hints(rows([5.0, 3.0]), {}, 0.35, STEPS | {"early_stopping": {"goal": 0.9}})
     assert line.endswith("unless `training.early_stopping` has ended it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import math
 import os
 import re
@@ -24,12 +25,13 @@ from composer.inference.run import open_run
 from composer.model.encoder_decoder import PAD
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.score_meanings import score_entry
-from composer.run_dir import read_checkpoint, read_metrics
+from composer.run_dir import RunDir, read_checkpoint, read_metrics
 from composer.training.carried_state import deal_streams, join_streams
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import Seq2SeqModule
 from composer.training.preflight import check_recipe
 from composer.training.train import train
+from composer.viz.report import report
 from tests.training.interruptions import killed_at_step
 from tests.training.tiny_recipes import same_weights
 
@@ -41,6 +43,20 @@ RECIPE: dict[str, Any] = {
     "training": {"window": 5, "carry": True, "tokens_per_batch": 30, "max_steps": 12, "validate_every": 6},
     "logging": {"wandb": False},
 }
+
+
+def test_a_validation_in_another_alphabet_is_no_overfitting(
+    text: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = "of the validation's tokens are unknown to the tokenizer"
+    for name, letters, share in (("same", "ab", 0.0), ("other", "жя", 1.0)):
+        lines = "".join(f"{letters[row % 2]} {letters[row % 3 % 2]}\n" for row in range(120))
+        (tmp_path / "val.txt").write_text(lines, encoding="utf-8")
+        run = train(text(), run=tmp_path / name).run_dir
+        assert RunDir(run).read()["data"]["val_unknown"] == share
+        assert (unknown in capsys.readouterr().out) == (share > 0)
+        page = report(run, output=tmp_path / f"{name}.html").read_text(encoding="utf-8")
+        assert (unknown in html.unescape(page)) == (share > 0)
 
 
 @pytest.fixture
