@@ -279,6 +279,8 @@ def current_fingerprints(recipe: Recipe, record: Mapping[str, Any], data: str | 
     processes = parts.get("processes", machine.get("processes", 1))
     parts = {"lines": lines, "processes": processes, "training_changes": known_changes(record)}
     prints = make_fingerprints(recipe, parts, record.get("initial_weights"), record.get("budgets", ()))
+    if record.get("averaged"):
+        prints["run"] = averaged_sha256(prints["run"], record)
     is_known = lines is not None and (processes == 1 or "fingerprint_parts" in record)
     return {key: value for key, value in prints.items() if is_known or key in ("model", "recipe")}
 
@@ -297,6 +299,14 @@ def make_fingerprints(
     prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, data, *more, changes)
     alone = of_recipes.fingerprints(recipe.canonical, recipe.rules, changes=changes)
     return {**prints, "recipe": alone["run"]}
+
+
+def averaged_sha256(run: str, record: Mapping[str, Any]) -> str:
+    """Return the fingerprint `run` of an average, by that of its training and the checkpoints that its run.json names.
+
+    Nobody trains its weights: it is no training's fingerprint, and that of every average of the same checkpoints.
+    """
+    return sha256_of({"run": run, "averaged": record.get("checkpoints_used", {}).get("checkpoints")})
 
 
 def _lines_of_run(recipe: Recipe, record: Mapping[str, Any], data: str | Path | None) -> str | None:

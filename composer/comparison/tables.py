@@ -15,7 +15,7 @@ from torch import nn
 from composer.comparison.outputs import Comparison, compare_trials, comparison_text
 from composer.data import text_files
 from composer.errors import ComposerError
-from composer.fingerprint import current_fingerprints, fingerprint_data
+from composer.fingerprint import averaged_sha256, current_fingerprints, fingerprint_data
 from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import Builder, vocabulary_bounds
 from composer.model.costs import BlockFailed, measure_costs
@@ -85,7 +85,15 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement
     generated = all(side.recipe.dataset.get("generate") for side in (one, other))
     same_data = one.recipe.dataset == other.recipe.dataset and one.recipe.folders(data) == other.recipe.folders(data)
     by_content = generated or (same_data and not one.folder and not other.folder)
-    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content)
+    return Agreement(recipe_fingerprints(one), recipe_fingerprints(other), by_content)
+
+
+def recipe_fingerprints(side: Side) -> Mapping[str, str]:
+    """Return the fingerprints of a recipe, in which data files count by their names; of an average, with its own."""
+    prints = side.recipe.fingerprints
+    if not side.record.get("averaged"):
+        return prints
+    return {**prints, "run": averaged_sha256(prints["run"], side.record)}
 
 
 def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
 from composer.errors import RunError
-from composer.fingerprint import check_checkpoint
+from composer.fingerprint import averaged_sha256, check_checkpoint
 from composer.formatting import count_noun
 from composer.inference.run import open_untrained
 from composer.model.weights import save_weights
@@ -29,7 +29,8 @@ OF_OTHER_WEIGHTS = (*RESULTS, "hypotheses_sha256", "reproduces")
 def average(run: str | Path, last: int, output: str | Path | None = None) -> Path:
     """Write a new run folder whose weights are the mean of those of the last validations, and return it.
 
-    It has the run's recipe, tokenizer and metrics, and no scores yet: `evaluate` computes them. The run stays as it is.
+    It has the recipe, tokenizer and metrics of the run, and no scores yet: `evaluate` computes them. Its fingerprint
+    `run` is its own. The run stays as it is.
 
     Args:
         run: A run that has finished, by its folder or as SWEEP#RANK.
@@ -55,12 +56,13 @@ def average(run: str | Path, last: int, output: str | Path | None = None) -> Pat
             if file.is_file():
                 shutil.copy(file, draft / file.name)
         save_weights(opened.model, new.weights)
-        others = {key: value for key, value in record.items() if key not in OF_OTHER_WEIGHTS}
-        used = {"how": "average", "checkpoints": [path.name for path in paths]}
-        averaged = {"run": str(run_dir.path), "weights_sha256": record.get("weights_sha256")}
-        new.write(
-            {**others, "weights_sha256": sha256_of_file(new.weights), "checkpoints_used": used, "averaged": averaged}
-        )
+        made = {key: value for key, value in record.items() if key not in OF_OTHER_WEIGHTS}
+        made["weights_sha256"] = sha256_of_file(new.weights)
+        made["checkpoints_used"] = {"how": "average", "checkpoints": [path.name for path in paths]}
+        made["averaged"] = {"run": str(run_dir.path), "weights_sha256": record.get("weights_sha256")}
+        prints = record["fingerprints"]
+        made["fingerprints"] = {**prints, "run": averaged_sha256(prints["run"], made)}
+        new.write(made)
     return target
 
 

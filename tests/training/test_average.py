@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 
 import composer
 from composer.cli import main
+from composer.comparison.tables import Side, compare_fingerprints
 from composer.data.pairs import TARGET
 from composer.errors import RunError
 from composer.evaluation import read_split
-from composer.fingerprint import read_verified
+from composer.fingerprint import current_fingerprints, read_verified
 from composer.inference.run import Run
 from composer.recipe.metrics import METRICS
 from composer.run_dir import RunDir, checkpoint_weights, list_checkpoints
@@ -63,6 +64,43 @@ def test_an_average_is_what_the_training_would_have_averaged(home: Path, tmp_pat
     new = composer.average(home / "all", 3, tmp_path / "new")
     mine, theirs = (load_file(run / "model.safetensors") for run in (new, home / "all"))
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+def test_an_average_has_a_fingerprint_of_its_own(home: Path, tmp_path: Path) -> None:
+    """No training has its weights: what `train` makes of its recipe is the run that it is an average of."""
+    new, again, other = (
+        composer.average(home / "all", last, tmp_path / f"{last}{at}") for at, last in enumerate((2, 2, 3))
+    )
+    prints, trained = composer.fingerprints(new), composer.fingerprints(home / "all")
+    assert {key for key in trained if prints[key] != trained[key]} == {"run", "weights"}
+    assert composer.fingerprints(again) == prints
+    assert composer.fingerprints(other)["run"] not in (prints["run"], trained["run"])
+    difference = composer.diff(home / "all", new)
+    assert not difference.same
+    assert difference.agreement.text() == "model and data the same, run not"
+    result = composer.train(new / "recipe.yaml", run=tmp_path / "reproduced")
+    assert result.record["fingerprints"]["run"] == trained["run"]
+    assert result.record["weights_sha256"] == trained["weights"]
+    assert result.record["reproduces"]["fingerprint"] == prints["run"]
+    assert (result.record["reproduces"]["same"], "is an average" in result.record["reproduces"]["message"]) == (
+        None,
+        True,
+    )
+
+
+def test_the_own_fingerprint_of_an_average_is_known_where_all_are_computed_anew(home: Path, tmp_path: Path) -> None:
+    new = composer.average(home / "all", 2, tmp_path / "new")
+    record, recipe = RunDir(new).read(), composer.load(new / "recipe.yaml")
+    earlier = {**record, "fingerprints": {**record["fingerprints"], "version": "1"}}
+    assert current_fingerprints(recipe, earlier)["run"] == record["fingerprints"]["run"]
+    # as of a run of several processes, whose `run` nobody knows by now: what is compared is the recipes' own
+    unknown = {key: value for key, value in earlier.items() if key != "fingerprint_parts"} | {
+        "machine": {"processes": 2}
+    }
+    one, other = (Side("", recipe, {**unknown, "averaged": of}, new) for of in (record["averaged"], None))
+    assert "run" not in current_fingerprints(recipe, one.record)
+    lost = compare_fingerprints(one, other, None)
+    assert (lost.same("model"), lost.same("run")) == (True, False)
 
 
 def test_more_than_are_kept_are_refused_with_their_number(home: Path, tmp_path: Path) -> None:
