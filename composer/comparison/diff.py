@@ -54,8 +54,9 @@ def diff(
     one, other = sides
     costs = tables.compare_costs(one, other)
     changes = [*setting_changes(one.recipe, other.recipe), *model_changes(one.recipe, other.recipe)]
-    tested = "" if quick else tables.run_tests(one, other, folder, log or (lambda _: None))
-    agreement = tables.compare_fingerprints(one, other, folder)
+    say = log or (lambda _: None)
+    tested = "" if quick else tables.run_tests(one, other, folder, say)
+    agreement = tables.compare_fingerprints(one, other, folder, say)
     same_data_settings = not any(change.section == "data" for change in changes)
     if same_data_settings and agreement.by_content and not agreement.same("data"):  # which no recipe says
         hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))

@@ -20,6 +20,7 @@ from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import Builder, vocabulary_bounds
 from composer.model.costs import BlockFailed, measure_costs
 from composer.model.weights import count_parameters
+from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
@@ -75,10 +76,10 @@ def _enumerate(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement:
-    """Compare the fingerprints of both, by the content of their data where that is known. data: see `diff`."""
+def compare_fingerprints(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Agreement:
+    """Compare the fingerprints of both, by the content of their data where that is known. data, log: see `diff`."""
     with suppress(ComposerError):  # of data files that cannot be read
-        first, second = content_fingerprints(one, data), content_fingerprints(other, data)
+        first, second = content_fingerprints(one, data, log), content_fingerprints(other, data, log)
         if first and second:
             return Agreement(first, second, by_content=True)
     # generated data, and files that both look up in the same folders, are the same if the recipes say the same
@@ -96,9 +97,13 @@ def recipe_fingerprints(side: Side) -> Mapping[str, str]:
     return {**prints, "run": averaged_sha256(prints["run"], side.record)}
 
 
-def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
+def content_fingerprints(side: Side, data: Path | None, log: Callable[[str], None]) -> Mapping[str, str]:
     """Return a run's fingerprints, or those of a recipe and its data; {} where unknown. Raises DataError."""
     if side.folder:
+        is_earlier = side.record.get("fingerprints", {}).get("version") != FINGERPRINT_VERSION
+        if is_earlier and not side.record.get("fingerprint_parts", {}).get("lines"):
+            # data of any size: nothing else tells whether a run of before was trained on the same lines
+            log(f"{side.name}: its fingerprints are of an earlier version, and are computed anew from all of its data")
         prints = current_fingerprints(side.recipe, side.record, data)
         return prints if prints.keys() >= {*KEYS} else {}
     parallel = side.recipe.dataset.get("parallel") or {}

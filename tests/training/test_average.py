@@ -99,7 +99,7 @@ def test_the_own_fingerprint_of_an_average_is_known_where_all_are_computed_anew(
     }
     one, other = (Side("", recipe, {**unknown, "averaged": of}, new) for of in (record["averaged"], None))
     assert "run" not in current_fingerprints(recipe, one.record)
-    lost = compare_fingerprints(one, other, None)
+    lost = compare_fingerprints(one, other, None, print)
     assert (lost.same("model"), lost.same("run")) == (True, False)
 
 

@@ -249,6 +249,23 @@ def test_without_its_data_some_fingerprints_are_known(earlier: Earlier) -> None:
     assert [*prints] == ["model", "recipe", "version", "weights"]
 
 
+def test_a_comparison_that_reads_all_of_its_data_says_so(earlier: Earlier) -> None:
+    said: list[str] = []
+    difference = composer.diff(earlier.run, earlier.run, data=earlier.folder, quick=True, log=said.append)
+    assert difference.agreement.by_content
+    assert (
+        said
+        == [f"{earlier.run}: its fingerprints are of an earlier version, and are computed anew from all of its data"]
+        * 2
+    )
+    record = RunDir(earlier.run).read()
+    prints = {**record["fingerprints"], "version": FINGERPRINT_VERSION}
+    RunDir(earlier.run).update(fingerprints=prints)
+    said.clear()
+    composer.diff(earlier.run, earlier.run, data=earlier.folder, quick=True, log=said.append)
+    assert said == []
+
+
 def test_its_reproduction_is_compared_with_it(earlier: Earlier, two_threads: None) -> None:
     again, is_text = earlier.folder / "again", earlier.folder.name == "text"
     record = train(load(earlier.run / "recipe.yaml"), again, data=earlier.folder).record
