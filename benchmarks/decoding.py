@@ -1,13 +1,12 @@
 """Decoding speed against the same searches by hand in plain PyTorch, and against CTranslate2.
 
     python benchmarks/decoding.py RUN [--lines 256] [--rounds 5] [--precision float32 bfloat16 int8]
-    python benchmarks/decoding.py RUN --compile --ctranslate2 [--tokens 0]
+    python benchmarks/decoding.py RUN --ctranslate2 [--tokens 0]
 
 RUN is a trained `recipes/multi30k/transformer.yaml` or `gru_attention.yaml`. Its weights are copied into the plain
 model, which computes in float32, and which answers as ours does in float32 but for near ties. CTranslate2 runs the
-export of a Transformer in float32 and in int8. With --compile ours takes part with a compiled step too, which int8 has
-not. All answers have 16 tokens, since the loop by hand has no means to leave out lines that have ended; with
-`--tokens 0` they end when the model says so.
+export of a Transformer in float32 and in int8. All answers have 16 tokens, since the loop by hand has no means to leave
+out lines that have ended; with `--tokens 0` they end when the model says so.
 All sides take part in each round, in another order every time, with equally many threads, from ids to ids. Prints
 every round; at the end, for each search and pair of sides, the ratio of speeds and how many answers are identical.
 """
@@ -37,7 +36,6 @@ from composer.model.encoder_decoder import EOS, NEVER
 
 LENGTH_PENALTY = 1.0
 BY_HAND, CTRANSLATE2 = "by hand", "CTranslate2"
-COMPILED = ", compiled"
 
 
 class Search(NamedTuple):
@@ -54,11 +52,11 @@ Side = Callable[[Search, Lines], Lines]
 """Decodes lines, from ids to ids."""
 
 
-def ours(run: Run, precision: str, limit: int, compile: bool = False) -> Side:
+def ours(run: Run, precision: str, limit: int) -> Side:
     """Return our decoding, which makes batches of 64 by itself."""
 
     def decode(search: Search, lines: Lines) -> Lines:
-        settings = {"precision": precision, "max_length": limit, "compile": compile}
+        settings = {"precision": precision, "max_length": limit}
         beams = {"size": search.size, "length_penalty": LENGTH_PENALTY, **settings}
         decoding = {"greedy": settings} if search.size == 1 else {"beam": beams}
         parts = [lines] if search.batch > 1 else [[line] for line in lines]
@@ -76,12 +74,10 @@ def by_hand(model: Transformer | GRU, limit: int) -> Side:
     return decode
 
 
-def sides_of(run: Run, precisions: Sequence[str], limit: int, compile: bool = False) -> dict[str, Side]:
-    """Return ours in each precision, compiled too if asked to, and those by hand."""
+def sides_of(run: Run, precisions: Sequence[str], limit: int) -> dict[str, Side]:
+    """Return ours in each precision, and those by hand."""
     model = copy_to_bare(run)
     sides = {precision: ours(run, precision, limit) for precision in precisions}
-    if compile:
-        sides |= {f"{name}{COMPILED}": ours(run, name, limit, True) for name in precisions if name != "int8"}
     return sides | {BY_HAND: by_hand(model, limit)}
 
 
@@ -153,14 +149,9 @@ def compare(search: Search, sides: Mapping[str, Side], lines: Lines, rounds: int
 
 
 def pair_sides(names: Iterable[str], precisions: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair each of our sides with those by hand, with CTranslate2 in the same precision, and with itself uncompiled."""
-    pairs = [
-        (mine, other)
-        for precision in precisions
-        for mine in (precision, f"{precision}{COMPILED}")
-        for other in (BY_HAND, f"{CTRANSLATE2} {precision}", precision)
-    ]
-    return [(mine, other) for mine, other in pairs if mine in names and other in names and mine != other]
+    """Pair each of our sides with those by hand, and with CTranslate2 in the same precision."""
+    pairs = [(mine, other) for mine in precisions for other in (BY_HAND, f"{CTRANSLATE2} {mine}")]
+    return [(mine, other) for mine, other in pairs if other in names]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -169,7 +160,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--lines", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precision", nargs="+", default=list(get_args(Precision)), choices=get_args(Precision))
-    parser.add_argument("--compile", action="store_true", help="measure ours with a compiled step too")
     parser.add_argument("--ctranslate2", action="store_true", help="measure CTranslate2 too")
     parser.add_argument("--tokens", type=int, default=16, help="of each answer; 0: it ends when the model says so")
     return parser.parse_args()
@@ -183,7 +173,7 @@ def main() -> None:
     limit = options.tokens or 3 * max(map(len, lines)) + 50
     if options.tokens:  # in the weights, which all sides have
         run.model.output.bias.data[EOS] = NEVER
-    sides = sides_of(run, options.precision, limit, options.compile)
+    sides = sides_of(run, options.precision, limit)
     if options.ctranslate2:
         sides |= ctranslate2_sides(run, limit)
     comparisons = []

@@ -56,7 +56,6 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompt", default="ROMEO:\n")
-    parser.add_argument("--compile", action="store_true", help="the step of one token compiled, of all sides")
     options = parser.parse_args()
     run, small = open_run(options.run), open_run(options.draft)
     (prompt,) = run.tokenizers.encode(TARGET, [options.prompt])
@@ -64,7 +63,7 @@ def main() -> None:
     cost = step_cost(small.model) / step_cost(run.model)
     print(f"{weights[0]:,} parameters, the draft {weights[1]:,}; a step of it counts as {cost:.2f}")
     drafts = {"a smaller run": options.draft, "n-grams": "ngram"}
-    shared: dict[str, Any] = {"max_length": options.tokens, "compile": options.compile}
+    shared: dict[str, Any] = {"max_length": options.tokens}
     for decoding in ({"greedy": shared}, {"sample": {**shared, "temperature": 0.8}}):
         compare(run, drafts, decoding, prompt, options.rounds)
 

@@ -31,6 +31,7 @@ from composer.errors import DataError, RunError, first_few, os_error_reason
 from composer.model.features import feature_settings
 from composer.recipe import canonical_form
 from composer.recipe import fingerprints as of_recipes
+from composer.recipe.earlier_versions import counts_removed_settings
 from composer.recipe.fingerprints import FINGERPRINT_VERSION, sha256_of, without_defaults
 from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
@@ -229,17 +230,22 @@ def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
     return first_few([f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences])
 
 
+def has_current_fingerprints(record: Mapping[str, Any]) -> bool:
+    """Return whether the fingerprints of a run.json are of this version, and of settings that it has."""
+    is_current = record.get("fingerprints", {}).get("version") == FINGERPRINT_VERSION
+    return is_current and not counts_removed_settings(record.get("canonical"))
+
+
 def is_recorded(recipe: Recipe, record: Mapping[str, Any]) -> bool:
     """Return whether a recipe means what a run.json says that its run was trained with.
 
     Where its fingerprints are of another version, only the run's own file does, unchanged and without overrides.
     """
-    recorded = record["fingerprints"]
-    if recorded.get("version") != FINGERPRINT_VERSION:
+    if not has_current_fingerprints(record):
         is_file = recipe.unchanged is None and recipe.file.is_file()
         return is_file and sha256_of_file(recipe.file) == record.get("recipe_sha256")
     prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, changes=known_changes(record))
-    return prints["run"] == recorded["recipe"]
+    return bool(prints["run"] == record["fingerprints"]["recipe"])
 
 
 def known_changes(record: Mapping[str, Any]) -> list[str]:
@@ -271,9 +277,8 @@ def current_fingerprints(recipe: Recipe, record: Mapping[str, Any], data: str | 
     Those of the first version need the data; where these are not there, or several processes trained, `data` and `run`
     are missing. data: where its files are looked up first, by default where they were.
     """
-    recorded = record.get("fingerprints", {})
-    if recorded.get("version") == FINGERPRINT_VERSION:
-        return {key: value for key, value in recorded.items() if key != "version"}
+    if has_current_fingerprints(record):
+        return {key: value for key, value in record["fingerprints"].items() if key != "version"}
     parts, machine = record.get("fingerprint_parts", {}), record.get("machine", {})
     lines = parts.get("lines") or _lines_of_run(recipe, record, data)
     processes = parts.get("processes", machine.get("processes", 1))

@@ -205,7 +205,8 @@ class JointModel(EncoderDecoder):
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
         """Return the model of the same modules with another w; with 0 the decoder decides alone, with 1 CTC.
 
-        For each w it is one model, for as long as the modules are the same: compiled code belongs to a model.
+        For each w it is one model, for as long as the modules are the same: what is kept of it in another precision is
+        found again.
         """
         if weight == self.weight:
             return self

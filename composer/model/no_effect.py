@@ -81,7 +81,6 @@ RULES: tuple[Rule, ...] = (
     Rule("model.has_matrices", False, "training.initialization", "no block has a matrix to initialize"),
     Rule("model.output.length", 1, "training.scheduled_sampling", "for the only token, the decoder reads bos alone"),
     Rule("model.output.length", 1, "decoding.*.no_repeat_ngram", "an answer of one token repeats none"),
-    Rule("model.output.length", 1, "decoding.*.compile", "an answer of one token is known before the first step"),
     Rule("model.output.length", bool, "decoding.beam.length_penalty", "all answers have the same length"),
     Rule("model.has_token_biases", False, "model.output.bias", "its output head has no bias for each token"),
     Rule("model.output.ctc", None, "decoding.*.ctc_weight", "the model has no CTC"),
@@ -111,7 +110,6 @@ RULES: tuple[Rule, ...] = (
     Rule("trainer.log_every_n_steps", lambda steps: steps > 10, ".log_every_n_steps", "10 is the most", False),
     Rule("logging.wandb.mode", "disabled", WANDB, "nothing is sent to W&B"),
     Rule("evaluation.has_bleu", False, ".bleu_tokenizer", "BLEU is not among the metrics"),
-    Rule("decoding.*.precision", "int8", ".compile", "a step in int8 is not compiled"),
     Rule("decoding.beam.only", 1, ".length_penalty", "a beam of one has nothing to rank"),
     Rule("decoding.sample.top_k", 1, ".temperature .top_p .min_p .seed", "the most probable token is always taken"),
 )

@@ -1513,8 +1513,6 @@ class Beam(Decoder, word="beam"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
-    compile: compile the step of one token for the CPU when it first decodes; it is cached for the next time;
-        default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -1524,7 +1522,6 @@ class Beam(Decoder, word="beam"):
     ctc_weight: float | Var | Unset | None = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
-    compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -1538,8 +1535,6 @@ class Greedy(Decoder, word="greedy"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
-    compile: compile the step of one token for the CPU when it first decodes; it is cached for the next time;
-        default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -1547,7 +1542,6 @@ class Greedy(Decoder, word="greedy"):
     ctc_weight: float | Var | Unset | None = field(default=UNSET, kw_only=False)
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
-    compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -1566,8 +1560,6 @@ class Mbr(Decoder, word="mbr"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
-    compile: compile the step of one token for the CPU when it first decodes; it is cached for the next time;
-        default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -1579,7 +1571,6 @@ class Mbr(Decoder, word="mbr"):
     seed: int | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
-    compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -1598,8 +1589,6 @@ class Sample(Decoder, word="sample"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
-    compile: compile the step of one token for the CPU when it first decodes; it is cached for the next time;
-        default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -1612,7 +1601,6 @@ class Sample(Decoder, word="sample"):
     seed: int | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
-    compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 

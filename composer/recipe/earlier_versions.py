@@ -14,19 +14,22 @@ that is called `dropout` needs one, since `model.dropout` reaches it.
 What changes weights although no setting says so is one line of TRAINING_CHANGES, with the recipes that it concerns.
 Its name is in the fingerprint `run` of these alone, and in the run.json of every run that began since: of another run,
 a reproduction or a resumed training says what has changed since.
+
+A setting that is no more is left out where the recipe of a run says it; any other recipe is refused.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from composer.errors import KeyPath
 from composer.recipe.canonical_form import BUDGET_KEYS, fill_defaults, used_model
+from composer.recipe.registry import REMOVED_FROM_DECODING
 from composer.recipe.schema_reader import Schema, dereference
-from composer.recipe.yaml_reader import items_of
+from composer.recipe.yaml_reader import Node, items_of
 
 Setting = tuple[KeyPath, Any]
 
@@ -148,6 +151,44 @@ def changes_since(canonical: Schema, known: Collection[str]) -> list[str]:
     """Return in sentences what a training of a recipe does otherwise than one that began with the `known` changes."""
     new = TRAINING_CHANGES.keys() - set(known)
     return [TRAINING_CHANGES[name].sentence for name in concerning_changes(canonical, new)]
+
+
+# ------------------------------------------------------------------------------------------- settings that are no more
+
+DECODINGS: Sequence[KeyPath] = (("decoding", "*"), ("training", "validation_sample", "decoding", "*"))
+"""Where the settings of a way of decoding are; `*` is its name."""
+
+
+def without_removed_settings(root: Node) -> Node:
+    """Return the mapping of a run's recipe without settings that an earlier version had, which changed no answer."""
+    for path in DECODINGS:
+        root = _without_removed(root, path)
+    return root
+
+
+def _without_removed(node: Node, path: KeyPath) -> Node:
+    if not isinstance(node.value, dict):
+        return node
+    values = {}
+    for name, child in node.value.items():
+        if path and path[0] in (name, "*"):
+            values[name] = _without_removed(child, path[1:])
+        elif path or name not in REMOVED_FROM_DECODING:
+            values[name] = child
+    return replace(node, value=values)
+
+
+def counts_removed_settings(canonical: Any) -> bool:
+    """Return whether the fingerprints of a stored canonical recipe count a setting that this version does not have."""
+    return any(_counts_removed(canonical, path) for path in DECODINGS)
+
+
+def _counts_removed(value: Any, path: KeyPath) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if not path:
+        return any(value.get(name) for name in REMOVED_FROM_DECODING)
+    return any(_counts_removed(child, path[1:]) for name, child in value.items() if path[0] in (name, "*"))
 
 
 # ------------------------------------------------------------------------------------------- runs of before

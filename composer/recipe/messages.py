@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
 from composer.recipe.corrections import accepted_hint, correct, foreign_key_hint, name_hint, place_hint
+from composer.recipe.registry import CHOICE_KEYS, REMOVED_FROM_DECODING
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
@@ -96,6 +97,8 @@ def explain(error: SchemaError) -> Fault:
 
 def _unknown_key(error: SchemaError) -> Fault:
     name, keys = error.detail, list(error.schema["properties"])
+    if removed := _removed_setting(error, error.path[:-1], name):
+        return removed
     if hint := error.schema.get("x-refused", {}).get(name):
         return error.fault_at_name(name, "refused", f"`{name}` cannot be set under `trainer`", hint)
     if joined := _joined_key(error, name, keys):
@@ -142,6 +145,13 @@ def _joined_key(error: SchemaError, word: str, names: Iterable[str]) -> Fault | 
     message = f"`{word}` is one word{foreign_letter(word)}"
     message += "; a space is missing after the `:`" if ":" in word else "; `: ` parts a key and its value"
     return error.fault_at_name(word, "syntax", message, f"write `{key}: {parts[2]}`")
+
+
+def _removed_setting(error: SchemaError, choice: KeyPath, name: str) -> Fault | None:
+    """Return the fault of a setting that ways of decoding had once, at the key where one is chosen; None of others."""
+    if CHOICE_KEYS.get(choice) != "decoders" or name not in REMOVED_FROM_DECODING:
+        return None
+    return error.fault_at_name(name, "removed", f"`{name}`: {REMOVED_FROM_DECODING[name]}", "remove it")
 
 
 def _missing_key(error: SchemaError) -> Fault:
@@ -236,6 +246,8 @@ def _type_key(error: SchemaError, names: list[str]) -> Fault:
 
 
 def _second_key(error: SchemaError, name: str, other: str) -> Fault:
+    if removed := _removed_setting(error, error.path, other):
+        return removed
     settings = error.root["$defs"][f"{error.schema['x-choice']}.{name}"]["properties"]
     message, hint = f"`{other}` is a setting of `{name}`", f"write `{name}: {{..., {other}: ...}}`"
     if other not in settings:
@@ -248,6 +260,8 @@ def _second_key(error: SchemaError, name: str, other: str) -> Fault:
 
 
 def _unknown_name(error: SchemaError, name: str) -> Fault:
+    if removed := _removed_setting(error, error.path, name):
+        return removed
     names = list(error.schema["properties"])
     if joined := _joined_key(error, name, names):
         return joined

@@ -14,7 +14,7 @@ from composer.atomic_io import sha256_of_file
 from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults
-from composer.recipe.earlier_versions import earlier_settings
+from composer.recipe.earlier_versions import earlier_settings, without_removed_settings
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, extend, lost_settings
 from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
@@ -57,6 +57,12 @@ def load_text(
     return load_node(Path(file), parse(text, str(file)), overrides, stored=stored)
 
 
+def load_checkpoint_text(text: str) -> Recipe:
+    """Return the recipe in the text of a checkpoint, which an earlier version may have written."""
+    file = "recipe.yaml"
+    return load_node(Path(file), without_removed_settings(parse(text, file)))
+
+
 def load_node(
     file: Path,
     root: Node | None,
@@ -72,6 +78,7 @@ def load_node(
     extended = extend(file, root)
     rules = schema_generator.load()
     if stored is not None:
+        extended = without_removed_settings(extended)
         extended = _as_trained(from_node(file, substitute(extended), rules), extended, stored)
     overridden = apply_overrides(extended, overrides, rules)
     recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)

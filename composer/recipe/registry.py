@@ -82,6 +82,9 @@ def word_and_settings(choice: str | Mapping[str, Any]) -> tuple[str, Mapping[str
     return (choice, {}) if isinstance(choice, str) else next(iter(choice.items()))
 
 
+REMOVED_FROM_DECODING = {"compile": "a decoding step is not compiled any more"}
+"""Settings that ways of decoding had in an earlier version, and why they are no more."""
+
 RUN_FACTS = ("parameters", "vocabularies", "pairs", "fingerprints")
 """What the config of a run at Weights & Biases has beside the recipe: no axis of a sweep may be called so."""
 

@@ -1,15 +1,13 @@
-"""What this machine cannot do of a recipe: int8, a compiled step, too many processes; and what is slow: bfloat16."""
+"""What this machine cannot do of a recipe: int8, too many processes; and what is slow: bfloat16."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
-from composer.errors import Fault, KeyPath
+from composer.errors import Fault
 from composer.formatting import count_noun
-from composer.model.builder import build, vocabulary_bounds
 from composer.model.machine import multiplies_bfloat16, runs_on_cpu, visible_cpus
 from composer.recipe.recipe import Recipe
 
@@ -56,20 +54,3 @@ def int8_faults(recipe: Recipe) -> Iterator[Fault]:
     if device_for(recipe).type == "cuda":
         message, hint = "a GPU decodes in `float32` or `bfloat16`", "write `precision: bfloat16`"
         yield recipe.fault("conflict", ("decoding", method, "precision"), message, hint)
-
-
-def compile_faults(recipe: Recipe) -> Iterator[Fault]:
-    """Yield the fault of a decoding step to be compiled that cannot be: of this model, or without a compiler."""
-    sections: dict[KeyPath, Mapping[str, Any]] = {("decoding",): recipe.decoding}
-    sections[("training", "validation_sample", "decoding")] = recipe.training["validation_sample"]["decoding"]
-    for path, decoding in sections.items():
-        ((method, settings),) = decoding.items()
-        if not settings.get("compile"):
-            continue
-        from composer.inference.compiled_step import ON_GPU, compilation_problem  # late: it imports PyTorch's compiler
-        from composer.inference.run import device_for
-
-        on_gpu = device_for(recipe).type == "cuda"
-        problem = ON_GPU if on_gpu else compilation_problem(lambda: build(recipe, vocabulary_bounds(recipe)))
-        if problem:
-            yield recipe.fault("conflict", (*path, method, "compile"), problem, "remove `compile`")

@@ -32,7 +32,7 @@ from composer.model.parameter_paths import learning_rate_factors
 from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
-from composer.recipe.recipe import Recipe, load_text
+from composer.recipe.recipe import Recipe, load_checkpoint_text
 from composer.training.lightning import LightningModule, Strategy
 from composer.training.loss import sum_costs
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress
@@ -63,7 +63,7 @@ class Seq2SeqModule(LightningModule):
         """Build the model of a recipe's text for a tokenizer's. `parsed`: what the texts say, if that is known."""
         super().__init__()
         self.save_hyperparameters("recipe", "tokenizer", logger=False)
-        self.recipe, self.tokenizers = parsed or (load_text(recipe), Tokenizers.from_text(tokenizer))
+        self.recipe, self.tokenizers = parsed or (load_checkpoint_text(recipe), Tokenizers.from_text(tokenizer))
         self.model = self.build_model()
         self.rate_factors = learning_rate_factors(self.recipe, self.model)
         for name, factor in self.rate_factors.items():

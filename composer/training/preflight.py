@@ -36,7 +36,7 @@ from composer.model.machine import available_memory
 from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_data, recorded_vocabularies
-from composer.training.machine_checks import compile_faults, int8_faults, process_faults, speed_warnings
+from composer.training.machine_checks import int8_faults, process_faults, speed_warnings
 from composer.training.memory_estimate import (
     MemoryEstimate,
     checkpoint_bytes,
@@ -241,7 +241,7 @@ def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> 
     """Return why a recipe does not train on this machine: its cache, memory, devices, their precision, its packages."""
     recipe, faults = source.recipe, cache_faults(source) if sample else []
     faults += [*size_faults(memory_fault, recipe, planned, sample), *tokenizer_faults(recipe)]
-    faults += [*process_faults(recipe), *int8_faults(recipe), *compile_faults(recipe)]
+    faults += [*process_faults(recipe), *int8_faults(recipe)]
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     if {*recipe.explicit.get("trainer", {})} - {*shown} or recipe.training["precision"] == "16-mixed":
         from composer.training.setup import build_trainer, silence_lightning  # late: Lightning takes seconds to import

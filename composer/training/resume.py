@@ -32,10 +32,11 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.parameter_paths import Owner, module_owners
 from composer.model.weights import initialize, shapes, unique_tensors
 from composer.recipe.canonical_form import BUDGET_KEYS, DEFAULT_EPOCHS, TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT
+from composer.recipe.earlier_versions import without_removed_settings
 from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, as_trained, load, load_node, stored_by
 from composer.recipe.tree import match_trees, stack_trees
-from composer.recipe.yaml_reader import COMMAND_LINE, to_data
+from composer.recipe.yaml_reader import COMMAND_LINE, read, to_data
 from composer.run_dir import OTHER_RUN, START_FROM, RunDir, is_verifying
 from composer.training.reproduce import ReproducedRun
 
@@ -86,7 +87,8 @@ def keep_meaning(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> 
     is_own = recipe.file.resolve() == run_dir.recipe.resolve()
     if is_own or not run_dir.recipe.is_file() or is_recorded(recipe, record):
         return recipe
-    own = literal_settings(load_node(run_dir.recipe, None))  # as it is written, in no run
+    root = without_removed_settings(read(run_dir.recipe, str(run_dir.recipe)))
+    own = literal_settings(load_node(run_dir.recipe, root))  # as it is written, in no run
     if own == literal_settings(recipe):
         return as_trained(recipe, stored_by(run_dir) or {})
     # a run of an earlier version that was resumed before has what was another default written in its recipe

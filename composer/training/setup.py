@@ -21,7 +21,14 @@ from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError, one_line_error
-from composer.fingerprint import check_checkpoint, initial_weights, known_changes, lines_sha256, make_fingerprints
+from composer.fingerprint import (
+    check_checkpoint,
+    has_current_fingerprints,
+    initial_weights,
+    known_changes,
+    lines_sha256,
+    make_fingerprints,
+)
 from composer.inference.run import open_run
 from composer.model.block_values import value_fault
 from composer.model.machine import runs_on_cpu
@@ -267,8 +274,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         record["data"] = {**record["data"], "folders": folders}  # the data may have moved
         if recipe.file.resolve() != training.run_dir.recipe.resolve():  # whose budget is the run's own
             record["recipe_budget"] = file_budget(recipe)
-        is_current = record["fingerprints"].get("version") == FINGERPRINT_VERSION
-        if budgets == record.get("budgets", budgets) and is_current:
+        if budgets == record.get("budgets", budgets) and has_current_fingerprints(training.record):
             return record
         weights = record.get("initial_weights")
     else:

@@ -42,7 +42,6 @@ def test_the_beam_can_be_set(gru: Path) -> None:
         "ctc_weight": None,
         "no_repeat_ngram": None,
         "precision": "float32",
-        "compile": False,
         "max_length": 9,
         "max_ratio": 3.0,
     }
@@ -52,7 +51,7 @@ def test_the_beam_can_be_set(gru: Path) -> None:
 
 def test_a_beam_in_place_of_another_decoder_keeps_what_fits(gru: Path) -> None:
     run = open_run(gru, ["decoding={sample: {max_length: 9, top_k: 4}}"])
-    same = {"no_repeat_ngram": None, "precision": "float32", "compile": False, "max_length": 9, "max_ratio": 3.0}
+    same = {"no_repeat_ngram": None, "precision": "float32", "max_length": 9, "max_ratio": 3.0}
     assert decoding_settings(run.recipe, 7) == {"beam": {**same, "size": 7}}
     assert run.translate(["eins"], beam=2)
 

@@ -165,8 +165,6 @@ DEAD = [
         "training.seed=1",
     ),
     Dead("decoding.greedy.no_repeat_ngram", [1, 2], LENGTH, "training.seed=1"),
-    Dead("decoding.greedy.compile", [False, True], LENGTH, "decoding.greedy.precision=float32"),
-    Dead("decoding.greedy.compile", [False, True], "decoding.greedy.precision=int8", "training.seed=1"),
     Dead(
         "decoding.beam.length_penalty",
         [0.0, 4.0],
@@ -267,7 +265,6 @@ ELSEWHERE = (
     "trainer.timeout_minutes",
     "logging.wandb",
     "trainer.benchmark",
-    "decoding.greedy.compile",
 )
 """What no training on this machine can show: it needs another machine or a network, or saves time alone."""
 

@@ -209,11 +209,6 @@ EXCEPTIONS = {
         )
     },
     "training.compile": "saves time alone",
-    **{
-        f"{section}decoding.{method}.compile": "saves time alone"
-        for section in ("", "training.validation_sample.")
-        for method in ("beam", "greedy", "sample", "mbr")
-    },
     "training.workers": "save time alone",
     "training.checkpoints_gib": "decides how many checkpoints stay",
     "trainer.enable_progress_bar": "is seen on the terminal alone",

@@ -15,7 +15,7 @@ import composer
 from composer.atomic_io import sha256_of_file
 from composer.cli.main import main
 from composer.data.sources import DataSource
-from composer.errors import RunError
+from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint
 from composer.inference.run import Run
 from composer.model.weights import describe_difference
@@ -26,6 +26,7 @@ from composer.recipe.yaml_reader import read
 from composer.run_dir import RunDir
 from composer.sweeps.points import load_recipe
 from composer.training.lightning import Callback
+from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 
 HERE = Path(__file__).parent
@@ -56,7 +57,11 @@ class Earlier:
 
 @pytest.fixture(params=KINDS)
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Earlier:
-    folder = Path(shutil.copytree(HERE / "0.1.0" / request.param, tmp_path / request.param))
+    return copied(request.param, tmp_path)
+
+
+def copied(kind: str, target: Path) -> Earlier:
+    folder = Path(shutil.copytree(HERE / "0.1.0" / kind, target / kind))
     return Earlier(folder, json.loads((folder / "expected.json").read_text(encoding="utf-8")))
 
 
@@ -301,3 +306,80 @@ def test_what_it_held_out_of_its_text_is_what_is_measured() -> None:
     source = DataSource(recipe, [folder])
     parts = {split: [*source.pairs(split).sides["target"]] for split in ("train", "val", "test")}
     assert parts == {"train": documents[:-16], "val": documents[-16:-8], "test": documents[-8:]}
+
+
+# ------------------------------------------------------------------------------------------- settings that are no more
+
+
+def says_compile(text: str, value: str) -> str:
+    """The recipe of the pairs with the setting `compile` that its decoding had."""
+    changed = text.replace("beam: {size: 2}", f"beam: {{size: 2, compile: {value}}}")
+    assert changed != text
+    return changed
+
+
+@pytest.fixture(params=["true", "false"])
+def compiling(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A run of 0.2.0 that stores `compile` wherever a run stores its recipe, and whose fingerprints count it."""
+    earlier = copied("pairs", tmp_path)
+    train(load(earlier.run / "recipe.yaml", ["training.max_steps=82"]), earlier.run, data=earlier.folder, resume=True)
+    run, is_compiled = RunDir(earlier.run), request.param == "true"
+    record = run.read()
+    run.recipe.write_text(says_compile(run.recipe.read_text(encoding="utf-8"), request.param), encoding="utf-8")
+    prints = {**record["fingerprints"], **(dict.fromkeys(("run", "recipe"), "0" * 64) if is_compiled else {})}
+    record["canonical"]["decoding"]["beam"]["compile"] = is_compiled
+    record["canonical"]["training"]["validation_sample"]["decoding"]["greedy"]["compile"] = False
+    run.update(fingerprints=prints, canonical=record["canonical"], recipe_sha256=sha256_of_file(run.recipe))
+    for file in run.checkpoints.glob("*.ckpt"):
+        checkpoint = torch.load(file, weights_only=True)
+        texts = checkpoint["hyper_parameters"]
+        texts["recipe"] = says_compile(texts["recipe"], request.param)
+        torch.save(checkpoint, file)
+        file.with_name(f"{file.name}.sha256").write_text(sha256_of_file(file), encoding="utf-8")
+    return earlier.run
+
+
+def test_a_run_that_says_a_removed_setting_is_opened_and_measured(compiling: Path) -> None:
+    run = composer.open_run(compiling)
+    assert "compile" not in run.recipe.decoding["beam"]
+    assert run.translate(["one"])
+    assert composer.evaluate(compiling, data=compiling.parent)
+    prints = composer.fingerprints(compiling, data=compiling.parent)
+    assert prints["recipe"] == run.recipe.fingerprints["run"]
+    assert Seq2SeqModule.load_from_checkpoint(next(RunDir(compiling).checkpoints.glob("*.ckpt"))).model
+
+
+def test_a_run_that_says_a_removed_setting_is_resumed_and_reproduced(compiling: Path) -> None:
+    folder = compiling.parent
+    own = compiling / "recipe.yaml"
+    again = train(load(own, ["training.max_steps=82"]), folder / "again", data=folder)
+    assert again.record["reproduces"] is not None
+    result = train(load(own), compiling, data=folder, resume=True)  # there is nothing to do
+    assert result.record["steps"] == 82
+    for steps in (84, 86):  # the first one writes its recipe without the setting
+        result = train(load(own, [f"training.max_steps={steps}"]), compiling, data=folder, resume=True)
+        assert result.record["steps"] == steps
+    result = train(load(folder / "pairs.yaml", ["training.max_steps=88"]), compiling, data=folder, resume=True)
+    assert result.record["steps"] == 88
+
+
+def test_a_run_that_says_a_removed_setting_is_resumed_by_the_command_without_it(compiling: Path) -> None:
+    file = compiling.parent / "pairs.yaml"
+    result = train(load(file, ["training.max_steps=84"]), compiling, data=compiling.parent, resume=True)
+    assert result.record["steps"] == 84
+
+
+def test_a_run_that_says_a_removed_setting_is_packed_and_pulled(compiling: Path, tmp_path: Path) -> None:
+    composer.pull(str(composer.pack(compiling, tmp_path / "pack.tar.gz")), tmp_path / "pulled")
+    assert composer.open_run(tmp_path / "pulled").translate(["one"])
+
+
+@pytest.mark.parametrize("place", ["decoding", "training.validation_sample.decoding"])
+def test_a_recipe_that_says_a_removed_setting_is_told_to_remove_it(place: str) -> None:
+    for override in (f"{place}.compile=true", f"{place}.beam={{compile: false}}", f"{place}={{compile: true}}"):
+        with pytest.raises(RecipeError) as refused:
+            load(HERE / "0.1.0" / "pairs" / "pairs.yaml", [override])
+        (fault,) = refused.value.faults
+        assert (fault.code, fault.hint) == ("removed", "remove it")
+        assert fault.path.startswith(place)
+        assert "not compiled any more" in fault.message

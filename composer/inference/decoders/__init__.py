@@ -78,7 +78,6 @@ class Search(NamedTuple):
     no_repeat_ngram: int | None = None  # length of n-grams that an answer has once at most
     on_token: Callable[[int], None] | None = None  # given each token of the first row, greedy or sampled, as it comes
     keeps_history: bool = False  # whether the tokens so far and the logits are part of the decoder's state
-    steps: Sequence[Step] = ()  # of one token, of each model
     draft: Draft | None = None  # what proposes tokens of the only row; greedy or sampled
     drafting: Search | None = None  # the same for the draft, if that is a model
 
@@ -89,23 +88,17 @@ class Search(NamedTuple):
     def using(
         self,
         precision: Precision,
-        compile: bool = False,
         no_repeat_ngram: int | None = None,
         ctc_weight: float | None = None,
     ) -> Search:
-        """Return the search in a precision, compiled or not, for answers in which no n-gram of this length repeats."""
+        """Return the search in a precision, for answers in which no n-gram of this length repeats."""
         models = in_precision(self.models, precision)
         if ctc_weight is not None:
             models = [model.with_ctc_weight(ctc_weight) for model in models]
-        steps: list[Step] = [model.step for model in models]
-        if compile and precision != "int8":  # which chooses by the number of rows, as a graph cannot
-            from composer.inference.compiled_step import compiled_step  # late: it imports PyTorch's compiler
-
-            steps = [compiled_step(model) for model in models]
         drafting = None
         if self.draft is not None and self.draft.model is not None:
-            drafting = self._replace(models=[self.draft.model], draft=None).using(precision, compile)
-        return self._replace(models=models, no_repeat_ngram=no_repeat_ngram, steps=steps, drafting=drafting)
+            drafting = self._replace(models=[self.draft.model], draft=None).using(precision)
+        return self._replace(models=models, no_repeat_ngram=no_repeat_ngram, drafting=drafting)
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return what is added up of each token, from the logits of the only model, or of an ensemble's votes."""
@@ -134,10 +127,6 @@ class Search(NamedTuple):
     def prefix_lengths(self) -> Tensor:
         """Return the number of forced tokens. -> (B,)"""
         return torch.tensor([len(prefix) for prefix in self.prefixes], device=self.device)
-
-
-Step = Callable[[Tensor, State, Mapping[str, Output]], tuple[Tensor, State]]
-"""`EncoderDecoder.step`: ids (R, T), a state and what the encoders left -> logits (R, T, V), the state after them."""
 
 
 Distribution = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
@@ -185,8 +174,7 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     longest = max(len(prefix) for prefix in search.prefixes)
     rows = [[BOS, *prefix, *[PAD] * (longest - len(prefix))] for prefix in search.prefixes]
     ids = torch.tensor(rows, dtype=torch.long, device=search.device)  # (B, P + 1)
-    steps = [model.step for model in search.models]
-    logits, position = run_step(search.models, steps, ids, position)  # (B, P + 1, V)
+    logits, position = run_step(search.models, ids, position)  # (B, P + 1, V)
     prefix_log_p = (search.log_probs(logits[:, :-1]).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
     last = logits[torch.arange(batch, device=search.device), search.prefix_lengths()]  # (B, V)
     position = position._replace(unchanged={id(leaf): leaf for leaf in state_leaves(position.states)})
@@ -201,17 +189,15 @@ def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Ten
     """Run one step. tokens: (R,) the last token of each row. -> log p of the next, see `token_log_probs`; state"""
     history = None if position.history is None else torch.cat((position.history, tokens[:, None]), 1)
     position = position._replace(length=position.length + 1, history=history)
-    logits, position = run_step(search.models, search.steps, tokens[:, None], position)
+    logits, position = run_step(search.models, tokens[:, None], position)
     position = position._replace(logits=logits[:, -1, EOS:] if search.keeps_history else None)
     return token_log_probs(search, logits[:, -1], position), position
 
 
-def run_step(
-    models: Sequence[EncoderDecoder], steps: Sequence[Step], ids: Tensor, position: DecoderState
-) -> tuple[Tensor, DecoderState]:
+def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
     """Run all models over the same positions. ids: (R, T) -> logits, or the ensemble's log p, (R, T, V)"""
-    inputs = zip(steps, position.states, position.memories, strict=True)
-    results = [step(ids, state, memories) for step, state, memories in inputs]
+    inputs = zip(models, position.states, position.memories, strict=True)
+    results = [model.step(ids, state, memories) for model, state, memories in inputs]
     position = position._replace(states=tuple(state for _, state in results))
     if len(results) == 1:
         return results[0][0].float(), position
@@ -307,8 +293,6 @@ PRECISION = "what is computed with: bfloat16, or int8 weights on a CPU, where th
 DecodingPrecision = Annotated[Precision, PRECISION]
 CTC_WEIGHT = "of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the decoder alone"
 CtcWeight = Annotated[Proportion | None, CTC_WEIGHT]
-COMPILE = "compile the step of one token for the CPU when it first decodes; it is cached for the next time"
-Compile = Annotated[bool, COMPILE]
 """Settings that several decoding methods have."""
 Decode = Callable[..., list[list[Hypothesis]]]
 """From a `Search` and settings, keyword-only, to the n best hypotheses of each row."""

@@ -11,7 +11,6 @@ from blocks.core.contract import Bounds, NonNegative
 from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
-    Compile,
     CtcWeight,
     DecodingPrecision,
     Hypothesis,
@@ -38,7 +37,6 @@ def beam(
     ctc_weight: CtcWeight = None,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
-    compile: Compile = False,
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -55,7 +53,7 @@ def beam(
     """
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
-    search = search.using(precision, compile, no_repeat_ngram, ctc_weight)
+    search = search.using(precision, no_repeat_ngram, ctc_weight)
     log_p, position, prefix_log_p = prefill(search)
     beams = initial_beams(search, prefix_log_p, search.limits(max_length, max_ratio), size)
     layout = Layout.of(torch.ones_like(beams.num_open), size)

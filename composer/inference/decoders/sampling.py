@@ -16,7 +16,6 @@ from blocks.core.contract import Bounds, Count, Positive, PositiveProportion
 from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
-    Compile,
     CtcWeight,
     DecoderState,
     DecodingPrecision,
@@ -54,12 +53,11 @@ def greedy(
     ctc_weight: CtcWeight = None,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
-    compile: Compile = False,
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
     """Greedy search: choose the most probable token at every position."""
-    search = search.using(precision, compile, no_repeat_ngram, ctc_weight)
+    search = search.using(precision, no_repeat_ngram, ctc_weight)
     limits = search.limits(max_length, max_ratio)  # (B,)
     if search.draft is not None:
         numbers = torch.zeros(3, int(limits[0]), device=search.device)
@@ -81,7 +79,6 @@ def sample(
     seed: Seed = 1,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
-    compile: Compile = False,
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -93,7 +90,7 @@ def sample(
             is positive, and multiplied with where it is negative (Keskar et al. 2019, section 4.1)
     """
     search = search._replace(keeps_history=repetition_penalty > 1.0)
-    search, limits = search.using(precision, compile, no_repeat_ngram), search.limits(max_length, max_ratio)
+    search, limits = search.using(precision, no_repeat_ngram), search.limits(max_length, max_ratio)
     longest = int(limits.max())
 
     def distribution(log_p: Tensor, logits: Tensor | None, history: Tensor | None) -> Tensor:
@@ -244,7 +241,6 @@ def mbr(
     seed: Seed = 1,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
-    compile: Compile = False,
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -266,7 +262,6 @@ def mbr(
         "seed": seed,
         "no_repeat_ngram": no_repeat_ngram,
         "precision": precision,
-        "compile": compile,
     }
     rows = sample(search._replace(n_best=samples), **drawing, max_length=max_length, max_ratio=max_ratio)
     return [best_by_utility(search, hypotheses, metric) for hypotheses in rows]

@@ -165,8 +165,7 @@ def show(search: Search, tokens: Sequence[int]) -> None:
 
 def read_tokens(search: Search, ids: Sequence[int], position: DecoderState) -> tuple[Tensor, DecoderState]:
     """Run a step over tokens of the only row. -> logits (T, V), the state after them"""
-    steps = search.steps if len(ids) == 1 else [model.step for model in search.models]
-    logits, position = run_step(search.models, steps, torch.tensor([ids], device=search.device), position)
+    logits, position = run_step(search.models, torch.tensor([ids], device=search.device), position)
     return logits[0], position
 
 

@@ -1,0 +1,160 @@
+"""A decoding step as a graph of tensors with free sizes: any number of rows, source length and positions so far.
+
+An export to another runtime begins with this graph. The weights are the model's own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import is_concrete_int
+from torch.utils import _pytree as pytree
+
+from blocks.core.contract import Output, State
+from blocks.core.lazy_outputs import LazyOutputs
+from composer.errors import RunError, one_line_error
+from composer.model.encoder_decoder import BOS, EncoderDecoder, example_ids, example_sources
+from composer.model.output_heads import CnnOutput
+
+Memories = Mapping[str, Output]
+Inputs: TypeAlias = "tuple[Tensor, list[Tensor], list[State]]"
+"""What the graph takes: ids (R, 1), the leaves of the state, the memories that are read."""
+Dims = Sequence[Sequence[int]]
+"""Some of the dimensions of each tensor of some inputs."""
+
+SIZES = (3, 14, 6), (5, 9, 7), (7, 12, 10)
+"""Rows, source tokens and positions so far of examples, which show what dimensions vary and which vary together."""
+LARGEST = 1 << 30
+
+
+class Interface(NamedTuple):
+    """What of a step's inputs and outputs is for the graph."""
+
+    read: tuple[str, ...]  # names of the memories that a step reads
+    changed: tuple[int, ...]  # leaves of the state that a step makes anew; the others it hands on
+
+    @classmethod
+    def observe(
+        cls, model: EncoderDecoder, ids: Tensor, state: State, memories: Memories
+    ) -> tuple[Interface, Tensor, State]:
+        """Run a step and see what it does. -> interface, logits, state"""
+        reads = LazyOutputs(memories, lambda memory: memory)
+        logits, after = model.step(ids, state, reads)
+        pairs = zip(pytree.tree_leaves(state), pytree.tree_leaves(after), strict=True)
+        changed = tuple(place for place, (old, new) in enumerate(pairs) if old is not new)
+        return cls(tuple(reads.read), changed), logits, after
+
+    def inputs(self, ids: Tensor, state: State, memories: Memories) -> Inputs:
+        """Return what the graph takes, with the strides that it expects."""
+        arguments = (ids, pytree.tree_leaves(state), [tuple(memories[name]) for name in self.read])
+        return pytree.tree_map(with_usual_strides, arguments)
+
+
+def with_usual_strides(tensor: Tensor) -> Tensor:
+    """Return a tensor with the strides of a new one; a contiguous one may have any where its size is 1."""
+    if tensor.is_contiguous() and 1 not in tensor.shape:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+class StepModule(nn.Module):
+    """The step of a model as a function from tensors to tensors, which is what can be exported."""
+
+    def __init__(self, model: EncoderDecoder, interface: Interface, state: State) -> None:
+        super().__init__()
+        self.model, self.interface = model, interface
+        self.layout = pytree.tree_structure(state)
+
+    def forward(self, ids: Tensor, leaves: list[Tensor], memories: list[State]) -> tuple[Tensor, list[Tensor]]:
+        named = {name: Output(*memory) for name, memory in zip(self.interface.read, memories, strict=True)}
+        logits, after = self.model.step(ids, pytree.tree_unflatten(leaves, self.layout), named)
+        made = pytree.tree_leaves(after)
+        return logits, [made[place] for place in self.interface.changed]
+
+
+class Program(NamedTuple):
+    """The graph of a step, and the dimensions of its inputs that may not be 1."""
+
+    graph: torch.export.ExportedProgram
+    above_one: Dims
+
+
+def export_step(module: StepModule) -> Program:
+    """Export a step for any sizes: from 1 on where torch can, else from 2 on. Raises RunError."""
+    if isinstance(module.model.output, CnnOutput):
+        raise not_exportable("`cnn` makes the vectors of all words once, and the graph would at every token")
+    examples = [module.interface.inputs(*example_step(module.model, *sizes)) for sizes in SIZES]
+    columns = [*zip(*map(pytree.tree_leaves, examples), strict=True)]
+    sizes = [[*zip(*(tensor.shape for tensor in column), strict=True)] for column in columns]
+    varying = [[dim for dim, several in enumerate(shape) if len({*several}) > 1] for shape in sizes]
+    problem = Exception()
+    for smallest in (1, 2):
+        layout = pytree.tree_structure(examples[0])
+        dynamic = pytree.tree_unflatten(dynamic_shapes(sizes, smallest), layout)
+        with oblivious_of_ones(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            try:
+                graph = torch.export.export(module, examples[0], dynamic_shapes=dynamic)
+                exported = varying_sizes(graph)
+                # without decompositions a write in place stays one, and hides that it fixes a size
+                if varying_sizes(graph.run_decompositions({})) == exported:
+                    return Program(graph, [[] for _ in varying] if smallest == 1 else varying)
+                problem = ValueError("its graph is for inputs of one size alone")
+            except Exception as error:  # whatever the tracer meets
+                problem = error
+    raise not_exportable(one_line_error(problem)) from problem
+
+
+def varying_sizes(graph: torch.export.ExportedProgram) -> list[list[bool]]:
+    """Return of each dimension of each input whether it varies."""
+    inputs = {*graph.graph_signature.user_inputs}
+    shapes = [node.meta["val"].shape for node in graph.graph.nodes if node.name in inputs]
+    return [[not is_concrete_int(size) for size in shape] for shape in shapes]
+
+
+def not_exportable(reason: str) -> RunError:
+    """Return the error of a step of which there can be no graph."""
+    message = f"the decoding step of this model cannot be exported: {reason}"
+    return RunError.of(message, "export another model, or decode with this project")
+
+
+def dynamic_shapes(sizes: Sequence[Sequence[tuple[int, ...]]], smallest: int) -> list[tuple[Any, ...]]:
+    """Return the kind of each dimension, of which the sizes in all examples are given: fixed, or a number.
+
+    Sizes that are the same in all examples, or always differ by as much, are one number and what is added to it.
+    """
+    numbers: dict[tuple[int, ...], Any] = {}
+
+    def kind(several: tuple[int, ...]) -> Any:
+        if len({*several}) == 1:
+            return torch.export.Dim.STATIC
+        for known, number in numbers.items():
+            more = {one - other for one, other in zip(several, known, strict=True)}
+            if len(more) == 1:
+                (added,) = more
+                return number + added if added else number
+        numbers[several] = torch.export.Dim(f"size_{len(numbers)}", min=smallest, max=LARGEST)
+        return numbers[several]
+
+    return [tuple(map(kind, shape)) for shape in sizes]
+
+
+def example_step(model: EncoderDecoder, rows: int, tokens: int, positions: int) -> tuple[Tensor, State, Memories]:
+    """Return inputs of a step: ids (R, 1), the state after so many positions, and what the encoders left."""
+    with torch.no_grad():
+        lengths = {key: tokens + number * rows for number, key in enumerate(model.readers())}  # none hangs on another
+        sources = {key: example_sources(model, length)[key] for key, length in lengths.items()}
+        sources = {key: ids.expand(rows, *ids.shape[1:]) for key, ids in sources.items()}
+        answer = example_ids(model, positions).expand(rows, -1)  # (R, t)
+        memories = model.encode(sources, target_mask=example_ids(model, tokens).expand(rows, -1).bool())
+        state = model.step(answer, model.start(memories, rows), memories)[1]
+    return torch.full_like(answer[:, :1], BOS), state, memories
+
+
+def oblivious_of_ones() -> AbstractContextManager[Any]:
+    """Let a graph serve sizes of 1 as any other, as PyTorch's export to ONNX does."""
+    return torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
