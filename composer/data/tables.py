@@ -220,8 +220,8 @@ def parse_row(line: str) -> Any:
         row, end = DECODER.raw_decode(line, len(line) - len(line.lstrip(SPACE)))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if end < len(line.rstrip(SPACE)):
-        raise json.JSONDecodeError("Extra data", line, end)
+    if rest := line[end:].lstrip(SPACE):
+        raise json.JSONDecodeError("Extra data", line, len(line) - len(rest))
     return row
 
 

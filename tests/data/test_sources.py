@@ -224,7 +224,7 @@ def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, wo
         ("t.json", b'[{"en": "a", "de": "b"}]', "table", 1, "not a JSON object"),
         ("t.jsonl", b'{"en": "a", "de": "b"\n', "table", 1, "line 1 is not JSON"),
         ("t.jsonl", b"[" * 100_000, "table", 1, "line 1 is not JSON"),
-        ("t.jsonl", b' {"en": "a", "de": "b"} \n{"en": "a", "de": "b"} {}\n', "table", 2, "Extra data at column 23"),
+        ("t.jsonl", b' {"en": "a", "de": "b"} \n{"en": "a", "de": "b"} {}\n', "table", 2, "Extra data at column 24"),
         ("t.jsonl", b'{"en": "a", "de": "b"}\n{"en": "a", "de": "b", "en": "a"}\n', "table", 2, "the key `en` more"),
         ("t.jsonl", b'{"en": "a", "de": "b", "id": [{"n": 1, "n": 2}]}\n', "table", 1, "the key `n` more"),
         ("t.jsonl", b'{"en": "a \\ud800", "de": "b"}\n', "encoding", 1, "line 1 has half of a character"),
