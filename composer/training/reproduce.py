@@ -112,9 +112,11 @@ class ReproducedRun:
         differs += [f"since then, {change}" for change in changes_since(recipe.canonical, known_changes(self.record))]
         differs += environment_differences(self.record, record)
         differs += [f"it was resumed with {change}" for change in self.record.get("resumed_with") or []]
+        folder = next(iter(record["data"]["folders"]), None)  # where the data are now
+        prints = {**self.record["fingerprints"], **current_fingerprints(recipe, self.record, folder)}
         return {
             "run": str(self.run_dir.path),
-            "fingerprint": current_fingerprints(recipe, self.record).get("run", self.record["fingerprints"]["run"]),
+            "fingerprint": prints["run"],
             "weights_sha256": None if self.record.get("averaged") else self.record.get("weights_sha256"),
             "differs": differs,
         }

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from composer.errors import RecipeError
-from composer.inference.compiled_step import compilation_problem
 from composer.inference.run import open_run
-from composer.model.builder import build
 from composer.model.char_lstm import FIRST_SPECIAL, CharLstmOutput, Tree
 from composer.model.characters import BEGIN, END
 from composer.recipe.recipe import load_text
@@ -141,15 +139,6 @@ def test_a_validation_and_scores_are_those_of_the_logits(tmp_path: Path) -> None
     (score,) = run.score(["a b c"], ["c b"])
     assert score.log_probabilities == pytest.approx(logits.gather(1, target[:, None])[:, 0].tolist(), rel=1e-4)
     assert "test/token_accuracy" not in run.evaluate("test", tmp_path)
-
-
-def test_the_step_of_decoding_is_not_compiled() -> None:
-    model = "{width: 8, decoder: [rnn], output: {kind: {char_lstm: {width: 4, max_length: 6}}}}"
-    recipe = load_text(f"recipe: 1\ndata: {{parallel: {{train: {{target: a.txt}}}}}}\nmodel: {model}\n")
-    assert compilation_problem(lambda: build(recipe, {"target": 12})) == (
-        "the decoding step of this model cannot be compiled: "
-        "`char_lstm` spells the vocabulary in as many parts as the memory asks for"
-    )
 
 
 def test_ctc_is_refused_beside_it() -> None:

@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from composer.errors import RecipeError
-from composer.inference.compiled_step import compilation_problem
 from composer.inference.run import open_run
 from composer.model.builder import build
 from composer.model.char_lstm import CharLstmOutput
@@ -119,7 +118,6 @@ def test_a_recipe_trains_and_decodes_with_the_characters_of_its_own_words(tmp_pa
             word.encode()[:7] for word in words
         ]
     assert run.translate(["a b"])[0] is not None
-    assert compilation_problem(lambda: build(recipe, {"source": 9, "target": 9})) == ""
     with torch.device("meta"):
         assert build(recipe, {"source": 9, "target": 9}).embedding.map.characters.is_meta
 
