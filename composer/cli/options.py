@@ -95,8 +95,8 @@ RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, a run, or SWEEP#
 Overrides = Annotated[list[str] | None, argument("key=value", "Override a setting; list items by index.", complete_key)]
 DataDir = Annotated[Path | None, option("--data DIR", "Look up data files here first, then next to the recipe.")]
 Checkpoint = Annotated[str | None, option("--checkpoint last|best|STEP", "Checkpoint in place of the final weights.")]
-DRAFT = "A smaller run with the same tokenizer, or `ngram`: it proposes tokens, to write the same faster."
-Draft = Annotated[str | None, option("--draft RUN|ngram", DRAFT, autocompletion=complete_run)]
+DRAFT = "A smaller run with the same tokenizer: it proposes tokens, to write the same faster."
+Draft = Annotated[str | None, option("--draft RUN", DRAFT, autocompletion=complete_run)]
 AsJson = Annotated[bool, option("--json", "Print JSON to stdout and nothing else.")]
 
 

@@ -84,7 +84,7 @@ def decode_all(
     decoder, device = decoders.DECODERS[name], models[0].device
     hypotheses = max(n_best, count_hypotheses(models, decoding))
     results: list[list[decoders.Hypothesis]] = [[]] * len(queries)
-    proposing = [] if draft is None or draft.model is None else [draft.model]
+    proposing = [] if draft is None else [draft.model]
     with evaluation_mode([*models, *proposing]):
         done = 0
         for places in batches(longest, hypotheses) if draft is None else [[at] for at in range(len(queries))]:

@@ -1,4 +1,4 @@
-"""Drafts by name: a run that proposes tokens to another one, or n-grams."""
+"""A run as a draft, which proposes tokens to another run."""
 
 from __future__ import annotations
 
@@ -16,28 +16,21 @@ from composer.model.ctc import CtcModel
 from composer.model.features import feature_settings
 from composer.run_dir import RunDir, find_run
 
-NGRAM = "ngram"
-"""The draft that is no run."""
-
 
 def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoding) -> Draft:
-    """Return what proposes tokens to the only one of some runs: another run, opened or a folder, or `ngram`.
+    """Return a run, opened or a folder, as what proposes tokens to the only one of some runs.
 
-    n-grams are looked up in the answer so far, and in the first source with its vocabulary. A run has the same target
-    vocabulary, token by token, and reads nothing else. Raises RunError, also where the decoding method takes no draft.
+    It has the same target vocabulary, token by token, and reads nothing else. Raises RunError, also where the decoding
+    method takes no draft.
     """
     check_draft([run.model for run in runs], decoding)
     run = runs[0]
-    if draft == NGRAM:
-        sides = run.tokenizers.sides
-        shared = (side for side in run.recipe.sources if sides.get(side) == sides[TARGET])
-        return Draft(source="" if run.recipe.dataset.get("babi") else next(shared, ""))
     if not isinstance(draft, Run) and not RunDir(find_run(draft)).recipe.exists():
-        fix = "write the folder of a smaller run with the same tokenizer, or `ngram`"
+        fix = "write the folder of a smaller run with the same tokenizer"
         raise RunError.of(f"the draft `{draft}` is no run", fix)
     opened = open_run(draft)
     if problem := mismatch(opened, run):
-        fix = f"train it with the tokenizer.json of {run.run_dir.path}, or draft with `ngram`"
+        fix = f"train it with the tokenizer.json of {run.run_dir.path}"
         raise RunError.of(problem, fix, str(opened.run_dir.path))
     return Draft(opened.model.to(run.model.device).with_ctc_weight(0.0))
 

@@ -57,7 +57,7 @@ def generate(
         max_length: Tokens after the prompt at most.
         scores: Whether to return `Translation`s in place of texts.
         checkpoint: `last`, `best` or a step, in place of the final weights.
-        draft: A smaller run, or "ngram", which proposes tokens: the model reads several at once, and keeps those that
+        draft: A smaller run, which proposes tokens: the model reads several at once, and keeps those that
             it would have written, or may have drawn. The text is the same without one, or drawn by the same
             probabilities, but not with the same random numbers.
         on_draft: Called at the end with the draft, which knows how many tokens were accepted.

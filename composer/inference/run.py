@@ -112,7 +112,7 @@ class Run:
         how a text begins, and the answer all of it. A blank line stays empty. With `n_best` above 1 each line has a
         list of as many, best first, whose texts differ; where there are fewer, empty ones of score -inf follow. With
         `scores` they are `Translation`s. `prefix`: how each translation begins. `ensemble`: runs that vote. `draft`: a
-        smaller run, or "ngram", for speed alone. Raises DataError, RunError.
+        smaller run, for speed alone. Raises DataError, RunError.
         """
         from composer.inference.draft_runs import open_draft
 

@@ -49,7 +49,7 @@ def translate(
     Several runs are an ensemble, which decodes as the first one's recipe says. A blank line gives empty lines; where a
     line has fewer than `n_best` texts that differ, empty ones follow. With `scores` each line starts with the sum of
     the log-probabilities of its tokens, and a tab. `prefix` is a file whose lines say how the translations of the same
-    line begin. `draft` is a run, or `ngram`, which proposes tokens. At the end notes say how many answers were cut, and
+    line begin. `draft` is a run, which proposes tokens. At the end notes say how many answers were cut, and
     how many tokens of a draft were accepted. Raises RunError, RecipeError and DataError; what was read before a line at
     fault has been translated.
     """

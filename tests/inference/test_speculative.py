@@ -20,13 +20,13 @@ import composer
 from composer.cli import main
 from composer.errors import RunError
 from composer.inference.decode import decode_all
-from composer.inference.decoders.speculative import MOST_UNREAD, check_draft
+from composer.inference.decoders.speculative import FIRST_DRAFTED, MOST_DRAFTED, MOST_UNREAD, check_draft
 from composer.inference.draft_runs import open_draft
-from composer.inference.drafts import RETRY_TOKENS, Draft, DraftLength, NgramIndex
+from composer.inference.drafts import Draft
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import BOS, EOS, EncoderDecoder
 from tests.inference.small_models import CROSS, LSTM, PLACES, SELF, Written, model_of, sized
-from tests.inference.untrained import GRU, LANGUAGE, made
+from tests.inference.untrained import LANGUAGE, made
 from tests.model.test_ctc import model_of as ctc_model
 
 NORM: dict[str, Any] = {"norm": {}}
@@ -42,9 +42,8 @@ GREEDY = {"greedy": {"max_length": 50}}
 
 @pytest.fixture(autouse=True)
 def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caches grow in place whatever their size, and every draft is cheap."""
+    """Caches grow in place whatever their size."""
     monkeypatch.setattr("blocks.core.kv_cache.SMALL", 0)
-    monkeypatch.setattr(Draft, "cost", lambda self, model: 0.0)
 
 
 def model(name: str) -> Any:
@@ -72,7 +71,6 @@ def drafts_of(model: Any) -> dict[str, Draft]:
         "language model": Draft(
             model_of([PLACES, SELF, NORM], seed=7, target=11, source=False).to(model.output.weight)
         ),
-        "ngram": Draft(),
     }
 
 
@@ -83,7 +81,7 @@ def sources_of(model: EncoderDecoder) -> dict[str, list[list[int]]]:
 # ------------------------------------------------------------------------------------------- greedy
 
 
-@pytest.mark.parametrize("draft", ["neighbour", "itself", "language model", "ngram"])
+@pytest.mark.parametrize("draft", ["neighbour", "itself", "language model"])
 @pytest.mark.parametrize("name", [*LANGUAGE_MODELS, "translation"])
 def test_greedy_is_the_same_token_for_token(name: str, draft: str) -> None:
     exact = model(name).double()
@@ -139,24 +137,41 @@ def test_no_position_is_read_that_a_model_has_not(tmp_path: Path) -> None:
             assert draft.drafted > 0 or len(prefix) >= 11
 
 
-def test_few_tokens_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where drafts are always rejected, the accepted tokens that the state has not read are read without drafts."""
-    monkeypatch.setattr(DraftLength, "choose", lambda self: 4)
-    answering, lengths = model("lstm"), list[int]()
-    step = answering.step
+def step_lengths(model: Any) -> list[int]:
+    """How many tokens each step of a model reads from now on."""
+    lengths, step = list[int](), model.step
 
     def counted_step(ids: Tensor, *rest: Any) -> Any:
         lengths.append(ids.shape[1])
         return step(ids, *rest)
 
+    model.step = counted_step
+    return lengths
+
+
+def test_one_token_more_is_drafted_than_were_accepted() -> None:
+    answering = model("lstm").double()
+    same, lengths = copy.deepcopy(answering), step_lengths(answering)
+    decode_all([answering], {}, GREEDY, [[3]], draft=Draft(same))
+    expected = [1 + count for count in range(FIRST_DRAFTED, MOST_DRAFTED + 1)]  # each reads the last token, too
+    assert lengths[1 : 1 + len(expected)] == expected
+    assert max(lengths) == expected[-1]
+
+
+def test_few_tokens_are_read_again() -> None:
+    """Where drafts are always rejected, the accepted tokens that the state has not read are read without drafts."""
+    answering = model("lstm")
+    step, wrong = answering.step, copy.deepcopy(answering)
+    lengths = step_lengths(answering)
+
     def wrong_step(ids: Tensor, *rest: Any) -> Any:
         logits, state = step(ids, *rest)
         return -logits, state
 
-    wrong = copy.deepcopy(answering)
-    wrong.step, answering.step = wrong_step, counted_step
+    wrong.step = wrong_step
     decode_all([answering], {}, GREEDY, [[3]], draft=Draft(wrong))
-    assert MOST_UNREAD < max(lengths) <= MOST_UNREAD + 4
+    assert max(lengths) == MOST_UNREAD + 1
+    assert lengths[2:4] == [3, 4]  # one token is drafted each time
 
 
 # ------------------------------------------------------------------------------------------- sampling
@@ -251,14 +266,12 @@ def chi_square(counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, 
     return float((sum((seen - p) ** 2 / p for seen, p in pairs) - freedom) / math.sqrt(2 * freedom))
 
 
-QUICK = [("plain", "model"), ("top_p", "model"), ("repetition_penalty", "model"), ("all", "model"), ("all", "ngram")]
-SLOW = [("temperature", "model"), ("top_k", "model"), ("min_p", "model"), ("plain", "ngram")]
+QUICK, SLOW = ("plain", "top_p", "repetition_penalty", "all"), ("temperature", "top_k", "min_p")
 
 
-@pytest.mark.parametrize(("name", "kind"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)])
-def test_samples_have_the_distribution_of_the_model(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DraftLength, "choose", lambda self: 2)
-    settings, draft = SETTINGS[name], Draft(markov(OTHER) if kind == "model" else None)
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)])
+def test_samples_have_the_distribution_of_the_model(name: str) -> None:
+    settings, draft = SETTINGS[name], Draft(markov(OTHER))
     sampling = {"sample": {**settings, "max_length": LENGTH, "seed": 4}}
     (answers,) = decode_all([markov(TABLE)], {}, sampling, [PROMPT], n_best=DRAWS, draft=draft)
     counts = Counter((*one.ids[len(PROMPT) :], *([EOS] if one.ended else [])) for one in answers)
@@ -282,52 +295,6 @@ def test_an_answer_depends_on_its_seed_and_its_number_alone() -> None:
     alone = decode_all([answering], {}, sampling, prefixes[1:2], numbers=[1], draft=draft)
     assert alone[0][0].ids == together[1][0].ids
     assert decode_all([answering], {}, sampling, prefixes, numbers=[7, 8, 9], draft=draft) != together
-
-
-# ------------------------------------------------------------------------------------------- how many, and from where
-
-
-def test_as_many_tokens_are_drafted_as_pay() -> None:
-    length = DraftLength(0.1)
-    assert 0 < length.choose() < 4
-    for _ in range(20):
-        length.update(4, 4)
-    assert length.choose() >= 5
-    for _ in range(60):
-        length.update(4, 0)
-    assert length.choose() == 0
-    expensive = DraftLength(1.0)
-    assert expensive.choose() == 0
-
-
-def test_a_draft_that_did_not_pay_is_tried_again() -> None:
-    length = DraftLength(0.5)
-    while length.choose():
-        length.update(length.choose(), 0)
-    for _ in range(RETRY_TOKENS):
-        assert length.choose() == 0
-        length.update(0, 0)
-    assert length.choose() == 1
-    length.update(1, 0)
-    assert length.choose() == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "count", "expected"),
-    [
-        ([3, 4, 5, 6, 3, 4], 2, [5, 6]),
-        ([3, 4, 5, 3, 4, 6, 3, 4], 1, [6]),  # the last occurrence
-        ([7, 3, 4, 5, 8, 3, 4, 6, 7, 3, 4], 1, [5]),  # the longest n-gram
-        ([3, 4, 3, 4], 5, [3, 4, 3, 4, 3]),  # a text that repeats itself
-        ([3, 4, EOS, 3, 4], 5, [EOS]),
-        ([3, 4, 5, 6], 3, []),
-        ([3], 3, []),
-        ([], 3, []),
-        ([3, 4, 5, 3, 4], 0, []),
-    ],
-)
-def test_ngrams_continue_as_they_did_before(text: list[int], count: int, expected: list[int]) -> None:
-    assert NgramIndex(text).continuation(count) == expected
 
 
 # ------------------------------------------------------------------------------------------- refusals
@@ -357,7 +324,7 @@ def test_models_that_do_not_answer_token_by_token_are_refused() -> None:
     by_the_decoder = {"greedy": {"max_length": 9, "ctc_weight": 0.0}}
     plain, drafted = (
         decode_all([ctc_model(0.5).double()], {"source": [[3, 4]]}, by_the_decoder, draft=draft)[0][0].ids
-        for draft in (None, Draft())
+        for draft in (None, Draft(ctc_model(0.5).double().with_ctc_weight(0.0)))
     )
     assert drafted == plain
 
@@ -388,14 +355,8 @@ def test_drafts_that_do_not_fit_are_refused(
 
 def test_a_beam_of_the_recipe_is_refused_with_what_to_write(gru: Path) -> None:
     with pytest.raises(RunError, match="`beam` compares several answers") as raised:
-        open_run(gru).translate(["eins zwei"], draft="ngram")
+        open_run(gru).translate(["eins zwei"], draft=gru)
     assert "decoding=greedy" in raised.value.faults[0].hint
-
-
-def test_ngrams_are_of_the_source_where_it_has_the_same_vocabulary(gru: Path, tmp_path: Path) -> None:
-    joint = made(tmp_path / "joint", GRU, "{word: {joint: true}}")
-    assert open_draft("ngram", [open_run(joint)], GREEDY).source == "source"
-    assert open_draft("ngram", [open_run(gru)], GREEDY).source == ""
 
 
 # ------------------------------------------------------------------------------------------- commands
@@ -404,7 +365,7 @@ def test_ngrams_are_of_the_source_where_it_has_the_same_vocabulary(gru: Path, tm
 def test_generate_writes_the_same_text(language: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = made(tmp_path / "small", "decoder: [{linear: {activation: tanh}}]", seed=3, like=language)
     expected = composer.generate(language, ["eins zwei", "drei"])
-    for draft in (small, open_run(small), "ngram"):
+    for draft in (small, open_run(small)):
         assert composer.generate(language, ["eins zwei", "drei"], draft=draft) == expected
     capsys.readouterr()
     with pytest.raises(SystemExit, match="0"):
@@ -424,7 +385,7 @@ def test_translate_writes_the_same_lines(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     capfdbinary.readouterr()
     with pytest.raises(SystemExit, match="0"):
-        main.main(["translate", str(gru), *overrides, "--draft", "ngram"])
+        main.main(["translate", str(gru), *overrides, "--draft", str(attention)])
     shown = capfdbinary.readouterr()
     assert shown.out.decode() == "".join(f"{line}\n" for line in expected)
     assert b"tokens accepted" in shown.err

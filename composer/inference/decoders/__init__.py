@@ -79,7 +79,7 @@ class Search(NamedTuple):
     on_token: Callable[[int], None] | None = None  # given each token of the first row, greedy or sampled, as it comes
     keeps_history: bool = False  # whether the tokens so far and the logits are part of the decoder's state
     draft: Draft | None = None  # what proposes tokens of the only row; greedy or sampled
-    drafting: Search | None = None  # the same for the draft, if that is a model
+    drafting: Search | None = None  # the same for the draft
 
     @property
     def device(self) -> torch.device:
@@ -96,7 +96,7 @@ class Search(NamedTuple):
         if ctc_weight is not None:
             models = [model.with_ctc_weight(ctc_weight) for model in models]
         drafting = None
-        if self.draft is not None and self.draft.model is not None:
+        if self.draft is not None:
             drafting = self._replace(models=[self.draft.model], draft=None).using(precision)
         return self._replace(models=models, no_repeat_ngram=no_repeat_ngram, drafting=drafting)
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from composer.errors import RunError
 from composer.inference.decoders import (
@@ -30,10 +29,11 @@ from composer.inference.decoders import (
     prefill,
     run_step,
 )
-from composer.inference.drafts import Draft, DraftLength, NgramIndex
 from composer.model.ctc import CtcModel, JointModel
 from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder
 
+FIRST_DRAFTED, MOST_DRAFTED = 4, 8
+"""Tokens that are drafted at first, and at most: after each step one more than were accepted in it."""
 MOST_UNREAD = 8
 """Accepted tokens that are read again with the next drafts, at most; more are read without drafts."""
 DRAFTS, JUDGES, DRAWS = range(3)
@@ -62,31 +62,12 @@ def check_draft(models: Sequence[EncoderDecoder], decoding: Mapping[str, Mapping
         raise RunError.of(problem, fix)
 
 
-class NgramProposer:
-    """Proposes what followed the last tokens before, in the source if `draft.source`, or in the answer.
+class Proposer:
+    """Proposes what a smaller model writes; it keeps the state behind each drafted token.
 
     `propose` returns at most so many tokens after the answer so far, and the q by which each was drawn, (k, V); `keep`
     learns how many of them were accepted.
     """
-
-    def __init__(self, search: Search, draft: Draft) -> None:
-        source = search.sources[draft.source][0].tolist() if draft.source else []
-        self.index, self.read = NgramIndex([*source, *search.prefixes[0]]), 0
-        self.tokens, self.device = search.models[0].vocabulary - EOS, search.device
-
-    def propose(self, answer: Sequence[int], count: int) -> tuple[list[int], Tensor]:
-        self.index.extend(answer[self.read :])
-        self.read = len(answer)
-        tokens = self.index.continuation(count)
-        columns = torch.tensor(tokens, dtype=torch.long, device=self.device) - EOS  # (k,)
-        return tokens, F.one_hot(columns, self.tokens).double()
-
-    def keep(self, answer: Sequence[int], accepted: int) -> None:
-        pass
-
-
-class ModelProposer:
-    """Proposes what a smaller model writes, as `NgramProposer`; it keeps the state behind each drafted token."""
 
     def __init__(self, search: Search, distribution: Distribution, uniforms: Tensor) -> None:
         self.search, self.distribution, self.uniforms = search, distribution, uniforms
@@ -128,16 +109,15 @@ def decode_speculatively(
     log_p, position, scores = prefilled
     model, prefix, draft = search.models[0], search.prefixes[0], search.draft
     assert draft is not None
-    length = DraftLength(draft.cost(model))
-    proposer: NgramProposer | ModelProposer = NgramProposer(search, draft)
-    if search.drafting is not None:
-        proposer = ModelProposer(search.drafting, distribution, uniforms)
+    assert search.drafting is not None
+    proposer = Proposer(search.drafting, distribution, uniforms)
+    most = FIRST_DRAFTED
     room = limit if model.max_positions is None else min(limit, model.max_positions - len(prefix))
     answer = [draw(distribution(log_p, position.logits, position.history), uniforms[DRAWS, 0])]
     score, unread = float(scores[0] + log_p[0, answer[0] - EOS]), answer[:]
     show(search, answer)
     while answer[-1] != EOS and len(answer) < limit:
-        count = 0 if len(unread) > MOST_UNREAD else min(length.choose(), room - len(answer) - 1)
+        count = 0 if len(unread) > MOST_UNREAD else min(most, room - len(answer) - 1)
         drafts, q = proposer.propose(answer, max(count, 0))
         logits, after = read_tokens(search, [*unread, *drafts], position)
         logits = logits[len(unread) - 1 :]  # (k + 1, V)
@@ -145,7 +125,7 @@ def decode_speculatively(
         history = history_of(search, [*answer, *drafts], len(logits))
         accepted, token = judge(distribution(log_p, logits[:, EOS:], history), q, drafts, uniforms[:, len(answer) :])
         proposer.keep(answer, accepted)
-        length.update(len(drafts), accepted)
+        most = min(accepted + 1, MOST_DRAFTED)
         tokens = drafts[:accepted] if EOS in drafts[:accepted] else [*drafts[:accepted], token]
         draft.count(len(drafts), accepted, len(tokens))
         score += sum(float(log_p[at, token - EOS]) for at, token in enumerate(tokens))
