@@ -50,6 +50,7 @@ def without_compiler() -> Iterator[None]:
 
     Many are Python functions that only ask it not to trace them.
     """
+    # `check recipes/quickstart.yaml` takes 2.7 s of a processor with this and 3.5 s without, medians of seven in turn
     if COMPILER in sys.modules:
         yield
         return
