@@ -11,8 +11,11 @@ from tests.errors.snapshots import FILES, faults_of, meaning, read
 SHOWN = 5
 """Cases of a file that are shown."""
 
+CASES = [pytest.param(file, marks=pytest.mark.slow if file.stem.endswith("_slow") else ()) for file in FILES]
+"""Half a second for each model that is built: most of these are slow."""
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+
+@pytest.mark.parametrize("file", CASES, ids=lambda file: file.stem)
 def test_faults_have_their_codes_places_and_words(file: Path, tmp_path: Path) -> None:
     found = [(case, faults_of(case["recipe"], tmp_path)) for case in read(file)]
     others = [
