@@ -74,7 +74,7 @@ def time_first_step(folder: Path, store: Path | None = None) -> Seconds:
 
 def train_run(run: Path) -> None:
     """Train the run that translates, whose tokenizer is then cached."""
-    settings = ["logging.wandb=false", "training.max_steps=20", "training.max_minutes=null"]
+    settings = ["logging.wandb=false", "training.max_steps=20"]
     subprocess.run([*COMMAND, "train", str(QUICKSTART), "--run", str(run), *settings], capture_output=True, check=True)
 
 

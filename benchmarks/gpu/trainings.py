@@ -40,7 +40,6 @@ def command(run: Path, settings: Settings, strategy: str = "auto", more: Sequenc
     overrides = [
         f"trainer={{accelerator: {accelerator}, devices: 1, strategy: {strategy}, deterministic: true}}",
         f"training.max_steps={steps}",
-        "training.max_minutes=null",
         f"training.validate_every={steps // 4}",
         "logging.wandb=false",
         *(SMALL_SIZES if settings.small else ()),

@@ -248,7 +248,6 @@ QUICK = (
     f"data.generate.number_words={SIZES}",
     "data.tokenizer={char: {joint: true}}",
     "training.tokens_per_batch=200",
-    "training.max_minutes=null",
     "training.max_steps=5",
     "training.gradient_noise={scale: 0.01}",
     "training.accumulate=2",
