@@ -219,6 +219,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < MAX_INTEGER)
 
 
+def _is_steps(value: Any) -> bool:
+    return mapping_of(is_count)(value) and all(step.isdecimal() and len(step) < 16 for step in value)
+
+
 def _is_metric(value: Any) -> bool:
     return value is None or _is_number(value) or (isinstance(value, list) and all(map(_is_number, value)))
 
@@ -277,6 +281,7 @@ RECORD: Mapping[str, Check] = {
     "resumed_with": _list_of(is_text),
     "budgets": _list_of(mapping_of(_is_number, until_step=is_count, validated=_is_bool)),
     "recipe_budget": _optional(mapping_of(_is_number)),
+    "planned_steps": _is_steps,
     "finished_early": _is_bool,
     "data": mapping_of(
         folders=_list_of(is_text),

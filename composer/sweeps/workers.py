@@ -45,6 +45,7 @@ from composer.sweeps.trial import (
     retry_record,
     write_trial,
 )
+from composer.training.optim import Budget
 
 PACKAGES = Path(__file__).parents[2]
 """The folder that this package is imported from."""
@@ -298,12 +299,10 @@ class TrialRunner:
 
     def budget_spent(self, rows: Sequence[Mapping[str, Any]]) -> float:
         """Return the share of a seed's budget that is spent, by the rows of its metrics."""
-        last: dict[str, Any] = {"step": 0, "epoch": 0.0, "budget_spent": [0.0]}
-        for row in rows:  # those of a test have neither an epoch nor a budget
+        last: dict[str, Any] = {"step": 0, "epoch": 0.0, "minutes": 0.0}
+        for row in rows:  # those of a test have neither an epoch nor minutes
             last |= row
-        limits = (last["step"], self.budget["max_steps"]), (last["epoch"], self.budget["max_epochs"])
-        shares = (spent / limit for spent, limit in limits if limit)
-        return min(1.0, max([*shares, *last["budget_spent"]], default=0.0))
+        return Budget.of(self.budget).spent(last["step"], last["epoch"], last["minutes"])
 
     def report(self) -> int | None:
         """Report new scores of the first seed, and return the step at which the trial is to be pruned, if it is."""

@@ -33,7 +33,7 @@ from composer.training.checkpointing import (
 from composer.training.datamodule import Curriculum
 from composer.training.distributed import Ranks, SignalHandler, TrainingEnded, TrainingInterrupted
 from composer.training.lightning import Callback, Trainer
-from composer.training.loggers import BUDGET_TRACE, MetricsLogger
+from composer.training.loggers import MetricsLogger
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, Clock, EarlyStopping, Progress
 from composer.training.sharding import is_sharded
@@ -66,7 +66,6 @@ class TrainingLoopCallback(Callback):
         training = recipe.training
         self.sampler, self.curriculum, self.decoder = sampler, curriculum, decoder
         self.budgets = deque(budgets or [Budget.of(training)])  # the one in force, and those that follow
-        self.has_minutes = any(budget.max_minutes is not None for budget in self.budgets)
         self.validate_every: int | None = training["validate_every"]
         self.early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
         average, gib = training["average_checkpoints"], training["checkpoints_gib"]
@@ -77,14 +76,14 @@ class TrainingLoopCallback(Callback):
         self.ranks = Ranks()
         self.clock = Clock(on_cpu=True)
         self.progress = Progress(0, 0.0)
-        self.reproduced_trace: Mapping[int, float] = {}
+        self.planned_steps: dict[int, int] = {}  # by the step after which they were estimated; see `plan_steps`
+        self.reproduced_steps: Mapping[int, int] = {}
         self.history: list[dict[str, float]] = []
         self.resumed: dict[str, Any] | None = None
         self.ended_epoch = False
         self.trace, self.resident = DivergenceTrace(), 0
         # since the last row of metrics
         self.row_step, self.row_time, self.row_tokens = 0, time.monotonic(), 0.0
-        self.row_trace: list[float] = []
         # since the processes last asked each other for signals
         self.asked_step, self.asked_time, self.ask_every = 0, time.monotonic(), 1
 
@@ -130,7 +129,7 @@ class TrainingLoopCallback(Callback):
         if len(self.budgets) > 1 and self.progress.step == self.budgets[0].until_step:
             self.budgets.popleft()
             self.progress = self.progress._replace(spent=0.0)
-            self.update_progress(trainer, module, wait=True)
+            self.update_progress(trainer, module, estimate=True)
             trainer.should_stop = False
         trainer.should_stop |= self.is_over()
 
@@ -153,10 +152,10 @@ class TrainingLoopCallback(Callback):
             decoded, samples = self.decoder.evaluate(pl_module.full_model(), self.ranks)
             scores |= decoded
         pl_module.log_dict(scores, logger=False)  # for other callbacks; loggers get the same row as metrics.jsonl
-        self.update_progress(trainer, pl_module, wait=True)  # so that a budget in minutes can end here
+        self.update_progress(trainer, pl_module, estimate=True)  # a budget in minutes may end here
         row = self.new_row(trainer, scores)
         if self.logger:
-            self.logger.validated(row | ({BUDGET_TRACE: [self.progress.spent]} if self.has_minutes else {}), samples)
+            self.logger.validated(row, samples)
         self.history.append({"step": float(self.progress.step), **scores})
         losses = (*self.progress.losses, scores["val/loss"])
         self.progress = pl_module.loop_progress = self.progress._replace(losses=losses)
@@ -175,20 +174,32 @@ class TrainingLoopCallback(Callback):
         if self.logger:
             self.logger.display.validating(self.progress.step, self.progress.spent)
 
-    def update_progress(self, trainer: Trainer, module: Seq2SeqModule, wait: bool = False) -> None:
-        """Measure how much of the budget is spent before the next step; the same on all devices, which `wait` for it.
-
-        A reproduction takes it from the metrics of its original, whose clock it cannot repeat.
-        """
-        step = trainer.global_step
-        # devices agree about the time every ten steps alone: it makes each of them wait for the first
-        budget, epochs = self.budgets[0], self.sampler.epochs()
-        has_time = self.ranks.world == 1 or (budget.max_minutes is not None and (wait or step % ROW_STEPS == 0))
-        minutes = self.ranks.gather(self.clock.minutes())[0] if has_time else None
-        spent = budget.spent(step, epochs, minutes)
-        spent = self.reproduced_trace.get(step, spent if has_time else max(spent, self.progress.spent))
+    def update_progress(self, trainer: Trainer, module: Seq2SeqModule, estimate: bool = False) -> None:
+        """Measure how much of the budget is spent before the next step; the same on all devices."""
+        step, epochs = trainer.global_step, self.sampler.epochs()
+        spent = self.budgets[0].spent(step, epochs, None)
+        if self.budgets[0].max_minutes is not None and (planned := self.plan_steps(step, estimate)):
+            spent = max(spent, min(1.0, step / planned))
         self.progress = module.loop_progress = Progress(step, spent, self.progress.losses, epochs)
-        self.row_trace[max(0, step - self.row_step) :] = [spent]
+
+    def plan_steps(self, step: int, estimate: bool) -> int | None:
+        """Return how many steps the budget in minutes makes in all, None before the first estimate.
+
+        It is estimated anew after each tenth more steps, and where `estimate` says so, until it is spent. A
+        reproduction takes the estimates of its original, whose clock it cannot repeat.
+        """
+        budget = self.budgets[0]
+        last = max(self.planned_steps, default=0)
+        is_due = estimate or step >= last + max(1, last // 10)
+        if is_due and step and self.progress.spent < 1.0 and not self.reproduced_steps:
+            assert budget.max_minutes is not None
+            if (minutes := self.ranks.gather(self.clock.minutes())[0]) > 0.0:
+                self.planned_steps[step] = max(1, round(step * budget.max_minutes / minutes))
+        planned = self.reproduced_steps or self.planned_steps
+        # an estimate at the end of a budget was made for the next one
+        end = budget.until_step if len(self.budgets) > 1 and budget.until_step else math.inf
+        known = [at for at in planned if at <= step and at < end]
+        return planned[max(known)] if known else None
 
     def is_over(self) -> bool:
         """Return True if the budget is spent or early stopping ends the training."""
@@ -232,10 +243,9 @@ class TrainingLoopCallback(Callback):
                 values["train/sequence_error"] = self.curriculum.finish(self.sampler.pairs_of(self.sampler.epoch - 1))
         row = self.new_row(trainer, values)
         if self.logger:
-            trace = {BUDGET_TRACE: self.row_trace} if self.has_minutes else {}
-            self.logger.row(row | trace, self.progress.spent)
+            self.logger.row(row, self.progress.spent)
         self.row_step, self.row_time = self.progress.step, time.monotonic()
-        self.row_tokens, self.row_trace = 0.0, [self.progress.spent]
+        self.row_tokens = 0.0
         self.resident = trim_if_doubled(self.resident)
 
     def new_row(self, trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
@@ -266,9 +276,10 @@ class TrainingLoopCallback(Callback):
         if len(set(positions)) > 1:
             steps = ", ".join(f"step {step} in process {rank}" for rank, (step, *_) in enumerate(positions))
             raise RunFailed.of(f"the processes do not resume from the same checkpoint: {steps}", SHARE_FOLDER)
+        is_new = False
         while len(self.budgets) > 1 and (self.budgets[0].until_step or 0) <= self.progress.step:
-            self.budgets.popleft()
-        self.update_progress(trainer, pl_module, wait=True)
+            is_new = self.budgets.popleft().until_step == self.progress.step
+        self.update_progress(trainer, pl_module, estimate=is_new)
         if state:
             self.restore_streams(trainer, state["random"], state["sums"])
             if state["carried"] is not None:
@@ -290,7 +301,7 @@ class TrainingLoopCallback(Callback):
             self.logger.display.begin(self.progress.spent)
 
     def end_at_once(self, trainer: Trainer, logger: MetricsLogger) -> None:
-        """Say why a resumed training takes no further step, and log the budget spent in the steps of its last row."""
+        """Say why a resumed training takes no further step."""
         step, budget = self.progress.step, self.budgets[0]
         cause = "early stopping has ended the training"
         if budget.until_step is not None:
@@ -299,8 +310,6 @@ class TrainingLoopCallback(Callback):
             limits = ", ".join(f"{key} {limit:,.10g}" for key, limit in budget.as_dict().items())
             cause = f"the budget ({limits}) is spent"
         logger.display.say(f"no further step after step {step:,}: {cause}; it ends with the best weights so far")
-        if self.has_minutes and step > self.row_step:
-            logger.metrics.write(self.new_row(trainer, {}) | {BUDGET_TRACE: self.row_trace})
 
     def restore_streams(self, trainer: Trainer, random: Sequence[dict[str, Any]], sums: Sequence[Any]) -> None:
         """Restore the random streams and the sums of an unfinished row, one of each per process of the checkpoint.
@@ -328,7 +337,8 @@ class TrainingLoopCallback(Callback):
             "minutes": self.clock.minutes(),
             "history": self.history,
             "random": self.ranks.gather(capture_rng_state()),
-            "row": {"since": self.row_step, "sums": sums, "budget_spent": list(self.row_trace)},
+            "row": {"since": self.row_step, "sums": sums},
+            "planned_steps": dict(self.planned_steps),
             "curriculum": self.curriculum.state_dict() if self.curriculum else None,
             "carried": join_streams(self.ranks.gather(carried)),
         }
@@ -339,7 +349,8 @@ class TrainingLoopCallback(Callback):
         self.resumed["carried"] = state["carried"]
         self.sampler.epoch, self.sampler.done = state["epoch"], state["batch"]
         self.history = list(state["history"])
-        self.row_step, self.row_trace = state["row"]["since"], list(state["row"]["budget_spent"])
+        self.row_step = state["row"]["since"]
+        self.planned_steps = dict(state.get("planned_steps", {}))  # a checkpoint of 0.1.0 has none
         if self.curriculum:
             self.curriculum.load_state_dict(state["curriculum"])
 

@@ -46,22 +46,13 @@ class MetricsLogger:
 
     def write(self, row: Mapping[str, Any]) -> None:
         self.metrics.write(row)
-        self.wandb.write(without_lists(row))
+        self.wandb.write(row)
 
     def close(self, status: int) -> None:
         """Close all of them; `status` is 0 if all went well."""
         self.display.close()
         self.metrics.close()
         self.wandb.finish(status)
-
-
-def without_lists(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a row of metrics.jsonl goes to W&B: what is no list, as the trace of the budget is."""
-    return {name: value for name, value in row.items() if not isinstance(value, list)}
-
-
-BUDGET_TRACE = "budget_spent"
-"""Key of the share of the budget spent after each step since the last row, so that a reproduction can follow it."""
 
 
 class JsonLinesWriter:
@@ -87,16 +78,6 @@ class JsonLinesWriter:
 
     def close(self) -> None:
         self.file.close()
-
-
-def read_budget_trace(path: Path) -> dict[int, float]:
-    """Return the share of the budget spent after each step, where a metrics.jsonl has it; {} without the file."""
-    trace: dict[int, float] = {}
-    for row in read_metrics(path):
-        shares = row.get(BUDGET_TRACE)
-        if isinstance(shares, list) and all(isinstance(share, float) and 0.0 <= share <= 1.0 for share in shares):
-            trace.update(enumerate(shares, start=row["step"] + 1 - len(shares)))
-    return trace
 
 
 PLAIN_SECONDS = 15.0

@@ -1,9 +1,9 @@
 """Reproduction of a run by `train RUN/recipe.yaml`, and the code and hardware recorded for it in run.json.
 
 A reproduction finds its data where the run found them, reads with the run's own tokenizer (not every tokenizer trains
-to the same result twice), starts from the same initial weights, and spends a budget in minutes as the run did, step by
-step. With the same code on the same kind of machine it ends with the same weights, to the last bit: on a CPU, and on a
-GPU where `trainer.deterministic` is true. An override that changes the fingerprint makes it another run.
+to the same result twice), starts from the same initial weights, and repeats the steps that a budget in minutes made. With
+the same code on the same kind of machine it ends with the same weights, to the last bit: on a CPU, and on a GPU where
+`trainer.deterministic` is true. An override that changes the fingerprint makes it another run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.run_dir import RUNS, START_FROM, RunDir
 from composer.training.lightning import Trainer
-from composer.training.loggers import read_budget_trace
 
 HOME = Path(__file__).parents[2]
 
@@ -105,6 +104,8 @@ class ReproducedRun:
         differs = []
         if not is_recorded(recipe, self.record):
             differs.append("its recipe.yaml has changed")
+        if recipe.training["max_minutes"] is not None and "planned_steps" not in self.record:
+            differs.append("its budget is in minutes, of whose spending it records the number of steps alone")
         if not self.has_data(record["fingerprint_parts"]["lines"], data.pairs):
             differs.append("the data are not those that it was trained on")
         elif self.record["data"].get("sha256") not in (None, record["data"]["sha256"]):
@@ -141,6 +142,17 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
     if start_from is not None and not _matches(Path(start_from), record.get("initial_weights")):
         return None
     return ReproducedRun(run_dir, record)
+
+
+def reproduced_steps(run_dir: RunDir) -> dict[int, int]:
+    """Return how many steps the minutes of a run made, as it estimated them, by the step after which it did.
+
+    A run of 0.1.0 has no estimates: its minutes made the steps at which it ended.
+    """
+    record = run_dir.read() if run_dir.record.exists() else {}
+    if "planned_steps" in record:
+        return {int(step): planned for step, planned in record["planned_steps"].items()}
+    return {0: record["steps"]} if record.get("steps") else {}
 
 
 def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) -> Path:
@@ -180,8 +192,6 @@ def compare_outcome(
     if not difference:
         return True, f"{same}, in a file that is written differently"
     reasons = [*reproduces["differs"]]
-    if recipe.training["max_minutes"] is not None and not read_budget_trace(run.metrics):
-        reasons.append("its budget is in minutes, and how they were spent is no longer known")
     if on_gpu and recipe.trainer["deterministic"] is not True:
         reasons.append("sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`")
     why = f"that may be because: {'; '.join(reasons)}" if reasons else "no known difference explains it"

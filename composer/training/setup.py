@@ -63,10 +63,16 @@ from composer.training.lightning import (
     Trainer,
     seed_everything,
 )
-from composer.training.loggers import JsonLinesWriter, MetricsLogger, ProgressDisplay, read_budget_trace, without_lists
+from composer.training.loggers import JsonLinesWriter, MetricsLogger, ProgressDisplay
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, replace_budget
-from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
+from composer.training.reproduce import (
+    ReproducedRun,
+    draws_random_numbers,
+    environment_differences,
+    environment_record,
+    reproduced_steps,
+)
 from composer.training.resume import Transfer, check_same_data, existing_tokenizers, file_budget, transfer_weights
 from composer.training.sharding import ShardedStrategy
 from composer.training.validation_decoder import training_metrics, validation_decoder
@@ -168,7 +174,7 @@ def setup(
         display.say(metrics.left_out)
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
     first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
-    loop.reproduced_trace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
+    loop.reproduced_steps = reproduced_steps(RunDir(Path(first))) if first else {}
     averages = [WeightAverage(**training[key]) for key in ("ema", "asgd") if training[key]]
     trainer = build_trainer(recipe, [*averages, loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
@@ -219,7 +225,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
     is_extended = any(budget.until_step == last_step for budget in training.budgets[:-1])
     writer = JsonLinesWriter(run_dir.metrics, last_step, is_extended)
-    rows = [*map(without_lists, read_metrics(run_dir.metrics))]
+    rows = [*read_metrics(run_dir.metrics)]
     if wandb.is_on:
         if training.record:
             wandb.resume(run_dir.path, rows)

@@ -312,6 +312,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         minutes=round(minutes, 3),
         steps=loop.progress.step,
         epochs=round(loop.sampler.epochs(), 3),
+        planned_steps={str(step): planned for step, planned in (loop.reproduced_steps or loop.planned_steps).items()},
         checkpoints_used={"how": how, "checkpoints": [path.name for path in paths]},
         scores=new | known,
         hypotheses_sha256={file.name: sha256_of_file(file) for file in decoded if file.is_file()},

@@ -539,15 +539,15 @@ def test_a_damaged_trial_file_is_refused(tmp_path: Path, key: str, value: object
 
 def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
     trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, records={1: {"status": "finished"}})
-    budget = {"max_steps": 10_000, "max_epochs": None}
+    budget = {"max_steps": 10_000, "max_epochs": None, "max_minutes": 5.0}
     runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2), budget=budget)
     runner.budget_spent = partial(TrialRunner.budget_spent, runner)
     assert running_progress(runner) == (0.5, "")  # one of two seeds
-    rows = [{"step": 1200, "train/loss": 2.5, "budget_spent": [0.2, 0.4]}, {"step": 1200, "val/loss": 2.0}]
+    rows = [{"step": 1200, "train/loss": 2.5, "minutes": 2.0}, {"step": 1200, "val/loss": 2.0}]
     trial.run(2).mkdir()
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert running_progress(runner) == (0.7, "trial f at step 1,200, loss 2.5")  # of minutes, which end first
-    del rows[0]["budget_spent"]
+    del rows[0]["minutes"]
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert running_progress(runner) == (0.5 + 0.06, "trial f at step 1,200, loss 2.5")  # of steps
 

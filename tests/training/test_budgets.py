@@ -305,6 +305,50 @@ def test_of_several_processes_the_next_budget_is_not_spent_at_once(tiny: Tiny, l
     assert not loop.is_over()
 
 
+def test_minutes_that_are_spent_are_not_estimated_again(tiny: Tiny) -> None:
+    """A reproduction would read the new estimate when its original had ended by the old one."""
+    recipe = tiny("training.max_steps=null", "training.max_minutes=10.0")
+    loop = TrainingLoopCallback(recipe, SimpleNamespace(epochs=lambda: 1.0), Path())  # type: ignore[arg-type]
+    loop.clock = SimpleNamespace(minutes=lambda: 9.0)  # type: ignore[assignment]
+    loop.planned_steps = {95: 100}
+    for step, estimate, spent in ((99, False, 0.99), (100, False, 1.0), (100, True, 1.0)):
+        trainer: Any = SimpleNamespace(global_step=step)
+        loop.update_progress(trainer, SimpleNamespace(), estimate)  # type: ignore[arg-type]
+        assert loop.progress.spent == spent
+    assert loop.planned_steps == {95: 100}
+
+
+def test_minutes_are_estimated_after_each_tenth_more_steps(tiny: Tiny) -> None:
+    recipe = tiny("training.max_steps=null", "training.max_minutes=10.0")
+    loop = TrainingLoopCallback(recipe, SimpleNamespace(epochs=lambda: 1.0), Path())  # type: ignore[arg-type]
+    for step in range(1, 100):
+        loop.clock = SimpleNamespace(minutes=lambda step=step: step / 20)  # type: ignore[assignment]
+        loop.update_progress(SimpleNamespace(global_step=step), SimpleNamespace())  # type: ignore[arg-type]
+        assert loop.progress.spent == step / 200
+    assert [*loop.planned_steps][18:] == [
+        19,
+        20,
+        22,
+        24,
+        26,
+        28,
+        30,
+        33,
+        36,
+        39,
+        42,
+        46,
+        50,
+        55,
+        60,
+        66,
+        72,
+        79,
+        86,
+        94,
+    ]
+
+
 def test_budgets_in_order() -> None:
     first, second, third = (Budget(max_steps=steps) for steps in (10, 20, 30))
     extended = replace_budget([first], second, 10, True)

@@ -17,10 +17,9 @@ from composer.atomic_io import sha256_of_file
 from composer.data.tokenizer import Tokenizers
 from composer.errors import ComposerError, RunError
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, read_metrics
 from composer.training import callback
 from composer.training.callback import TrainingLoopCallback
-from composer.training.loggers import read_budget_trace
 from composer.training.reproduce import find_original_run
 from composer.training.train import train
 from tests.training.interruptions import killed_in_batch
@@ -122,6 +121,12 @@ class Hare:
         return self.now
 
 
+def learning_rates(run: Path) -> list[tuple[int, float]]:
+    """Return the learning rate after each step that a row of metrics is about."""
+    rows = read_metrics(RunDir(run).metrics)
+    return [(row["step"], row["train/learning_rate"]) for row in rows if "train/learning_rate" in row]
+
+
 IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.5", "training.schedule=cosine")
 
 
@@ -137,7 +142,21 @@ def test_a_budget_in_minutes_is_reproduced(trained: Path, tmp_path: Path, monkey
     assert again.record["reproduces"]["same"] is True
     assert again.record["steps"] == one.record["steps"]
     assert same_weights(tmp_path / "one", tmp_path / "again")
-    assert read_budget_trace(RunDir(tmp_path / "one").metrics) == read_budget_trace(RunDir(tmp_path / "again").metrics)
+    assert again.record["planned_steps"] == one.record["planned_steps"]
+    assert learning_rates(tmp_path / "one") == learning_rates(tmp_path / "again") != learning_rates(tmp_path / "other")
+
+
+def test_a_run_in_minutes_of_the_last_version_is_reproduced_by_its_steps(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callback, "Clock", Hare)
+    recipe = load(trained / "home" / "words.yaml", IN_MINUTES[:2])  # the rate of no step depends on the clock
+    one = train(recipe, tmp_path / "one", data=trained / "home" / "text")
+    record = RunDir(tmp_path / "one").read()
+    RunDir(tmp_path / "one").write({key: value for key, value in record.items() if key != "planned_steps"})
+    again = train(recipe_of(tmp_path / "one"), tmp_path / "again")
+    assert (again.record["steps"], again.record["reproduces"]["same"]) == (one.record["steps"], True)
+    assert "records the number of steps alone" in again.record["reproduces"]["differs"][-1]
 
 
 @pytest.mark.slow
@@ -305,19 +324,6 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
     )
     assert "torch: 1.0 there" in last
     assert outcome.record["reproduces"]["same"] is False
-
-
-def test_a_lost_budget_in_minutes_is_reported_as_a_possible_reason(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = load(trained / "home" / "words.yaml", ["training.max_minutes=0.5"])
-    train(recipe, tmp_path / "run", data=trained / "home" / "text")
-    change(tmp_path / "run", weights_sha256="0" * 64)
-    (tmp_path / "run" / "model.safetensors").unlink()
-    (tmp_path / "run" / "metrics.jsonl").unlink()
-    train(recipe_of(tmp_path / "run"), tmp_path / "again")
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last.endswith("its budget is in minutes, and how they were spent is no longer known")
 
 
 def test_a_run_that_has_not_finished_has_nothing_to_compare(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
