@@ -1,9 +1,9 @@
 """Reproduction of a run by `train RUN/recipe.yaml`, and the code and hardware recorded for it in run.json.
 
 A reproduction finds its data where the run found them, reads with the run's own tokenizer (not every tokenizer trains
-to the same result twice), starts from the same initial weights, and repeats the steps that a budget in minutes made. With
-the same code on the same kind of machine it ends with the same weights, to the last bit: on a CPU, and on a GPU where
-`trainer.deterministic` is true. An override that changes the fingerprint makes it another run.
+to the same result twice), starts from the same initial weights, and repeats the steps that a budget in minutes made.
+With the same code on the same kind of machine it ends with the same weights, to the last bit: on a CPU, and on a GPU
+where `trainer.deterministic` is true. An override that changes the fingerprint makes it another run.
 """
 
 from __future__ import annotations
