@@ -23,7 +23,6 @@ from composer.model.recording_builder import RecordingBuilder
 from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
-from composer.training.kernel_memory import FAKES, LSTM, PUTS_ASIDE, lstm_workspace, scratch_bytes
 from composer.training.loss import sum_costs
 from composer.training.optim import OPTIMIZERS
 
@@ -31,6 +30,53 @@ OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad
 """Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
 NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 """Bytes of a parameter, by precision; 4 in the others."""
+
+
+def fake_ctc_loss(log_p: Tensor, labels: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """Return costs and forward variables of CTC. log_p: (S, B, V), labels: (B, L) -> (B,), (B, S, 2 L + 1)"""
+    frames, rows, _ = log_p.shape
+    return log_p.new_empty(rows), log_p.new_empty(rows, frames, 2 * labels.shape[1] + 1)
+
+
+def fake_cudnn_rnn_backward(x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor, c: Any, *rest: Any) -> Any:
+    """Return gradients of the inputs, the state and the weights of cuDNN's recurrent layers."""
+    before = (torch.empty_like(x), torch.empty_like(h), x.new_empty(0) if c is None else torch.empty_like(c))
+    return *before, [torch.empty_like(weight) for weight in weights]
+
+
+CTC_BACKWARD = torch.ops.aten._ctc_loss_backward.Tensor
+FAKES = {
+    torch.ops.aten._ctc_loss.Tensor: fake_ctc_loss,
+    CTC_BACKWARD: lambda _, log_p, *rest: torch.empty_like(log_p, memory_format=torch.contiguous_format),
+    torch.ops.aten._cudnn_rnn_backward.default: fake_cudnn_rnn_backward,
+}
+"""Operations for which PyTorch has no fakes: from arguments to results."""
+COPYING = {
+    torch.ops.aten._softmax.default,
+    torch.ops.aten._log_softmax.default,
+    torch.ops.aten._softmax_backward_data.default,
+    torch.ops.aten._log_softmax_backward_data.default,
+    torch.ops.aten.native_layer_norm.default,
+    torch.ops.aten.native_layer_norm_backward.default,
+    torch.ops.aten.embedding_dense_backward.default,
+}
+"""Operations that copy what they are given where it is not contiguous, for as long as they run."""
+LSTM = torch.ops.aten.mkldnn_rnn_layer.default
+"""The LSTM of a CPU, of which the fake does not say what it keeps for its backward pass."""
+
+
+def kept_by_lstm(x: Tensor, y: Tensor) -> int:
+    """Return about the bytes that an LSTM keeps, as was measured. x: (T, B, I), y: (T, B, H)"""
+    return 6 * max(x.nbytes, y.nbytes) + 9 * y.nbytes
+
+
+def scratch_bytes(function: Any, args: Any, outputs: Any) -> int:
+    """Return the bytes that an operation of PyTorch puts aside until it is done."""
+    if function is CTC_BACKWARD:
+        return int(outputs.nbytes)  # it makes a second one
+    if function not in COPYING:
+        return 0
+    return sum(one.nbytes for one in args if isinstance(one, Tensor) and not one.is_contiguous())
 
 
 class MemoryEstimate(NamedTuple):
@@ -73,9 +119,9 @@ class LiveBytes(TorchDispatchMode):
         for tensor in tensors:
             self.add(tensor.untyped_storage())
         if function is LSTM:
-            self.count(tensors[-1].untyped_storage(), lstm_workspace(args[0], tensors[0]))
-        if function in PUTS_ASIDE:
-            self.peak = max(self.peak, self.now + scratch_bytes(function, args, tensors[0]))
+            y, *_, workspace = tensors
+            self.count(workspace.untyped_storage(), kept_by_lstm(args[0], y))
+        self.peak = max(self.peak, self.now + scratch_bytes(function, args, outputs))
         return outputs
 
     def add(self, storage: UntypedStorage) -> None:

