@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,27 @@ from blocks.core.records import Record as Record
 from blocks.core.records import Records as Records
 from blocks.core.records import Reduction as Reduction
 from blocks.core.records import reduce_penalties as reduce_penalties
+from blocks.core.settings import Blocks as Blocks
+from blocks.core.settings import Bounds as Bounds
+from blocks.core.settings import Branches as Branches
+from blocks.core.settings import Chunk as Chunk
+from blocks.core.settings import Count as Count
+from blocks.core.settings import Distinct as Distinct
+from blocks.core.settings import Few as Few
+from blocks.core.settings import InitialState as InitialState
+from blocks.core.settings import Kind as Kind
+from blocks.core.settings import LargeCount as LargeCount
+from blocks.core.settings import Memories as Memories
+from blocks.core.settings import Memory as Memory
+from blocks.core.settings import Name as Name
+from blocks.core.settings import NameList as NameList
+from blocks.core.settings import NonNegative as NonNegative
+from blocks.core.settings import NonNegativeInt as NonNegativeInt
+from blocks.core.settings import Positive as Positive
+from blocks.core.settings import PositiveProportion as PositiveProportion
+from blocks.core.settings import Proportion as Proportion
+from blocks.core.settings import Rate as Rate
+from blocks.core.settings import ShortKernel as ShortKernel
 from blocks.core.stream import Stream as Stream
 
 if TYPE_CHECKING:
@@ -46,79 +67,6 @@ if TYPE_CHECKING:
 
 State = Any
 """A Tensor or a tuple of States; every leaf has the batch first; `()` where there is none."""
-
-
-# ------------------------------------------------------------------------------------------- kinds of setting
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The range of a number in a recipe; the schema says it in JSON Schema's words."""
-
-    minimum: float | None = None
-    below: float | None = None
-    above: float | None = None
-    maximum: float | None = None
-
-    def __contains__(self, number: float) -> bool:
-        return (
-            (self.minimum is None or number >= self.minimum)
-            and (self.above is None or number > self.above)
-            and (self.maximum is None or number <= self.maximum)
-            and (self.below is None or number < self.below)
-        )
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A setting that is more than a scalar: `stack`, `branches`, `name`, `memory`, `memories` or `initial_state`."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Distinct:
-    """A list in which no item is repeated."""
-
-    is_distinct = True
-
-
-Count = Annotated[int, Bounds(minimum=1, maximum=1_000_000)]
-"""A whole number, 1 or more."""
-LargeCount = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]
-"""A whole number, 1 or more, of steps or tokens."""
-NonNegativeInt = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
-"""A whole number, 0 or more."""
-Few = Annotated[int, Bounds(minimum=1, maximum=1_000)]
-"""How many layers, heads or hops of one block, 1 or more."""
-ShortKernel = Annotated[int, Bounds(minimum=0, maximum=1_000)]
-"""How many positions a short convolution reads; 0 for none."""
-Chunk = Annotated[int, Bounds(minimum=1, maximum=1_024)]
-"""How many positions are computed at once, with memory that grows with its square."""
-Rate = Annotated[float, Bounds(minimum=0.0, below=1.0)]
-"""A probability of dropping, 0 <= rate < 1."""
-Positive = Annotated[float, Bounds(above=0.0)]
-"""A number above 0."""
-NonNegative = Annotated[float, Bounds(minimum=0.0)]
-"""A number, 0 or more."""
-Proportion = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
-"""A number from 0 to 1."""
-PositiveProportion = Annotated[float, Bounds(above=0.0, maximum=1.0)]
-"""A number above 0 and at most 1."""
-Name = Annotated[str, Kind("name")]
-"""The name of an earlier output of the same encoder or decoder (given with `as`), `input`, or a memory's output."""
-NameList = Annotated[list[str], Kind("names")]
-"""One name, or a list of names."""
-Memory = Annotated[str, Kind("memory")]
-"""What an encoder left to read: the encoder's name, or `encoder.x` for its output named x."""
-Memories = Annotated[str | list[str], Kind("memories")]
-"""One memory, or a list of them."""
-InitialState = Annotated[str | dict[str, str], Kind("initial_state")]
-"""zeros | learned | MEMORY | {copy: MEMORY.x}."""
-Blocks = Annotated[list[Any], Kind("stack")]
-"""A stack as it stands in the recipe: a list of single-key mappings. `Site.stack` builds it."""
-Branches = Annotated[dict[str, Any] | list[Any], Kind("branches")]
-"""Named stacks (a mapping) or unnamed ones (a list of lists), as they stand in the recipe."""
 
 
 # ------------------------------------------------------------------------------------------- what is known before data

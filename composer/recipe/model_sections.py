@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from blocks.core.contract import Blocks, Count, Kind, PositiveProportion, Rate
+from blocks.core.settings import Blocks, Count, Kind, PositiveProportion, Rate
 from composer.recipe.data_sections import Identifier
 
 Names = Annotated[Sequence[str], Kind("texts")]

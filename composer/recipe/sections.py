@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from blocks.core.contract import (
+from blocks.core.settings import (
     Bounds,
     Count,
     Distinct,
