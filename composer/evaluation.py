@@ -221,7 +221,7 @@ def read_hypotheses(file: Path, references: References) -> list[str]:
 
 def tokenizer_faults(recipe: Recipe) -> list[Fault]:
     """Return the fault of a tokenizer of BLEU whose package this machine lacks."""
-    word = recipe.evaluation["bleu_tokenizer"]
+    word = recipe.evaluation.bleu_tokenizer
     module, package = TOKENIZER_PACKAGES.get(word, ("", ""))
     if not module or find_spec(module):
         return []
@@ -231,7 +231,7 @@ def tokenizer_faults(recipe: Recipe) -> list[Fault]:
 
 def download_warnings(recipe: Recipe) -> Iterator[Fault]:
     """Yield a warning of a tokenizer of BLEU that the first evaluation downloads: without a network that fails."""
-    word = recipe.evaluation["bleu_tokenizer"]
+    word = recipe.evaluation.bleu_tokenizer
     if word == "flores200" and find_spec("sentencepiece") and not is_downloaded(word):
         message, hint = f"the first evaluation downloads `{word}`", "train with a network, or write `char`"
         yield recipe.fault("download", ("evaluation", "bleu_tokenizer"), message, hint).as_warning()
@@ -243,8 +243,8 @@ def run_metrics(run: Run, references: Sequence[str]) -> TextMetrics:
     Where it chose none, or settings of `evaluation` are others now, those of `recipe_metrics` for these references.
     """
     recorded = {} if run.run_dir == IN_MEMORY else run.run_dir.read().get("metrics")
-    word = run.recipe.evaluation["bleu_tokenizer"]
-    if not recorded or run.recipe.evaluation["metrics"] is not None or recorded["bleu_tokenizer"] != word:
+    word = run.recipe.evaluation.bleu_tokenizer
+    if not recorded or run.recipe.evaluation.metrics is not None or recorded["bleu_tokenizer"] != word:
         return recipe_metrics(run.recipe, references)
     if not {*recorded["names"]} <= {*text_metrics()}:
         raise run.run_dir.invalid_record("in run.json `metrics` is not what a training writes")
@@ -261,7 +261,7 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> T
     if faults := tokenizer_faults(recipe):
         raise RecipeError(faults)
     try:
-        chosen, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
+        chosen, word = recipe.evaluation.metrics, recipe.evaluation.bleu_tokenizer
         by_characters = not {"char", "byte"}.isdisjoint(recipe.dataset["tokenizer"])
         metrics = choose_metrics(references, chosen, word, by_characters, of)
     except OSError as error:  # flores200 is downloaded once

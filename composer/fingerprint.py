@@ -216,7 +216,7 @@ def result_differences(one: Recipe, other: Recipe) -> Iterator[tuple[str, Any, A
     sections = []
     for recipe in (one, other):
         training = {key: value for key, value in recipe.training.items() if key not in free}
-        trainer = {key: recipe.trainer[key] for key in canonical_form.TRAINER_WITH_EFFECT}
+        trainer = {key: recipe.canonical["trainer"][key] for key in canonical_form.TRAINER_WITH_EFFECT}
         sections.append({**recipe.canonical, "training": training, "trainer": trainer, "name": "", "logging": {}})
     return setting_differences(sections[0], sections[1])
 

@@ -81,7 +81,7 @@ def compare_trials(
         counts = f"{len(references[0]):,} and {len(other_references[0]):,}"
         hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
         raise RunError.of(f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
-    one_tokenizer, other_tokenizer = (run.recipe.evaluation["bleu_tokenizer"] for run in runs)
+    one_tokenizer, other_tokenizer = (run.recipe.evaluation.bleu_tokenizer for run in runs)
     if one_tokenizer != other_tokenizer:
         message = f"the two runs measure BLEU by different tokenizers (`{one_tokenizer}` and `{other_tokenizer}`)"
         raise RunError.of(message, "compare runs with the same `evaluation.bleu_tokenizer`", str(runs[1].run_dir.path))

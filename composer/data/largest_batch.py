@@ -103,6 +103,6 @@ def _longest(recipe: Recipe, side: str) -> int:
 
 def _devices(recipe: Recipe) -> int:
     """Return the devices that the recipe writes as numbers; `auto` counts as one."""
-    devices, nodes = recipe.trainer["devices"], recipe.trainer["num_nodes"]
-    count = len(devices) if isinstance(devices, list) else devices
-    return int(count if isinstance(count, int) and count > 0 else 1) * int(nodes if isinstance(nodes, int) else 1)
+    devices, nodes = recipe.trainer.devices, recipe.trainer.num_nodes
+    count = len(devices) if isinstance(devices, tuple) else devices
+    return max(1, count if isinstance(count, int) else 1) * (nodes if isinstance(nodes, int) else 1)

@@ -97,7 +97,7 @@ def measured_lines(recipe: Recipe, lines: Encoded) -> Encoded:
 
 def evaluation_window(recipe: Recipe, window: int) -> tuple[int, int]:
     """Return how many tokens of each window of a recipe are measured, and how many before them are read."""
-    size = recipe.evaluation["stride"] or window
+    size = recipe.evaluation.stride or window
     return size, window - size
 
 

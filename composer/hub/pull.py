@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -360,9 +360,9 @@ def side_effects(recipe: Recipe) -> Iterator[str]:
     """Yield what training with a recipe would read or write elsewhere: local paths, a W&B entity."""
     for path in pack_format.local_paths_in(recipe.dataset):
         yield f"reads {path!r}"
-    wandb = recipe.logging["wandb"]
-    if isinstance(wandb, Mapping) and wandb.get("entity"):
-        yield f"logs to {wandb['entity']!r} at Weights & Biases, where you are logged in"
+    wandb = recipe.logging.wandb
+    if wandb and wandb.entity:
+        yield f"logs to {wandb.entity!r} at Weights & Biases, where you are logged in"
 
 
 def _install(manifest: pack_format.Manifest, fill: Callable[[Path], None], request: Request) -> Pulled:

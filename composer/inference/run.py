@@ -324,7 +324,7 @@ def as_begun(recipe: Recipe, record: Mapping[str, Any]) -> Recipe:
 
 def device_for(recipe: Recipe) -> torch.device:
     """Return the device a run decodes on: the accelerator of this machine, unless the recipe says otherwise."""
-    wanted = torch.cuda.is_available() and recipe.trainer.get("accelerator") != "cpu"
+    wanted = torch.cuda.is_available() and recipe.trainer.accelerator != "cpu"
     return torch.device("cuda" if wanted else "cpu")
 
 

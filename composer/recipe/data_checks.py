@@ -134,7 +134,7 @@ def _file_names(recipe: Recipe) -> Iterator[Fault]:
 
 def _text(recipe: Recipe) -> Iterator[Fault]:
     """Check that a text has no encoder beside it, and that there are windows for what is written of them."""
-    training, stride = recipe.training, recipe.evaluation["stride"]
+    training, stride = recipe.training, recipe.evaluation.stride
     window, tokens = training["window"], training["tokens_per_batch"]
     if recipe.dataset["text"] and recipe.sources:
         hint = "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F, target: F}}`"

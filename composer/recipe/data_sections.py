@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from blocks.core.settings import Bounds, Count, Distinct, Few, Kind, NonNegativeInt, Proportion, Rate
+from composer.recipe.section import Section
 
 Text = Annotated[str, Kind("text")]
 Identifier = Annotated[str, Kind("identifier")]
@@ -16,7 +17,7 @@ Pixels = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
+class Split(Section):
     """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
 
     Text, TSV and JSON lines may be packed (`.gz`, `.zst`).
@@ -35,7 +36,7 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredSplit:
+class MeasuredSplit(Section):
     """A part of the data that is measured: as a part that is trained on, and with several references if there are.
 
     Settings:
@@ -50,7 +51,7 @@ class MeasuredSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parallel:
+class Parallel(Section):
     """Pairs of texts from files, looked up under `--data`, then beside the recipe.
 
     Settings:
@@ -77,7 +78,7 @@ class Parallel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogMel:
+class LogMel(Section):
     """Logarithms of the energies in bands of the mel scale: a frame of so many numbers every hop.
 
     Settings:
@@ -92,7 +93,7 @@ class LogMel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AudioFeatures:
+class AudioFeatures(Section):
     """What a sound becomes.
 
     Settings:
@@ -103,7 +104,7 @@ class AudioFeatures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpecAugment:
+class SpecAugment(Section):
     """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
 
     Settings:
@@ -122,7 +123,7 @@ class SpecAugment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageAugment:
+class ImageAugment(Section):
     """Images a little rotated, scaled and moved, anew in each epoch.
 
     Settings:
@@ -137,7 +138,7 @@ class ImageAugment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableColumn:
+class TableColumn(Section):
     """A column of a table, and what it holds: text, or the names of files with an image, a sound or vectors.
 
     Files are looked up beside the table; `images.zip/a.png` is a file in an archive, `a.wav#t=1.5,4` a part of a sound,
@@ -172,7 +173,7 @@ class TableColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Section):
     """Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or vectors.
 
     A data folder of Kaldi, with `wav.scp`, is a table with the columns `id`, `sound`, `text` and `speaker`.
@@ -197,7 +198,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hub:
+class Hub(Section):
     """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
 
     Without encoders, the rows of `target` are documents of a text, as those of `data.text` are.
@@ -222,7 +223,7 @@ class Hub:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Babi:
+class Babi(Section):
     """Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
 
     The model's encoders are `story`, a grid of sentences by words, and `question`; the answer is the target, one token
@@ -247,7 +248,7 @@ class Babi:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedFile:
+class WeightedFile(Section):
     """A file of a corpus with its weight.
 
     Settings:
@@ -263,7 +264,7 @@ Files = Text | Sequence[Text | WeightedFile] | dict[Identifier, Text | WeightedF
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
+class Corpus(Section):
     """Text without a source, for language models: files looked up under `--data`, then beside the recipe.
 
     A part is a file, a pattern such as `news/*.txt.gz`, or several of them in a list or by name, with weights. They
@@ -291,7 +292,7 @@ class Corpus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class Data(Section):
     """What is trained on: exactly one of `parallel`, `table`, `text`, `hub`, `generate` and `babi`.
 
     Settings:

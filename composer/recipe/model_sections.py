@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from blocks.core.settings import Blocks, Count, Kind, PositiveProportion, Rate
 from composer.recipe.data_sections import Identifier
+from composer.recipe.section import Section
 
 Names = Annotated[Sequence[str], Kind("texts")]
 
@@ -16,7 +17,7 @@ EMPTY: Any = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ctc:
+class Ctc(Section):
     """CTC over the positions that an encoder leaves, beside the decoder or alone (Graves et al. 2006). Its answers have
     no more tokens than these positions.
 
@@ -34,7 +35,7 @@ class Ctc:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Section):
     """From the decoder's last output to the vocabulary.
 
     Settings:
@@ -53,7 +54,7 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(Section):
     """The model: an encoder, several or none, and a decoder, each a stack of blocks. A block's name holds its defaults.
 
     Settings:

@@ -21,6 +21,8 @@ from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
+from composer.recipe.section import read_section
+from composer.recipe.sections import Evaluation, Logging, Trainer
 from composer.recipe.yaml_reader import Node, dump, items_of, parse, to_data
 from composer.run_dir import RunDir
 
@@ -194,9 +196,21 @@ class Recipe:
     model = _section("model")
     training = _section("training")
     decoding = _section("decoding")  # a single-key mapping
-    evaluation = _section("evaluation")
-    logging = _section("logging")
-    trainer = _section("trainer")
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """How outputs are compared with their references."""
+        return read_section(Evaluation, self.canonical["evaluation"], ("evaluation",))
+
+    @cached_property
+    def logging(self) -> Logging:
+        """Where metrics go."""
+        return read_section(Logging, self.canonical["logging"], ("logging",))
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """The machine."""
+        return read_section(Trainer, self.canonical["trainer"], ("trainer",))
 
     @cached_property
     def tokenizer(self) -> TokenizerKind:

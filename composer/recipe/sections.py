@@ -1,8 +1,7 @@
 """The recipe language, except its blocks: every key, its type, bounds, default and meaning, said once.
 
-The classes are descriptions: no recipe becomes an instance of them. The schema is generated from their constructors
-and from the sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing this module imports
-torch (the kinds of setting stand in the contract), so only the generator does; everybody else reads the schema.
+The classes are a recipe's sections at run time. The schema is generated from their constructors and from the
+sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from blocks.core.settings import (
 )
 from composer.recipe.data_sections import Data, Identifier, Text
 from composer.recipe.model_sections import Model, Names
+from composer.recipe.section import Section
 
 Devices = Annotated[int, Bounds(minimum=1, maximum=128)]
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
@@ -35,7 +35,7 @@ Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlyStopping:
+class EarlyStopping(Section):
     """Ends the training when a metric has stopped getting better, or is good enough.
 
     Settings:
@@ -52,7 +52,7 @@ class EarlyStopping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientNoise:
+class GradientNoise(Section):
     """Normal noise on every gradient, after clipping (Neelakantan et al. 2015, section 3).
 
     Settings:
@@ -65,7 +65,7 @@ class GradientNoise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduledSampling:
+class ScheduledSampling(Section):
     """Some tokens of the target so far are the model's own, as they are when it translates (Bengio et al. 2015).
 
     The parallel form of Mihaylova & Martins 2019: a first pass over the reference says what the model would write at
@@ -83,7 +83,7 @@ class ScheduledSampling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curriculum:
+class Curriculum(Section):
     """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are mastered.
 
     Settings:
@@ -103,7 +103,7 @@ class Curriculum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationSample:
+class ValidationSample(Section):
     """Lines that are decoded at each validation. Their scores are called `val_sample/bleu` and so on; losses are of
     all lines, and so are the scores at the end of the training, `val/bleu`.
 
@@ -117,7 +117,7 @@ class ValidationSample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ema:
+class Ema(Section):
     """Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and the final weights
     are of the average; the training goes on with its own.
 
@@ -129,7 +129,7 @@ class Ema:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asgd:
+class Asgd(Section):
     """Averaged SGD, with the trigger of NT-ASGD (Merity et al. 2018): the mean of the weights of all steps since the
     validation has stalled. Validations, `--checkpoint` and the final weights are of the mean; the training goes on with
     its own. The paper's optimizer is `sgd`.
@@ -142,7 +142,7 @@ class Asgd:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParameterGroup:
+class ParameterGroup(Section):
     """Blocks that are trained with a learning rate or a weight decay of their own, or not at all.
 
     Settings:
@@ -158,7 +158,7 @@ class ParameterGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Section):
     """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
 
     Settings:
@@ -226,7 +226,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Section):
     """How outputs are compared with their references.
 
     Settings:
@@ -244,7 +244,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trainer:
+class Trainer(Section):
     """The machine: on what a recipe is trained, by how many processes. All may change on `--resume`, but for
     `limit_val_batches`, which has a say in the weights that are kept.
 
@@ -269,7 +269,7 @@ class Trainer:
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps", "tpu"] = "auto"
-    devices: Literal["auto"] | Devices | Annotated[list[Number], Distinct()] = "auto"
+    devices: Literal["auto"] | Devices | Annotated[tuple[Number, ...], Distinct()] = "auto"
     num_nodes: Literal["auto"] | Machines = "auto"
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     timeout_minutes: Annotated[float, Bounds(above=0.0, maximum=100_000.0)] = 10.0
@@ -285,7 +285,7 @@ class Trainer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WandB:
+class WandB(Section):
     """Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE` is obeyed.
 
     Settings:
@@ -311,7 +311,7 @@ class WandB:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logging:
+class Logging(Section):
     """Where metrics go besides `metrics.jsonl`; without it, W&B offline inside the run folder.
 
     Settings:
@@ -322,7 +322,7 @@ class Logging:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Section):
     """A seqcomposer recipe: what to train, on what, and how.
 
     Settings:

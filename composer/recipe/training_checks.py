@@ -69,21 +69,22 @@ def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, str] | None:
         return f"`{kind}` measures the target alone", "write `val/loss`, or another `model.output.kind`"
     if needs == "texts" and not recipe.reads_text:
         return "it is measured of texts without a source", "write `val/loss`, or give `data: {text: ...}`"
-    share = recipe.trainer["limit_val_batches"]
+    share = recipe.trainer.limit_val_batches
     if needs == "texts" and key.startswith("val/") and (type(share) is int or share != 1.0):
         return "`limit_val_batches` leaves out words that it counts", "write `val/loss`, or remove `limit_val_batches`"
     if key.startswith(SAMPLE) and training["validation_sample"]["lines"] == 0 and not decodes_all(watched):
         return "no validation lines are decoded", "write `val/loss`, or `training: {validation_sample: {lines: 200}}`"
-    if name in text_metrics() and name not in (*(recipe.evaluation["metrics"] or SUITABLE), metric_name(watched)):
+    if name in text_metrics() and name not in (*(recipe.evaluation.metrics or SUITABLE), metric_name(watched)):
         return "it is not among the metrics", f"write `evaluation: {{metrics: [{name}, ...]}}`"
     return None
 
 
 def _machine(recipe: Recipe) -> Iterator[Fault]:
     """Check that the devices exist, and that accelerator and strategy train in the precision."""
-    accelerator, devices, strategy = (recipe.trainer[key] for key in ("accelerator", "devices", "strategy"))
+    accelerator, strategy = recipe.trainer.accelerator, recipe.trainer.strategy
+    devices = recipe.trainer.devices
     precision, strategy_path = recipe.training["precision"], ("trainer", "strategy")
-    if isinstance(devices, list) and (accelerator == "cpu" or not devices):
+    if isinstance(devices, tuple) and (accelerator == "cpu" or not devices):
         message = "CPUs have no numbers" if devices else "`devices` is an empty list"
         yield recipe.fault("value", ("trainer", "devices"), message, "write how many there are, or `auto`")
     if accelerator == "mps" and strategy != "auto":

@@ -70,7 +70,7 @@ class TrainingLoopCallback(Callback):
         self.early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
         average, gib = training["average_checkpoints"], training["checkpoints_gib"]
         self.checkpoints = CheckpointManager(checkpoints, average, selection_metric(training), gib)
-        self.row_steps = min(ROW_STEPS, recipe.trainer.get("log_every_n_steps") or ROW_STEPS)
+        self.row_steps = min(ROW_STEPS, recipe.trainer.log_every_n_steps or ROW_STEPS)
         self.logger: MetricsLogger | None = None
         self.signals = SignalHandler()
         self.ranks = Ranks()

@@ -10,6 +10,7 @@ from composer.errors import Fault
 from composer.formatting import count_noun
 from composer.model.machine import multiplies_bfloat16, runs_on_cpu, visible_cpus
 from composer.recipe.recipe import Recipe
+from composer.recipe.sections import Trainer
 
 FEW_PROCESSES, PROCESSES_OF_CPU = 16, 4
 """Processes of a training that any machine runs, and how many for each of its CPUs."""
@@ -18,7 +19,7 @@ FEW_PROCESSES, PROCESSES_OF_CPU = 16, 4
 def speed_warnings(recipe: Recipe) -> Iterator[Fault]:
     """Yield a warning of a training in bfloat16 on a CPU that computes in it number by number."""
     precision = str(recipe.training["precision"])
-    if not precision.startswith("bf16") or not runs_on_cpu(recipe.trainer["accelerator"]) or multiplies_bfloat16():
+    if not precision.startswith("bf16") or not runs_on_cpu(recipe.trainer.accelerator) or multiplies_bfloat16():
         return
     message = f"this CPU multiplies no matrices in bfloat16: `{precision}` is many times slower than `32` on it"
     hint = "write `precision: 32`, or train on a GPU"
@@ -27,10 +28,7 @@ def speed_warnings(recipe: Recipe) -> Iterator[Fault]:
 
 def process_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield the fault of more processes on this machine than its CPUs have a use for."""
-    devices, workers = recipe.trainer["devices"], recipe.training["workers"]
-    if devices == "auto":
-        devices = 1 if runs_on_cpu(recipe.trainer["accelerator"]) else max(1, torch.cuda.device_count())
-    devices, cpus = len(devices) if isinstance(devices, list) else devices, visible_cpus()
+    devices, workers, cpus = _devices_here(recipe.trainer), recipe.training["workers"], visible_cpus()
     total, most = devices * (1 + workers), max(FEW_PROCESSES, PROCESSES_OF_CPU * cpus)
     if total > most:
         message = (
@@ -42,6 +40,15 @@ def process_faults(recipe: Recipe) -> Iterator[Fault]:
             path, fewer = ("training", "workers"), max(0, most // devices - 1)
         hint = f"write `{path[-1]}: {fewer}`{' or fewer' if fewer > 1 else ''}"
         yield recipe.fault("bound", path, message, hint)
+
+
+def _devices_here(trainer: Trainer) -> int:
+    """Return how many devices of this machine train."""
+    if isinstance(trainer.devices, tuple):
+        return len(trainer.devices)
+    if trainer.devices == "auto":
+        return 1 if runs_on_cpu(trainer.accelerator) else max(1, torch.cuda.device_count())
+    return trainer.devices
 
 
 def int8_faults(recipe: Recipe) -> Iterator[Fault]:

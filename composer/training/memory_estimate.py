@@ -208,7 +208,7 @@ def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
 
 def training_device(recipe: Recipe) -> str:
     """Return the kind of device that a training of this process takes: `cuda` or `cpu`."""
-    return "cuda" if torch.cuda.is_available() and recipe.trainer["accelerator"] in ("auto", "gpu") else "cpu"
+    return "cuda" if torch.cuda.is_available() and recipe.trainer.accelerator in ("auto", "gpu") else "cpu"
 
 
 def autocast(device: str, precision: str) -> AbstractContextManager[Any]:

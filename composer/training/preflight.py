@@ -286,7 +286,7 @@ def memory_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     needed = weight_bytes(recipe, parameters, frozen)
     on_gpu = training_device(recipe) == "cuda"
     memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else available_memory()
-    if needed <= memory or recipe.trainer["strategy"] == "fsdp" or recipe.trainer["accelerator"] in ("mps", "tpu"):
+    if needed <= memory or recipe.trainer.strategy == "fsdp" or recipe.trainer.accelerator in ("mps", "tpu"):
         return None
     message = f"{parameters:,} parameters with gradients and optimizer take {needed / 2**30:,.3g} GiB, and there are "
     hint = "make the model smaller: fewer or narrower blocks, a smaller vocabulary"

@@ -192,7 +192,7 @@ def compare_outcome(
     if not difference:
         return True, f"{same}, in a file that is written differently"
     reasons = [*reproduces["differs"]]
-    if on_gpu and recipe.trainer["deterministic"] is not True:
+    if on_gpu and recipe.trainer.deterministic is not True:
         reasons.append("sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`")
     why = f"that may be because: {'; '.join(reasons)}" if reasons else "no known difference explains it"
     return False, f"not the same weights as {run.path}: {difference}; {why}"

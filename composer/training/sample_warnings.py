@@ -153,7 +153,7 @@ def length_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
 
 def reference_warnings(recipe: Recipe, data: Data, are_words_known: bool) -> Iterator[Fault]:
     """Yield a warning of the references of each split that the tokenizer cannot write, or that look tokenised."""
-    (word,), metrics = recipe.dataset["tokenizer"], recipe.evaluation["metrics"]
+    (word,), metrics = recipe.dataset["tokenizer"], recipe.evaluation.metrics
     for split, pairs in data.pairs.items():
         if split == "train":
             continue
@@ -172,7 +172,7 @@ WRITE_ALL = "write `tokenizer: bpe` or `unigram`, which write every text, or lea
 
 def script_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
     """Yield a warning if the references have no spaces between words, and BLEU's tokenizer splits only at spaces."""
-    metrics, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
+    metrics, word = recipe.evaluation.metrics, recipe.evaluation.bleu_tokenizer
     measured = [line for split, encoded in data.splits.items() if split != "train" for line in encoded.lines]
     suggested = suggest_bleu_tokenizer(measured)
     if word == "13a" != suggested and recipe.sources and "bleu" in (metrics or ["bleu"]):

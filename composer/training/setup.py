@@ -218,7 +218,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     atomic_write(run_dir.recipe, recipe.dump().encode())
     if not run_dir.tokenizer.exists():
         data.tokenizers.save(run_dir.tokenizer)
-    settings = recipe.logging["wandb"]
+    settings = recipe.logging.wandb
     wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb_id"], say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
@@ -316,7 +316,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
             "val_sha256": data.val.sha256 if data.val else None,
             "val_unknown": round(data.val.unknown_share(), 4) if data.val else None,
         },
-        "metrics": asdict(training.metrics) if training.metrics and recipe.evaluation["metrics"] is None else None,
+        "metrics": asdict(training.metrics) if training.metrics and recipe.evaluation.metrics is None else None,
         "recipe_sha256": sha256,
         "tokenizer_sha256": tokenizers.sha256,
         "vocabularies": tokenizers.sizes,
@@ -347,13 +347,14 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
     """
     training, every = recipe.training, recipe.training["validate_every"]
     precision = str(training["precision"])  # `bf16` and `16` are short forms
-    own = ("enable_progress_bar", "log_every_n_steps", "timeout_minutes")  # what Lightning does not read here
-    arguments = {key: value for key, value in recipe.trainer.items() if value is not None and key not in own}
+    own = ("at", "enable_progress_bar", "log_every_n_steps", "timeout_minutes")  # what Lightning does not read here
+    chosen = vars(recipe.trainer)
+    arguments = {key: value for key, value in chosen.items() if value is not None and key not in own}
     exit_with_launcher()
     try:
         machine = resolve_devices(recipe)
         arguments |= machine | {
-            "strategy": make_strategy(machine, timedelta(minutes=recipe.trainer["timeout_minutes"])),
+            "strategy": make_strategy(machine, timedelta(minutes=recipe.trainer.timeout_minutes)),
             "plugins": [AtomicCheckpointIO(), cluster_environment()],
             "callbacks": [*callbacks],
             "logger": [*loggers] or False,
@@ -370,10 +371,12 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
             "check_val_every_n_epoch": None if every else 1,
             "use_distributed_sampler": False,  # the batch sampler splits batches over devices itself
         }
+        if isinstance(arguments["devices"], tuple):
+            arguments["devices"] = [*arguments["devices"]]
         return Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         message = " ".join(str(error).split())
-        places = {key: ("trainer", key) for key in recipe.trainer}
+        places = {key: ("trainer", key) for key in vars(recipe.trainer)}
         places |= dict.fromkeys(["gpu", "XLA", "xla"], ("trainer", "accelerator"))
         places["recision"] = ("training", "precision")
         path = next((path for word, path in places.items() if word in message), ("trainer",))
@@ -388,7 +391,7 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
     threads already use the whole machine, and a notebook one device. Raises RecipeError if the recipe contradicts the
     launcher, asks a notebook for several devices, or a CPU for `16-mixed`.
     """
-    machine = {key: recipe.trainer[key] for key in ("accelerator", "devices", "num_nodes", "strategy")}
+    machine = {key: getattr(recipe.trainer, key) for key in ("accelerator", "devices", "num_nodes", "strategy")}
     on_cpu = runs_on_cpu(machine["accelerator"])
     if external_launcher():
         for key, started in zip(("devices", "num_nodes"), launched_world(), strict=True):
@@ -422,7 +425,7 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
 
 def num_devices(devices: Any) -> int:
     """Return how many devices `trainer.devices` asks for; 0 for all."""
-    return len(devices) if isinstance(devices, list) else 0 if devices == "auto" else devices
+    return len(devices) if isinstance(devices, tuple) else 0 if devices == "auto" else devices
 
 
 def num_processes(machine: Mapping[str, Any]) -> int:

@@ -103,7 +103,7 @@ def train(
     resume, start_from = resume or finish, None if start_from is None else find_run(start_from)
     run_dir = RunDir(Path(run) if run else default_folder(recipe, start_from, resume))
     original = find_original_run(recipe, run_dir.path, start_from)
-    display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
+    display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.enable_progress_bar is False)
     if finish and not run_dir.record.exists():
         raise RunError.of("there is no run to finish in this folder", f"name it with {OTHER_RUN}", str(run_dir.path))
     if is_main_process():
@@ -136,7 +136,7 @@ def train(
         planned, _ = check_model_and_data(source, sampled=False)
         for warning in planned.warnings:
             display.say(warning.render())
-    display.say(describe_mode(wandb_mode(recipe.logging["wandb"]), run_dir.path))
+    display.say(describe_mode(wandb_mode(recipe.logging.wandb), run_dir.path))
     initial_run = resolve_initial_run(start_from, record, run_dir, original)
     training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers, finish)
     check_budget_and_memory(training)
@@ -209,7 +209,7 @@ def fit(training: TrainingSetup) -> None:
     trainer, signals = training.trainer, training.loop.signals
     if training.checkpoint:
         training.display.say(f"resuming from {training.checkpoint}")
-    local = 1 if training.recipe.trainer["accelerator"] == "tpu" else trainer.num_devices  # Lightning starts a TPU's
+    local = 1 if training.recipe.trainer.accelerator == "tpu" else trainer.num_devices  # Lightning starts a TPU's
     try:
         with training_processes(local, trainer.num_nodes), suppress(TrainingEnded):
             trainer.fit(training.module, datamodule=training.data, ckpt_path=training.checkpoint, weights_only=True)

@@ -19,6 +19,7 @@ from composer.processes.wandb import load_wandb_settings
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import RUN_FACTS
+from composer.recipe.sections import WandB
 from composer.training.wandb_history import recorded_names
 
 WandbMode = Literal["online", "offline", "disabled"]
@@ -33,17 +34,15 @@ FINISH_TIMEOUT = 300.0
 """Seconds in which it has to take what is left when a run ends; after them it can be sent with `wandb sync`."""
 MIXING_FAMILIES = ("attention", "convolution", "memory", "recurrence")
 """Families of blocks that tell architectures apart; a run is tagged with those that it has."""
-INIT_KEYS = ("project", "name", "entity", "group", "config")
-"""The keys of `logging.wandb` that `wandb.init` takes as they are."""
 
 
-def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str] = os.environ) -> WandbMode:
+def wandb_mode(settings: WandB | Literal[False] | None, environment: Mapping[str, str] = os.environ) -> WandbMode:
     """Return the W&B mode of a run. `settings` is `logging.wandb`: False disables it, None is offline."""
     if settings is False:
         return "disabled"
     mode = WANDB_MODES.get(environment.get("WANDB_MODE", "").lower())
-    if mode is None and isinstance(settings, Mapping):
-        mode = settings.get("mode") or "online"
+    if mode is None and settings is not None:
+        mode = settings.mode or "online"
     return "offline" if mode is None or (mode == "online" and not is_logged_in(environment)) else mode
 
 
@@ -108,11 +107,11 @@ def sweep_overrides(recipe: Recipe, name: str, point: Mapping[str, object]) -> l
 
     A recipe's own group is kept; without `logging.wandb` it logs offline.
     """
-    settings = recipe.logging["wandb"]
-    if settings is False or (settings and settings["mode"] == "disabled"):
+    settings = recipe.logging.wandb
+    if settings is False or (settings and settings.mode == "disabled"):
         return []
     axes = [f"logging.wandb.config.{axis}={json.dumps(value)}" for axis, value in point.items()]
-    group = [] if settings and settings["group"] else [f"logging.wandb.group={name}"]
+    group = [] if settings and settings.group else [f"logging.wandb.group={name}"]
     return [*group, *axes, *(["logging.wandb.mode=offline"] if settings is None else [])]
 
 
@@ -125,7 +124,7 @@ class WandbLogger:
     def __init__(
         self,
         mode: WandbMode,
-        settings: Mapping[str, Any] | bool | None,
+        settings: WandB | Literal[False] | None,
         folder: Path,
         name: str,
         run_id: str,
@@ -143,8 +142,8 @@ class WandbLogger:
         names = ["WANDB_DATA_DIR", *(["WANDB_CACHE_DIR"] if not is_cache_writable() else [])]
         self.variables = {name: str((folder / "wandb").absolute()) for name in names if name not in os.environ}
         os.environ.update(self.variables)
-        chosen = {key: _printable(x) for key, x in settings.items() if x} if isinstance(settings, Mapping) else {}
-        self.logs_model = chosen.get("artifact", "final") == "final"
+        chosen = settings or WandB()
+        self.logs_model = chosen.artifact == "final"
         try:
             self.run = _init(mode, chosen, folder, name, run_id)
         except Exception as error:  # whatever W&B raises, a training does not end for it
@@ -274,19 +273,22 @@ def _printable(setting: Any) -> Any:
     )
 
 
-def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:
+def _init(mode: WandbMode, settings: WandB, folder: Path, name: str, run_id: str) -> Any:
     """Start a W&B run. Raises what W&B raises, also if it is not installed."""
     import wandb
 
     load_wandb_settings()
     limits = {"init_timeout": INIT_TIMEOUT, "finish_timeout": FINISH_TIMEOUT}
-    own = {key: settings[key] for key in INIT_KEYS if key in settings}
+    own: dict[str, Any] = {"project": settings.project or "seqcomposer", "name": settings.name or name}
+    more = {"entity": settings.entity, "group": settings.group, "config": settings.config}
+    own |= {key: value for key, value in more.items() if value}
     # else it runs `git diff` in the current folder, and so what the folder's configuration names
     quiet = wandb.Settings(silent=True, console="off", disable_git=True, **limits)
     with secure_children():
         run = wandb.init(
-            **{"project": "seqcomposer", "name": name, **own, "mode": mode},
-            tags=list(settings.get("tags", ())),
+            **_printable(own),
+            mode=mode,
+            tags=_printable([*(settings.tags or ())]),
             job_type="train",
             id=run_id,
             resume="allow" if mode == "online" else None,

@@ -15,6 +15,7 @@ import pytest
 
 from composer.cli import main
 from composer.inference import lines as inference_lines
+from composer.recipe.sections import WandB
 from composer.run_dir import RunDir
 from composer.training import distributed
 from composer.training.wandb_logger import WandbLogger
@@ -231,6 +232,6 @@ def test_names_at_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     received: dict[str, Any] = {}
     monkeypatch.setattr("wandb.init", lambda **settings: received.update(settings))
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path))  # or the logger sets it until its run ends
-    WandbLogger("offline", {"project": HOSTILE, "tags": [HOSTILE]}, tmp_path, "name", "id")
+    WandbLogger("offline", WandB(project=HOSTILE, tags=[HOSTILE]), tmp_path, "name", "id")
     assert "owned" in received["project"]
     assert not PLANTED.search(f"{received['project']} {received['tags'][0]}")

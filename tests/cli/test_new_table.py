@@ -94,7 +94,7 @@ def settings(folder: Path, kind: str, answers: Sequence[str]) -> dict[str, Any]:
         **recipe.dataset["table"]["source"],
         "tokenizer": next(iter(recipe.dataset["tokenizer"])),
         "ctc": recipe.model["output"]["ctc"],
-        "metrics": recipe.evaluation["metrics"],
+        "metrics": [*(recipe.evaluation.metrics or ())],
         "val": recipe.dataset["table"]["val"],
     }
 

@@ -336,7 +336,7 @@ def logging_of(recipe: Recipe, folder: Path) -> Any:
         patch.setattr(wandb, "init", lambda **received: arguments.update(received))
         patch.setenv("WANDB_API_KEY", "x")
         patch.delenv("WANDB_MODE", raising=False)
-        settings = recipe.logging["wandb"]
+        settings = recipe.logging.wandb
         logger = WandbLogger(wandb_mode(settings, {"WANDB_API_KEY": "x"}), settings, folder, "name", "id")
     seen = {key: value for key, value in arguments.items() if key not in ("settings", "dir")}
     return {**seen, "logs_model": logger.logs_model}

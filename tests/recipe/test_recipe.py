@@ -138,8 +138,8 @@ def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
     assert recipe.name == "my-recipe"
     assert recipe.dataset["generate"] == recipe.canonical["data"]["generate"]
     assert recipe.decoding == {"greedy": recipe.canonical["decoding"]["greedy"]}
-    assert (recipe.trainer, recipe.logging) == (recipe.canonical["trainer"], {"wandb": None})
-    assert (recipe.trainer["devices"], recipe.joint) == ("auto", False)
+    assert (recipe.trainer.devices, recipe.trainer.at) == ("auto", ("trainer",))
+    assert (recipe.logging.wandb, recipe.joint) == (None, False)
     assert recipe.folders() == [tmp_path]
     (data := tmp_path / "d").mkdir()
     assert recipe.folders(data) == [data, tmp_path]

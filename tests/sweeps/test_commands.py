@@ -160,10 +160,10 @@ def test_wandb_shows_a_run_as_one_of_its_sweep(wandb: str, words: list[str], tmp
     file.write_text(f"{file.read_text(encoding='utf-8')}\n{wandb}\n", encoding="utf-8")
     point: Point = {"encoder": "none", "rate": 1e-5, "tied": True}
     assert sweep_overrides(load(file), "g", point) == words
-    settings = load(file, words).logging["wandb"]
+    settings = load(file, words).logging.wandb
     if words:
-        assert settings["config"] == point
-        assert type(settings["config"]["tied"]) is bool
+        assert settings.config == point
+        assert type(settings.config["tied"]) is bool
 
 
 def test_no_axis_is_called_as_a_key_of_a_runs_config(tmp_path: Path) -> None:

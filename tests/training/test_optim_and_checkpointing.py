@@ -27,6 +27,7 @@ from composer.fingerprint import versions
 from composer.formatting import format_duration
 from composer.inference.run import Sample
 from composer.model.trained_parameters import TrainedParameters
+from composer.recipe.sections import WandB
 from composer.run_dir import (
     RunDir,
     checkpoint_path,
@@ -433,12 +434,12 @@ def test_durations_are_formatted_as_hours_minutes_seconds() -> None:
         (None, "online", False, "offline"),
         (None, "disabled", True, "disabled"),
         (False, "online", True, "disabled"),
-        ({}, "", True, "online"),
-        ({}, "", False, "offline"),
-        ({"project": "p"}, "offline", True, "offline"),
-        ({"mode": "offline"}, "", True, "offline"),
-        ({"mode": "disabled"}, "", True, "disabled"),
-        ({"mode": "online"}, "", False, "offline"),
+        (WandB(), "", True, "online"),
+        (WandB(), "", False, "offline"),
+        (WandB(project="p"), "offline", True, "offline"),
+        (WandB(mode="offline"), "", True, "offline"),
+        (WandB(mode="disabled"), "", True, "disabled"),
+        (WandB(mode="online"), "", False, "offline"),
     ],
 )
 def test_the_wandb_mode_depends_on_recipe_variable_and_login(

@@ -10,6 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from composer.recipe.sections import WandB
 from composer.training import wandb_logger
 from composer.training.wandb_logger import WandbLogger
 
@@ -81,7 +82,7 @@ def dead(folder: Path, said: list[str]) -> WandbLogger:
 
 def online(address: str, folder: Path, said: list[str]) -> WandbLogger:
     os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": address}
-    return WandbLogger("online", {"project": "p"}, folder, "n", "id", said.append)
+    return WandbLogger("online", WandB(project="p"), folder, "n", "id", said.append)
 
 
 def child() -> int:

@@ -1,0 +1,84 @@
+"""Sections of a recipe as objects: `recipe.training.clip_norm`, built from canonical data when they are first read.
+
+Nothing is checked here: the schema and the checks have accepted the data before. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, TypeVar, Union
+
+from composer.errors import KeyPath
+
+SomeSection = TypeVar("SomeSection", bound="Section")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A mapping of a recipe with known keys, and its place there."""
+
+    at: KeyPath = field(default=(), init=False, repr=False, compare=False)
+
+
+def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPath) -> SomeSection:
+    """Return the section that stands at a path of a canonical recipe; what is not there is as by default."""
+    hints = type_hints(kind)  # type: ignore[arg-type]  # every class is hashable
+    values = {}
+    for setting in fields(kind):
+        key = setting.name.rstrip("_")
+        if setting.init and key in settings:
+            values[setting.name] = _read(settings[key], hints[setting.name], (*at, key))
+    section = kind(**values)
+    object.__setattr__(section, "at", at)
+    return section
+
+
+@cache
+def type_hints(kind: type[Section]) -> dict[str, Any]:
+    """Return the annotations of a class's fields, with their bounds and kinds."""
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _read(value: Any, hint: Any, at: KeyPath) -> Any:
+    """Return a value of a canonical recipe as its annotation says: a section for a mapping, a tuple for a list."""
+    if typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    if isinstance(value, Mapping):
+        kind = _section_in(hint)
+        if kind is not None:
+            return read_section(kind, value, at)
+        values = typing.get_args(_of_origin(hint, Mapping))
+        return {key: _read(item, values[1] if values else Any, (*at, key)) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        items = typing.get_args(_of_origin(hint, Sequence))
+        return tuple(_read(item, items[0] if items else Any, (*at, index)) for index, item in enumerate(value))
+    return value
+
+
+def _section_in(hint: Any) -> type[Section] | None:
+    """Return the section among the alternatives of an annotation; None if there is none."""
+    for alternative in _alternatives(hint):
+        if isinstance(alternative, type) and is_dataclass(alternative) and issubclass(alternative, Section):
+            return alternative
+    return None
+
+
+def _of_origin(hint: Any, kind: type) -> Any:
+    """Return the alternative of an annotation that is a mapping, or a sequence; None if there is none."""
+    for alternative in _alternatives(hint):
+        origin = typing.get_origin(alternative)
+        if isinstance(origin, type) and issubclass(origin, kind):
+            return alternative
+    return None
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) is Annotated:
+        return _alternatives(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        return tuple(inner for alternative in typing.get_args(hint) for inner in _alternatives(alternative))
+    return (hint,)
