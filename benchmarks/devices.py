@@ -34,7 +34,7 @@ class Case(NamedTuple):
     grows: bool
 
     def settings(self, recipe: Recipe, steps: int, accelerator: str) -> list[str]:
-        tokens = recipe.training["tokens_per_batch"] * (self.devices if self.grows else 1)
+        tokens = recipe.training.tokens_per_batch * (self.devices if self.grows else 1)
         strategy = "auto" if self.devices == 1 else self.strategy
         return [
             f"training.tokens_per_batch={tokens}",

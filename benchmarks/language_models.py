@@ -28,6 +28,7 @@ from composer.inference.decode import keep_freed_memory
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.loggers import ProgressDisplay
+from composer.training.optimizers import AdamW
 from composer.training.setup import TrainingSetup, setup, silence_lightning
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "language_models"
@@ -94,17 +95,19 @@ def batches(model: str, ids: Tensor, rows: int, window: int) -> Iterator[tuple[T
 def run_bare(config: Config, session: TrainingSetup) -> Measurement:
     """Train the plain model in a plain loop."""
     training, data = session.recipe.training, session.data.train
-    window = training["window"]
-    rows = training["tokens_per_batch"] // window
+    window = training.window
+    rows = training.tokens_per_batch // window
     model = PLAIN[config.model](session.data.tokenizers.sizes["target"]).train()
-    ((name, settings),) = training["optimizer"].items()
-    if name == "sgd":
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), settings["learning_rate"])
+    chosen = training.optimizer
+    if not isinstance(chosen, AdamW):
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), chosen.learning_rate)
         for weights in model.parameters():
             nn.init.uniform_(weights, -0.1, 0.1)
     else:
-        options = {"betas": (settings["beta1"], settings["beta2"]), "weight_decay": settings["weight_decay"]}
-        optimizer = torch.optim.AdamW(model.parameters(), settings["learning_rate"], **options)
+        betas = chosen.beta1, chosen.beta2
+        optimizer = torch.optim.AdamW(
+            model.parameters(), chosen.learning_rate, betas=betas, weight_decay=chosen.weight_decay
+        )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100))
     ids = torch.from_numpy(data.target.values[:1_000_000].astype("int64"))
     watch, memory, state, losses = Stopwatch(config, torch.device("cpu")), PeakMemory(torch.device("cpu")), None, 0.0
@@ -114,7 +117,7 @@ def run_bare(config: Config, session: TrainingSetup) -> Measurement:
         loss = F.cross_entropy(logits.flatten(0, 1), answer.flatten())
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), training["clip_norm"])
+        nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm)
         optimizer.step()
         schedule.step()
         losses += loss.item()

@@ -35,8 +35,8 @@ def main() -> None:
     options = parser.parse_args()
     recipe = load(options.recipe)
     train = load_data(recipe, recipe.folders(options.data), wanted=["train"]).train
-    for budget in options.tokens or [recipe.training["tokens_per_batch"]]:
-        batches = TrainBatchSampler(train, tokens_per_batch=budget, seed=recipe.training["seed"]).batches()
+    for budget in options.tokens or [recipe.training.tokens_per_batch]:
+        batches = TrainBatchSampler(train, tokens_per_batch=budget, seed=recipe.training.seed).batches()
         shares = ", ".join(f"{side} {share:.2%}" for side, share in fill_ratio(train, batches).items())
         print(f"{budget} tokens per batch: {len(batches)} batches; real tokens: {shares}")
 

@@ -81,9 +81,9 @@ def measure_peak(recipe: Recipe, estimate: MemoryEstimate, vocabularies: dict[st
     meter = TrialMeter("cpu", steps=0)
     tokenizers: Any = SimpleNamespace(sizes=vocabularies, vocabulary=lambda side: [""] * vocabularies[side])
     module = Seq2SeqModule(recipe.dump(), "", (recipe, tokenizers))
-    initialize(module.model, recipe.training["initialization"])
+    initialize(module.model, recipe.training.initialization)
     batch = random_batch(module.model, estimate.batch)
-    turns = [dict(batch, turn=turn) for turn in range(recipe.training["accumulate"])]
+    turns = [dict(batch, turn=turn) for turn in range(recipe.training.accumulate)]
     windows = range(LARGEST_STEPS)
     steps = [dict(one, window=at if recipe.carries_state else -1) for at in windows for one in turns]
     loader: DataLoader[Any] = DataLoader(cast("Dataset[Any]", steps), batch_size=None)

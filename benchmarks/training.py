@@ -139,7 +139,7 @@ def run_bare(config: Config, session: TrainingSetup, side: Side) -> Measurement:
     model = MODELS[config.model](session.data.tokenizers.sizes["target"], dropout=rate, cross_dropout=rate)
     model.to(device).train()
     called = torch.compile(model) if side.compiled else model
-    optimizer = torch.optim.Adam(model.parameters(), training["optimizer"]["adam"]["learning_rate"], betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(model.parameters(), training.optimizer.learning_rate, betas=(0.9, 0.98))
     watch, memory = Stopwatch(config, device), PeakMemory(device)
     for batch in BatchLoader(session.data.train, session.data.resumable):
         source, read, answer = to_device(device, batch["sources"]["source"], batch["target_in"], batch["target_out"])
@@ -149,11 +149,11 @@ def run_bare(config: Config, session: TrainingSetup, side: Side) -> Measurement:
             logits.flatten(0, 1).float(),
             answer.flatten(),
             ignore_index=PAD,
-            label_smoothing=training["label_smoothing"],
+            label_smoothing=training.label_smoothing,
         )
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), training["clip_norm"])
+        nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm)
         optimizer.step()
         watch.count(batch)
         if watch.seconds:

@@ -105,9 +105,9 @@ def traits(file: Path) -> tuple[str, ...]:
         "tokenizer": next(iter(data["tokenizer"])),
         "output": output if isinstance(output, str) else next(iter(output)),
         "embedding": embedding if isinstance(embedding, str) else next(iter(embedding)),
-        "optimizer": next(iter(recipe.training["optimizer"])),
-        "schedule": next(iter(recipe.training["schedule"])),
-        "precision": str(recipe.training["precision"]),
+        "optimizer": recipe.training.optimizer.word,
+        "schedule": recipe.training.schedule.word,
+        "precision": str(recipe.training.precision),
         "decoding": next(iter(recipe.decoding)),
     }
     return tuple(f"{name} {word}" for name, word in words.items() if word)
@@ -297,7 +297,7 @@ def evaluate(file: Path) -> None:
     from composer.inference.run import open_run
 
     run = open_run(file.parent / "run")
-    tolerance = 0.05 if "bf16" in str(run.recipe.training["precision"]) else 1e-3
+    tolerance = 0.05 if "bf16" in str(run.recipe.training.precision) else 1e-3
     for split in available_splits(run.recipe):
         text = done("evaluate", file.parent / "run", "--split", split, "--json")
         scores = json.loads(text[text.index("{") :], parse_constant=refuse_constant)

@@ -50,6 +50,7 @@ from composer.recipe.metrics import (
 )
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
+from composer.recipe.sections import Training
 
 Say = Callable[[str], object]
 Key = TypeVar("Key", int, tuple[int, str])
@@ -267,8 +268,8 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> T
     except OSError as error:  # flores200 is downloaded once
         message = f"BLEU's tokenizer `{word}` cannot be downloaded: {one_line_error(error)}"
         raise RunError.of(message, "connect to the network once, or write `bleu_tokenizer: char`") from error
-    stopping = recipe.training["early_stopping"]
-    watched = metric_name(stopping["metric"]) if stopping else ""
+    stopping = recipe.training.early_stopping
+    watched = metric_name(stopping.metric) if stopping else ""
     is_missing = watched in text_metrics() and watched not in metrics.names
     return replace(metrics, names=(*metrics.names, watched)) if is_missing else metrics
 
@@ -432,7 +433,7 @@ def training_hints(
     rows: Sequence[Mapping[str, Any]],
     pairs: Mapping[str, int],
     epochs: float,
-    training: Mapping[str, Any],
+    training: Training,
     unknown: float = 0.0,
 ) -> list[str]:
     """Say what the learning curve of a finished training suggests to try next; [] if too little is known.
@@ -441,8 +442,8 @@ def training_hints(
     the recipe's section, which has the budget; unknown: the share of the validation's tokens that the tokenizer does
     not know.
     """
-    budget = " and ".join(f"`training.{key}`" for key in BUDGET_KEYS if training[key] is not None)
-    unless = ", unless `training.early_stopping` has ended it" if training["early_stopping"] else ""
+    budget = " and ".join(f"`training.{key}`" for key in BUDGET_KEYS if training.limits[key] is not None)
+    unless = ", unless `training.early_stopping` has ended it" if training.early_stopping else ""
     hint = _curve_hint(rows, epochs, unknown, f"`--resume` with a larger {budget} goes on{unless}")
     hints = [hint] if hint else []
     small = {split: pairs[split] for split in ("val", "test") if 0 < pairs.get(split, 0) < MIN_PAIRS}

@@ -193,7 +193,7 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
 
 def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
     """Return whether two recipes mean the same training, but for its budget."""
-    training = {**one.canonical["training"], **{key: other.training[key] for key in canonical_form.BUDGET_KEYS}}
+    training = {**one.canonical["training"], **other.training.limits}
     prints = of_recipes.fingerprints({**one.canonical, "training": training}, one.rules)
     return prints["run"] == other.fingerprints["run"]
 
@@ -215,7 +215,7 @@ def result_differences(one: Recipe, other: Recipe) -> Iterator[tuple[str, Any, A
     free = (*canonical_form.BUDGET_KEYS, *canonical_form.TRAINING_WITHOUT_EFFECT)
     sections = []
     for recipe in (one, other):
-        training = {key: value for key, value in recipe.training.items() if key not in free}
+        training = {key: value for key, value in recipe.canonical["training"].items() if key not in free}
         trainer = {key: recipe.canonical["trainer"][key] for key in canonical_form.TRAINER_WITH_EFFECT}
         sections.append({**recipe.canonical, "training": training, "trainer": trainer, "name": "", "logging": {}})
     return setting_differences(sections[0], sections[1])

@@ -164,7 +164,7 @@ def plan(
         options.print_json(planned.as_json())
         return
     print_plan(planned)
-    ((optimizer, _),), memory = planned.recipe.training["optimizer"].items(), planned.memory
+    optimizer, memory = planned.recipe.training.optimizer.word, planned.memory
     bound = "at most" if planned.at_most or memory.at_most else "about"
     options.echo(
         f"Training: {bound} {format_bytes(memory.bytes)} at its peak: {format_bytes(memory.weight_bytes)} for weights, "

@@ -58,7 +58,7 @@ def training_corpus(
         return EpochCorpus(generate)
     settings = {side: feature_settings(recipe.dataset, side) for side in first.sources}
     ways = {side: way for side, own in settings.items() if own and (way := augmentation(own))}
-    return EpochCorpus(partial(augment_sources, first, ways, recipe.training["seed"])) if ways else first
+    return EpochCorpus(partial(augment_sources, first, ways, recipe.training.seed)) if ways else first
 
 
 def encode_trainable(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:

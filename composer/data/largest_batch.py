@@ -46,7 +46,7 @@ def largest_batch(recipe: Recipe, train: Encoded | None = None, share: float = 1
     allows, and a sound has FRAMES frames.
     """
     training, window = recipe.training, recipe.window
-    budget = training["tokens_per_batch"]
+    budget = training.tokens_per_batch
     if window:
         size = BatchSize(max(1, budget // window), window, {})
     elif train is not None and len(train):
@@ -55,7 +55,7 @@ def largest_batch(recipe: Recipe, train: Encoded | None = None, share: float = 1
         lengths = {side: _longest(recipe, side) for side in (TARGET, *recipe.sources)}
         target = lengths.pop(TARGET)
         size = BatchSize(max(1, budget // target), target, lengths)
-    return size._replace(rows=math.ceil(size.rows / training["accumulate"] / _devices(recipe)))
+    return size._replace(rows=math.ceil(size.rows / training.accumulate / _devices(recipe)))
 
 
 def largest_of_pairs(train: Encoded, budget: int, share: float = 1.0) -> BatchSize:

@@ -138,7 +138,7 @@ def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRo
     A row is there as often as the file weighs in which it begins; of a fraction of a weight an epoch draws as many
     rows, one at least.
     """
-    weights, text, seed = data.pairs["train"].weights, data.splits["train"].target, recipe.training["seed"]
+    weights, text, seed = data.pairs["train"].weights, data.splits["train"].target, recipe.training.seed
     if weights is None:
         return None
 

@@ -74,7 +74,7 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
     sides = recipe.sources
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
     scores = list(finite_scores(recipe, record))
-    settings = {key: recipe.training[key] for key in ("optimizer", "schedule")}
+    settings = {key: recipe.canonical["training"][key] for key in ("optimizer", "schedule")}
     signatures = record.get("signatures") or {}
     return {
         "recipe": recipe,

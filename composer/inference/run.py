@@ -42,7 +42,7 @@ from composer.model.no_effect import rule_faults
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import load_weights, set_weights
 from composer.recipe.earlier_versions import TEXTS_AFTER_END
-from composer.recipe.metrics import best_validation, selection_metric
+from composer.recipe.metrics import best_validation
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import COMMAND_LINE
 from composer.run_dir import (
@@ -262,7 +262,7 @@ def find_checkpoint(run_dir: RunDir, recipe: Recipe, name: str) -> Path:
         last = latest_checkpoint(run_dir.checkpoints, write_note)
         step = checkpoint_step(last) if last else None
         if last and name == "best":
-            best = best_validation(selection_metric(recipe.training), checkpoint_history(last))
+            best = best_validation(recipe.training.selection_metric, checkpoint_history(last))
             step = int(best["step"]) if best else None
     if step not in steps:
         message = f"this run has no checkpoint `{name}`"

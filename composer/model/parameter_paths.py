@@ -68,9 +68,9 @@ class GroupPath(NamedTuple):
 def group_paths(recipe: Recipe) -> list[GroupPath]:
     """Return the paths of all groups, the longest first."""
     paths = [
-        GroupPath(path.removeprefix("model."), group["factor"], group["weight_decay"], (*GROUPS, index, "blocks", at))
-        for index, group in enumerate(recipe.training["parameter_groups"] or ())
-        for at, path in enumerate(group["blocks"])
+        GroupPath(path.removeprefix("model."), group.factor, group.weight_decay, (*GROUPS, index, "blocks", at))
+        for index, group in enumerate(recipe.training.parameter_groups or ())
+        for at, path in enumerate(group.blocks)
     ]
     return sorted(paths, key=lambda group: len(group.path), reverse=True)
 

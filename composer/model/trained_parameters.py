@@ -11,7 +11,6 @@ from torch.nn import Parameter
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.parameter_paths import learning_rate_factors, own_weight_decays
 from composer.model.weights import decaying_parameters
-from composer.recipe.canonical_form import decay_key
 from composer.recipe.recipe import Recipe
 
 
@@ -58,7 +57,5 @@ def trained_parameters(recipe: Recipe, model: EncoderDecoder) -> TrainedParamete
 
 def count_decaying(recipe: Recipe, model: EncoderDecoder) -> int:
     """Return on how many parameters weight decay falls, shared ones counted once."""
-    ((_, settings),) = recipe.training["optimizer"].items()
-    falls_on = settings[decay_key(settings)] if settings["weight_decay"] else "all"
-    groups = trained_parameters(recipe, model).groups(settings["weight_decay"], falls_on)
+    groups = recipe.training.optimizer.groups(trained_parameters(recipe, model))
     return sum(parameter.numel() for group in groups if group["weight_decay"] for parameter in group["params"])

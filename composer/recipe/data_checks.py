@@ -135,7 +135,7 @@ def _file_names(recipe: Recipe) -> Iterator[Fault]:
 def _text(recipe: Recipe) -> Iterator[Fault]:
     """Check that a text has no encoder beside it, and that there are windows for what is written of them."""
     training, stride = recipe.training, recipe.evaluation.stride
-    window, tokens = training["window"], training["tokens_per_batch"]
+    window, tokens = training.window, training.tokens_per_batch
     if recipe.dataset["text"] and recipe.sources:
         hint = "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F, target: F}}`"
         yield recipe.fault("encoders", _encoder_path(recipe), "a text has no source that an encoder could read", hint)
@@ -144,12 +144,12 @@ def _text(recipe: Recipe) -> Iterator[Fault]:
         yield recipe.fault("value", ("evaluation", "stride"), message, f"write `stride: {window}` or less")
     if not recipe.reads_text:
         return
-    if training["carry"] and not window:
+    if training.carry and not window:
         message, hint = "a state is carried from window to window, and there is no `window`", "add `window: 35`, or so"
         yield recipe.fault("missing", ("training", "carry"), message, hint)
     elif window and window > tokens:
         message = f"a batch of {tokens:,} tokens has no window of {window:,}"
-        rows = "streams of text" if training["carry"] else "windows"
+        rows = "streams of text" if training.carry else "windows"
         hint = f"write `tokens_per_batch: {20 * window}`, for 20 {rows}"
         yield recipe.fault("value", ("training", "window"), message, hint)
 
@@ -179,7 +179,7 @@ def _filters(recipe: Recipe) -> Iterator[Fault]:
 
 def _weights(recipe: Recipe) -> Iterator[Fault]:
     """Check that no curriculum chooses the pairs of an epoch where the weights of their files do."""
-    for source in ("parallel", "text") if recipe.training["curriculum"] else ():
+    for source in ("parallel", "text") if recipe.training.curriculum else ():
         train = (recipe.dataset[source] or {}).get("train")
         for path in _weighted(train, ("data", source, "train")):
             message = "a curriculum chooses the pairs of an epoch, whatever their files weigh"

@@ -290,12 +290,6 @@ def as_maximised(key: str, scores: Mapping[str, float]) -> float:
     return -math.inf if math.isnan(value) else -value if metric and metric.lower_is_better else value
 
 
-def selection_metric(training: Mapping[str, Any]) -> str:
-    """Return the key of the score by which a training chooses its best checkpoint. training: that section."""
-    stopping = training["early_stopping"]
-    return str(stopping["metric"]) if stopping else "val/loss"
-
-
 def best_validation(key: str, validations: Sequence[Mapping[str, float]]) -> Mapping[str, float] | None:
     """Return the best of the validations by this key, ties broken by val/loss; None if it was never measured."""
     if not any(key in scores for scores in validations):

@@ -65,7 +65,7 @@ def _answers(recipe: Recipe) -> Iterator[Fault]:
     if kind == "identity" and not length:
         message = "`identity` has no logit for the end of an answer"
         yield recipe.fault("missing", KIND, message, "add `length:`, or `kind: linear`")
-    if length and recipe.training["window"]:
+    if length and recipe.training.window:
         message = "a window of a text goes on where the one before ended: no answer of a fixed length is in it"
         yield recipe.fault("conflict", LENGTH, message, "remove `length`, or `window`")
     ((decoder, settings),) = recipe.decoding.items()
@@ -75,7 +75,7 @@ def _answers(recipe: Recipe) -> Iterator[Fault]:
         fix = f"write `decoding: {{{decoder}: {{max_length: {length + 1}}}}}`, or more"
         yield recipe.fault("length", LENGTH, message, fix)
     impossible = ([LENGTH] if length else []) + ([KIND] if kind in ("sigmoid", "identity") else [])
-    for path in impossible if recipe.training["label_smoothing"] else ():
+    for path in impossible if recipe.training.label_smoothing else ():
         message = "label smoothing gives every token some probability, and here some tokens are impossible"
         yield recipe.fault("value", path, message, "write `label_smoothing: 0`")
 
@@ -91,7 +91,7 @@ def _own_costs(recipe: Recipe) -> Iterator[Fault]:
     if recipe.model["output"]["ctc"] and kind in TARGETS_ONLY:
         message = f"CTC changes the probability of every token, and `{kind}` measures the target alone"
         yield recipe.fault("conflict", CTC, message, "remove `ctc`, or write `kind: linear`")
-    if kind == "adaptive" and recipe.training["compile"]:
+    if kind == "adaptive" and recipe.training.compile:
         message = "`adaptive` sorts the tokens of a batch into clusters of any size, each of which is compiled anew"
         yield recipe.fault("conflict", ("training", "compile"), message, "remove `compile`")
 

@@ -22,7 +22,7 @@ from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.section import read_section
-from composer.recipe.sections import Evaluation, Logging, Trainer
+from composer.recipe.sections import Evaluation, Logging, Trainer, Training
 from composer.recipe.yaml_reader import Node, dump, items_of, parse, to_data
 from composer.run_dir import RunDir
 
@@ -194,8 +194,12 @@ class Recipe:
 
     dataset = _section("data")
     model = _section("model")
-    training = _section("training")
     decoding = _section("decoding")  # a single-key mapping
+
+    @cached_property
+    def training(self) -> Training:
+        """How the model is trained."""
+        return read_section(Training, self.canonical["training"], ("training",))
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -340,9 +344,9 @@ class Recipe:
     @property
     def validates_by_search(self) -> bool:
         """Whether a training decodes all validation lines as the recipe does, for `val/bleu`, and not a sample."""
-        sample, stopping = self.training["validation_sample"], self.training["early_stopping"]
-        watched = stopping["metric"] if stopping else ""
-        is_all = (sample["lines"], sample["decoding"]) == (None, self.decoding)
+        sample, stopping = self.training.validation_sample, self.training.early_stopping
+        watched = stopping.metric if stopping else ""
+        is_all = (sample.lines, sample.decoding) == (None, self.decoding)
         return decodes_all(watched) or (is_all and not watched.startswith(SAMPLE))
 
     @property
@@ -363,7 +367,7 @@ class Recipe:
     @property
     def window(self) -> int | None:
         """Tokens of the windows in which a text is trained on; None where rows are its documents, or pairs."""
-        return self.training["window"] if self.reads_text else None
+        return self.training.window if self.reads_text else None
 
     @property
     def begins_after_end(self) -> bool:
@@ -373,7 +377,7 @@ class Recipe:
     @property
     def carries_state(self) -> bool:
         """Whether the state goes from one window of the text to the next."""
-        return self.window is not None and self.training["carry"]
+        return self.window is not None and self.training.carry
 
     def locate(self, path: KeyPath) -> tuple[Node, KeyPath, bool]:
         """Return the node that a path of `canonical` comes from, its path as written, and whether it is that value."""

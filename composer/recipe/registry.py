@@ -48,10 +48,10 @@ _OUTPUTS = "composer.model.output_heads:OUTPUTS"
 _INITIALIZATIONS = "composer.model.weights:INITIALIZATIONS"
 CHOICES = {
     "optimizers": Choice(
-        "optimizer", ("training", "optimizer"), "composer.training.optim:OPTIMIZERS", "Optimizer", False
+        "optimizer", ("training", "optimizer"), "composer.training.optimizers:OPTIMIZERS", "Optimizer", False
     ),
     "decoders": Choice("way of decoding", ("decoding",), "composer.inference.decoders:DECODERS", "Decoder", False),
-    "schedules": Choice("schedule", ("training", "schedule"), "composer.training.optim:SCHEDULES", "Schedule"),
+    "schedules": Choice("schedule", ("training", "schedule"), "composer.training.schedules:SCHEDULES", "Schedule"),
     "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task"),
     "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer"),
     "initializations": Choice("initialization", ("training", "initialization"), _INITIALIZATIONS, "Initialization"),

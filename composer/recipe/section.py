@@ -5,6 +5,7 @@ Nothing is checked here: the schema and the checks have accepted the data before
 
 from __future__ import annotations
 
+import pkgutil
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union
 
+from blocks.core.settings import Kind
 from composer.errors import KeyPath
+from composer.recipe.registry import CHOICES
 
 SomeSection = TypeVar("SomeSection", bound="Section")
 
@@ -46,7 +49,10 @@ def type_hints(kind: type[Section]) -> dict[str, Any]:
 def _read(value: Any, hint: Any, at: KeyPath) -> Any:
     """Return a value of a canonical recipe as its annotation says: a section for a mapping, a tuple for a list."""
     if typing.get_origin(hint) is Annotated:
-        hint = typing.get_args(hint)[0]
+        hint, *notes = typing.get_args(hint)
+        tables = [note.name for note in notes if isinstance(note, Kind) and note.name.startswith("choice:")]
+        if tables and value is not None:
+            return _read_choice(tables[0].removeprefix("choice:"), value, hint, at)
     if isinstance(value, Mapping):
         kind = _section_in(hint)
         if kind is not None:
@@ -57,6 +63,16 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         items = typing.get_args(_of_origin(hint, Sequence))
         return tuple(_read(item, items[0] if items else Any, (*at, index)) for index, item in enumerate(value))
     return value
+
+
+def _read_choice(table: str, value: Any, hint: Any, at: KeyPath) -> Any:
+    """Return what is chosen: an object of its class where the words of the table are sections, else as it stands."""
+    kind = _section_in(hint)
+    if kind is None:
+        return value
+    word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
+    chosen: type[Section] = pkgutil.resolve_name(CHOICES[table].entries)[word]
+    return read_section(chosen, settings, (*at, word))
 
 
 def _section_in(hint: Any) -> type[Section] | None:

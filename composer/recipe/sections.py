@@ -6,7 +6,8 @@ sections `Settings:` of their docstrings, exactly as it is from the blocks. Impo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,9 @@ from blocks.core.settings import (
     Proportion,
     Rate,
 )
+from composer.recipe.choices import Optimizer, Schedule, default
 from composer.recipe.data_sections import Data, Identifier, Text
+from composer.recipe.metrics import as_maximised
 from composer.recipe.model_sections import Model, Names
 from composer.recipe.section import Section
 
@@ -49,6 +52,19 @@ class EarlyStopping(Section):
     metric: Annotated[str, Kind("metric")] = "val/loss"
     min_delta: NonNegative = 0.0
     goal: float | None = None
+
+    def should_stop(self, history: Sequence[Mapping[str, float]]) -> bool:
+        """Return True if the scores of all validations so far, in order, end the training."""
+        if self.goal is not None:
+            goal = as_maximised(self.metric, {self.metric: self.goal})
+            if any(as_maximised(self.metric, scores) >= goal for scores in history):
+                return True
+        best, waited = -math.inf, 0
+        for scores in history:
+            if self.metric in scores:
+                value = as_maximised(self.metric, scores)
+                best, waited = (value, 0) if value > best + self.min_delta else (best, waited + 1)
+        return self.patience is not None and waited >= self.patience
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +212,8 @@ class Training(Section):
         seed: Seed of all random number generators.
     """
 
-    optimizer: Annotated[Any, Kind("choice:optimizers")] = "adam"
-    schedule: Annotated[Any, Kind("choice:schedules")] = "constant"
+    optimizer: Annotated[Optimizer, Kind("choice:optimizers")] = default("adam")
+    schedule: Annotated[Schedule, Kind("choice:schedules")] = default("constant")
     parameter_groups: Sequence[ParameterGroup] | None = None
     max_steps: LargeCount | None = None
     max_epochs: Count | None = None
@@ -223,6 +239,16 @@ class Training(Section):
     compile: bool = False
     workers: Annotated[int, Bounds(minimum=0, maximum=256)] = 0
     seed: Seed = 1
+
+    @property
+    def limits(self) -> dict[str, float | None]:
+        """The limits of its budget, by their keys."""
+        return {"max_steps": self.max_steps, "max_epochs": self.max_epochs, "max_minutes": self.max_minutes}
+
+    @property
+    def selection_metric(self) -> str:
+        """The key of the score by which the best checkpoint is chosen."""
+        return self.early_stopping.metric if self.early_stopping else "val/loss"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,20 +22,22 @@ def training_faults(recipe: Recipe) -> Iterator[Fault]:
 
 
 def _curriculum(recipe: Recipe) -> Iterator[Fault]:
-    curriculum, allowed = recipe.training["curriculum"], [*recipe.sources, "target"]
+    curriculum, allowed = recipe.training.curriculum, [*recipe.sources, "target"]
     if curriculum is None:
         return
-    by = curriculum["by"]
+    by = curriculum.by
     if by is not None and by not in allowed:
         message = f"a pair has no side called `{by}`{did_you_mean(by, allowed)}"
         yield recipe.fault("unknown", ("training", "curriculum", "by"), message, f"its sides are {quote_all(allowed)}")
-    if recipe.training["workers"]:
+    if recipe.training.workers:
         message = "workers prefetch batches, and a curriculum chooses the next ones later"
         yield recipe.fault("conflict", ("training", "workers"), message, "remove `workers`")
 
 
 def _averages(recipe: Recipe) -> Iterator[Fault]:
-    averages = [key for key in ("ema", "asgd", "average_checkpoints") if recipe.training[key] not in (None, 1)]
+    training = recipe.training
+    used = {"ema": training.ema, "asgd": training.asgd, "average_checkpoints": training.average_checkpoints > 1}
+    averages = [key for key, is_used in used.items() if is_used]
     for key in averages[1:]:
         message, hint = f"`{averages[0]}` averages the weights already", f"remove `{key}`, or `{averages[0]}`"
         yield recipe.fault("conflict", ("training", key), message, hint)
@@ -43,9 +45,9 @@ def _averages(recipe: Recipe) -> Iterator[Fault]:
 
 def _early_stopping(recipe: Recipe) -> Iterator[Fault]:
     """Check that early stopping watches a metric that is measured and a goal that is possible."""
-    if (stopping := recipe.training["early_stopping"]) is None:
+    if (stopping := recipe.training.early_stopping) is None:
         return
-    path, watched, goal = ("training", "early_stopping"), stopping["metric"], stopping["goal"]
+    path, watched, goal = ("training", "early_stopping"), stopping.metric, stopping.goal
     if (reason := unavailable_metric(recipe, watched)) is not None:
         message = f"`{watched}` is never measured: {reason[0]}"
         yield recipe.fault("metric", (*path, "metric"), message, reason[1])
@@ -59,7 +61,7 @@ def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, str] | None:
     """Return why no run has a metric such as `val/bleu` or `val_sample/bleu`, and what to write; None if one has."""
     name, metric, training = metric_name(key), metric_of(key), recipe.training
     needs, reads_source = metric.needs if metric else "tokens", bool(recipe.sources)
-    watched = training["early_stopping"]["metric"] if training["early_stopping"] else ""
+    watched = training.early_stopping.metric if training.early_stopping else ""
     if needs == "translations" and not reads_source:
         return "a model without encoders translates nothing", "write `val/loss`, or give the model an encoder"
     kind, _ = word_and_settings(recipe.model["output"]["kind"])
@@ -72,7 +74,7 @@ def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, str] | None:
     share = recipe.trainer.limit_val_batches
     if needs == "texts" and key.startswith("val/") and (type(share) is int or share != 1.0):
         return "`limit_val_batches` leaves out words that it counts", "write `val/loss`, or remove `limit_val_batches`"
-    if key.startswith(SAMPLE) and training["validation_sample"]["lines"] == 0 and not decodes_all(watched):
+    if key.startswith(SAMPLE) and training.validation_sample.lines == 0 and not decodes_all(watched):
         return "no validation lines are decoded", "write `val/loss`, or `training: {validation_sample: {lines: 200}}`"
     if name in text_metrics() and name not in (*(recipe.evaluation.metrics or SUITABLE), metric_name(watched)):
         return "it is not among the metrics", f"write `evaluation: {{metrics: [{name}, ...]}}`"
@@ -83,7 +85,7 @@ def _machine(recipe: Recipe) -> Iterator[Fault]:
     """Check that the devices exist, and that accelerator and strategy train in the precision."""
     accelerator, strategy = recipe.trainer.accelerator, recipe.trainer.strategy
     devices = recipe.trainer.devices
-    precision, strategy_path = recipe.training["precision"], ("trainer", "strategy")
+    precision, strategy_path = recipe.training.precision, ("trainer", "strategy")
     if isinstance(devices, tuple) and (accelerator == "cpu" or not devices):
         message = "CPUs have no numbers" if devices else "`devices` is an empty list"
         yield recipe.fault("value", ("trainer", "devices"), message, "write how many there are, or `auto`")

@@ -130,7 +130,7 @@ def _points_by_data(sweep: Sweep, points: Sequence[PointCost]) -> list[Recipe]:
     recipes: dict[str, Recipe] = {}
     for point in points:
         recipe = point_recipe(sweep, point.point)
-        batches = {key: recipe.training[key] for key in ("window", "tokens_per_batch", "curriculum")}
+        batches = {key: recipe.canonical["training"][key] for key in ("window", "tokens_per_batch", "curriculum")}
         recipes.setdefault(json.dumps([recipe.dataset, recipe.sources, batches], sort_keys=True), recipe)
     return list(recipes.values())
 
@@ -145,7 +145,7 @@ def _size(plan: Plan) -> str:
 
 
 def _budget(recipe: Recipe) -> str:
-    limits = {unit: recipe.training[f"max_{unit}"] for unit in ("steps", "epochs", "minutes")}
+    limits = {key.removeprefix("max_"): limit for key, limit in recipe.training.limits.items()}
     budgets = [f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}" for unit, limit in limits.items() if limit]
     text = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
     return text + (" (processor time on a CPU)" if limits["minutes"] else "")

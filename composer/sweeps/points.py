@@ -75,7 +75,7 @@ def point_fingerprint(recipe: Recipe) -> str:
 
     What training does otherwise in a later version changes none: it is one for a whole sweep, whose record says it.
     """
-    training = {key: value for key, value in recipe.training.items() if key != "seed"}
+    training = {key: value for key, value in recipe.canonical["training"].items() if key != "seed"}
     unseeded = {**recipe.canonical, "training": training}
     return fingerprints(unseeded, recipe.rules, changes=())["run"][:12]
 
@@ -129,7 +129,9 @@ class CostPlanner:
 
     def plan(self, recipe: Recipe) -> dict[str, Any]:
         """Return COSTS, `at_most` and `warnings` of a recipe's plan. Imports torch. Raises RecipeError, every fault."""
-        training = {key: value for key, value in recipe.training.items() if key not in ("seed", "optimizer")}
+        training = {
+            key: value for key, value in recipe.canonical["training"].items() if key not in ("seed", "optimizer")
+        }
         key = json.dumps({**recipe.canonical, "name": "", "training": training}, sort_keys=True)
         if key not in self.costs:
             plan = recipe.plan(self.trained_vocabularies(recipe))
@@ -344,7 +346,7 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple
     recipe = point_recipe(sweep, point)
     folder = RUNS / recipe.name
     if any(_key(arg) == "training.seed" for arg in overrides):
-        folder /= f"seed-{recipe.training['seed']}"
+        folder /= f"seed-{recipe.training.seed}"
     return recipe, folder
 
 

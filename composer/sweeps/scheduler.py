@@ -77,7 +77,7 @@ def run_sweep(
             pool.reserve(with_planned_memory(sweep, trainable, scheduler.display.say))
         for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
             scheduler.display.say(fault.render())
-        return scheduler.run(None if recipe is None else recipe.training["max_steps"], retry)
+        return scheduler.run(None if recipe is None else recipe.training.max_steps, retry)
 
 
 def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe | None]:
@@ -293,7 +293,7 @@ class Scheduler:
         data = recipe.data_dir or recipe.file.parent
         shown = sweep_overrides(recipe, self.sweep.name, suggestion.point)
         arguments = [*shown, "--data", str(data.absolute())]
-        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, recipe.training)
+        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, recipe.training.limits)
 
     def refresh_trials(self) -> None:
         """Read the trials that are new, or had not ended, since other workers may have trained them."""

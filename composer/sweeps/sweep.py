@@ -14,6 +14,7 @@ from composer.atomic_io import parse_json, read_text
 from composer.errors import Fault, Mark, RunError, did_you_mean, fault_at
 from composer.formatting import count_noun
 from composer.recipe.schema_reader import scalar_text
+from composer.recipe.sections import Training
 from composer.recipe.yaml_reader import Node
 from composer.sweeps.conditions import Condition, holds
 
@@ -305,9 +306,9 @@ def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
     yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)
 
 
-def pruning_warnings(sweep: Sweep, training: Mapping[str, Any]) -> Iterator[Fault]:
+def pruning_warnings(sweep: Sweep, training: Training) -> Iterator[Fault]:
     """Yield why `prune` can stop no trial whose recipe has this `training`, if so."""
-    pruner, max_steps, every = sweep.pruner, training["max_steps"], training["validate_every"] or 1
+    pruner, max_steps, every = sweep.pruner, training.max_steps, training.validate_every or 1
     if pruner is None:
         return
     mark, none = sweep.root.value["prune"].place, "`prune` can stop no trial"

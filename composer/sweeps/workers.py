@@ -240,7 +240,7 @@ class TrialRunner:
     lease: Lease
     slot: int
     arguments: Sequence[str]
-    budget: Mapping[str, Any]
+    budget: Mapping[str, float | None]
     job: Job | None = None
     metrics_size: int = -1
     log_start: int = 0

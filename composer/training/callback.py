@@ -20,7 +20,7 @@ from composer.errors import KeyPath, RunFailed
 from composer.inference.decode import keep_freed_memory, trim_if_doubled
 from composer.inference.run import Sample
 from composer.model.encoder_decoder import map_leaves
-from composer.recipe.metrics import selection_metric
+from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe
 from composer.training.carried_state import deal_streams, has_shapes_of, join_streams
 from composer.training.checkpointing import (
@@ -35,7 +35,7 @@ from composer.training.distributed import Ranks, SignalHandler, TrainingEnded, T
 from composer.training.lightning import Callback, Trainer
 from composer.training.loggers import MetricsLogger
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Budget, Clock, EarlyStopping, Progress
+from composer.training.optim import Budget, Clock
 from composer.training.sharding import is_sharded
 from composer.training.validation_decoder import ValidationDecoder
 
@@ -65,11 +65,11 @@ class TrainingLoopCallback(Callback):
     ) -> None:
         training = recipe.training
         self.sampler, self.curriculum, self.decoder = sampler, curriculum, decoder
-        self.budgets = deque(budgets or [Budget.of(training)])  # the one in force, and those that follow
-        self.validate_every: int | None = training["validate_every"]
-        self.early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
-        average, gib = training["average_checkpoints"], training["checkpoints_gib"]
-        self.checkpoints = CheckpointManager(checkpoints, average, selection_metric(training), gib)
+        self.budgets = deque(budgets or [Budget.of(training.limits)])  # the one in force, and those that follow
+        self.validate_every: int | None = training.validate_every
+        self.early_stopping = training.early_stopping
+        average, gib = training.average_checkpoints, training.checkpoints_gib
+        self.checkpoints = CheckpointManager(checkpoints, average, training.selection_metric, gib)
         self.row_steps = min(ROW_STEPS, recipe.trainer.log_every_n_steps or ROW_STEPS)
         self.logger: MetricsLogger | None = None
         self.signals = SignalHandler()

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 from composer.atomic_io import atomic_open, atomic_write
 from composer.errors import ComposerError, RunError, RunFailed
 from composer.recipe.metrics import best_validation
+from composer.recipe.recipe import Recipe
 from composer.run_dir import (
     checkpoint_path,
     checkpoint_step,
@@ -222,6 +223,13 @@ def restore_error(error: BaseException, path: Path) -> RunError | None:
     if not is_restoring or isinstance(error, ComposerError):
         return None
     return invalid_checkpoint(path, f"{type(error).__name__}: {error}")
+
+
+def weight_averages(recipe: Recipe) -> list[WeightAverage]:
+    """Return the callbacks of the averages that a recipe asks for."""
+    ema, asgd = recipe.training.ema, recipe.training.asgd
+    averages = [WeightAverage(decay=ema.decay)] if ema else []
+    return [*averages, *([WeightAverage(patience=asgd.patience)] if asgd else [])]
 
 
 class WeightAverage(Callback):

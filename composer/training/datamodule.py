@@ -32,6 +32,7 @@ from composer.errors import RecipeError
 from composer.evaluation import missing_split
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe import sections
 from composer.recipe.recipe import Recipe
 from composer.training.lightning import LightningDataModule, Trainer
 from composer.training.module import Seq2SeqModule
@@ -83,18 +84,19 @@ class RecipeDataModule(LightningDataModule):
         answerable = answerable_rows(self.recipe, self.train, limits, self.data.notes)
         self.train = self.train if answerable.all() else self.train.keep(answerable)
         training = self.recipe.training
-        if self.recipe.carries_state:
-            streams = training["tokens_per_batch"] // training["window"]
-            rows = cut_streams(self.train, streams, training["window"])
-            self.batches = StreamSampler(rows, streams, seed=training["seed"], accumulate=accumulate)
+        window = self.recipe.window
+        if window and self.recipe.carries_state:
+            streams = training.tokens_per_batch // window
+            rows = cut_streams(self.train, streams, window)
+            self.batches = StreamSampler(rows, streams, seed=training.seed, accumulate=accumulate)
             return
         corpus = training_corpus(self.recipe, self.train, self.tokenizers, limits.answerable)
-        if self.recipe.window:
-            corpus = shuffle_windows(self.train, training["window"], training["seed"])
+        if window:
+            corpus = shuffle_windows(self.train, window, training.seed)
         self.batches = TrainBatchSampler(
             corpus,
-            tokens_per_batch=training["tokens_per_batch"],
-            seed=training["seed"],
+            tokens_per_batch=training.tokens_per_batch,
+            seed=training.seed,
             accumulate=accumulate,
             choose=curriculum.choose if curriculum else file_weights(self.recipe, self.data),
         )
@@ -112,7 +114,7 @@ class RecipeDataModule(LightningDataModule):
         if self.batches is not None or trainer is None or not isinstance(trainer.lightning_module, Seq2SeqModule):
             return
         for key, noun in COMPOSER_ONLY.items():
-            if self.recipe.training[key]:
+            if getattr(self.recipe.training, key):
                 message, fix = f"only `composer.train` follows {noun}", "train with `composer.train`, or remove it"
                 raise RecipeError([self.recipe.fault("value", ("training", key), message, fix)])
         self.plan_batches(trainer.lightning_module.model, trainer.accumulate_grad_batches)
@@ -135,7 +137,7 @@ class RecipeDataModule(LightningDataModule):
 
     def _train_loader(self, order: Sampler[BatchSlice]) -> BatchLoader:
         assert self.batches is not None  # planned
-        workers, packing = self.recipe.training["workers"], self.recipe.dataset["packing"]
+        workers, packing = self.recipe.training.workers, self.recipe.dataset["packing"]
         return BatchLoader(self.batches.corpus, order, workers, self.tokenizers, packing)
 
     def split_loader(self, split: str) -> BatchLoader:
@@ -146,8 +148,8 @@ class RecipeDataModule(LightningDataModule):
             model = build(self.recipe, self.tokenizers.sizes)
         if split != "train":
             encoded = measured_pairs(self.recipe, split, self.data.splits[split], AnswerLimits.of(model))
-            order = evaluation_order(self.recipe, encoded, self.recipe.training["tokens_per_batch"])
-            return BatchLoader(*order, self.recipe.training["workers"], self.tokenizers)
+            order = evaluation_order(self.recipe, encoded, self.recipe.training.tokens_per_batch)
+            return BatchLoader(*order, self.recipe.training.workers, self.tokenizers)
         self.plan_batches(model, accumulate=1)
         assert self.batches is not None  # planned
         return self._train_loader(self.batches)
@@ -157,7 +159,7 @@ class RecipeDataModule(LightningDataModule):
         if not self.val or self.trainer is None:
             return []
         where = self.trainer.global_rank, self.trainer.world_size
-        budget = self.recipe.training["tokens_per_batch"]
+        budget = self.recipe.training.tokens_per_batch
         rows, order = evaluation_order(self.recipe, self.val, budget, *where)
         if isinstance(order, EvalBatchSampler) and (sample := order.sample_rows(self.val_limit)) is not None:
             rows = rows.keep(sample)
@@ -178,9 +180,9 @@ class Curriculum:
     more. Once no pair is longer than the level, it stays.
     """
 
-    def __init__(self, *, start: int, step: int, error: float, beyond: float, by: str | None, seed: int) -> None:
-        self.step, self.error, self.beyond, self.by, self.seed = step, error, beyond, by, seed
-        self.levels = [start, start]
+    def __init__(self, settings: sections.Curriculum, seed: int) -> None:
+        self.settings, self.by, self.seed = settings, settings.by, seed
+        self.levels = [settings.start, settings.start]
         self.wrong, self.graded = 0.0, 0.0
 
     @property
@@ -196,8 +198,8 @@ class Curriculum:
         """
         length = encoded.lengths(self.by)
         within = length <= max(self.levels[epoch], int(length.min()))
-        beyond = np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.beyond
-        graded = within & (length > int(length[within].max()) - self.step)
+        beyond = np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.settings.beyond
+        graded = within & (length > int(length[within].max()) - self.settings.step)
         return EpochRows(np.flatnonzero(within | beyond), graded)
 
     def count(self, sums: Mapping[str, float]) -> None:
@@ -210,8 +212,8 @@ class Curriculum:
         error = self.wrong / self.graded if self.graded else math.nan
         level, next_level = self.levels[-2:]
         longest = encoded.lengths(self.by).max()
-        rises = error < self.error and level == next_level and level < longest
-        self.levels.append(next_level + self.step if rises else next_level)
+        rises = error < self.settings.error and level == next_level and level < longest
+        self.levels.append(next_level + self.settings.step if rises else next_level)
         self.wrong, self.graded = 0.0, 0.0
         return error
 

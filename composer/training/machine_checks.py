@@ -18,7 +18,7 @@ FEW_PROCESSES, PROCESSES_OF_CPU = 16, 4
 
 def speed_warnings(recipe: Recipe) -> Iterator[Fault]:
     """Yield a warning of a training in bfloat16 on a CPU that computes in it number by number."""
-    precision = str(recipe.training["precision"])
+    precision = str(recipe.training.precision)
     if not precision.startswith("bf16") or not runs_on_cpu(recipe.trainer.accelerator) or multiplies_bfloat16():
         return
     message = f"this CPU multiplies no matrices in bfloat16: `{precision}` is many times slower than `32` on it"
@@ -28,7 +28,7 @@ def speed_warnings(recipe: Recipe) -> Iterator[Fault]:
 
 def process_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield the fault of more processes on this machine than its CPUs have a use for."""
-    devices, workers, cpus = _devices_here(recipe.trainer), recipe.training["workers"], visible_cpus()
+    devices, workers, cpus = _devices_here(recipe.trainer), recipe.training.workers, visible_cpus()
     total, most = devices * (1 + workers), max(FEW_PROCESSES, PROCESSES_OF_CPU * cpus)
     if total > most:
         message = (

@@ -24,7 +24,6 @@ from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.training.loss import sum_costs
-from composer.training.optim import OPTIMIZERS
 
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
 """Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
@@ -145,16 +144,17 @@ class LiveBytes(TorchDispatchMode):
 
 def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
     """Return the bytes of parameters with their average and what the optimizer remembers of each that is not frozen."""
-    ((name, settings),) = recipe.training["optimizer"].items()
-    states = OPTIMIZER_STATES.get(name, 0) + bool(settings.get("momentum")) + bool(settings.get("centered"))
-    size = NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
-    average = max(4, size) if recipe.training["ema"] or recipe.training["asgd"] else 0
+    optimizer = recipe.training.optimizer
+    extra = [getattr(optimizer, name, False) for name in ("momentum", "centered")]
+    states = OPTIMIZER_STATES.get(optimizer.word, 0) + sum(map(bool, extra))
+    size = NUMBER_BYTES.get(str(recipe.training.precision), 4)
+    average = max(4, size) if recipe.training.ema or recipe.training.asgd else 0
     return parameters * (size + average) + (parameters - frozen) * size * states
 
 
 def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
     """Return the bytes of so many parameters in training: with their gradients and what the optimizer remembers."""
-    gradients = (parameters - frozen) * NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
+    gradients = (parameters - frozen) * NUMBER_BYTES.get(str(recipe.training.precision), 4)
     return gradients + checkpoint_bytes(recipe, parameters, frozen)
 
 
@@ -168,12 +168,12 @@ def estimate_memory(
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # late: it imports PyTorch's compiler
 
-    device, precision = training_device(recipe), str(recipe.training["precision"])
+    device, precision = training_device(recipe), str(recipe.training.precision)
     with FakeTensorMode(), torch.device(device), LiveBytes() as live:
         # the parameters of a fake model cannot be converted afterwards
         with default_dtype({"64": torch.float64, "bf16-true": torch.bfloat16}.get(precision, torch.float32)):
             model = RecordingBuilder(recipe).model(vocabularies).train()
-        reads_characters = not recipe.training["compile"] and expect_characters(model, spelled)
+        reads_characters = not recipe.training.compile and expect_characters(model, spelled)
         for tensor in (*model.parameters(), *model.buffers()):
             live.add(tensor.untyped_storage())
         optimizer = fake_optimizer(recipe, model)
@@ -198,8 +198,7 @@ def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
     for name, weight in model.named_parameters():
         weight.requires_grad_(factors.get(name, 1.0) > 0)
     trained = trained_parameters(recipe, model)
-    ((name, settings),) = recipe.training["optimizer"].items()
-    optimizer = OPTIMIZERS[name](trained, **settings)
+    optimizer = recipe.training.optimizer.build(trained)
     for weight in trained.parameters:
         weight.grad = torch.zeros_like(weight)
     optimizer.step()
@@ -255,7 +254,7 @@ def training_loss(
         outputs = model(sources, target, inputs, target)
     else:
         outputs = model.step(target, state, {}, inputs, target)[0]
-    loss = sum_costs(model.output, outputs, target, recipe.training["label_smoothing"])
+    loss = sum_costs(model.output, outputs, target, recipe.training.label_smoothing)
     for penalty in reduce_penalties(penalties).values():
         loss = loss + penalty
     return loss

@@ -31,11 +31,12 @@ from composer.model.encoder_decoder import (
 from composer.model.parameter_paths import learning_rate_factors
 from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import initialize
+from composer.recipe.choices import Progress
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_checkpoint_text
+from composer.recipe.sections import GradientNoise
 from composer.training.lightning import LightningModule, Strategy
 from composer.training.loss import sum_costs
-from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress
 from composer.training.sharding import full_state, is_sharded, local_part, shard
 
 Batch = Mapping[str, Any]
@@ -84,9 +85,9 @@ class Seq2SeqModule(LightningModule):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, tokenizers: Tokenizers) -> Seq2SeqModule:
-        """Return the module with fresh weights, drawn as `training.initialization` says from torch's global stream."""
+        """Return the module with fresh weights, noises as `training.initialization` says from torch's global stream."""
         module = cls(recipe.dump(), tokenizers.text, (recipe, tokenizers))
-        initialize(module.model, recipe.training["initialization"])
+        initialize(module.model, recipe.training.initialization)
         return module
 
     def build_model(self) -> EncoderDecoder:
@@ -97,7 +98,7 @@ class Seq2SeqModule(LightningModule):
 
     def configure_model(self) -> None:
         """Convert and shard the model; Lightning calls this once the devices have met, before loading a checkpoint."""
-        if self.recipe.training["precision"] == 64:
+        if self.recipe.training.precision == 64:
             self.double()  # Lightning would do so after it has loaded: half of each number would be lost
         if self.device_mesh is not None and not is_sharded(self.model):
             shard(self.model, self.device_mesh["data_parallel"])
@@ -166,8 +167,8 @@ class Seq2SeqModule(LightningModule):
             outputs = self.train_forward(batch["sources"], read, inputs, target)
         else:
             outputs = self.carry_on(read, batch["window"], batch["turn"], inputs, target)
-        loss = sum_costs(self.model.output, outputs, target, training["label_smoothing"])
-        if training["curriculum"]:
+        loss = sum_costs(self.model.output, outputs, target, training.label_smoothing)
+        if training.curriculum:
             self.train_sums.add(**count_wrong_rows(outputs, target, batch["graded"]))
         del outputs  # the largest tensor by far: the backward pass needs its memory
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
@@ -202,9 +203,9 @@ class Seq2SeqModule(LightningModule):
     def decoder_input(self, batch: Batch, spent: float) -> Tensor:
         """Return what the decoder reads: bos and the target, or with scheduled sampling partly its own. -> (B, T)"""
         target: Tensor = batch["target_in"]
-        settings = self.recipe.training["scheduled_sampling"]
-        rate = replacement_rate(spent, rate=settings["rate"], warmup=settings["warmup"]) if settings else 0.0
-        if not rate:
+        sampling = self.recipe.training.scheduled_sampling
+        rate = replacement_rate(spent, rate=sampling.rate, warmup=sampling.warmup) if sampling else 0.0
+        if sampling is None or not rate:
             return target
         with torch.no_grad():
             inputs = StepInputs(progress=self.spent, packed=batch.get("packed", {}))
@@ -212,20 +213,18 @@ class Seq2SeqModule(LightningModule):
                 logits = self.train_forward(batch["sources"], target, inputs)
             else:
                 logits, _ = self.model.step(target, self.state_before(batch["window"], batch["turn"]), {}, inputs)
-        return sample_decoder_inputs(target, logits, rate, settings["choose"])
+        return sample_decoder_inputs(target, logits, rate, sampling.choose)
 
     def configure_optimizers(self) -> Optimizer:
         """Return the recipe's optimizer over all parameters that train."""
-        ((name, settings),) = self.recipe.training["optimizer"].items()
-        return OPTIMIZERS[name](trained_parameters(self.recipe, self.model), **settings)
+        return self.recipe.training.optimizer.build(trained_parameters(self.recipe, self.model))
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Finish the blocks' step, and set its learning rate. No torch scheduler does: a budget may be minutes."""
         for block in self.counting_blocks:
             block.finish_step(lambda counts: self.trainer.strategy.reduce(counts, reduce_op="sum"))
-        ((_, chosen),) = self.recipe.training["optimizer"].items()
-        ((name, settings),) = self.recipe.training["schedule"].items()
-        rate = chosen["learning_rate"] * SCHEDULES[name](self.progress(), **settings)
+        training = self.recipe.training
+        rate = training.optimizer.learning_rate * training.schedule.factor_at(self.progress())
         for group in optimizer.param_groups:
             group["lr"] = rate * group.get("factor", 1.0)
         if self.loop_progress is None:
@@ -239,11 +238,11 @@ class Seq2SeqModule(LightningModule):
         Lightning calls this without a norm of its own too; it refuses to clip for a fused optimizer.
         """
         training = self.recipe.training
-        norm = training["clip_norm"] if gradient_clip_val is None else gradient_clip_val
+        norm = training.clip_norm if gradient_clip_val is None else gradient_clip_val
         if norm:
             torch.nn.utils.clip_grad_norm_(self.parameters(), norm)
-        if training["gradient_noise"]:
-            add_gradient_noise(self.parameters(), training["seed"], self.progress().step, **training["gradient_noise"])
+        if training.gradient_noise:
+            add_gradient_noise(self.parameters(), training.seed, self.progress().step, training.gradient_noise)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the sums of the validation."""
@@ -351,17 +350,17 @@ def predict_tokens(logits: Tensor, choose: Choose) -> Tensor:
     return (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
 
 
-def add_gradient_noise(parameters: Iterable[Parameter], seed: int, step: int, *, scale: float, decay: float) -> None:
+def add_gradient_noise(parameters: Iterable[Parameter], seed: int, step: int, noise: GradientNoise) -> None:
     """Add Gaussian noise of variance scale / (1 + step)^decay to every gradient (Neelakantan 2015, section 3).
 
     A pure function of seed and step, which counts from 0, so that a resumed run gets the noise it would have had.
     """
-    deviation = (scale / (1.0 + step) ** decay) ** 0.5
+    deviation = (noise.scale / (1.0 + step) ** noise.decay) ** 0.5
     # hashed, since neighbouring seeds of a generator may give related streams
     digest = hashlib.sha256(f"gradient noise {seed} {step}".encode()).digest()
     noise_seed = int.from_bytes(digest[:8]) >> 1
     generators: dict[torch.device, Generator] = {}
     for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
         generator = generators.setdefault(gradient.device, Generator(gradient.device).manual_seed(noise_seed))
-        noise = torch.randn(gradient.shape, generator=generator, device=gradient.device, dtype=gradient.dtype)
-        gradient.add_(local_part(noise, gradient), alpha=deviation)  # every device draws the whole, and adds its part
+        noises = torch.randn(gradient.shape, generator=generator, device=gradient.device, dtype=gradient.dtype)
+        gradient.add_(local_part(noises, gradient), alpha=deviation)  # every device draws the whole, and adds its part

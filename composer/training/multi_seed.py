@@ -20,7 +20,7 @@ from composer.atomic_io import atomic_write
 from composer.errors import RunError
 from composer.fingerprint import is_recorded
 from composer.processes.python import python_environment, seqcomposer_command
-from composer.recipe.metrics import as_maximised, metric_name, selection_metric
+from composer.recipe.metrics import as_maximised, metric_name
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics, seed_dirs
@@ -69,13 +69,13 @@ def train_seeds(
     loaded = load(recipe, overrides, data)
     refuse_own_blocks(loaded, "the training of each seed is a process of its own")
     training = loaded.training
-    wanted = parse_seeds(seeds, training["seed"])
+    wanted = parse_seeds(seeds, training.seed)
     recipes = {seed: load(recipe, [*overrides, f"training.seed={seed}"], data) for seed in wanted}
     if not resume or folder.is_file():
         run_dir.check_writable(RunDir(folder), resume=False)
     if RunDir(folder).record.exists():
         raise RunError.of("this folder is a run of one seed", "name another with `--run DIR`", str(folder))
-    metric = f"val/{metric_name(selection_metric(training))}"  # a finished run has no score of a sample
+    metric = f"val/{metric_name(training.selection_metric)}"  # a finished run has no score of a sample
     options: list[str | Path] = ["--resume"] if resume else []
     options += ["--data", data] if data is not None else []
     options += ["--from", start_from] if start_from is not None else []

@@ -46,6 +46,7 @@ from composer.training.memory_estimate import (
 )
 from composer.training.process_state import restored_process
 from composer.training.sample_warnings import data_warnings
+from composer.training.schedules import EpochDecay, Plateau
 
 if TYPE_CHECKING:
     from composer.training.trial_run import TrialRun
@@ -79,8 +80,9 @@ class EpochSize(NamedTuple):
         """Return the size of an epoch of the pairs in a sample of the data; None without one."""
         if sample is None or sample.data.train is None:
             return None
-        lengths = (sample.later or sample.data.train).lengths((recipe.training["curriculum"] or {}).get("by"))
-        steps, endless = sample.steps_per_epoch(recipe.training["tokens_per_batch"]), is_endless(recipe)
+        curriculum = recipe.training.curriculum
+        lengths = (sample.later or sample.data.train).lengths(curriculum.by if curriculum else None)
+        steps, endless = sample.steps_per_epoch(recipe.training.tokens_per_batch), is_endless(recipe)
         shortest = int(lengths.min()) if sample.is_all or endless else 0
         return cls(steps, sample.is_all and not endless, int(lengths.max()), shortest)
 
@@ -158,32 +160,32 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     Of a budget in minutes nothing is known; without the size of an epoch, how many steps it has is not known.
     """
     training = recipe.training
-    steps, epochs = training["max_steps"] or math.inf, training["max_epochs"] or math.inf
+    steps, epochs = training.max_steps or math.inf, training.max_epochs or math.inf
     slack = 1 + ESTIMATE_ERROR + ESTIMATE_STEPS / epoch.steps if epoch and not epoch.is_exact else 1.0
     # an epoch of a curriculum has fewer pairs, and one step or more
-    fewest = max(1.0, epoch.steps / slack) if epoch and not training["curriculum"] else 1.0
+    fewest = max(1.0, epoch.steps / slack) if epoch and not training.curriculum else 1.0
     most = epoch.steps * slack if epoch else math.inf
     for key, limit, end in (("max_steps", steps, epochs * most), ("max_epochs", epochs, steps / fewest)):
         if end < limit < math.inf:
             message, hint = "the other budget always ends the training first", f"remove `{key}`, or lower it"
             yield recipe.fault("budget", ("training", key), message, hint).as_warning()
     steps, epochs = min(steps, epochs * most), min(epochs, steps / fewest)
-    every = training["validate_every"]
+    every = training.validate_every
     validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0) if steps < math.inf else math.inf
     yield from draw_warnings(recipe)
     for path, message, hint in _unreached(recipe, steps, epochs, validations):
         yield recipe.fault("budget", ("training", *path), message, f"{hint}, or train longer").as_warning()
-    curriculum = None if recipe.window else training["curriculum"]  # of windows the plan says that it changes nothing
+    curriculum = None if recipe.window else training.curriculum  # of windows the plan says that it changes nothing
     # a shortest length is known where all lengths are
-    if curriculum and epoch and epoch.shortest and max(curriculum["start"], epoch.shortest) >= epoch.longest:
+    if curriculum and epoch and epoch.shortest and max(curriculum.start, epoch.shortest) >= epoch.longest:
         hint, which = "write a smaller `start`, or remove it", "no pair has more than"
         if epoch.shortest == epoch.longest:
             hint, which = "remove it, or choose by another side", "all pairs have"
         message = f"{which} {epoch.longest} tokens, so every epoch has all of them"
         yield recipe.no_effect(("training", "curriculum"), message, hint).as_warning()
     elif curriculum and epochs < math.inf:
-        start, longest = curriculum["start"], epoch.longest if epoch else curriculum["start"] + 1
-        level = start + curriculum["step"] * (max(0, math.ceil(epochs) - 1) // 2)
+        start, longest = curriculum.start, epoch.longest if epoch else curriculum.start + 1
+        level = start + curriculum.step * (max(0, math.ceil(epochs) - 1) // 2)
         if level < longest and (epoch or level == start):
             message = f"{math.ceil(epochs):,} epochs at most raise its level to {level}: each level takes two or more"
             message += f"; the longest pairs have {longest} tokens" if epoch else ""
@@ -193,8 +195,7 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
 
 def describe_long_warmup(recipe: Recipe, steps: float) -> str:
     """Return what a warm-up does that takes a large part of so many steps; "" if it does not."""
-    ((_, settings),) = recipe.training["schedule"].items()
-    warmup = settings.get("warmup_steps", 0)
+    warmup = recipe.training.schedule.warmup_steps
     share = warmup / steps if warmup >= 1 else warmup
     if share > 1:
         return f"the learning rate never reaches its value: that takes {warmup:,.0f} steps, not {steps:,.0f}"
@@ -213,25 +214,26 @@ def draw_warnings(recipe: Recipe) -> Iterator[Fault]:
 
 def _unreached(recipe: Recipe, steps: float, epochs: float, validations: float) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield what a training of at most this length never reaches: paths below `training`, messages and hints."""
-    ((name, settings),) = recipe.training["schedule"].items()
-    patience, at_most = settings.get("patience", 0), f"and there are {validations:.0f} at most"
+    schedule, at_most = recipe.training.schedule, f"and there are {validations:.0f} at most"
     if message := describe_long_warmup(recipe, steps):
-        yield ("schedule", name, "warmup_steps"), message, SHORTER_WARMUP
-    if patience and patience >= validations:
-        message = f"the learning rate never falls: that takes {patience + 1} validations before the last one, {at_most}"
-        yield ("schedule", name, "patience"), message, "validate more often"
-    if name == "epoch_decay" and settings["after"] >= epochs:
+        yield ("schedule", schedule.word, "warmup_steps"), message, SHORTER_WARMUP
+    if isinstance(schedule, Plateau) and schedule.patience >= validations:
+        waits = f"{schedule.patience + 1} validations before the last one"
+        message = f"the learning rate never falls: that takes {waits}, {at_most}"
+        yield ("schedule", schedule.word, "patience"), message, "validate more often"
+    if isinstance(schedule, EpochDecay) and schedule.after >= epochs:
         message = f"the learning rate never falls: there are {epochs:,.4g} epochs at most"
-        yield ("schedule", name, "after"), message, "write a smaller number"
-    if (asgd := recipe.training["asgd"]) and asgd["patience"] + 2 > validations:
-        message = f"nothing is averaged: that takes {asgd['patience'] + 2} validations before the last one, {at_most}"
+        yield ("schedule", schedule.word, "after"), message, "write a smaller number"
+    if (asgd := recipe.training.asgd) and asgd.patience + 2 > validations:
+        message = f"nothing is averaged: that takes {asgd.patience + 2} validations before the last one, {at_most}"
         yield ("asgd", "patience"), message, "lower it, validate more often"
-    stopping, averaged = recipe.training["early_stopping"] or {}, recipe.training["average_checkpoints"]
-    path, patience = ("early_stopping", "patience"), stopping.get("patience")
-    is_explicit = stopping.get("goal") is None or recipe.locate(("training", *path))[2]
-    if patience and is_explicit and patience >= validations:
-        message = f"nothing is stopped early: that takes {patience + 1} validations before the last one, {at_most}"
-        yield path, message, "lower `patience`, validate more often"
+    stopping, averaged = recipe.training.early_stopping, recipe.training.average_checkpoints
+    if stopping and stopping.patience and stopping.patience >= validations:
+        path: KeyPath = ("early_stopping", "patience")
+        if stopping.goal is None or recipe.locate(("training", *path))[2]:
+            waits = f"{stopping.patience + 1} validations before the last one"
+            message = f"nothing is stopped early: that takes {waits}, {at_most}"
+            yield path, message, "lower `patience`, validate more often"
     if averaged > validations + 1:
         message = f"no more than {validations + 1:.0f} checkpoints will be there to be averaged"
         yield ("average_checkpoints",), message, "write a smaller number, validate more often"
@@ -243,7 +245,7 @@ def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> 
     faults += [*size_faults(memory_fault, recipe, planned, sample), *tokenizer_faults(recipe)]
     faults += [*process_faults(recipe), *int8_faults(recipe)]
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
-    if {*recipe.explicit.get("trainer", {})} - {*shown} or recipe.training["precision"] == "16-mixed":
+    if {*recipe.explicit.get("trainer", {})} - {*shown} or recipe.training.precision == "16-mixed":
         from composer.training.setup import build_trainer, silence_lightning  # late: Lightning takes seconds to import
 
         try:
@@ -271,7 +273,7 @@ def size_faults(
 
 def quota_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     """Return the fault of a quota into which the checkpoints that a training needs at once do not fit."""
-    gib, average = recipe.training["checkpoints_gib"], recipe.training["average_checkpoints"]
+    gib, average = recipe.training.checkpoints_gib, recipe.training.average_checkpoints
     count = max(2, average + 1) + 1  # the best and the last ones, while another is written
     size = checkpoint_bytes(recipe, parameters, frozen) / 2**30
     if gib is None or count * size <= gib:

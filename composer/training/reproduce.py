@@ -104,7 +104,7 @@ class ReproducedRun:
         differs = []
         if not is_recorded(recipe, self.record):
             differs.append("its recipe.yaml has changed")
-        if recipe.training["max_minutes"] is not None and "planned_steps" not in self.record:
+        if recipe.training.max_minutes is not None and "planned_steps" not in self.record:
             differs.append("its budget is in minutes, of whose spending it records the number of steps alone")
         if not self.has_data(record["fingerprint_parts"]["lines"], data.pairs):
             differs.append("the data are not those that it was trained on")
@@ -220,7 +220,7 @@ def draws_random_numbers(recipe: Recipe) -> bool:
         model = build(recipe, vocabulary_bounds(recipe))
     with RandomNumberDetector() as detector:
         training_logits(model, {})
-    return detector.detected or model.output.draws_samples or bool(recipe.training["scheduled_sampling"])
+    return detector.detected or model.output.draws_samples or bool(recipe.training.scheduled_sampling)
 
 
 def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:

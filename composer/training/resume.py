@@ -166,12 +166,12 @@ def resumed_recipe(
     Each limit stays as run.json has it, unless the command line gives it, or the recipe's file gives another than it
     did when the run last began. To `finish`, all stay.
     """
-    run, section = (record.get("budgets") or [recipe.training])[-1], recipe.root.value.get("training")
+    run, section = (record.get("budgets") or [recipe.training.limits])[-1], recipe.root.value.get("training")
     of_file, is_own = file_budget(recipe) or {}, recipe.file.resolve() == run_dir.recipe.resolve()
     then = of_file if is_own else record.get("recipe_budget") or of_file
     changes: dict[str, float | None] = {}
     for key in BUDGET_KEYS:
-        old, new, node = run.get(key), recipe.training[key], section and section.value.get(key)
+        old, new, node = run.get(key), recipe.training.limits[key], section and section.value.get(key)
         is_override = (node and node.place.file == COMMAND_LINE) or (of_file and new != of_file.get(key))
         source = "command line" if is_override else "recipe" if of_file.get(key) != then.get(key) else ""
         if old == new:
@@ -187,7 +187,7 @@ def resumed_recipe(
     training = {**recipe.explicit.get("training", {}), **changes}
     training = {key: value for key, value in training.items() if value is not None or key not in changes}
     explicit = recipe.explicit | {"training": training}
-    canonical = recipe.canonical | {"training": recipe.training | changes}
+    canonical = recipe.canonical | {"training": recipe.canonical["training"] | changes}
     return replace(recipe, explicit=explicit, canonical=canonical) if changes else recipe
 
 
@@ -232,7 +232,7 @@ def transfer_weights(recipe: Recipe, tokenizers: Tokenizers, model: EncoderDecod
         fix = "use blocks of the same shapes; `seqcomposer diff` compares the two models"
         raise RunError.of(message, fix, str(other.run_dir.weights))
     if new:
-        initialize(model, recipe.training["initialization"])
+        initialize(model, recipe.training.initialization)
     with torch.no_grad():
         for tensor, weight in pairs:
             tensor.copy_(weight)

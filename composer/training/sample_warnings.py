@@ -102,10 +102,12 @@ def column_warnings(source: DataSource) -> Iterator[Fault]:
 
 def window_warnings(recipe: Recipe, train: Encoded) -> Iterator[Fault]:
     """Yield a warning of a window that is longer than the training text, and of more streams than it has tokens."""
-    training, tokens = recipe.training, int(train.target.positions().sum())
-    streams = training["tokens_per_batch"] // training["window"]
+    window, tokens = recipe.window, int(train.target.positions().sum())
+    if window is None:
+        return
+    streams = recipe.training.tokens_per_batch // window
     message = f"the training text has {tokens:,} tokens"
-    if training["window"] > tokens:
+    if window > tokens:
         yield recipe.fault("budget", ("training", "window"), f"{message}, fewer than a window", SMALLER).as_warning()
     elif recipe.carries_state and streams > tokens:
         path = ("training", "tokens_per_batch")

@@ -49,7 +49,7 @@ from composer.run_dir import (
     utc_now,
 )
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
-from composer.training.checkpointing import AtomicCheckpointIO, WeightAverage
+from composer.training.checkpointing import AtomicCheckpointIO, weight_averages
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
 from composer.training.lightning import (
@@ -148,7 +148,7 @@ def setup(
     budgets = plan_budgets(recipe, record or (original.record if original else {}), bool(record), checkpoint, finish)
 
     training = recipe.training
-    seed_everything(training["seed"], verbose=False)
+    seed_everything(training.seed, verbose=False)
     transfer = None
     if start_from is None:
         module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
@@ -162,12 +162,12 @@ def setup(
                 display.say(line)
     prepare_model(module, display.say)
 
-    settings = None if recipe.window else training["curriculum"]  # all windows are equally long
-    curriculum = Curriculum(**settings, seed=training["seed"]) if settings else None
-    data.plan_batches(module.model, training["accumulate"], curriculum)
+    settings = None if recipe.window else training.curriculum  # all windows are equally long
+    curriculum = Curriculum(settings, training.seed) if settings else None
+    data.plan_batches(module.model, training.accumulate, curriculum)
     assert data.batches is not None
     # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
-    data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training["validate_every"])
+    data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training.validate_every)
     metrics = training_metrics(recipe, data.data.splits)
     decoder = validation_decoder(recipe, data.data, metrics)
     if metrics and metrics.left_out:
@@ -175,8 +175,7 @@ def setup(
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
     first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
     loop.reproduced_steps = reproduced_steps(RunDir(Path(first))) if first else {}
-    averages = [WeightAverage(**training[key]) for key in ("ema", "asgd") if training[key]]
-    trainer = build_trainer(recipe, [*averages, loop, *callbacks], loggers)
+    trainer = build_trainer(recipe, [*weight_averages(recipe), loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
     return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer, metrics)
 
@@ -185,7 +184,7 @@ def prepare_model(module: Seq2SeqModule, say: Callable[[str], None]) -> None:
     """Compile the model, if its recipe says so. Raises RecipeError where a foreign block gives NaN or reads ahead."""
     if fault := value_fault(module.recipe, module.model):
         raise RecipeError([fault])
-    if module.recipe.training["compile"]:
+    if module.recipe.training.compile:
         module.compile_model(say)
 
 
@@ -196,7 +195,10 @@ def plan_budgets(
 
     record: run.json of the run that is resumed, or else of the one that is reproduced, which followed the same budgets.
     """
-    budgets, new = [*map(Budget.of, record.get("budgets") or [recipe.training])], Budget.of(recipe.training)
+    budgets, new = (
+        [*map(Budget.of, record.get("budgets") or [recipe.training.limits])],
+        Budget.of(recipe.training.limits),
+    )
     is_new = replace(budgets[-1], until_step=None, validated=False) != new
     if not is_resumed or not (is_new or finish):
         return budgets
@@ -301,7 +303,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         "canonical": recipe.canonical,
         "budgets": budgets,
         "recipe_budget": file_budget(recipe),
-        "seed": recipe.training["seed"],
+        "seed": recipe.training.seed,
         **environment,
         "started_at": utc_now(),
         "start_from": str(training.start_from) if training.start_from else None,
@@ -345,8 +347,8 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
 
     Raises RecipeError if Lightning refuses the combination, at the place in the recipe that it most likely means.
     """
-    training, every = recipe.training, recipe.training["validate_every"]
-    precision = str(training["precision"])  # `bf16` and `16` are short forms
+    training, every = recipe.training, recipe.training.validate_every
+    precision = str(training.precision)  # `bf16` and `16` are short forms
     own = ("at", "enable_progress_bar", "log_every_n_steps", "timeout_minutes")  # what Lightning does not read here
     chosen = vars(recipe.trainer)
     arguments = {key: value for key, value in chosen.items() if value is not None and key not in own}
@@ -365,9 +367,9 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
             "num_sanity_val_steps": 0,
             "max_epochs": -1,  # the loop's budget ends the training
             "precision": {"bf16": "bf16-mixed", "16": "16-mixed"}.get(precision, precision),
-            "accumulate_grad_batches": training["accumulate"],
+            "accumulate_grad_batches": training.accumulate,
             # every so many batches; or at the end of an epoch, and then the batch sampler ends with each
-            "val_check_interval": every * training["accumulate"] if every else 1.0,
+            "val_check_interval": every * training.accumulate if every else 1.0,
             "check_val_every_n_epoch": None if every else 1,
             "use_distributed_sampler": False,  # the batch sampler splits batches over devices itself
         }
@@ -415,7 +417,7 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
     # a TPU's processes are Lightning's own matter
     if machine["strategy"] == "auto" and machine["accelerator"] not in ("mps", "tpu") and num_processes(machine) > 1:
         machine["strategy"] = "ddp"
-    if str(recipe.training["precision"]) == "16-mixed" and on_cpu:
+    if str(recipe.training.precision) == "16-mixed" and on_cpu:
         # Lightning would train in bf16-mixed, and call it 16-mixed
         message, fix = CPU_REFUSES_16
         message = f"{message}, and there is no GPU"

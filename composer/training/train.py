@@ -119,10 +119,10 @@ def train(
         recipe = as_begun(resumed_recipe(recipe, run_dir, record, finish, display.say), record)
     if record.get("status") == "finished" and (finish or is_spent(recipe, record)):
         read_verified(run_dir)
-        key = next(key for key in BUDGET_KEYS if recipe.training[key] is not None)
-        most = max(recipe.training[key], *(budget.get(key) or 0 for budget in record.get("budgets", [])))
+        key = next(key for key in BUDGET_KEYS if recipe.training.limits[key] is not None)
+        most = max(recipe.training.limits[key] or 0, *(budget.get(key) or 0 for budget in record.get("budgets", [])))
         more = f"; a larger budget continues it, such as `--resume training.{key}={2 * most:.10g}`"
-        is_stopped = recipe.training["early_stopping"] and not record.get("finished_early")
+        is_stopped = recipe.training.early_stopping and not record.get("finished_early")
         display.say(f"{run_dir.path} has already finished; there is nothing to do{'' if is_stopped else more}")
         return TrainingResult(run_dir.path, record)
     if record.get("status") == "finished":
@@ -152,7 +152,7 @@ def train(
 
 def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
     """Return whether a finished run has nothing left of the recipe's budget; always if it is the budget of the run."""
-    budget = Budget.of(recipe.training)
+    budget = Budget.of(recipe.training.limits)
     if record.get("budgets") and replace(Budget.of(record["budgets"][-1]), until_step=None, validated=False) == budget:
         return True
     spent = [record.get(key, math.inf) for key in ("steps", "epochs", "minutes")]
@@ -178,8 +178,8 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
     if faults := [*faults, *process_faults(recipe)]:
         raise RecipeError(faults)
     epoch = None
-    if data.batches is not None and not recipe.training["curriculum"]:
-        epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], not is_endless(recipe))
+    if data.batches is not None and not recipe.training.curriculum:
+        epoch = EpochSize(data.batches.slices_in(0) / recipe.training.accumulate, not is_endless(recipe))
     limits, of_data = AnswerLimits.of(training.module.model), list[Fault]()
     if is_main_process():
         of_data += data_warnings(training.source, limits, data.data)
@@ -259,7 +259,7 @@ def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed 
         fix = f"{os_error_hint(error)}, or take another with {OTHER_RUN}; {RESUME_HINT}"
         return RunFailed.of(os_error_reason(error), fix, str(error.filename or path))
     if is_out_of_memory(error):
-        budget, accumulate = (training.recipe.training[key] for key in ("tokens_per_batch", "accumulate"))
+        budget, accumulate = training.recipe.training.tokens_per_batch, training.recipe.training.accumulate
         batch = training.module.last_batch
         sides = {**batch.get("sources", {}), "target": batch.get("target_in")}
         shapes = [f"{side} {ids.shape[0]} x {ids.shape[1]}" for side, ids in sides.items() if ids is not None]
@@ -392,7 +392,7 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
         for hint in training_hints(rows, sizes, record["epochs"], section, unknown):
             say(f"note: {hint}")
     # how many steps there are in a budget in minutes is known only now
-    minutes = training.recipe.training["max_minutes"]
+    minutes = training.recipe.training.max_minutes
     if minutes is not None and (message := describe_long_warmup(training.recipe, record["steps"])):
         say(f"note: {message}; {SHORTER_WARMUP}")
     folder = shlex.quote(str(training.run_dir.path))

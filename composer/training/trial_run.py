@@ -19,13 +19,13 @@ from composer.data.sources import DataSource
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.inference.decode import keep_freed_memory
 from composer.model.characters import Spelled
+from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe, load_text
-from composer.training.checkpointing import WeightAverage
+from composer.training.checkpointing import weight_averages
 from composer.training.datamodule import RecipeDataModule
 from composer.training.lightning import Callback, LightningModule, Trainer, seed_everything
 from composer.training.memory_estimate import training_device
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Progress
 from composer.training.process_state import restored_process
 from composer.training.setup import build_trainer, num_processes, resolve_devices, silence_lightning
 
@@ -150,19 +150,19 @@ def time_training(recipe: Recipe) -> TrialRun:
     source = DataSource(recipe, recipe.folders())
     module_data = RecipeDataModule(recipe, source, cached_tokenizers(source))
     device, devices = training_device(recipe), num_processes(resolve_devices(recipe))
-    seed_everything(recipe.training["seed"], verbose=False)
+    seed_everything(recipe.training.seed, verbose=False)
     meter = TrialMeter(device)
     module = Seq2SeqModule.from_recipe(recipe, module_data.tokenizers)
-    if recipe.training["compile"]:
+    if recipe.training.compile:
         module.compile_model(lambda _: None)
-    accumulate = recipe.training["accumulate"]
+    accumulate = recipe.training.accumulate
     module_data.plan_batches(module.model, accumulate)
     assert module_data.batches is not None
     module_data.batches.world = devices
     slices = trial_slices(module_data.batches)
     loader = BatchLoader(module_data.batches.corpus, slices, 0, module_data.tokenizers, recipe.dataset["packing"])
     run_trial(module, loader, meter)
-    limits = [recipe.training[key] for key in ("max_steps", "max_epochs", "max_minutes")]
+    limits = [*recipe.training.limits.values()]
     return TrialRun(
         STEPS,
         meter.seconds,
@@ -200,8 +200,7 @@ def spelled_tokens(data: RecipeDataModule, one: BatchSlice) -> Spelled:
 def run_trial(module: Seq2SeqModule, batches: Iterable[Any], meter: TrialMeter) -> None:
     """Train a module on batches, in memory, until the meter ends it."""
     recipe = module.recipe
-    averages = [WeightAverage(**recipe.training[key]) for key in ("ema", "asgd") if recipe.training[key]]
-    trainer = build_trainer(load_text(recipe.dump(), recipe.file, ONE_DEVICE), [*averages, meter])
+    trainer = build_trainer(load_text(recipe.dump(), recipe.file, ONE_DEVICE), [*weight_averages(recipe), meter])
     trainer.limit_val_batches = 0
     module.loop_progress = Progress(0, 0.0)
     trainer.fit(module, train_dataloaders=batches)

@@ -93,8 +93,8 @@ def validation_decoder(recipe: Recipe, data: Data, metrics: TextMetrics | None) 
     val = data.val
     if val is None or metrics is None:
         return None
-    pairs, sample, is_full = data.pairs["val"], recipe.training["validation_sample"], recipe.validates_by_search
-    lines, decoding = (None, recipe.decoding) if is_full else (sample["lines"], sample["decoding"])
+    pairs, sample, is_full = data.pairs["val"], recipe.training.validation_sample, recipe.validates_by_search
+    lines, decoding = (None, recipe.decoding) if is_full else (sample.lines, sample.decoding)
     if not is_full and not (rows := nonempty(val)).all():  # the first lines might all be blank
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
     # in memory, for all validations: a packed file would be unpacked at each

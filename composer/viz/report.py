@@ -322,7 +322,7 @@ def facts(source: Source) -> dict[str, str]:
     sizes = (f"{side} {format_number(size)}" for side, size in record.get("vocabularies", {}).items())
     return {
         "parameters": format_number(record.get("parameters")),
-        "seed": format_number(record.get("seed", source.recipe.training["seed"])),
+        "seed": format_number(record.get("seed", source.recipe.training.seed)),
         "steps": format_number(ended.get("steps", last.get("step"))),
         "epochs": format_number(ended.get("epochs", last.get("epoch"))),
         "minutes of computing": format_number(ended.get("minutes", last.get("minutes"))),

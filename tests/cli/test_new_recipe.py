@@ -40,7 +40,7 @@ def test_next_steps_names_the_sizes_of_the_splits(tmp_path: Path, count: int) ->
     assert f"{count:,} pairs" in output
     assert (f"{left:,} for training" in output) == (count >= MIN_PAIRS_TO_SPLIT)
     assert (f"{sizes['test']:,} for test" in output) == (count >= MIN_PAIRS_TO_SPLIT)
-    assert f"{recipe.training['max_minutes']:g} minutes" in output
+    assert f"{recipe.training.max_minutes:g} minutes" in output
 
 
 def test_a_tenth_of_a_small_corpus_is_held_out_and_less_of_a_large_one() -> None:

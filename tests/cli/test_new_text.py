@@ -38,7 +38,7 @@ def test_sentences_are_pieces_in_windows_and_the_last_ones_are_held_out(tmp_path
     path.write_bytes(gzip.compress(sentences(300).encode()))
     recipe = load_new(path)
     assert (*recipe.dataset["tokenizer"],) == ("bpe",)
-    assert (recipe.training["window"], recipe.dataset["text"]["val"], recipe.dataset["text"]["test"]) == (64, 30, 30)
+    assert (recipe.training.window, recipe.dataset["text"]["val"], recipe.dataset["text"]["test"]) == (64, 30, 30)
     output = "\n".join(text_steps(inspect_text([str(path)]), tmp_path / "mine.yaml"))
     assert "300 lines: 240 for training, 30 for validation and 30 for test" in output
 
@@ -57,7 +57,7 @@ def test_paragraphs_of_a_line_and_words_in_columns_are_paragraphs(tmp_path: Path
     (tmp_path / "b.txt").write_text(sentences(200).replace("\n", "\n\n").replace(" ", "\n"))
     recipe = load(composer.new(None, tmp_path / "b.txt", tmp_path / "b.yaml"))
     check_recipe(recipe)
-    assert ((*recipe.dataset["tokenizer"],), recipe.training["window"]) == (("bpe",), 64)
+    assert ((*recipe.dataset["tokenizer"],), recipe.training.window) == (("bpe",), 64)
 
 
 def test_the_column_of_json_lines_is_text_or_the_only_one_or_named(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_tokenizer_suits_the_text(name: str, tmp_path: Path) -> None:
     text, tokenizer, window = TEXTS[name]
     (tmp_path / "a.txt").write_text(text)
     recipe = load_new(tmp_path / "a.txt")
-    assert ((*recipe.dataset["tokenizer"],), recipe.training["window"]) == ((tokenizer,), window)
+    assert ((*recipe.dataset["tokenizer"],), recipe.training.window) == ((tokenizer,), window)
 
 
 @pytest.mark.parametrize(("content", "message"), [("", "is empty"), ("\n \n", "there is no text in it")])

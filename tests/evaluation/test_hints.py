@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from composer.evaluation import training_hints
 from composer.recipe.canonical_form import BUDGET_KEYS
+from composer.recipe.sections import EarlyStopping, Training
 from composer.training.train import describe_weights
 
-STEPS: dict[str, Any] = {"max_steps": 500, "max_epochs": None, "max_minutes": None, "early_stopping": None}
+STEPS = Training(max_steps=500)
 
 
 def rows(losses: Sequence[float | None]) -> list[dict[str, float | None]]:
@@ -74,7 +75,7 @@ def test_nothing_is_concluded_from_a_validation_of_unknown_tokens(losses: list[f
 
 
 def test_what_was_stopped_early_may_not_go_on() -> None:
-    (line,) = training_hints(rows([5.0, 3.0]), {}, 0.35, STEPS | {"early_stopping": {"goal": 0.9}})
+    (line,) = training_hints(rows([5.0, 3.0]), {}, 0.35, replace(STEPS, early_stopping=EarlyStopping(goal=0.9)))
     assert line.endswith("unless `training.early_stopping` has ended it")
 
 
@@ -82,14 +83,14 @@ def test_what_was_stopped_early_may_not_go_on() -> None:
     ("budget", "words"),
     [
         (STEPS, "a larger `training.max_steps` goes on"),
-        ({**STEPS, "max_steps": None, "max_minutes": 3.0}, "a larger `training.max_minutes` goes on"),
-        ({**STEPS, "max_epochs": 2}, "a larger `training.max_steps` and `training.max_epochs` goes on"),
+        (Training(max_minutes=3.0), "a larger `training.max_minutes` goes on"),
+        (replace(STEPS, max_epochs=2), "a larger `training.max_steps` and `training.max_epochs` goes on"),
     ],
 )
-def test_a_longer_training_is_by_the_recipes_own_budget(budget: dict[str, float | None], words: str) -> None:
+def test_a_longer_training_is_by_the_recipes_own_budget(budget: Training, words: str) -> None:
     (line,) = training_hints(rows([5.0, 4.0, 3.0, 2.0]), {}, 10.0, budget)
     assert words in line
-    assert [key for key in BUDGET_KEYS if key in line] == [key for key in BUDGET_KEYS if budget[key] is not None]
+    assert [key for key in BUDGET_KEYS if key in line] == [key for key in BUDGET_KEYS if budget.limits[key] is not None]
 
 
 def test_few_validation_or_test_pairs_are_a_hint() -> None:

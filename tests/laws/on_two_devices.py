@@ -11,6 +11,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,9 +26,9 @@ from torch.nn.parallel import DistributedDataParallel
 from composer.data.collate import Batch, mask_rows
 from composer.data.tokenizer import Tokenizers
 from composer.model.encoder_decoder import EOS, PAD
+from composer.recipe.choices import Progress
 from composer.testing.model_laws import FACTS, SOURCES, TARGETS, RandomPairs, random_pairs
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Progress
 from composer.training.sharding import fsdp_units, full_state, shard
 from tests.laws.test_recipes import RECIPES, name, small, vocabularies
 
@@ -54,7 +55,8 @@ class Step(nn.Module):
 def module_of(path: Path) -> Seq2SeqModule:
     """The recipe's module at a small size, without dropout and without samples in place of the targets."""
     recipe = small(path)
-    recipe.training["scheduled_sampling"] = None
+    training = {**recipe.canonical["training"], "scheduled_sampling": None}
+    recipe = replace(recipe, canonical={**recipe.canonical, "training": training})
     sizes = vocabularies(recipe)
     sides = SimpleNamespace(sides=list(sizes), sizes=sizes, vocabulary=lambda side: [*map(str, range(sizes[side]))])
     torch.manual_seed(1)

@@ -95,9 +95,9 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
 
 
 def test_without_a_budget_there_are_ten_epochs(tmp_path: Path) -> None:
-    assert loaded(tmp_path, SMALL).training["max_epochs"] == 10
+    assert loaded(tmp_path, SMALL).training.max_epochs == 10
     recipe = loaded(tmp_path, SMALL + "training: {max_minutes: 1}\n")
-    assert (recipe.training["max_epochs"], recipe.training["max_minutes"]) == (None, 1.0)
+    assert (recipe.training.max_epochs, recipe.training.max_minutes) == (None, 1.0)
 
 
 def test_as_has_no_default(tmp_path: Path) -> None:

@@ -206,11 +206,11 @@ def means_as_before(recipe: Recipe) -> bool:
     settings = recipe.model["encoder"][1]["residual"]["stack"][0]["self_attention"]
     other = recipe.model["encoder"][2]["residual"]["stack"][0]["feed_forward"]
     return (
-        recipe.training["optimizer"]["adamw"]["weight_decay"] == 0.5
+        recipe.training.optimizer.weight_decay == 0.5
         and (settings["window"], settings["dropout"], other["dropout"]) == (3, 0.1, 0.0)
         and recipe.dataset["parallel"]["decontaminate"]
         and recipe.decoding["beam"]["length_penalty"] == 0.25
-        and recipe.training["max_steps"] == 80
+        and recipe.training.max_steps == 80
     )
 
 
@@ -247,8 +247,8 @@ def test_a_run_keeps_the_defaults_that_it_stores(run: RunDir) -> None:
     recipe = load(run.recipe)
     assert recipe.decoding["beam"]["length_penalty"] == 0.25
     assert recipe.model["decoder"][1]["residual"]["stack"][0]["rnn"]["layers"] == 2
-    assert recipe.training["validation_sample"]["decoding"]["sample"]["temperature"] == 0.5
-    assert recipe.training["max_steps"] == 80
+    assert recipe.training.validation_sample.decoding["sample"]["temperature"] == 0.5
+    assert recipe.training.max_steps == 80
 
 
 def test_what_a_run_stores_is_of_its_own_recipe_alone(run: RunDir) -> None:

@@ -99,7 +99,7 @@ def test_of_several_bases_later_wins(tmp_path: Path) -> None:
         tmp_path / "fragments", slow="training: {max_steps: 99}\n", slower="extends: slow.yaml\ntraining: {seed: 7}\n"
     )
     recipe = loaded(tmp_path, "extends: [base.yaml, fragments/slower.yaml]\n")
-    assert (recipe.training["max_steps"], recipe.training["seed"]) == (99, 7)
+    assert (recipe.training.max_steps, recipe.training.seed) == (99, 7)
 
 
 def test_a_fault_in_an_extended_file_names_that_file(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_null_that_means_something_is_set_and_not_removed(tmp_path: Path) -> N
         load(tmp_path / "base.yaml", ["training.validation_sample.lines=null"]),
         load(tmp_path / "mine.yaml"),
     ):
-        assert recipe.training["validation_sample"]["lines"] is None
+        assert recipe.training.validation_sample.lines is None
 
 
 def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_a_second_choice_on_the_command_line_is_refused(tmp_path: Path) -> None:
     assert (fault.code, fault.column) == ("exclusive", 24)
     override = fault.hint.split("`")[1]
     assert override == "training.optimizer={sgd: {momentum: 0.5}}"
-    assert loaded(tmp_path, text, [override]).training["optimizer"]["sgd"]["momentum"] == 0.5
+    assert loaded(tmp_path, text, [override]).training.optimizer.momentum == 0.5
     text = WRITTEN.partition("    - norm")[0] + "    - rnn: {cell: gru}\n"
     (fault,) = refused(tmp_path, text, ["model.decoder.0.mamba.state=8"])
     override = fault.hint.split("`")[1]

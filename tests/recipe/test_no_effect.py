@@ -38,7 +38,7 @@ def test_a_null_that_sets_a_key_whose_default_is_another_is_kept(tmp_path: Path,
     (tmp_path / "base.yaml").write_text(BASE + training)
     own = "recipe: 1\nextends: base.yaml\ntraining: {early_stopping: {patience: null, goal: 1}}\n"
     (tmp_path / "mine.yaml").write_text(own)
-    assert load(tmp_path / "mine.yaml").training["early_stopping"]["patience"] is None
+    assert load(tmp_path / "mine.yaml").training.early_stopping.patience is None
 
 
 def test_a_fragment_may_have_variables_that_nothing_reads(tmp_path: Path) -> None:

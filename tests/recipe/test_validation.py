@@ -501,7 +501,7 @@ def test_a_frame_and_a_hop_have_a_sample_and_the_fix_is_accepted(tmp_path: Path,
 
 def test_pairs_have_no_state_to_carry(tmp_path: Path) -> None:
     """What says that there are no windows is `plan`, and its fix is no window."""
-    assert loaded(tmp_path, SMALL + "training: {carry: true}\n").training["carry"]
+    assert loaded(tmp_path, SMALL + "training: {carry: true}\n").training.carry
 
 
 FILES = "recipe: 1\ndata: {parallel: {train: @}}\nmodel: {width: 8, %, decoder: [norm]}\n"

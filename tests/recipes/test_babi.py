@@ -126,7 +126,7 @@ def test_each_ablation_has_its_linear_start_and_noise(name: str, start: float, n
 )
 def test_the_learning_rate_falls_as_in_the_paper(name: str, falls: list[float]) -> None:
     training = load(BABI / f"{name}.yaml", []).training
-    assert training["schedule"]["staircase"]["shares"] == pytest.approx(falls)
+    assert training.schedule.shares == pytest.approx(falls)
 
 
 def test_a_memory_network_reads_as_many_facts_as_it_has_hops() -> None:

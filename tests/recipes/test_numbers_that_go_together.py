@@ -75,5 +75,5 @@ def test_embeddings_have_entries_of_their_small_size(name: str) -> None:
 def test_rates_and_norms_of_sums_over_a_window_are_those_of_means(name: str, authors: tuple[float, float]) -> None:
     training = load(LANGUAGE_MODELS / f"{name}.yaml").training
     rate, norm = authors
-    assert training["optimizer"]["sgd"]["learning_rate"] == pytest.approx(rate * training["window"])
-    assert training["clip_norm"] * training["window"] == pytest.approx(norm, rel=5e-3)
+    assert training.optimizer.learning_rate == pytest.approx(rate * training.window)
+    assert training.clip_norm * training.window == pytest.approx(norm, rel=5e-3)

@@ -150,10 +150,9 @@ def test_vaswani_has_the_settings_of_the_paper(name: str, heads: int, dropout: f
     assert {item["residual"]["norm"] for item in stack} == {"post"}
     assert {item["residual"]["dropout"] for item in stack} == {dropout}
     assert stack[0]["residual"]["stack"][0]["self_attention"]["heads"] == heads
-    ((_, adam),) = recipe.training["optimizer"].items()
-    ((schedule, warm),) = recipe.training["schedule"].items()
-    peak = (recipe.model["width"] * warm["warmup_steps"] * 100_000) ** -0.5  # of the paper's 100,000 steps
-    assert (schedule, adam["learning_rate"]) == ("inverse_sqrt", pytest.approx(peak, rel=0.02))
+    adam, schedule = recipe.training.optimizer, recipe.training.schedule
+    peak = (recipe.model["width"] * schedule.warmup_steps * 100_000) ** -0.5  # of the paper's 100,000 steps
+    assert (schedule.word, adam.learning_rate) == ("inverse_sqrt", pytest.approx(peak, rel=0.02))
 
 
 def test_a_universal_transformer_has_the_parameters_of_one_layer() -> None:

@@ -324,7 +324,7 @@ def test_the_worst_is_not_ranked_first(tmp_path: Path) -> None:
 def test_a_point_has_no_values_of_inactive_axes(tmp_path: Path) -> None:
     read = sweep(tmp_path, f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "same"}}')
     assert "heads" not in read.complete({"encoder": "rnn", "heads": 1})
-    assert point_recipe(read, {"encoder": "rnn", "heads": 1}).training["seed"] == 7
+    assert point_recipe(read, {"encoder": "rnn", "heads": 1}).training.seed == 7
 
 
 def test_a_range_has_the_numbers_within_it_alone(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def test_arguments_select_a_point(tmp_path: Path) -> None:
         "width": 16,
         "hidden": 48,
     }
-    assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.005
-    assert recipe.training["max_steps"] == 3
+    assert recipe.training.optimizer.learning_rate == 0.005
+    assert recipe.training.max_steps == 3
     assert recipe.model["width"] == 16
     assert [next(iter(block)) for block in recipe.model["decoder"]] == ["rnn", "residual"]
     assert folder == Path("runs") / recipe.name
@@ -70,14 +70,14 @@ def test_values_of_inactive_axes_are_ignored(tmp_path: Path) -> None:
     assert "rate" not in one
     assert one == other
     recipe, _ = point_from_args(file, ["rate=5e-3", *words], None)
-    assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.001
+    assert recipe.training.optimizer.learning_rate == 0.001
 
 
 def test_each_seed_has_its_folder(tmp_path: Path) -> None:
     words = ["attention=dot", "encoder=convolution", "width=8"]
     file = write_sweep(tmp_path)
     seeds = [point_from_args(file, [*words, f"training.seed={seed}"], None) for seed in (1, 2)]
-    assert [recipe.training["seed"] for recipe, _ in seeds] == [1, 2]
+    assert [recipe.training.seed for recipe, _ in seeds] == [1, 2]
     assert [folder.name for _, folder in seeds] == ["seed-1", "seed-2"]
 
 

@@ -158,7 +158,7 @@ def test_a_point_is_planned_as_what_is_trained(tmp_path: Path, capsys: pytest.Ca
 def test_a_trial_is_not_trained_on_in_place(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(sweep)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    steps = load(run / "recipe.yaml").training["max_steps"]
+    steps = load(run / "recipe.yaml").training.max_steps
     assert command("train", f"{sweep}#1", "--resume", f"training.max_steps={2 * steps}") == 2
     error = capsys.readouterr().err
     assert "this run is a trial of a sweep, whose leaderboard would change" in error

@@ -66,7 +66,7 @@ def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
     assert all(trial.status == "finished" and sorted(trial.records) == [1, 4] for trial in result.values())
     assert result[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
     recipe = load(result[0.2].recipe)
-    assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.2
+    assert recipe.training.optimizer.learning_rate == 0.2
     assert recipe.fingerprints["run"] != load(result[0.1].recipe).fingerprints["run"]
     assert run(file, home) == 0  # all is done
     assert len(starts(home)) == 6

@@ -55,8 +55,8 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     assert [axis.name for axis in read.free_axes] == ["encoder", "rate", "width", "steps"]
     read = replace(read, overrides=(*read.overrides, "training.seed=5"))
     recipe = point_recipe(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9})
-    assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.001
-    assert (recipe.training["max_minutes"], recipe.training["max_steps"], recipe.training["seed"]) == (8.0, 9, 5)
+    assert recipe.training.optimizer.learning_rate == 0.001
+    assert (recipe.training.max_minutes, recipe.training.max_steps, recipe.training.seed) == (8.0, 9, 5)
     assert recipe.dataset["generate"]["reverse"]["train"] == 50
     assert recipe.model["width"] == 32
     encoder, decoder = recipe.model["encoder"], recipe.model["decoder"]
@@ -137,7 +137,7 @@ def test_an_axis_can_extend_the_base(tmp_path: Path) -> None:
     for point, stack in zip(grid_points(read), ("[rnn, rnn]", "[norm, norm]", "[{conv: 3}]"), strict=True):
         recipe = point_recipe(read, point)
         assert recipe.model == load(tmp_path / "base.yaml", [f"model.encoder={stack}"]).model
-        assert (recipe.dataset, recipe.training["seed"], alone.training["seed"]) == (alone.dataset, 1, 7)
+        assert (recipe.dataset, recipe.training.seed, alone.training.seed) == (alone.dataset, 1, 7)
 
 
 def test_a_point_equals_a_recipe_written_by_hand(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_seeds_change_the_run_and_not_the_point(tmp_path: Path) -> None:
 def test_overrides_apply_to_every_point(tmp_path: Path) -> None:
     file = write(tmp_path, "  width: {set: vars.width, values: [8, 16]}")
     read = read_sweep(file, ["training.max_steps=2", "vars.heads=1"])
-    assert {point_recipe(read, point).training["max_steps"] for point in grid_points(read)} == {2}
+    assert {point_recipe(read, point).training.max_steps for point in grid_points(read)} == {2}
     assert read.fingerprint != read_sweep(file).fingerprint
 
 

@@ -12,11 +12,12 @@ import pytest
 from composer.atomic_io import sha256_of_file
 from composer.errors import RunError
 from composer.inference.run import open_run
+from composer.recipe.choices import Progress
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
 from composer.training import callback
 from composer.training.callback import TrainingLoopCallback
-from composer.training.optim import Budget, Progress, replace_budget
+from composer.training.optim import Budget, replace_budget
 from composer.training.train import train
 from tests.training.interruptions import Killed, die, interrupted_at_step, killed_at_step, killed_in_batch
 from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
@@ -130,7 +131,7 @@ def test_an_interrupted_run_goes_on_with_its_own_budget(
         train(tiny("training.max_steps=8"), run)
     record = train(tiny(), run, resume=True).record
     assert (record["steps"], record["budgets"], record["recipe_budget"]) == (8, [{"max_steps": 8}], {"max_steps": 12})
-    assert load(run / "recipe.yaml").training["max_steps"] == 8
+    assert load(run / "recipe.yaml").training.max_steps == 8
     assert "budget: 8 steps, as the run has it (the recipe: 12)" in printed()
     assert same_weights(run, undisturbed(tiny("training.max_steps=8")))
 

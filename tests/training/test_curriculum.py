@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from composer.data.ids import Encoded, Ids
 from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler
 from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
+from composer.recipe import sections
 from composer.run_dir import RunDir, read_metrics
 from composer.training.callback import TrainingLoopCallback
 from composer.training.datamodule import Curriculum
@@ -28,7 +30,7 @@ from tests.training.interruptions import killed_in_batch
 from tests.training.tiny_recipes import Tiny, same_weights
 
 ROOT = Path(__file__).parents[2]
-SETTINGS: dict[str, Any] = {"start": 3, "step": 2, "error": 0.5, "beyond": 0.0, "by": None, "seed": 1}
+SETTINGS = sections.Curriculum(start=3, step=2, error=0.5, beyond=0.0)
 RISING = (
     "training.curriculum={start: 1, step: 1, error: 1.0, beyond: 0.1}",
     "data.tokenizer={word: {split: spaces, joint: true}}",
@@ -49,8 +51,8 @@ def pairs(*lengths: int, target: int = 1) -> Encoded:
     return Encoded({"source": Ids.of(source, 9)}, Ids.of(answer, 9), [""] * len(lengths), np.arange(len(lengths)))
 
 
-def curriculum(**changes: Any) -> Curriculum:
-    return Curriculum(**{**SETTINGS, **changes})
+def curriculum(seed: int = 1, **changes: Any) -> Curriculum:
+    return Curriculum(replace(SETTINGS, **changes), seed)
 
 
 # ------------------------------------------------------------------------------------------- levels

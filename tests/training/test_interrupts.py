@@ -24,7 +24,7 @@ from composer.model.trained_parameters import TrainedParameters
 from composer.run_dir import RunDir, checkpoint_weights, is_intact, list_checkpoints, read_checkpoint
 from composer.training import checkpointing
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import OPTIMIZERS
+from composer.training.optimizers import OPTIMIZERS
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
@@ -246,7 +246,7 @@ def test_a_folder_on_a_read_only_disk_is_an_error(tiny: Tiny) -> None:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizer_states_are_plain_data(name: str, tmp_path: Path) -> None:
     weight = torch.nn.Parameter(torch.ones(2, 3))
-    optimizer = OPTIMIZERS[name](TrainedParameters([weight]))
+    optimizer = OPTIMIZERS[name]().build(TrainedParameters([weight]))
     weight.grad = torch.ones(2, 3)
     optimizer.step()
     checkpointing.AtomicCheckpointIO().save_checkpoint({"state": optimizer.state_dict()}, tmp_path / "a")

@@ -49,7 +49,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_a_recipe_trains_in_a_user_s_trainer(tiny: Tiny, tmp_path: Path) -> None:
     recipe = tiny()
-    seed_everything(recipe.training["seed"], verbose=False)
+    seed_everything(recipe.training.seed, verbose=False)
     data = RecipeDataModule(recipe)
     module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
     recorder = Recorder()

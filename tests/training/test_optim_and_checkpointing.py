@@ -27,7 +27,8 @@ from composer.fingerprint import versions
 from composer.formatting import format_duration
 from composer.inference.run import Sample
 from composer.model.trained_parameters import TrainedParameters
-from composer.recipe.sections import WandB
+from composer.recipe.choices import Progress
+from composer.recipe.sections import EarlyStopping, WandB
 from composer.run_dir import (
     RunDir,
     checkpoint_path,
@@ -39,7 +40,9 @@ from composer.run_dir import (
 from composer.training import checkpointing, loggers
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager, has_finite_state
 from composer.training.loggers import JsonLinesWriter, ProgressDisplay
-from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, EarlyStopping, Progress
+from composer.training.optim import Budget, Clock
+from composer.training.optimizers import OPTIMIZERS
+from composer.training.schedules import SCHEDULES
 from composer.training.wandb_logger import is_logged_in, wandb_mode
 
 # ------------------------------------------------------------------------------------------- schedules
@@ -48,12 +51,12 @@ from composer.training.wandb_logger import is_logged_in, wandb_mode
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(step=st.integers(0, 100_000), spent=st.floats(0, 1))
 def test_a_schedule_is_a_factor(name: str, step: int, spent: float) -> None:
-    assert 0 <= SCHEDULES[name](Progress(step, spent)) <= 1
+    assert 0 <= SCHEDULES[name]().factor_at(Progress(step, spent)) <= 1
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_warms_up(name: str) -> None:
-    factors = [SCHEDULES[name](Progress(step, 0.0), warmup_steps=10) for step in range(10)]
+    factors = [SCHEDULES[name](warmup_steps=10).factor_at(Progress(step, 0.0)) for step in range(10)]
     assert factors == pytest.approx([(step + 1) / 10 for step in range(10)])
 
 
@@ -62,7 +65,9 @@ def test_every_schedule_warms_up(name: str) -> None:
 def test_a_schedule_reaches_the_stated_rate_and_decays_from_there(
     name: str, warmup_steps: float, budget: float
 ) -> None:
-    factors = [SCHEDULES[name](Progress(step, step / budget), warmup_steps=warmup_steps) for step in range(41)]
+    factors = [
+        SCHEDULES[name](warmup_steps=warmup_steps).factor_at(Progress(step, step / budget)) for step in range(41)
+    ]
     end = warmup_steps - 1 if warmup_steps >= 1 else math.ceil(warmup_steps * budget)
     assert factors[end] == pytest.approx(1, abs=0.05)
     assert factors[: end + 1] == sorted(factors[: end + 1])
@@ -72,21 +77,23 @@ def test_a_schedule_reaches_the_stated_rate_and_decays_from_there(
 
 
 def test_a_warm_up_in_steps_is_the_same_share_of_a_budget_in_minutes() -> None:
-    in_steps = [SCHEDULES["cosine"](Progress(step, step / 40), warmup_steps=10) for step in range(41)]
-    in_minutes = [SCHEDULES["cosine"](Progress(step, step * 0.15 / 6), warmup_steps=10) for step in range(41)]
+    in_steps = [SCHEDULES["cosine"](warmup_steps=10).factor_at(Progress(step, step / 40)) for step in range(41)]
+    in_minutes = [SCHEDULES["cosine"](warmup_steps=10).factor_at(Progress(step, step * 0.15 / 6)) for step in range(41)]
     assert in_minutes == pytest.approx(in_steps)
 
 
 def test_schedules_equal_values_by_hand() -> None:
-    assert SCHEDULES["inverse_sqrt"](Progress(399, 0.0), warmup_steps=100) == pytest.approx(0.5)
-    assert SCHEDULES["cosine"](Progress(9, 0.5), final=0.2) == pytest.approx(0.6)
-    assert SCHEDULES["cosine"](Progress(9, 1.0), final=0.2) == pytest.approx(0.2)
-    assert SCHEDULES["linear"](Progress(9, 0.25)) == pytest.approx(0.75)
-    assert SCHEDULES["constant"](Progress(9, 0.9)) == 1
-    stairs = [SCHEDULES["staircase"](Progress(9, at), shares=[0.2, 0.5, 0.5]) for at in (0.1, 0.2, 0.4, 0.5, 1.0)]
+    assert SCHEDULES["inverse_sqrt"](warmup_steps=100).factor_at(Progress(399, 0.0)) == pytest.approx(0.5)
+    assert SCHEDULES["cosine"](final=0.2).factor_at(Progress(9, 0.5)) == pytest.approx(0.6)
+    assert SCHEDULES["cosine"](final=0.2).factor_at(Progress(9, 1.0)) == pytest.approx(0.2)
+    assert SCHEDULES["linear"]().factor_at(Progress(9, 0.25)) == pytest.approx(0.75)
+    assert SCHEDULES["constant"]().factor_at(Progress(9, 0.9)) == 1
+    stairs = [
+        SCHEDULES["staircase"](shares=[0.2, 0.5, 0.5]).factor_at(Progress(9, at)) for at in (0.1, 0.2, 0.4, 0.5, 1.0)
+    ]
     assert stairs == [1, 0.5, 0.5, 0.125, 0.125]
     losses = (3.0, 2.0, 2.5, 2.1, 1.9, 2.0, 2.0, 2.0, 2.0)
-    assert [SCHEDULES["plateau"](Progress(9, 0.5, losses[:n])) for n in range(len(losses) + 1)] == [
+    assert [SCHEDULES["plateau"]().factor_at(Progress(9, 0.5, losses[:n])) for n in range(len(losses) + 1)] == [
         1,
         1,
         1,
@@ -109,10 +116,12 @@ def test_the_schedule_of_kim_2016() -> None:
         rate *= 0.5 if before - now < 1.0 else 1.0
         rates.append(rate)
     losses = tuple(map(math.log, perplexities))
-    assert [SCHEDULES["plateau"](Progress(9, 0.5, losses[:n]), **kim) for n in range(len(losses) + 1)] == rates
-    best = SCHEDULES["plateau"](Progress(9, 0.5, losses[:7]), **(kim | {"compare_with": "best"}))
+    assert [
+        SCHEDULES["plateau"](**kim).factor_at(Progress(9, 0.5, losses[:n])) for n in range(len(losses) + 1)
+    ] == rates
+    best = SCHEDULES["plateau"](**kim | {"compare_with": "best"}).factor_at(Progress(9, 0.5, losses[:7]))
     assert (best, rates[7]) == (0.125, 0.25)  # 116.5 is 1.5 below the epoch before, and 0.5 below the best
-    assert SCHEDULES["plateau"](Progress(9, 0.5, (1000.0, 999.0)), **kim) == 0.5  # infinite perplexities
+    assert SCHEDULES["plateau"](**kim).factor_at(Progress(9, 0.5, (1000.0, 999.0))) == 0.5  # infinite perplexities
 
 
 @pytest.mark.parametrize(("after", "factor", "epochs"), [(4, 0.5, 13), (6, 1 / 1.2, 39), (14, 1 / 1.15, 55)])
@@ -122,13 +131,13 @@ def test_the_schedules_of_zaremba_2014(after: int, factor: float, epochs: int) -
         rate *= factor if epoch > after else 1.0
         for done in (0.0, 0.5, 0.999):
             at = Progress(9, 0.5, epochs=epoch - 1 + done)
-            assert SCHEDULES["epoch_decay"](at, after=after, factor=factor) == pytest.approx(rate)
+            assert SCHEDULES["epoch_decay"](after=after, factor=factor).factor_at(at) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_decreases_the_loss(name: str) -> None:
     x = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
-    optimizer = OPTIMIZERS[name](TrainedParameters([x]), learning_rate=0.05)
+    optimizer = OPTIMIZERS[name](learning_rate=0.05).build(TrainedParameters([x]))
     before = float(x.detach().square().sum())
     for _ in range(50):
         optimizer.zero_grad()
@@ -273,10 +282,10 @@ def test_pruning_leaves_the_last_checkpoints_and_the_best(tmp_path: Path) -> Non
 
 def test_early_stopping_counts_validations_without_improvement() -> None:
     losses = [{"val/loss": value} for value in (3.0, 2.0, 2.1, 1.95, 1.94)]
-    assert not EarlyStopping("val/loss", patience=2, min_delta=0.0, goal=None).should_stop(losses)
-    assert EarlyStopping("val/loss", patience=3, min_delta=0.1, goal=None).should_stop(losses)
+    assert not EarlyStopping(metric="val/loss", patience=2, min_delta=0.0, goal=None).should_stop(losses)
+    assert EarlyStopping(metric="val/loss", patience=3, min_delta=0.1, goal=None).should_stop(losses)
     falling = [{"val/bleu": value} for value in (3.0, 2.0, 1.0)]
-    assert EarlyStopping("val/bleu", patience=2, min_delta=0.0, goal=None).should_stop(falling)
+    assert EarlyStopping(metric="val/bleu", patience=2, min_delta=0.0, goal=None).should_stop(falling)
 
 
 def test_random_states_are_restored() -> None:

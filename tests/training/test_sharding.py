@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from composer.model.builder import build
 from composer.recipe.recipe import Recipe
 from composer.run_dir import read_metrics
-from composer.training.optim import OPTIMIZERS
+from composer.training.optimizers import OPTIMIZERS
 from composer.training.sharding import fsdp_units
 from tests.training.test_kills import DDP, FSDP, KILLED, attempts, case
 from tests.training.tiny_recipes import TINY, Tiny

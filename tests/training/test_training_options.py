@@ -15,6 +15,7 @@ from composer.errors import RecipeError
 from composer.model.encoder_decoder import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, initialize, matrices_with_layouts
 from composer.recipe.recipe import load_text
+from composer.recipe.sections import EarlyStopping, GradientNoise
 from composer.run_dir import checkpoint_weights, list_checkpoints
 from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import CheckpointManager
@@ -25,7 +26,6 @@ from composer.training.module import (
     replacement_rate,
     sample_decoder_inputs,
 )
-from composer.training.optim import EarlyStopping
 from composer.training.train import train
 from tests.training.interruptions import killed_in_batch
 from tests.training.test_resume import values
@@ -43,16 +43,16 @@ SETS = "model.encoder=[{repeat: {times: length, relaxation: {sets: 2}, stack: [{
 @pytest.mark.parametrize(("metric", "better"), [("val/loss", -1.0), ("val/exact_match", 1.0)])
 def test_a_goal_respects_the_direction_of_its_metric(metric: str, better: float) -> None:
     history = [{metric: 0.5 + better * step / 10} for step in (-1, 0, 1)]
-    rule = EarlyStopping(metric, None, 0.0, 0.5)
+    rule = EarlyStopping(metric=metric, patience=None, goal=0.5)
     ended = [rule.should_stop(history[: count + 1]) for count in range(3)]
     assert ended == [False, True, True]
 
 
 def test_patience_applies_beside_a_goal_and_can_be_unlimited() -> None:
     history = [{"val/loss": 1.0}] * 9
-    assert EarlyStopping("val/loss", 5, 0.0, 0.1).should_stop(history)
-    assert not EarlyStopping("val/loss", None, 0.0, 0.1).should_stop(history)
-    assert not EarlyStopping("val/loss", None, 0.0, None).should_stop(history)
+    assert EarlyStopping(patience=5, goal=0.1).should_stop(history)
+    assert not EarlyStopping(patience=None, goal=0.1).should_stop(history)
+    assert not EarlyStopping(patience=None).should_stop(history)
 
 
 def test_a_goal_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def noise(shape: tuple[int, ...], seed: int, step: int, **settings: float) -> to
     """What is added to a gradient of zeros."""
     parameter = nn.Parameter(torch.zeros(shape))
     parameter.grad = torch.zeros(shape)
-    add_gradient_noise([parameter, nn.Parameter(torch.zeros(3))], seed, step, **settings)
+    add_gradient_noise([parameter, nn.Parameter(torch.zeros(3))], seed, step, GradientNoise(**settings))
     return parameter.grad
 
 

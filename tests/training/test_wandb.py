@@ -78,7 +78,7 @@ def must_show_what_it_is(recipe: Recipe, record: Mapping[str, Any], result: list
     for item in [*by_type["run"], *({"config": config} for config in by_type["config"])]:
         config |= item.get("config", {}).get("update", {})
     assert (config["encoder"], config["rate"]) == ("recurrent", 0.1)  # flat, as parallel coordinates take them
-    assert config["training"]["optimizer"]["adam"]["beta1"] == recipe.training["optimizer"]["adam"]["beta1"]
+    assert config["training"]["optimizer"]["adam"]["beta1"] == recipe.training.optimizer.beta1
     assert config["parameters"] == record["parameters"]
     assert config["vocabularies"] == record["vocabularies"]
     assert config["fingerprints"]["run"] == record["fingerprints"]["run"]

@@ -13,7 +13,7 @@ from composer.model.planner import plan
 from composer.model.trained_parameters import count_decaying, trained_parameters
 from composer.model.weights import decaying_parameters
 from composer.recipe.recipe import Recipe, load_text
-from composer.training.optim import OPTIMIZERS
+from composer.training.optimizers import OPTIMIZERS
 
 RECIPE = """recipe: 1
 data: {generate: copy}
@@ -38,8 +38,7 @@ def decayed_names(recipe: Recipe) -> set[str]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(1.0)  # also of those that begin with zeros
-    ((name, settings),) = recipe.training["optimizer"].items()
-    optimizer = OPTIMIZERS[name](trained_parameters(recipe, model), **settings)
+    optimizer = recipe.training.optimizer.build(trained_parameters(recipe, model))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()

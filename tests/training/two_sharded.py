@@ -24,9 +24,10 @@ from torch.optim import Optimizer
 from composer.data.tokenizer import Tokenizers
 from composer.model.trained_parameters import TrainedParameters
 from composer.recipe.recipe import load
+from composer.recipe.sections import GradientNoise
 from composer.training.checkpointing import WeightAverage
 from composer.training.module import Seq2SeqModule, add_gradient_noise
-from composer.training.optim import OPTIMIZERS
+from composer.training.optimizers import OPTIMIZERS
 from composer.training.sharding import (
     full_optimizer_state,
     full_state,
@@ -52,7 +53,7 @@ def step(model: nn.Module, optimizer: Optimizer, at: int) -> None:
         gradient = torch.randn(parameter.shape, generator=made)
         parameter.grad = shared(gradient, parameter) if isinstance(parameter, DTensor) else gradient
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    add_gradient_noise(model.parameters(), 5, at, scale=0.3, decay=0.5)
+    add_gradient_noise(model.parameters(), 5, at, GradientNoise(scale=0.3, decay=0.5))
     optimizer.step()
 
 
@@ -69,7 +70,7 @@ def shared(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 def trained(model: nn.Module, name: str, first: int, state: Mapping[str, Any] | None = None) -> Optimizer:
     """The optimizer after some steps, from a state that is whole."""
-    optimizer = OPTIMIZERS[name](TrainedParameters([*model.parameters()]))
+    optimizer = OPTIMIZERS[name]().build(TrainedParameters([*model.parameters()]))
     if state is not None:
         load_full_optimizer_state(optimizer, state)
     for at in range(first, first + STEPS):
@@ -100,7 +101,7 @@ def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dic
     own = trained(mine, name, 0)
     written = copy.deepcopy(own.state_dict())
     load_full_state(sharded, mine.state_dict())
-    read = OPTIMIZERS[name](TrainedParameters([*sharded.parameters()]))
+    read = OPTIMIZERS[name]().build(TrainedParameters([*sharded.parameters()]))
     load_full_optimizer_state(read, written)
     told = {
         "moments apart": apart(flat(written), flat(full_optimizer_state(theirs))) if written["state"] else 0.0,
@@ -133,7 +134,7 @@ def of_average(plain: Seq2SeqModule, sharded: Seq2SeqModule) -> dict[str, Any]:
     for module, average in zip((unsharded, sharded), averages, strict=True):
         trainer, optimizer = (
             cast("Any", SimpleNamespace(global_step=0)),
-            OPTIMIZERS["adam"](TrainedParameters([*module.parameters()])),
+            OPTIMIZERS["adam"]().build(TrainedParameters([*module.parameters()])),
         )
         average.on_train_start(trainer, module)
         for trainer.global_step in range(1, STEPS + 1):

@@ -129,7 +129,7 @@ def test_it_is_continued_by_the_command_that_began_it(earlier: Earlier, capsys: 
     file = earlier.folder / f"{earlier.folder.name}.yaml"
     train(load(file), earlier.run, data=earlier.folder, resume=True)
     assert "has already finished" in capsys.readouterr().out
-    steps = load(file).training["max_steps"] + 2
+    steps = load(file).training.max_steps + 2
     result = train(load(file, [f"training.max_steps={steps}"]), earlier.run, data=earlier.folder, resume=True)
     assert result.record["steps"] == steps
     for setting in AS_THEN[earlier.folder.name]:

@@ -1,0 +1,80 @@
+"""What a recipe chooses by a word, or by a word with settings: `optimizer: {adam: {learning_rate: 1e-3}}`.
+
+The tables of words are in the rooms that do the work (`composer.recipe.registry.CHOICES`). Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from composer.recipe.section import Section
+
+if TYPE_CHECKING:
+    from torch import optim
+
+
+def default(word: str) -> Any:
+    """Return the default of a choice: a word without settings, as a recipe would write it."""
+    return word
+
+
+class Choice(Section):
+    """A section that a recipe chooses by its word."""
+
+    word: ClassVar[str]
+
+
+class TrainedParameters(Protocol):
+    """The parameters that an optimizer trains."""
+
+    def groups(self, weight_decay: float, decay: str) -> list[dict[str, Any]]:
+        """Return PyTorch's parameter groups. decay: what weight decay falls on."""
+
+    def is_on_cpu(self) -> bool:
+        """Return whether all are on a CPU."""
+
+
+class Optimizer(Choice):
+    """How weights follow their gradients."""
+
+    if TYPE_CHECKING:  # each declares them where its short form and its page want them
+        learning_rate: float
+        weight_decay: float
+
+    @property
+    @abstractmethod
+    def falls_on(self) -> str:
+        """What weight decay falls on."""
+
+    def groups(self, trained: TrainedParameters) -> list[dict[str, Any]]:
+        """Return PyTorch's groups of these parameters, each with its weight decay."""
+        return trained.groups(self.weight_decay, self.falls_on)
+
+    @abstractmethod
+    def build(self, trained: TrainedParameters) -> optim.Optimizer:
+        """Return PyTorch's optimizer of these parameters."""
+
+
+class Progress(NamedTuple):
+    """Progress of a training before its next optimizer step, which a schedule depends on.
+
+    `spent` is the share of the budget used up, 0 to 1; `losses` are the validation losses so far, in order; `epochs`
+    those trained on, with the fraction of the current one.
+    """
+
+    step: int
+    spent: float
+    losses: tuple[float, ...] = ()
+    epochs: float = 0.0
+
+
+class Schedule(Choice):
+    """How the learning rate changes over the budget."""
+
+    if TYPE_CHECKING:
+        warmup_steps: float
+
+    @abstractmethod
+    def factor_at(self, progress: Progress) -> float:
+        """Return what the learning rate is multiplied with."""
