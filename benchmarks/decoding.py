@@ -30,6 +30,7 @@ from composer.data.encoding import load_data
 from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2
 from composer.inference.decode import decode_all
+from composer.inference.methods import Beam, Greedy
 from composer.inference.precision import Precision
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import EOS, NEVER
@@ -58,7 +59,7 @@ def ours(run: Run, precision: str, limit: int) -> Side:
     def decode(search: Search, lines: Lines) -> Lines:
         settings = {"precision": precision, "max_length": limit}
         beams = {"size": search.size, "length_penalty": LENGTH_PENALTY, **settings}
-        decoding = {"greedy": settings} if search.size == 1 else {"beam": beams}
+        decoding = Greedy(**settings) if search.size == 1 else Beam(**beams)
         parts = [lines] if search.batch > 1 else [[line] for line in lines]
         return [best.ids for part in parts for best, *_ in decode_all([run.model], {"source": part}, decoding)]
 

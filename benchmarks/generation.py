@@ -21,6 +21,7 @@ from bare_weights import copy_layer
 from torch import Tensor, nn
 
 from composer.inference.decode import decode_all
+from composer.inference.methods import Greedy, Sample
 from composer.model.builder import build
 from composer.model.encoder_decoder import EOS, NEVER, PAD, EncoderDecoder
 from composer.recipe.recipe import load_text
@@ -94,7 +95,7 @@ def by_hand(model: PlainLSTM | PlainTransformer, draws: bool) -> Side:
 
 def ours(model: EncoderDecoder, draws: bool) -> Side:
     def write(prompt: list[int], tokens: int) -> list[int]:
-        decoding = {"sample" if draws else "greedy": {"max_length": tokens}}
+        decoding = (Sample if draws else Greedy)(max_length=tokens)
         return decode_all([model], {}, decoding, [prompt])[0][0].ids
 
     return write

@@ -20,27 +20,29 @@ import time
 from typing import Any
 
 from composer.data.pairs import TARGET
-from composer.inference.decode import Decoding, decode_all
+from composer.inference.decode import decode_all
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
+from composer.inference.methods import Greedy, Sample
 from composer.inference.run import Run, open_run
+from composer.recipe.choices import Decoder
 
 
-def write(run: Run, decoding: Decoding, prompt: list[int], draft: Draft | None) -> tuple[list[int], float]:
+def write(run: Run, decoding: Decoder, prompt: list[int], draft: Draft | None) -> tuple[list[int], float]:
     """Return a text, and its processor seconds for each token."""
     start = time.process_time()
     ((best,),) = decode_all([run.model], {}, decoding, [prompt], draft=draft)
     return best.ids, (time.process_time() - start) / max(len(best.ids) - len(prompt), 1)
 
 
-def compare(run: Run, small: Run, decoding: Decoding, prompt: list[int], rounds: int) -> None:
+def compare(run: Run, small: Run, decoding: Decoder, prompt: list[int], rounds: int) -> None:
     sides = {"no draft": None, "a smaller run": open_draft(small, [run], decoding)}
     texts = {name: write(run, decoding, prompt, draft)[0] for name, draft in sides.items()}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):
         for name in [*sides][:: 1 if number % 2 else -1]:
             seconds[name].append(write(run, decoding, prompt, sides[name])[1])
-    (kind,) = decoding
+    kind = decoding.word
     print(f"{kind}, no draft: {1 / statistics.median(seconds['no draft']):,.0f} tokens/s")
     for name, draft in [*sides.items()][1:]:
         ratios = [plain / own for plain, own in zip(seconds["no draft"], seconds[name], strict=True)]
@@ -62,7 +64,7 @@ def main() -> None:
     weights = [sum(parameter.numel() for parameter in one.model.parameters()) for one in (run, small)]
     print(f"{weights[0]:,} parameters, the draft {weights[1]:,}")
     shared: dict[str, Any] = {"max_length": options.tokens}
-    for decoding in ({"greedy": shared}, {"sample": {**shared, "temperature": 0.8}}):
+    for decoding in (Greedy(**shared), Sample(**shared, temperature=0.8)):
         compare(run, small, decoding, prompt, options.rounds)
 
 

@@ -108,7 +108,7 @@ def traits(file: Path) -> tuple[str, ...]:
         "optimizer": recipe.training.optimizer.word,
         "schedule": recipe.training.schedule.word,
         "precision": str(recipe.training.precision),
-        "decoding": next(iter(recipe.decoding)),
+        "decoding": recipe.decoding.word,
     }
     return tuple(f"{name} {word}" for name, word in words.items() if word)
 

@@ -311,7 +311,7 @@ def _decoded_scores(
     if unwritable := lost_references(run.tokenizers, references).describe():
         scores["unwritable"] = unwritable
     if cut := sum(not output.ended for output in outputs):
-        limits = f"`decoding.{next(iter(run.recipe.decoding))}.max_length` and `max_ratio`"
+        limits = f"`decoding.{run.recipe.decoding.word}.max_length` and `max_ratio`"
         scores["truncated"] = f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"
     return scores, hypotheses
 

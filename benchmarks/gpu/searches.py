@@ -18,6 +18,7 @@ from benchmarks.gpu.loops import outcome_of
 from benchmarks.gpu.models import FULL, SMALL, Size, recipe_of, write_texts
 from composer.data.encoding import load_data
 from composer.inference.decode import decode_all
+from composer.inference.methods import Beam, Greedy
 from composer.inference.run import Run
 from composer.model.builder import build
 from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL
@@ -89,7 +90,7 @@ def ours(task: Task, run: Run) -> Decode:
     """Return our decoding, from ids to hypotheses."""
     model = run.model.to(task.settings.device)
     settings = {"max_length": task.length, "precision": str(task.dtype).removeprefix("torch.")}
-    decoding = {"greedy": settings} if task.search == "greedy" else {"beam": {"size": BEAM, **settings}}
+    decoding = Greedy(**settings) if task.search == "greedy" else Beam(size=BEAM, **settings)
     return lambda lines: decode_all([model], {"source": lines}, decoding)
 
 

@@ -11,11 +11,12 @@ from composer.data.ids import Encoded
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.formatting import format_lines
-from composer.inference.decode import Decoding, SourceIds, count_hypotheses, decode_all
-from composer.inference.decoders import DECODERS, Hypothesis
+from composer.inference.decode import SourceIds, decode_all
+from composer.inference.decoders import Hypothesis
 from composer.inference.drafts import Draft
 from composer.inference.lines import LINES, Line, cut_line, encode_lines, oom_as_run_failed, write_note
 from composer.model.encoder_decoder import UNK, EncoderDecoder
+from composer.recipe.choices import Decoder
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import answer_line, is_blank
 
@@ -94,7 +95,7 @@ def answer_lines(
     models: Sequence[EncoderDecoder],
     tokenizers: Tokenizers,
     lines: SourceLines,
-    decoding: Decoding,
+    decoding: Decoder,
     n_best: int = 1,
     on_batch: Callable[[float], None] = lambda share: None,
     draft: Draft | None = None,
@@ -104,10 +105,10 @@ def answer_lines(
     Their texts differ, but for draws; where there are fewer than n, empty ones without probability follow.
     on_batch, draft: see `decode_all`. Raises RunError, RunFailed.
     """
-    decoder, num_hypotheses = DECODERS[next(iter(decoding))], n_best
-    if n_best > 1 and not (decoder.draws or decoder.one_answer):
+    num_hypotheses = n_best
+    if n_best > 1 and not (decoding.draws or decoding.one_answer):
         # of a beam's hypotheses several may be one text: all of them are compared
-        num_hypotheses = max(n_best, count_hypotheses(models, decoding))
+        num_hypotheses = max(n_best, decoding.num_hypotheses(models))
     to_texts = partial(tokenizers.decode, TARGET)
     with oom_as_run_failed(lines.ids):
         results = decode_all(
@@ -124,7 +125,7 @@ def answer_lines(
     answers = [[Translation("", 0.0)] * n_best for _ in range(lines.count)]
     for row, hypotheses in zip(lines.rows, results, strict=True):
         texts = translations(tokenizers, hypotheses)
-        texts = texts if decoder.draws else distinct(texts)[:n_best]
+        texts = texts if decoding.draws else distinct(texts)[:n_best]
         # a tiny vocabulary may have fewer answers than n, too
         answers[row] = [*texts, *[Translation("", float("-inf"))] * (n_best - len(texts))]
     return answers

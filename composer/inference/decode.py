@@ -14,20 +14,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from composer.errors import RunError
 from composer.inference import decoders
 from composer.inference.drafts import Draft
 from composer.inference.target_lengths import LengthQuery, Lengths, length_constraint, token_limit
-from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder
-
-Decoding = Mapping[str, Mapping[str, Any]]
-"""A decoder's name with its settings, as a canonical recipe has it."""
+from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder, has_state
+from composer.recipe.choices import Decoder
 
 SourceIds: TypeAlias = Sequence[int] | np.ndarray | Tensor
 """The ids of a source without eos, a sequence; of a story its sentences, an array or lists (sentences, words)."""
@@ -43,7 +42,7 @@ MAX_TOKENS = 8192
 def decode_all(
     models: Sequence[EncoderDecoder],
     sources: Mapping[str, Sequence[SourceIds]],
-    decoding: Decoding,
+    decoding: Decoder,
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int = 1,
     numbers: Sequence[int] | None = None,
@@ -59,7 +58,7 @@ def decode_all(
     Args:
         models: One model, or an ensemble of models that read and write the same tokens.
         sources: Rows of ids without eos, by the encoders' keys; of a story (sentences, words), padded on the right.
-        decoding: A decoding method with its settings, as a canonical recipe has it.
+        decoding: A way of decoding, with its settings.
         prefixes: Ids with which each answer must begin; a model without encoders needs them, and they may be empty.
         n_best: Hypotheses of each sequence.
         numbers: Each sequence's number, which the random numbers of sampling depend on.
@@ -80,9 +79,7 @@ def decode_all(
         max((query.size, len(prefixes[query.row]) + 1, *(length[query.row] for length in lengths.values())))
         for query in queries
     ]
-    ((name, settings),) = decoding.items()
-    decoder, device = decoders.DECODERS[name], models[0].device
-    hypotheses = max(n_best, count_hypotheses(models, decoding))
+    device, hypotheses = models[0].device, max(n_best, decoding.num_hypotheses(models))
     results: list[list[decoders.Hypothesis]] = [[]] * len(queries)
     proposing = [] if draft is None else [draft.model]
     with evaluation_mode([*models, *proposing]):
@@ -96,18 +93,29 @@ def decode_all(
             search = decoders.Search(
                 models, batch, begun, n_best, places_of, sizes, to_texts, on_token=on_token, draft=draft
             )
-            for at, answers in zip(places, decoder(search, **settings), strict=True):
+            for at, answers in zip(places, search_with(decoding, search), strict=True):
                 results[at] = answers
             done += len(places)
             on_batch(done / len(queries))
     return best_over_lengths(queries, results, n_best)
 
 
-def count_hypotheses(models: Sequence[EncoderDecoder], decoding: Decoding) -> int:
-    """Return how many hypotheses of each row a method decodes at once."""
-    ((name, settings),) = decoding.items()
-    decoder = decoders.DECODERS[name]
-    return decoder.hypotheses(models, {**decoder.defaults, **settings})
+def search_with(decoding: Decoder, search: decoders.Search) -> list[list[decoders.Hypothesis]]:
+    """Return the n best hypotheses of each row. Raises RunError if the way of decoding does not suit the models."""
+    if decoding.one_answer and search.n_best > 1:
+        message = f"`{decoding.word}` finds one answer, and {search.n_best} are requested"
+        raise RunError.of(message, f"use a beam: `--beam {search.n_best}` (in Python `beam={search.n_best}`)")
+    if problem := model_problem(decoding, search.models):
+        raise RunError.of(problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
+    return decoding.decode(search)
+
+
+def model_problem(decoding: Decoder, models: Sequence[EncoderDecoder]) -> str:
+    """Return why a way of decoding does not suit these models; "" if it does."""
+    if not decoding.first_order or not any(map(has_state, models)):
+        return ""
+    needs = "needs a decoder whose next token depends on the last one alone"
+    return f"`{decoding.word}` {needs}, and this one has a state"
 
 
 @functools.cache
@@ -143,19 +151,17 @@ def resident_memory() -> int:
 
 
 def length_queries(
-    models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
+    models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoder, prefixes: Sequence[Sequence[int]]
 ) -> list[LengthQuery]:
     """Return each row at each length that the models and the decoder's limits allow; at least one a row."""
     readers = [reader for model in models if model.max_target_ratio for reader in model.readers().items()]
     ratios = [(encoder.max_target_ratio, lengths[key]) for key, encoder in readers if encoder.max_target_ratio]
     if not ratios:
         return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
-    ((name, settings),) = decoding.items()
-    arguments = {**decoders.DECODERS[name].defaults, **settings}
     queries = []
     for row, prefix in enumerate(prefixes):
         source = max(length[row] for length in lengths.values())
-        limit = token_limit(source, arguments["max_length"], arguments["max_ratio"])
+        limit = token_limit(source, decoding.max_length, decoding.max_ratio)
         own = min(length[row] for _, length in ratios)
         first = max(own, len(prefix) + 1)
         most = max(math.ceil(ratio * length[row] - ROUNDING) for ratio, length in ratios)

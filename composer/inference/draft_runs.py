@@ -7,17 +7,17 @@ from pathlib import Path
 
 from composer.data.pairs import TARGET
 from composer.errors import RunError
-from composer.inference.decode import Decoding
 from composer.inference.decoders.speculative import check_draft
 from composer.inference.drafts import Draft
 from composer.inference.lines import source_form
 from composer.inference.run import Run, open_run
 from composer.model.ctc import CtcModel
 from composer.model.features import feature_settings
+from composer.recipe.choices import Decoder
 from composer.run_dir import RunDir, find_run
 
 
-def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoding) -> Draft:
+def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoder) -> Draft:
     """Return a run, opened or a folder, as what proposes tokens to the only one of some runs.
 
     It has the same target vocabulary, token by token, and reads nothing else. Raises RunError, also where the decoding

@@ -13,13 +13,14 @@ from composer.data.pairs import TARGET
 from composer.data.tokenizer import UNFINISHED, Tokenizers
 from composer.errors import Fault, RecipeError, RunError
 from composer.inference.answers import Translation
-from composer.inference.decode import Decoding, decode_all
-from composer.inference.decoders.sampling import sample
+from composer.inference.decode import decode_all
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
 from composer.inference.lines import check_lines, oom_as_run_failed, write_note
-from composer.inference.run import Run, decoding_settings, open_run
+from composer.inference.methods import Sample
+from composer.inference.run import Run, decoding_settings, open_run, shared_settings
 from composer.model.encoder_decoder import UNK
+from composer.recipe.choices import Decoder
 from composer.recipe.recipe import Recipe, load_text
 
 
@@ -88,7 +89,7 @@ def generate(
 
 def generation_settings(
     recipe: Recipe, sampling: dict[str, Any], samples: int = 1, beam: int | None = None, max_length: int | None = None
-) -> Decoding:
+) -> Decoder:
     """Return how a recipe decodes with these settings of `sample`, a beam, or several samples. Raises RunError."""
     if beam is not None and (sampling or samples > 1):
         name = next(iter(sampling), "samples").replace("_", "-")
@@ -97,14 +98,14 @@ def generation_settings(
     if (temperature := sampling.get("temperature", 1)) <= 0:
         fix = "for the most probable tokens write `decoding=greedy`, and remove the settings of sampling"
         raise RunError.of(f"`--temperature` takes a number above 0; `{temperature:g}` is not", fix)
-    ((name, settings),) = decoding_settings(recipe, beam).items()
+    decoding = decoding_settings(recipe, beam)
     if sampling or samples > 1:
-        settings = {key: value for key, value in settings.items() if key in sample.defaults} | sampling
-        name = sample.name
+        decoding = shared_settings(Sample, decoding)
+    settings = decoding.as_data() | sampling
     if max_length is not None:
-        settings = {**settings, "max_length": max_length}
+        settings["max_length"] = max_length
     try:  # the recipe's own checks say which values are possible
-        return load_text(recipe.dump(), overrides=[f"decoding={json.dumps({name: settings})}"]).decoding
+        return load_text(recipe.dump(), overrides=[f"decoding={json.dumps({decoding.word: settings})}"]).decoding
     except RecipeError as error:  # at places of a text that nobody wrote
         raise RunError(Fault("", 0, 0, "run", "", fault.message, fault.hint) for fault in error.faults) from None
 
@@ -136,7 +137,7 @@ def unknown_prompts(run: Run, prompts: Sequence[str]) -> list[str]:
 def write_texts(
     run: Run,
     begun: Sequence[list[int]],
-    decoding: Decoding,
+    decoding: Decoder,
     on_text: Callable[[int, str], None] | None = None,
     draft: Draft | None = None,
 ) -> list[Translation]:

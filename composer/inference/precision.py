@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -13,9 +12,8 @@ from torch.nn import functional as F
 
 from composer.errors import RunError
 from composer.model.encoder_decoder import EncoderDecoder, OutputHead
+from composer.recipe.choices import Precision
 
-Precision = Literal["float32", "bfloat16", "int8"]
-"""What a decoder computes with."""
 FEW_ROWS = 16
 """Fewer rows than these wait for the weights to be read, more of them for the products."""
 MEDIUM, LARGE = 1 << 17, 1 << 19

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,9 +21,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, known_changes, read_verified
 from composer.inference.answers import Translation, answer_lines, read_lines
-from composer.inference.decode import Decoding, evaluation_mode
-from composer.inference.decoders.beam_search import MAX_BEAM
-from composer.inference.decoders.beam_search import beam as beam_search
+from composer.inference.decode import evaluation_mode
 from composer.inference.drafts import Draft
 from composer.inference.lines import (
     LINES,
@@ -36,11 +34,13 @@ from composer.inference.lines import (
     to_device,
     write_note,
 )
+from composer.inference.methods import MAX_BEAM, Beam
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.no_effect import rule_faults
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import load_weights, set_weights
+from composer.recipe.choices import Decoder
 from composer.recipe.earlier_versions import TEXTS_AFTER_END
 from composer.recipe.metrics import best_validation
 from composer.recipe.recipe import Recipe, load
@@ -328,21 +328,28 @@ def device_for(recipe: Recipe) -> torch.device:
     return torch.device("cuda" if wanted else "cpu")
 
 
-def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
+SomeDecoder = TypeVar("SomeDecoder", bound=Decoder)
+
+
+def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoder:
     """Return how a recipe decodes, with a beam of this size if given and all else that fits."""
     if beam is None:
         return recipe.decoding
     if not 1 <= beam <= MAX_BEAM:
         raise RunError.of(f"a beam cannot have the size {beam}", f"write a size from 1 to {MAX_BEAM}")
-    ((_, settings),) = recipe.decoding.items()
-    shared = {name: value for name, value in settings.items() if name in beam_search.defaults}
-    return {beam_search.name: {**shared, "size": beam}}
+    return replace(shared_settings(Beam, recipe.decoding), size=beam)
+
+
+def shared_settings(kind: type[SomeDecoder], decoding: Decoder) -> SomeDecoder:
+    """Return another way of decoding with all settings of this one that it has, too."""
+    names = {setting.name for setting in fields(kind)} & {setting.name for setting in fields(decoding)} - {"at"}
+    return kind(**{name: getattr(decoding, name) for name in names})
 
 
 def translate_lines(
     runs: Sequence[Run],
     lines: Sequence[GivenLine],
-    decoding: Decoding,
+    decoding: Decoder,
     prefixes: Sequence[str] | None = None,
     n_best: int = 1,
     first: int = 0,

@@ -17,12 +17,12 @@ from composer.atomic_io import os_errors_as_run_errors, refuse_overwriting
 from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import format_lines, show_progress, strip_control_characters
-from composer.inference.decode import Decoding
 from composer.inference.draft_runs import open_draft
 from composer.inference.lines import split_source, write_note
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.inference.target_lengths import MIN_LENGTH_LIMIT
 from composer.model.features import feature_settings
+from composer.recipe.choices import Decoder
 
 STDIN = "<stdin>"
 BATCH_LINES = 1024
@@ -88,12 +88,11 @@ def translate(
         write_note(f"wrote {output}")
 
 
-def describe_cut(cut: Sequence[int], count: int, decoding: Decoding) -> str:
+def describe_cut(cut: Sequence[int], count: int, decoding: Decoder) -> str:
     """Return which of `count` answers were cut, and the settings that allow longer ones."""
-    ((name, settings),) = decoding.items()
-    # a ratio never allows fewer tokens than MIN_LENGTH_LIMIT
-    keys = ["max_length"] if settings["max_length"] <= MIN_LENGTH_LIMIT else ["max_length", "max_ratio"]
-    limits = " or ".join(f"`decoding.{name}.{key}` (now {settings[key]:g})" for key in keys)
+    limits = f"`decoding.{decoding.word}.max_length` (now {decoding.max_length:g})"
+    if decoding.max_length > MIN_LENGTH_LIMIT:  # a ratio never allows fewer tokens than these
+        limits += f" or `decoding.{decoding.word}.max_ratio` (now {decoding.max_ratio:g})"
     verb = "was" if len(cut) == 1 else "were"
     return f"{len(cut):,} of {count:,} answers {verb} cut at the maximum length, {format_lines(cut)}: raise {limits}"
 

@@ -26,6 +26,7 @@ from composer.model.encoder_decoder import (
     EncoderDecoder,
     OneHot,
     example_ids,
+    has_state,
     state_bytes,
     training_logits,
 )
@@ -36,7 +37,6 @@ from composer.model.recording_builder import RecordingBuilder
 from composer.model.trained_parameters import count_decaying
 from composer.model.weights import count_parameters, parameter_ids
 from composer.recipe.recipe import Recipe, source_path
-from composer.recipe.registry import CHOICES
 
 
 @dataclass(frozen=True)
@@ -191,9 +191,12 @@ def unreached_by_loss(model: EncoderDecoder) -> set[int]:
 
 def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
     """Add a fault if the decoding method does not suit the model."""
-    (word,) = builder.recipe.decoding
-    decoder: Any = CHOICES["decoders"].constructors()[word]
-    if not builder.faults and (message := decoder.model_problem([model])):
+    decoding = builder.recipe.decoding
+    if not builder.faults and decoding.first_order and has_state(model):
+        message = (
+            f"`{decoding.word}` needs a decoder whose next token depends on the last one alone, "
+            "and this one has a state"
+        )
         fix = "write `decoding: {beam: {size: 5}}`; recurrence, self-attention, convolution and memories have a state"
         builder.fault("markov", ("decoding",), message, fix)
 

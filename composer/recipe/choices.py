@@ -6,7 +6,8 @@ The tables of words are in the rooms that do the work (`composer.recipe.registry
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from composer.recipe.section import Section
 
@@ -67,6 +68,36 @@ class Progress(NamedTuple):
     spent: float
     losses: tuple[float, ...] = ()
     epochs: float = 0.0
+
+
+Precision = Literal["float32", "bfloat16", "int8"]
+"""What a decoder computes with."""
+
+
+class Decoder(Choice):
+    """How answers are searched for.
+
+    draws: its answers are draws, of which several may be equal. one_answer: it finds one answer, and never the n best.
+    first_order: it needs models whose next token depends on the last one alone. takes_draft: it reads tokens that a
+    draft proposes.
+    """
+
+    draws: ClassVar[bool] = False
+    one_answer: ClassVar[bool] = False
+    first_order: ClassVar[bool] = False
+    takes_draft: ClassVar[bool] = False
+    if TYPE_CHECKING:
+        precision: Precision
+        max_length: int
+        max_ratio: float
+
+    def num_hypotheses(self, models: Sequence[Any]) -> int:
+        """Return how many hypotheses of each row these models decode at once, by which batches are sized."""
+        return 1
+
+    @abstractmethod
+    def decode(self, search: Any) -> list[list[Any]]:
+        """Return the n best hypotheses of each row of a `Search`. Raises RunError where there are no n."""
 
 
 class Schedule(Choice):

@@ -68,8 +68,7 @@ def _answers(recipe: Recipe) -> Iterator[Fault]:
     if length and recipe.training.window:
         message = "a window of a text goes on where the one before ended: no answer of a fixed length is in it"
         yield recipe.fault("conflict", LENGTH, message, "remove `length`, or `window`")
-    ((decoder, settings),) = recipe.decoding.items()
-    limit = settings["max_length"]
+    decoder, limit = recipe.decoding.word, recipe.decoding.max_length
     if length and limit <= length:
         message = f"answers have {length:,} tokens and their end, and decoding cuts them after {limit:,}"
         fix = f"write `decoding: {{{decoder}: {{max_length: {length + 1}}}}}`, or more"

@@ -14,6 +14,7 @@ from composer.atomic_io import sha256_of_file
 from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults
+from composer.recipe.choices import Decoder
 from composer.recipe.earlier_versions import earlier_settings, without_removed_settings
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, extend, lost_settings
 from composer.recipe.fingerprints import fingerprints
@@ -21,7 +22,7 @@ from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
-from composer.recipe.section import read_section
+from composer.recipe.section import read_choice, read_section
 from composer.recipe.sections import Evaluation, Logging, Trainer, Training
 from composer.recipe.yaml_reader import Node, dump, items_of, parse, to_data
 from composer.run_dir import RunDir
@@ -194,12 +195,17 @@ class Recipe:
 
     dataset = _section("data")
     model = _section("model")
-    decoding = _section("decoding")  # a single-key mapping
 
     @cached_property
     def training(self) -> Training:
         """How the model is trained."""
         return read_section(Training, self.canonical["training"], ("training",))
+
+    @cached_property
+    def decoding(self) -> Decoder:
+        """How answers are searched for."""
+        chosen: Decoder = read_choice("decoders", self.canonical["decoding"], ("decoding",))
+        return chosen
 
     @cached_property
     def evaluation(self) -> Evaluation:

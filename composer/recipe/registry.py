@@ -50,7 +50,7 @@ CHOICES = {
     "optimizers": Choice(
         "optimizer", ("training", "optimizer"), "composer.training.optimizers:OPTIMIZERS", "Optimizer", False
     ),
-    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.decoders:DECODERS", "Decoder", False),
+    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.methods:DECODERS", "Decoder", False),
     "schedules": Choice("schedule", ("training", "schedule"), "composer.training.schedules:SCHEDULES", "Schedule"),
     "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task"),
     "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer"),

@@ -26,6 +26,10 @@ class Section:
 
     at: KeyPath = field(default=(), init=False, repr=False, compare=False)
 
+    def as_data(self) -> dict[str, Any]:
+        """Return its keys as a recipe would write them, those within its sections as objects still."""
+        return {setting.name.rstrip("_"): getattr(self, setting.name) for setting in fields(self) if setting.init}
+
 
 def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPath) -> SomeSection:
     """Return the section that stands at a path of a canonical recipe; what is not there is as by default."""
@@ -52,7 +56,8 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         hint, *notes = typing.get_args(hint)
         tables = [note.name for note in notes if isinstance(note, Kind) and note.name.startswith("choice:")]
         if tables and value is not None:
-            return _read_choice(tables[0].removeprefix("choice:"), value, hint, at)
+            is_typed = _section_in(hint) is not None
+            return read_choice(tables[0].removeprefix("choice:"), value, at) if is_typed else value
     if isinstance(value, Mapping):
         kind = _section_in(hint)
         if kind is not None:
@@ -65,11 +70,8 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
     return value
 
 
-def _read_choice(table: str, value: Any, hint: Any, at: KeyPath) -> Any:
-    """Return what is chosen: an object of its class where the words of the table are sections, else as it stands."""
-    kind = _section_in(hint)
-    if kind is None:
-        return value
+def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
+    """Return what is chosen, a word or a word with settings, as an object of its class in the table."""
     word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
     chosen: type[Section] = pkgutil.resolve_name(CHOICES[table].entries)[word]
     return read_section(chosen, settings, (*at, word))

@@ -24,7 +24,7 @@ from blocks.core.settings import (
     Proportion,
     Rate,
 )
-from composer.recipe.choices import Optimizer, Schedule, default
+from composer.recipe.choices import Decoder, Optimizer, Schedule, default
 from composer.recipe.data_sections import Data, Identifier, Text
 from composer.recipe.metrics import as_maximised
 from composer.recipe.model_sections import Model, Names
@@ -129,7 +129,7 @@ class ValidationSample(Section):
     """
 
     lines: NonNegativeInt | None = 200
-    decoding: Annotated[Any, Kind("choice:decoders")] = "greedy"
+    decoding: Annotated[Decoder, Kind("choice:decoders")] = default("greedy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,7 +376,7 @@ class Recipe(Section):
     data: Data
     model: Model
     training: Training = Training()
-    decoding: Annotated[Any, Kind("choice:decoders")] = "greedy"
+    decoding: Annotated[Decoder, Kind("choice:decoders")] = default("greedy")
     evaluation: Evaluation = Evaluation()
     trainer: Trainer = Trainer()
     logging: Logging = Logging()

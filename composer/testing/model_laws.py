@@ -15,8 +15,9 @@ from blocks.core.contract import Output, Penalties, reduce_penalties
 from composer.errors import one_line_error
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, reorder_state
-from composer.inference.precision import Precision
+from composer.inference.methods import Beam, Greedy
 from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs, source_mask
+from composer.recipe.choices import Decoder, Precision
 from composer.testing.harness import LawError, max_difference
 
 MODEL_TOLERANCE = 1e-7
@@ -274,10 +275,10 @@ SEARCH_TOLERANCE = 1e-3
 """Decoders add up single precision."""
 PREFIXES: tuple[tuple[int, ...], ...] = ((), (4, 3), (5,), ())
 MAX_DECODED = 7
-DECODERS: tuple[Mapping[str, Mapping[str, Any]], ...] = (
-    {"greedy": {"max_length": MAX_DECODED}},
-    {"beam": {"size": 1, "length_penalty": 0.0, "max_length": MAX_DECODED}},
-    {"beam": {"size": 3, "max_length": MAX_DECODED}},
+DECODERS: tuple[Decoder, ...] = (
+    Greedy(max_length=MAX_DECODED),
+    Beam(size=1, length_penalty=0.0, max_length=MAX_DECODED),
+    Beam(size=3, max_length=MAX_DECODED),
 )
 
 
@@ -301,7 +302,7 @@ def precisions(model: EncoderDecoder) -> None:
     """Check that greedy search writes an answer in every precision, whose score is a number."""
     sources = source_rows(random_pairs(model).sources)
     for precision in get_args(Precision):
-        decoding = {"greedy": {"max_length": MAX_DECODED, "precision": precision}}
+        decoding = Greedy(max_length=MAX_DECODED, precision=precision)
         for best, *_ in decode_all([model], sources, decoding, PREFIXES):
             if not math.isfinite(best.score):
                 fail("precisions", f"in {precision} an answer has the score {best.score}")

@@ -53,11 +53,10 @@ def _devices_here(trainer: Trainer) -> int:
 
 def int8_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield the fault of decoding in int8 where a GPU is to decode."""
-    ((method, settings),) = recipe.decoding.items()
-    if settings["precision"] != "int8":
+    if recipe.decoding.precision != "int8":
         return
     from composer.inference.run import device_for  # late: most recipes do without
 
     if device_for(recipe).type == "cuda":
         message, hint = "a GPU decodes in `float32` or `bfloat16`", "write `precision: bfloat16`"
-        yield recipe.fault("conflict", ("decoding", method, "precision"), message, hint)
+        yield recipe.fault("conflict", (*recipe.decoding.at, "precision"), message, hint)

@@ -131,10 +131,9 @@ def answer_warnings(recipe: Recipe, limits: AnswerLimits, data: Data, is_all: bo
 
 def length_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
     """Yield a warning of references that are longer than answers may be by default: no answer can equal them."""
-    ((name, settings),) = recipe.decoding.items()
-    most, rate = (
-        math.inf if recipe.locate(("decoding", name, key))[2] else settings[key] for key in ("max_length", "max_ratio")
-    )
+    decoding = recipe.decoding
+    limits = {"max_length": decoding.max_length, "max_ratio": decoding.max_ratio}
+    most, rate = (math.inf if recipe.locate((*decoding.at, key))[2] else limit for key, limit in limits.items())
     measured = [encoded for split, encoded in data.splits.items() if split != "train"] or [*data.splits.values()]
     cut, longest, ratio = 0, 0, 0.0
     for encoded in measured:
@@ -147,10 +146,10 @@ def length_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
             ratio = max(ratio, float(needed.max()))
     if cut:
         values = {"max_length": longest, "max_ratio": math.ceil(ratio)}
-        larger = ", ".join(f"{key}: {value}" for key, value in values.items() if value > settings[key])
+        larger = ", ".join(f"{key}: {value}" for key, value in values.items() if value > limits[key])
         counts = f"{cut:,} of {sum(map(len, measured)):,} references"
         message = f"{counts} have more tokens, up to {longest:,}, than answers may have"
-        yield recipe.fault("cut", ("decoding", name), message, f"write `{name}: {{{larger}}}`, or more").as_warning()
+        yield recipe.fault("cut", decoding.at, message, f"write `{decoding.word}: {{{larger}}}`, or more").as_warning()
 
 
 def reference_warnings(recipe: Recipe, data: Data, are_words_known: bool) -> Iterator[Fault]:

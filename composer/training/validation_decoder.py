@@ -13,11 +13,12 @@ from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.evaluation import recipe_metrics, source_texts
 from composer.inference.answers import SourceLines, answer_lines, encoded_lines
-from composer.inference.decode import Decoding, length_queries, num_positions
+from composer.inference.decode import length_queries, num_positions
 from composer.inference.lines import Line
 from composer.inference.run import Sample
 from composer.inference.target_lengths import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.choices import Decoder
 from composer.recipe.metrics import SAMPLE, References, TextMetrics, references_of
 from composer.recipe.recipe import Recipe
 from composer.training.distributed import Ranks
@@ -41,7 +42,7 @@ class ValidationDecoder:
     references: References
     tokenizers: Tokenizers
     part: str
-    decoding: Decoding
+    decoding: Decoder
     metrics: TextMetrics
 
     def evaluate(self, model: EncoderDecoder, ranks: Ranks) -> tuple[dict[str, float], list[Sample]]:

@@ -15,6 +15,7 @@ from composer.errors import RunError
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, Search
 from composer.inference.decoders.sampling import truncate
+from composer.inference.methods import Beam, Greedy, Sample
 from tests.inference.small_models import DECODERS, Written, every_answer, forward_score, model_of
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], [], [11, 4, 6, 7], [5], [10, 9, 8, 7, 6, 5, 4]]
@@ -34,21 +35,21 @@ def flat(results: list[list[Hypothesis]]) -> Tensor:
     return torch.tensor([best.score for row in results for best in row])
 
 
-EVERY = [{"greedy": SHORT}, {"beam": {"size": 4, **SHORT}}, {"sample": {"temperature": 1.3, "seed": 3, **SHORT}}]
+EVERY = [Greedy(**SHORT), Beam(size=4, **SHORT), Sample(temperature=1.3, seed=3, **SHORT)]
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
 def test_scores_are_those_of_forward(kind: str, how: dict[str, Any]) -> None:
     model = model_of(kind)
-    n_best = 1 if "greedy" in how else 3
+    n_best = 1 if how.one_answer else 3
     for source, row in zip(SOURCES, answers(model, how, n_best=n_best), strict=True):
         assert len(row) == n_best
         for best in row:
             assert best.score == pytest.approx(forward_score(model, source, best.ids, best.ended), abs=2e-4)
 
 
-@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
 def test_a_forced_prefix_begins_the_answer_and_counts_in_its_score(how: dict[str, Any]) -> None:
     model = model_of("mixed")
     prefixes = [[4, 5], [], [6, 6, 6, 3], [3], [5, 4, 3], [], [4], [4, 4]]
@@ -59,9 +60,9 @@ def test_a_forced_prefix_begins_the_answer_and_counts_in_its_score(how: dict[str
 
 def test_a_prefix_of_the_best_answer_changes_nothing() -> None:
     model = model_of("mixed", sharp=3.0)
-    free = answers(model, {"greedy": SHORT})
+    free = answers(model, Greedy(**SHORT))
     prefixes = [row[0].ids[:2] for row in free]
-    longer = {"greedy": {"max_length": 12}}
+    longer = Greedy(max_length=12)
     for (one,), (other,) in zip(free, answers(model, longer, prefixes=prefixes), strict=True):
         assert other.ids[: len(one.ids)] == one.ids
 
@@ -70,8 +71,8 @@ def test_a_prefix_of_the_best_answer_changes_nothing() -> None:
 def test_a_beam_of_one_is_greedy(kind: str) -> None:
     for seed in range(5):
         model = model_of(kind, seed)
-        greedy = answers(model, {"greedy": SHORT})
-        single = answers(model, {"beam": {"size": 1, "length_penalty": 1.0, **SHORT}})
+        greedy = answers(model, Greedy(**SHORT))
+        single = answers(model, Beam(size=1, length_penalty=1.0, **SHORT))
         assert texts(single) == texts(greedy)
         torch.testing.assert_close(flat(single), flat(greedy))
 
@@ -84,12 +85,12 @@ def test_a_beam_as_wide_as_everything_is_exhaustive(alpha: float) -> None:
         source = [5, 6, 7]
         best = every_answer(model, source, length, alpha=alpha)[:5]
         settings = {"size": 4**length, "length_penalty": alpha, "max_length": length}
-        results = answers(model, {"beam": settings}, sources=[source], n_best=5)[0]
+        results = answers(model, Beam(**settings), sources=[source], n_best=5)[0]
         assert [best.ids for best in results] == [ids for _, ids in best]
         assert [best.normalised for best in results] == pytest.approx([rank for rank, _ in best], abs=1e-4)
 
 
-@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
 def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("mixed")
     together = answers(model, how)
@@ -98,15 +99,15 @@ def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypa
     monkeypatch.setattr(decoding, "MAX_ROWS", 3)
     assert texts(answers(model, how)) == texts(together)
     torch.testing.assert_close(flat(alone), flat(together), atol=1e-4, rtol=0)
-    if "sample" not in how:
+    if not how.draws:
         assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
 
 
-@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
 def test_rows_that_leave_late_change_nothing(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """As on an accelerator, which is asked rarely which rows are done."""
     model = model_of("mixed", sharp=3.0)
-    n_best = 1 if "greedy" in how else 3
+    n_best = 1 if how.one_answer else 3
     at_once = answers(model, how, n_best=n_best)
     monkeypatch.setattr(Search, "is_check_due", lambda search, step: step % 8 == 0)
     late = answers(model, how, n_best=n_best)
@@ -114,7 +115,7 @@ def test_rows_that_leave_late_change_nothing(how: dict[str, Any], monkeypatch: p
     torch.testing.assert_close(flat(late), flat(at_once), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
 def test_a_model_twice_is_the_model(how: dict[str, Any]) -> None:
     model = model_of("mixed")
     alone, twice = answers(model, how), answers([model, model], how)
@@ -124,7 +125,7 @@ def test_a_model_twice_is_the_model(how: dict[str, Any]) -> None:
 
 def test_an_ensemble_votes_with_the_mean_of_the_probabilities() -> None:
     models = [model_of("attention", 1), model_of("lstm", 2)]
-    for source, (best,) in zip(SOURCES, answers(models, {"beam": {"size": 3, **SHORT}}), strict=True):
+    for source, (best,) in zip(SOURCES, answers(models, Beam(size=3, **SHORT)), strict=True):
         answer = [*best.ids, 2] if best.ended else best.ids
         score = 0.0
         for at, token in enumerate(answer):
@@ -137,13 +138,13 @@ def test_an_ensemble_votes_with_the_mean_of_the_probabilities() -> None:
 
 def test_greedy_search_refuses_n_best() -> None:
     with pytest.raises(RunError, match="`greedy` finds one answer"):
-        answers(model_of(), {"greedy": {}}, n_best=2)
+        answers(model_of(), Greedy(), n_best=2)
     with pytest.raises(RunError, match="a beam of 2"):
-        answers(model_of(), {"beam": {"size": 2}}, n_best=3)
+        answers(model_of(), Beam(size=2), n_best=3)
 
 
 def test_n_best_are_ranked_and_distinct() -> None:
-    for row in answers(model_of(sharp=4.0), {"beam": {"size": 6, **SHORT}}, n_best=6):
+    for row in answers(model_of(sharp=4.0), Beam(size=6, **SHORT), n_best=6):
         assert len({(tuple(best.ids), best.ended) for best in row}) == 6
         ended = [best.normalised for best in row if best.ended]
         assert ended == sorted(ended, reverse=True)
@@ -162,15 +163,13 @@ def test_batches_have_prompts_of_similar_length() -> None:
     """A batch is as wide as its longest prompt, and has logits of all tokens at each position."""
     shares: list[float] = []
     prompts = [[4] * 5000, [5], [4] * 5000, [6]]
-    decode_all(
-        [model_of([{"rnn": {}}], source=False)], {}, {"greedy": {"max_length": 1}}, prompts, on_batch=shares.append
-    )
+    decode_all([model_of([{"rnn": {}}], source=False)], {}, Greedy(max_length=1), prompts, on_batch=shares.append)
     assert shares == [0.25, 0.5, 1.0]
 
 
 def test_training_mode_is_left_as_it_was() -> None:
     model = model_of([{"dropout": {"rate": 0.5}}, {"rnn": {}}]).train()
-    first, second = answers(model, {"greedy": SHORT}), answers(model, {"greedy": SHORT})
+    first, second = answers(model, Greedy(**SHORT)), answers(model, Greedy(**SHORT))
     assert texts(first) == texts(second)
     assert model.training
 
@@ -181,7 +180,7 @@ def test_training_mode_is_left_as_it_was() -> None:
 def from_table(table: dict[tuple[int, ...], dict[int, float]], **settings: Any) -> tuple[list[Hypothesis], int]:
     model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
     n_best = settings.pop("n_best", 1)
-    return decode_all([model], {}, {"beam": settings}, prefixes=[[]], n_best=n_best)[0], model.steps  # type: ignore[list-item]
+    return decode_all([model], {}, Beam(**settings), prefixes=[[]], n_best=n_best)[0], model.steps  # type: ignore[list-item]
 
 
 LATE = {(): {2: 0.5, 3: 0.5 - 1e-3, 4: 1e-3}, (3,): {4: 1.0}, (3, 4): {5: 1.0}, (3, 4, 5): {6: 1.0}}
@@ -236,7 +235,7 @@ def test_a_beam_that_starts_narrow_widens() -> None:
 def test_a_token_costs_one_step() -> None:
     table = {(3,) * n: {3: 1.0} for n in range(20)}
     model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
-    for how in ({"greedy": {}}, {"beam": {"size": 1}}, {"sample": {}}):
+    for how in (Greedy(), Beam(size=1), Sample()):
         model.steps = 0
         (best,) = decode_all([model], {}, how, prefixes=[[3, 3, 3]])[0]  # type: ignore[list-item]
         assert best.ids == [3] * 20
@@ -248,7 +247,7 @@ def test_a_token_costs_one_step() -> None:
 
 def test_samples_follow_the_probabilities() -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    results = decode_all([model], {}, {"sample": {}}, prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
+    results = decode_all([model], {}, Sample(), prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
     shares = [sum(best.ids == [token] for best in results) / 2000 for token in (3, 4, 5)]
     assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.04)
 
@@ -266,16 +265,16 @@ def test_samples_follow_the_probabilities() -> None:
 )
 def test_top_k_and_top_p_restrict_sampling(settings: dict[str, Any], allowed: set[int]) -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    results = decode_all([model], {}, {"sample": settings}, prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
+    results = decode_all([model], {}, Sample(**settings), prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
     assert {best.ids[0] for best in results} == allowed
 
 
 def test_samples_differ_by_seed_and_by_row_number() -> None:
     model = model_of(sharp=0.5)
-    one, same, other = (answers(model, {"sample": {"seed": seed, **SHORT}}, n_best=2) for seed in (1, 1, 2))
+    one, same, other = (answers(model, Sample(seed=seed, **SHORT), n_best=2) for seed in (1, 1, 2))
     assert texts(one) == texts(same)
     assert texts(one) != texts(other)
-    twice = answers(model, {"sample": SHORT}, sources=[[5, 6]] * 2)
+    twice = answers(model, Sample(**SHORT), sources=[[5, 6]] * 2)
     assert texts(twice)[0] != texts(twice)[1]
 
 

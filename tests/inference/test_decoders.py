@@ -1,69 +1,63 @@
-"""A decoding method is one function with a decorator: the recipe language and every check know it from there."""
+"""A way of decoding is one class: the recipe language and every check know it from there."""
 
 from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 import torch
 
-from blocks.core.contract import Count, Positive
+from blocks.core.settings import Count, Positive
 from composer.errors import RunError
 from composer.inference.decode import decode_all
-from composer.inference.decoders import (
-    DECODERS,
-    Hypothesis,
-    Search,
-    beam_search,
-    decoder,
-    prefill,
-    reorder_state,
-)
+from composer.inference.decoders import Hypothesis, Search, beam_search, prefill, reorder_state
+from composer.inference.methods import DECODERS
 from composer.model.encoder_decoder import EOS
-from composer.recipe.registry import CHOICES
+from composer.recipe.choices import Decoder
 from composer.recipe.schema_generator import choice_schema
 from tests.inference.small_models import PLACES, model_of
 
 
-@pytest.fixture(autouse=True)
-def new_method() -> Iterator[None]:
-    """Register a method that writes the most probable first token, and nothing after it."""
+@dataclass(frozen=True, kw_only=True)
+class FirstToken(Decoder):
+    """Write one token.
 
-    @decoder(first_order=True, one_answer=True)
-    def first_token(search: Search, *, max_length: Count = 1, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
-        """Write one token.
+    Settings:
+        max_length: is 1
+        max_ratio: is not used
+    """
 
-        Settings:
-            max_length: is 1
-            max_ratio: is not used
-        """
+    word = "first_token"
+    first_order = True
+    one_answer = True
+    max_length: Count = 1
+    max_ratio: Positive = 3.0
+
+    def decode(self, search: Search) -> list[list[Hypothesis]]:
+        """Write the most probable first token, and nothing after it."""
         log_p, _, _ = prefill(search)
         score, token = log_p.max(-1)
         pairs = zip((token + EOS).tolist(), score.tolist(), strict=True)
         return [[Hypothesis([index], value, value, False)] for index, value in pairs]
 
-    yield
-    del DECODERS["first_token"]
+
+def test_the_schema_has_a_way_of_decoding_with_its_settings() -> None:
+    schema = choice_schema("decoders", {**DECODERS, "first_token": FirstToken}, "", "way of decoding")
+    way = schema["decoders.first_token"]
+    assert way["description"] == "Write one token."
+    assert list(way["properties"]) == ["max_length", "max_ratio"]
 
 
-def test_the_schema_has_the_method_with_its_settings() -> None:
-    assert CHOICES["decoders"].constructors()["first_token"] is DECODERS["first_token"]
-    schema = choice_schema("decoders", DECODERS, "", "decoding method")
-    (method,) = [branch for name, branch in schema.items() if name == "decoders.first_token"]
-    assert method["description"] == "Write one token."
-    assert list(method["properties"]) == ["max_length", "max_ratio"]
-
-
-def test_the_method_decodes_and_is_checked_by_its_traits() -> None:
+def test_it_decodes_and_is_checked_by_its_traits() -> None:
     model, stateless = model_of("lstm"), model_of([PLACES])
-    answers = decode_all([stateless], {"source": [[5], [6, 7]]}, {"first_token": {}})
+    answers = decode_all([stateless], {"source": [[5], [6, 7]]}, FirstToken())
     assert [len(best.ids) for (best,) in answers] == [1, 1]
     with pytest.raises(RunError, match="`first_token` needs a decoder whose next token depends on the last one alone"):
-        decode_all([model], {"source": [[5]]}, {"first_token": {}})
+        decode_all([model], {"source": [[5]]}, FirstToken())
     with pytest.raises(RunError, match="`first_token` finds one answer, and 3 are requested"):
-        decode_all([stateless], {"source": [[5]]}, {"first_token": {}}, n_best=3)
+        decode_all([stateless], {"source": [[5]]}, FirstToken(), n_best=3)
 
 
 @pytest.mark.parametrize(("vocabulary", "count"), [(8000, 1), (8000, 5), (8010, 5), (700, 5), (90, 2)])

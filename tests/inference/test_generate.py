@@ -18,6 +18,7 @@ from composer.errors import ComposerError, RunError
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Search
 from composer.inference.generate import TextStream, generation_settings
+from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import BOS
 from tests.inference.small_models import Written
@@ -56,7 +57,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
 @pytest.mark.parametrize(("min_p", "allowed"), [(0.1, {3, 4, 5}), (0.5, {3, 4}), (0.61, {3}), (1.0, {3})])
 def test_min_p_is_a_share_of_the_highest_probability(min_p: float, allowed: set[int]) -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    results = decode_all([model], {}, {"sample": {"min_p": min_p}}, prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
+    results = decode_all([model], {}, Sample(min_p=min_p), prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
     assert {best.ids[0] for best in results} == allowed
 
 
@@ -186,12 +187,11 @@ def test_a_text_that_is_cut_within_a_character_ends_before_it(pieces: Path) -> N
 
 def test_the_recipe_s_own_settings_stay(language: Path) -> None:
     recipe = open_run(language, ["decoding={sample: {temperature: 0.5, top_k: 3, max_length: 9}}"]).recipe
-    ((name, settings),) = generation_settings(recipe, {"seed": 2}).items()
-    assert (name, settings["temperature"], settings["top_k"], settings["seed"]) == ("sample", 0.5, 3, 2)
-    assert generation_settings(recipe, {}, beam=2)["beam"]["max_length"] == 9
+    assert generation_settings(recipe, {"seed": 2}) == Sample(temperature=0.5, top_k=3, seed=2, max_length=9)
+    assert generation_settings(recipe, {}, beam=2) == Beam(size=2, max_length=9)
     greedy = open_run(language).recipe
-    assert [*generation_settings(greedy, {}, samples=2)] == ["sample"]
-    assert generation_settings(greedy, {}, max_length=7)["greedy"]["max_length"] == 7
+    assert generation_settings(greedy, {}, samples=2).word == "sample"
+    assert generation_settings(greedy, {}, max_length=7) == Greedy(max_length=7)
 
 
 @pytest.mark.parametrize(

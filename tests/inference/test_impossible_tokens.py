@@ -12,6 +12,7 @@ import torch
 from composer.inference.decode import decode_all
 from composer.inference.decoders import exclude_impossible
 from composer.inference.drafts import Draft
+from composer.inference.methods import Beam, Greedy, Sample, Viterbi
 from composer.model.builder import build
 from composer.model.encoder_decoder import EOS, NEVER, is_impossible
 from composer.recipe.recipe import load_text
@@ -38,28 +39,28 @@ def answers(models: list[Any], decoding: dict[str, Any], n_best: int, source: tu
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
 def test_a_beam_has_all_answers_of_a_length(seeds: tuple[int, ...]) -> None:
-    best = answers([model_of(OF_LENGTH, seed) for seed in seeds], {"beam": {"size": 8}}, 8)
+    best = answers([model_of(OF_LENGTH, seed) for seed in seeds], Beam(size=8), 8)
     assert {tuple(one.ids) for one in best} == ALL
     assert all(one.ended and one.score > -100 for one in best)
 
 
 def test_there_are_no_more_answers_than_are_possible() -> None:
     model = model_of(OF_LENGTH.replace(f"length: {LENGTH}", "length: 1"))
-    assert {tuple(one.ids) for one in answers([model], {"beam": {"size": 6}}, 6)} == {(3,), (4,)}
+    assert {tuple(one.ids) for one in answers([model], Beam(size=6), 6)} == {(3,), (4,)}
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.5, 0.001])
 def test_ctc_spells_what_its_frames_have_room_for(weight: float) -> None:
     text = MODEL + (DECODER if weight < 1 else "") + f"output: {{ctc: {{weight: {weight}}}}}}}\n"
     settings = {"size": 12, "max_length": 4, "length_penalty": 0.0}
-    best = answers([model_of(text)], {"beam": settings}, 12, (5,))
+    best = answers([model_of(text)], Beam(**settings), 12, (5,))
     assert {tuple(one.ids) for one in best} == TWO_FRAMES
     assert all(one.ended and one.score > -100 for one in best)
 
 
 @pytest.mark.parametrize("drafts", [False, True])
 def test_no_temperature_draws_what_is_impossible(drafts: bool) -> None:
-    decoding, model = {"sample": {"temperature": 1e6}}, model_of(OF_LENGTH)
+    decoding, model = Sample(temperature=1e6), model_of(OF_LENGTH)
     draft = Draft(model_of(OF_LENGTH, 1)) if drafts else None
     for number in range(20):
         (one,) = decode_all([model], {"source": [[5, 6]]}, decoding, numbers=[number], draft=draft)[0]
@@ -68,15 +69,15 @@ def test_no_temperature_draws_what_is_impossible(drafts: bool) -> None:
 
 def test_the_most_probable_answer_that_cannot_end_in_time_has_no_probability() -> None:
     model = model_of(FIRST_ORDER)
-    (in_time,) = answers([model], {"viterbi": {"max_length": LENGTH + 1}}, 1)
+    (in_time,) = answers([model], Viterbi(max_length=LENGTH + 1), 1)
     assert tuple(in_time.ids) in ALL
-    (cut,) = answers([model], {"viterbi": {"max_length": LENGTH}}, 1)
+    (cut,) = answers([model], Viterbi(max_length=LENGTH), 1)
     assert (cut.score, cut.ended) == (-math.inf, False)
 
 
 def test_a_forced_prefix_may_be_impossible() -> None:
     model = model_of(MODEL + "output: {ctc: {weight: 1}}}\n")
-    for decoding in ({"greedy": {}}, {"beam": {"size": 3}}, {"sample": {}}):
+    for decoding in (Greedy(), Beam(size=3), Sample()):
         (one,) = decode_all([model], {"source": [[5]]}, decoding, [[3, 3, 3]])[0]
         assert one.ids == [3, 3, 3]
         assert math.isfinite(one.score)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from composer.errors import RunError
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, Search
 from composer.inference.decoders.sampling import best_by_utility
+from composer.inference.methods import Beam, Mbr
 from composer.recipe.metrics import METRICS
 from tests.inference.small_models import Written, model_of, sized
 
@@ -50,31 +52,28 @@ def test_a_common_answer_wins_against_a_more_probable_one() -> None:
         return {2: 1.0}
 
     model: Any = Written(table, vocabulary=14)
-    (beam,), (mbr,) = (
-        decode_all([model], {}, how, [[]])
-        for how in ({"beam": {"size": 9}}, {"mbr": {"samples": 32, "metric": "bleu"}})
-    )
+    (beam,), (mbr,) = (decode_all([model], {}, how, [[]]) for how in (Beam(size=9), Mbr(samples=32, metric="bleu")))
     assert beam[0].ids == [5, 5]
     assert mbr[0].ids[0] == 4
 
 
 def test_answers_depend_on_the_number_and_the_seed_and_not_on_the_batch() -> None:
     model = model_of("mixed", target=9)
-    how = {"mbr": {"samples": 6, "max_length": 12}}
+    how = Mbr(samples=6, max_length=12)
     together = decode_all([model], {"source": SOURCES}, how, n_best=2)
     alone = [decode_all([model], {"source": [ids]}, how, n_best=2, numbers=[at])[0] for at, ids in enumerate(SOURCES)]
     assert [[best.ids for best in row] for row in together] == [[best.ids for best in row] for row in alone]
     assert all(row[0].normalised >= row[-1].normalised for row in together)
     assert all(row[0].ids != row[1].ids for row in together if len(row) == 2)
-    other = decode_all([model], {"source": SOURCES}, {"mbr": {**how["mbr"], "seed": 2}}, n_best=2)
+    other = decode_all([model], {"source": SOURCES}, replace(how, seed=2), n_best=2)
     assert [row[0].ids for row in other] != [row[0].ids for row in together]
 
 
 def test_answers_of_several_lengths_are_compared_by_their_probability() -> None:
-    row = decode_all([sized("plain")], {"source": [[5, 6]]}, {"mbr": {"samples": 4}}, n_best=4)[0]
+    row = decode_all([sized("plain")], {"source": [[5, 6]]}, Mbr(samples=4), n_best=4)[0]
     assert [best.normalised for best in row] == [best.score for best in row]
 
 
 def test_more_answers_than_samples_are_refused() -> None:
     with pytest.raises(RunError, match="4 samples have no 5 best answers"):
-        decode_all([model_of("lstm")], {"source": SOURCES}, {"mbr": {"samples": 4}}, n_best=5)
+        decode_all([model_of("lstm")], {"source": SOURCES}, Mbr(samples=4), n_best=5)

@@ -11,6 +11,8 @@ import torch
 
 from composer.inference.decode import decode_all
 from composer.inference.decoders import exclude_repeated_ngrams
+from composer.inference.methods import DECODERS as DECODING
+from composer.inference.methods import Beam
 from composer.recipe.recipe import load_text
 from tests.inference.small_models import DECODERS, Written, forward_score, model_of
 
@@ -19,7 +21,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [("greedy", {}), ("beam", {"size": 3
 
 
 def decode(models: list[Any], name: str, settings: dict[str, Any], *args: Any, **more: Any) -> list[list[Any]]:
-    return decode_all(models, {"source": SOURCES}, {name: {"max_length": 20, **settings}}, *args, **more)
+    return decode_all(models, {"source": SOURCES}, DECODING[name](**{"max_length": 20, **settings}), *args, **more)
 
 
 def repeats(ids: Sequence[int], size: int) -> bool:
@@ -79,7 +81,11 @@ def test_a_forced_prefix_counts_and_rows_are_independent(name: str, settings: di
     assert not any(repeats(best.ids, 2) for row in together for best in row)
     for at, source in enumerate(SOURCES):
         alone = decode_all(
-            [model], {"source": [source]}, {name: {"max_length": 20, **settings}}, [prefixes[at]], numbers=[at]
+            [model],
+            {"source": [source]},
+            DECODING[name](**{"max_length": 20, **settings}),
+            [prefixes[at]],
+            numbers=[at],
         )
         assert alone[0][0].ids == together[at][0].ids
 
@@ -104,8 +110,8 @@ def test_a_beam_finds_the_best_of_all_answers_that_do_not_repeat() -> None:
 
     model: Any = Written(table, vocabulary=6)
     settings = {"size": 4, "length_penalty": 0.0, "max_length": 4}
-    assert decode_all([model], {}, {"beam": settings}, [[]], n_best=2)[0][1].ids == [4, 4]
-    answers = decode_all([model], {}, {"beam": {**settings, "no_repeat_ngram": 1}}, [[]], n_best=4)
+    assert decode_all([model], {}, Beam(**settings), [[]], n_best=2)[0][1].ids == [4, 4]
+    answers = decode_all([model], {}, Beam(**settings, no_repeat_ngram=1), [[]], n_best=4)
     expected = {(4,): 0.6 * 0.4, (5, 4): 0.3 * 0.5 * 0.4, (): 0.1, (5,): 0.3 * 0.4}
     best = sorted(expected, key=lambda ids: -expected[ids])
     assert [tuple(answer.ids) for answer in answers[0]] == best

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from composer.errors import RunError
 from composer.inference import precision
 from composer.inference.decode import decode_all
+from composer.inference.methods import DECODERS
 from composer.inference.precision import Int8Linear, SmallLinear, in_precision
 from composer.model.builder import build
 from composer.model.encoder_decoder import BOS, EOS, EncoderDecoder
@@ -102,7 +103,7 @@ def test_float32_is_the_model_itself(model: EncoderDecoder) -> None:
 @pytest.mark.parametrize("name", ["bfloat16", "int8"])
 def test_answers_have_the_scores_of_float32(model: EncoderDecoder, decoding: str, name: str) -> None:
     settings = {"max_length": 6, "precision": name}
-    answers = decode_all([model], SOURCES, {decoding: settings})
+    answers = decode_all([model], SOURCES, DECODERS[decoding](**settings))
     for source, (best, *_) in zip(SOURCES["source"], answers, strict=True):
         tokens = [*best.ids, EOS] if best.ended else best.ids
         with torch.no_grad():

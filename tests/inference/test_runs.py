@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from composer.cli import main
 from composer.cli.options import find_run
 from composer.errors import DataError, RecipeError, RunError
 from composer.inference.lines import source_form
+from composer.inference.methods import Beam, Greedy
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.run_dir import RunDir, checkpoint_path
 from tests.inference.untrained import LANGUAGE, SWAPPED, TWO, made, record_hashes
@@ -45,14 +47,14 @@ def test_the_beam_can_be_set(gru: Path) -> None:
         "max_length": 9,
         "max_ratio": 3.0,
     }
-    assert run.recipe.decoding == {"beam": settings}
-    assert decoding_settings(run.recipe, 7)["beam"] == {**run.recipe.decoding["beam"], "size": 7}
+    assert run.recipe.decoding == Beam(**settings)
+    assert decoding_settings(run.recipe, 7) == replace(run.recipe.decoding, size=7)
 
 
 def test_a_beam_in_place_of_another_decoder_keeps_what_fits(gru: Path) -> None:
     run = open_run(gru, ["decoding={sample: {max_length: 9, top_k: 4}}"])
     same = {"no_repeat_ngram": None, "precision": "float32", "max_length": 9, "max_ratio": 3.0}
-    assert decoding_settings(run.recipe, 7) == {"beam": {**same, "size": 7}}
+    assert decoding_settings(run.recipe, 7) == Beam(**same, size=7)
     assert run.translate(["eins"], beam=2)
 
 
@@ -183,13 +185,13 @@ def test_an_ensemble_of_other_architectures_votes(gru: Path, attention: Path) ->
 def test_an_ensemble_shares_a_tokenizer(gru: Path, tmp_path: Path) -> None:
     other = open_run(made(tmp_path / "run", tokenizer="char"))
     with pytest.raises(RunError, match="the tokenizer is not that of"):
-        translate_lines([open_run(gru), other], LINES, {"greedy": {}})
+        translate_lines([open_run(gru), other], LINES, Greedy())
 
 
 def test_an_ensemble_reads_the_same_sources(gru: Path, tmp_path: Path) -> None:
     other = open_run(made(tmp_path / "run", TWO))
     with pytest.raises(RunError, match="this run reads left, right, and "):
-        translate_lines([open_run(gru), other], LINES, {"greedy": {}})
+        translate_lines([open_run(gru), other], LINES, Greedy())
 
 
 @pytest.mark.parametrize(("setting", "same"), [(", augment: {rotate: 5}", True), (", channels: 3", False), ("", True)])

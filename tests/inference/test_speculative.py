@@ -23,6 +23,7 @@ from composer.inference.decode import decode_all
 from composer.inference.decoders.speculative import FIRST_DRAFTED, MOST_DRAFTED, MOST_UNREAD, check_draft
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
+from composer.inference.methods import Beam, Greedy, Mbr, Sample
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import BOS, EOS, EncoderDecoder
 from tests.inference.small_models import CROSS, LSTM, PLACES, SELF, Written, model_of, sized
@@ -37,7 +38,7 @@ LANGUAGE_MODELS: dict[str, list[Any]] = {
 }
 TRANSLATING = [PLACES, SELF, CROSS, NORM]
 PREFIXES = [[], [3, 5], [3, 4, 5, 6, 3] * 4]
-GREEDY = {"greedy": {"max_length": 50}}
+GREEDY = Greedy(max_length=50)
 
 
 @pytest.fixture(autouse=True)
@@ -272,7 +273,7 @@ QUICK, SLOW = ("plain", "top_p", "repetition_penalty", "all"), ("temperature", "
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)])
 def test_samples_have_the_distribution_of_the_model(name: str) -> None:
     settings, draft = SETTINGS[name], Draft(markov(OTHER))
-    sampling = {"sample": {**settings, "max_length": LENGTH, "seed": 4}}
+    sampling = Sample(**settings, max_length=LENGTH, seed=4)
     (answers,) = decode_all([markov(TABLE)], {}, sampling, [PROMPT], n_best=DRAWS, draft=draft)
     counts = Counter((*one.ids[len(PROMPT) :], *([EOS] if one.ended else [])) for one in answers)
     exact = exact_distribution(TABLE, **settings)
@@ -288,7 +289,7 @@ def test_samples_have_the_distribution_of_the_model(name: str) -> None:
 
 def test_an_answer_depends_on_its_seed_and_its_number_alone() -> None:
     answering = model("transformer")
-    sampling = {"sample": {"max_length": 30, "seed": 2}}
+    sampling = Sample(max_length=30, seed=2)
     prefixes = [[3], [4, 5], [6]]
     draft = Draft(neighbour(answering))
     together = decode_all([answering], {}, sampling, prefixes, draft=draft)
@@ -303,10 +304,10 @@ def test_an_answer_depends_on_its_seed_and_its_number_alone() -> None:
 @pytest.mark.parametrize(
     ("decoding", "count", "message"),
     [
-        ({"beam": {"size": 2}}, 1, "`beam` compares several answers"),
-        ({"mbr": {}}, 1, "`mbr` compares several answers"),
+        (Beam(size=2), 1, "`beam` compares several answers"),
+        (Mbr(), 1, "`mbr` compares several answers"),
         (GREEDY, 2, "an ensemble"),
-        ({"sample": {"no_repeat_ngram": 2}}, 1, "`no_repeat_ngram`"),
+        (Sample(no_repeat_ngram=2), 1, "`no_repeat_ngram`"),
     ],
 )
 def test_what_cannot_be_drafted_is_refused(decoding: dict[str, Any], count: int, message: str) -> None:
@@ -321,7 +322,7 @@ def test_models_that_do_not_answer_token_by_token_are_refused() -> None:
     for weight in (0.5, 1.0):
         with pytest.raises(RunError, match="log p of CTC"):
             check_draft([ctc_model(weight)], GREEDY)
-    by_the_decoder = {"greedy": {"max_length": 9, "ctc_weight": 0.0}}
+    by_the_decoder = Greedy(max_length=9, ctc_weight=0.0)
     plain, drafted = (
         decode_all([ctc_model(0.5).double()], {"source": [[3, 4]]}, by_the_decoder, draft=draft)[0][0].ids
         for draft in (None, Draft(ctc_model(0.5).double().with_ctc_weight(0.0)))

@@ -12,6 +12,7 @@ from composer.data.stories import encode_side
 from composer.errors import DataError, RunError
 from composer.evaluation import evaluate
 from composer.inference.decode import decode_all
+from composer.inference.methods import Greedy
 from composer.inference.run import Run, open_run, translate_lines
 from composer.model.builder import build
 from composer.model.encoder_decoder import BOS, EOS, PAD
@@ -130,7 +131,7 @@ def test_decoding_returns_the_argmax_of_the_model(run: Run) -> None:
     with torch.no_grad():
         sources = {"question": torch.tensor([[*ids["question"][0], EOS]]), "story": story}
         log_p = run.model(sources, torch.tensor([[BOS]]))[0, 0].log_softmax(-1)
-    best = decode_all([run.model], ids, {"greedy": {}})[0][0]
+    best = decode_all([run.model], ids, Greedy())[0][0]
     assert best.ids == [int(log_p.argmax())]
     assert best.score == pytest.approx(float(log_p.max()), abs=1e-5)
 

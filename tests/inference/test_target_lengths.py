@@ -10,6 +10,7 @@ import pytest
 import composer.inference.decode as decoding
 from composer.inference.decode import decode_all, length_queries
 from composer.inference.decoders import Hypothesis, Search
+from composer.inference.methods import Beam, Greedy, Sample, Viterbi
 from composer.inference.target_lengths import LengthConstraint, LengthQuery, length_constraint, token_limit
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
@@ -19,7 +20,7 @@ from tests.inference.small_models import SIZED, TARGET, every_answer, forward_sc
 
 SOURCES = [[5, 6], [4, 7, 9, 10], [], [11, 4, 6]]
 FREE = {"max_length": 64}
-EVERY = [{"greedy": FREE}, {"beam": {"size": 3, **FREE}}, {"sample": {"temperature": 1.3, **FREE}}]
+EVERY = [Greedy(**FREE), Beam(size=3, **FREE), Sample(temperature=1.3, **FREE)]
 CHAINS = ["plain", "markov"]
 
 
@@ -41,7 +42,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_of_all_sizes(kind: str, alp
     for seed in range(3):
         model = sized(kind, seed, target=5, sharp=4.0)
         best = every_answer(model, [5, 6], most=6, alpha=alpha)[:5]
-        how = {"beam": {"size": 64, "length_penalty": alpha}}
+        how = Beam(size=64, length_penalty=alpha)
         results = answers(model, how, sources=[[5, 6]], n_best=5)[0]
         assert [hypothesis.ids for hypothesis in results] == [ids for _, ids in best]
         assert [hypothesis.normalised for hypothesis in results] == pytest.approx([rank for rank, _ in best], abs=1e-4)
@@ -55,7 +56,7 @@ def test_viterbi_finds_the_best_of_all_sizes(kind: str, prefix: tuple[int, ...])
     for seed in range(4):
         model = sized(kind, seed, target=5, sharp=4.0)
         score, ids = every_answer(model, [5, 6], 6 - len(prefix), prefix)[0]
-        (best,) = answers(model, {"viterbi": {}}, sources=[[5, 6]], prefixes=[prefix])[0]
+        (best,) = answers(model, Viterbi(), sources=[[5, 6]], prefixes=[prefix])[0]
         assert best.ids == ids
         assert best.score == pytest.approx(score, abs=1e-4)
 
@@ -64,12 +65,12 @@ def test_viterbi_finds_the_best_of_all_sizes(kind: str, prefix: tuple[int, ...])
 
 
 @pytest.mark.parametrize("kind", SIZED)
-@pytest.mark.parametrize("how", EVERY, ids=lambda how: next(iter(how)))
+@pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
 def test_scores_are_those_of_forward_at_the_size_of_the_answer(kind: str, how: dict[str, Any]) -> None:
     model = sized(kind)
     prefixes = [(), (3, 4), (5, 6), ()]
     for forced in (None, prefixes):
-        results = answers(model, how, prefixes=forced, n_best=1 if "greedy" in how else 3)
+        results = answers(model, how, prefixes=forced, n_best=1 if how.one_answer else 3)
         for source, prefix, row in zip(SOURCES, forced or [()] * 4, results, strict=True):
             for hypothesis in row:
                 assert hypothesis.ended
@@ -115,7 +116,7 @@ def stand_in(**ratios: float) -> Any:
 
 def sizes_asked(model: Any, lengths: dict[str, int], prefix: int = 0, limit: int = 99) -> list[int]:
     rows, decoding = {key: [length] for key, length in lengths.items()}, {"max_length": limit, "max_ratio": 99.0}
-    queries = length_queries([model], rows, {"greedy": decoding}, [(4,) * prefix])
+    queries = length_queries([model], rows, Greedy(**decoding), [(4,) * prefix])
     return [query.size for query in queries]
 
 
@@ -147,14 +148,14 @@ def test_of_two_sources_the_shorter_begins_and_the_larger_room_ends() -> None:
 
 def test_a_row_without_extra_room_has_one_query() -> None:
     for model in (sized("plain", ratio=1.0), model_of()):
-        queries = length_queries([model], {"source": [3, 5, 1]}, {"greedy": {}}, [()] * 3)
+        queries = length_queries([model], {"source": [3, 5, 1]}, Greedy(), [()] * 3)
         assert [query.row for query in queries] == [0, 1, 2]
 
 
 def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> None:
     unused: Any = None
     sample, whole = (
-        ValidationDecoder([], unused, unused, unused, part, {"greedy": {}}, unused) for part in ("val_sample", "val")
+        ValidationDecoder([], unused, unused, unused, part, Greedy(), unused) for part in ("val_sample", "val")
     )
     for ratio, many in ((1.0, 200), (2.0, MAX_QUERIES // 11)):
         assert sample.count_lines(sized("plain", ratio=ratio), {"source": [10] * 200}) == many
@@ -164,7 +165,7 @@ def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> No
 
 
 def test_an_answer_that_may_not_reach_the_size_of_its_source_is_cut() -> None:
-    how = {"greedy": {"max_length": 2}}
+    how = Greedy(max_length=2)
     models = [sized("plain", seed, sharp=4.0) for seed in range(8)]
     cut = [answers(model, how, sources=[[4, 5, 6, 7, 8, 9]])[0][0] for model in models]
     assert {hypothesis.ended for hypothesis in cut} == {True, False}
@@ -174,14 +175,14 @@ def test_an_answer_that_may_not_reach_the_size_of_its_source_is_cut() -> None:
 # ------------------------------------------------------------------------------------------- batches
 
 
-@pytest.mark.parametrize("how", [*EVERY, {"viterbi": FREE}], ids=lambda how: next(iter(how)))
+@pytest.mark.parametrize("how", [*EVERY, Viterbi(**FREE)], ids=lambda how: how.word)
 def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model = sized("markov")
     together = answers(model, how)
     assert texts(
         [answers(model, how, sources=[source], numbers=[at])[0] for at, source in enumerate(SOURCES)]
     ) == texts(together)
-    if "sample" not in how:
+    if not how.draws:
         assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
     searches: list[Search] = []
     monkeypatch.setattr(
@@ -196,7 +197,7 @@ def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypa
 
 def test_one_batch_gives_the_same_answers_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     model = sized("recurrent")
-    how = {"beam": {"size": 2, **FREE}}
+    how = Beam(size=2, **FREE)
     together = texts(answers(model, how, n_best=2))
     monkeypatch.setattr(decoding, "MAX_ROWS", 1)
     assert texts(answers(model, how, n_best=2)) == together
@@ -211,6 +212,6 @@ def test_a_truncated_answer_is_returned_once() -> None:
 
 def test_a_model_of_sizes_and_one_without_vote() -> None:
     model, other = sized("markov", target=TARGET), model_of("attention", target=TARGET)
-    (best,) = decode_all([model, other], {"source": [[5, 6]]}, {"greedy": FREE})[0]
+    (best,) = decode_all([model, other], {"source": [[5, 6]]}, Greedy(**FREE))[0]
     assert best.ended
     assert len(best.ids) < 6

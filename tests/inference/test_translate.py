@@ -21,6 +21,7 @@ from composer.inference import answers
 from composer.inference.answers import SourceLines, Translation, answer_lines
 from composer.inference.decoders import Hypothesis
 from composer.inference.lines import cut_line
+from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import open_run, translate_lines
 from composer.inference.translate import BATCH_LINES, decode_utf8, read_chunks, translate
 
@@ -232,7 +233,7 @@ def test_a_prefix_without_end_is_cut(
     gru: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("composer.inference.lines.MAX_TOKENS", 3)
-    translate_lines([open_run(gru)], ["eins"], {"greedy": {"max_length": 2, "max_ratio": 1.0}}, ["one " * 9])
+    translate_lines([open_run(gru)], ["eins"], Greedy(max_length=2, max_ratio=1.0), ["one " * 9])
     assert ":1: the prefix of this line has 9 tokens, and only its first 3 are read" in capsys.readouterr().err
 
 
@@ -276,16 +277,16 @@ def test_the_texts_of_an_n_best_differ_though_their_tokens_do_not_spell_them_ali
     found = [Hypothesis(ids, -float(at), -float(at), True) for at, ids in enumerate(rows)]
     monkeypatch.setattr(answers, "decode_all", lambda *given, **_: [found[: given[4]]])
     lines = SourceLines(2, [1], {"source": [[5]]}, [()], [1])
-    for name, is_distinct in (("beam", True), ("sample", False)):
-        blank, texts = answer_lines([], tokenizers, lines, {name: {}}, 3)
+    for decoding, is_distinct in ((Beam(), True), (Sample(), False)):
+        blank, texts = answer_lines([], tokenizers, lines, decoding, 3)
         assert blank == [Translation("", 0.0)] * 3
         assert len(texts) == 3
         expected = [*dict.fromkeys([*same, "low"])] if is_distinct else [*same, "low"]
         assert [text.text for text in texts] == [*expected, *[""] * (3 - len(expected))]
         assert [text.score for text in texts if text.text == "low"] == [-2.0]
-    _, two = answer_lines([], tokenizers, lines, {"beam": {}}, 2)
+    _, two = answer_lines([], tokenizers, lines, Beam(), 2)
     assert [text.text for text in two] == [same[0], "low"]
-    _, one = answer_lines([], tokenizers, lines, {"beam": {}}, 1)
+    _, one = answer_lines([], tokenizers, lines, Beam(), 1)
     assert [text.text for text in one] == [same[0]]
 
 

@@ -13,6 +13,7 @@ import torch
 
 from composer.errors import ComposerError, RunError
 from composer.inference.decode import decode_all
+from composer.inference.methods import Beam, Greedy, Viterbi
 from composer.model.encoder_decoder import EncoderDecoder, has_state
 from composer.recipe.recipe import load
 from tests.inference.small_models import CROSS, DECODERS, PLACES, SIZED, every_answer, model_of, sized
@@ -37,7 +38,7 @@ def test_viterbi_finds_the_best_of_all_answers(prefix: tuple[int, ...]) -> None:
     for seed in range(8):
         model, source = first_order(seed), [5, 6, 7]
         best, ids = every_answer(model, source, LENGTH, prefix)[0]
-        result = answer(model, {"viterbi": {"max_length": LENGTH}}, source, prefix)
+        result = answer(model, Viterbi(max_length=LENGTH), source, prefix)
         assert result.ids == ids
         assert result.score == pytest.approx(best, abs=1e-4)
         lengths.add(len(ids))
@@ -49,8 +50,8 @@ def test_no_beam_finds_a_better_answer_than_viterbi() -> None:
     better = 0
     for model in models:
         for source in ([5, 6, 7], [4], []):
-            best = answer(model, {"viterbi": {"max_length": 12}}, source)
-            for how in ({"greedy": {"max_length": 12}}, {"beam": {"size": 3, "max_length": 12, "length_penalty": 0.0}}):
+            best = answer(model, Viterbi(max_length=12), source)
+            for how in (Greedy(max_length=12), Beam(size=3, max_length=12, length_penalty=0.0)):
                 other = answer(model, how, source)
                 assert not other.ended or other.score <= best.score + 1e-4
                 better += other.score < best.score - 1e-2
@@ -59,16 +60,16 @@ def test_no_beam_finds_a_better_answer_than_viterbi() -> None:
 
 def test_parts_of_the_vocabulary_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, sources = first_order(3, 11), {"source": [[5, 6, 7], [4], [9, 9]]}
-    at_once = decode_all([model], sources, {"viterbi": {"max_length": 9}})
+    at_once = decode_all([model], sources, Viterbi(max_length=9))
     for cells in (1, 100):
         monkeypatch.setattr(importlib.import_module("composer.inference.decoders.viterbi"), "CELLS", cells)
-        results = decode_all([model], sources, {"viterbi": {"max_length": 9}})
+        results = decode_all([model], sources, Viterbi(max_length=9))
         assert [row[0].ids for row in results] == [row[0].ids for row in at_once]
 
 
 def test_first_order_models_form_an_ensemble() -> None:
     models, source = [first_order(1), first_order(2)], [5, 6]
-    result = answer(models, {"viterbi": {"max_length": LENGTH}}, source)
+    result = answer(models, Viterbi(max_length=LENGTH), source)
     scores = {}
     for count in range(LENGTH):
         for ids in itertools.product(range(3, VOCABULARY), repeat=count):
@@ -96,14 +97,14 @@ def test_only_first_order_decoders_have_no_state() -> None:
 
 def test_viterbi_refuses_a_decoder_with_state() -> None:
     with pytest.raises(RunError, match="the last one alone"):
-        answer(model_of("lstm"), {"viterbi": {}}, [5])
+        answer(model_of("lstm"), Viterbi(), [5])
     with pytest.raises(RunError, match="the last one alone"):
-        answer([first_order(0, 7), model_of("lstm")], {"viterbi": {}}, [5])
+        answer([first_order(0, 7), model_of("lstm")], Viterbi(), [5])
 
 
 def test_viterbi_refuses_n_best() -> None:
     with pytest.raises(RunError, match="2 are requested"):
-        decode_all([first_order(0)], {"source": [[5]]}, {"viterbi": {}}, n_best=2)
+        decode_all([first_order(0)], {"source": [[5]]}, Viterbi(), n_best=2)
 
 
 RECIPE = """\

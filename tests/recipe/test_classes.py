@@ -360,7 +360,7 @@ def test_the_recipe_of_the_documentation_works() -> None:
         training=Training(optimizer=Adam(learning_rate=1e-3), max_steps=10),
         decoding=words.Beam(size=4),
     ).recipe()
-    assert recipe.decoding["beam"]["size"] == 4
+    assert recipe.decoding.size == 4
     assert recipe.model["encoder"][1]["repeat"]["stack"][0]["residual"]["norm"] == "pre"
     assert ParallelData.word == ""
 

@@ -209,7 +209,7 @@ def means_as_before(recipe: Recipe) -> bool:
         recipe.training.optimizer.weight_decay == 0.5
         and (settings["window"], settings["dropout"], other["dropout"]) == (3, 0.1, 0.0)
         and recipe.dataset["parallel"]["decontaminate"]
-        and recipe.decoding["beam"]["length_penalty"] == 0.25
+        and recipe.decoding.length_penalty == 0.25
         and recipe.training.max_steps == 80
     )
 
@@ -220,7 +220,7 @@ def test_a_run_that_is_older_than_a_setting_keeps_its_meaning(run: RunDir, tmp_p
     assert means_as_before(recipe)
     assert means_as_before(load_text(recipe.dump()))  # what a reproduction and the next checkpoint write
     assert not means_as_before(load(shutil.copy(run.recipe, tmp_path / "new.yaml")))
-    assert load(run.recipe, ["decoding.beam.length_penalty=2"]).decoding["beam"]["length_penalty"] == 2.0
+    assert load(run.recipe, ["decoding.beam.length_penalty=2"]).decoding.length_penalty == 2.0
 
 
 def test_fingerprints_are_of_what_the_first_runs_were_trained_with(
@@ -245,9 +245,9 @@ def test_a_run_keeps_the_defaults_that_it_stores(run: RunDir) -> None:
     canonical["from_a_later_version"] = 1
     run.update(canonical=canonical)
     recipe = load(run.recipe)
-    assert recipe.decoding["beam"]["length_penalty"] == 0.25
+    assert recipe.decoding.length_penalty == 0.25
     assert recipe.model["decoder"][1]["residual"]["stack"][0]["rnn"]["layers"] == 2
-    assert recipe.training.validation_sample.decoding["sample"]["temperature"] == 0.5
+    assert recipe.training.validation_sample.decoding.temperature == 0.5
     assert recipe.training.max_steps == 80
 
 

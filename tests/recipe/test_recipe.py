@@ -12,6 +12,7 @@ import pytest
 
 import composer
 from composer.errors import RecipeError, RunError
+from composer.inference.methods import Greedy
 from composer.recipe.recipe import Recipe, load, load_text, source_path
 from tests.samples import sampled
 from tests.small_recipes import SMALL, loaded, refused
@@ -137,7 +138,7 @@ def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, SMALL, name="my recipe.yaml")
     assert recipe.name == "my-recipe"
     assert recipe.dataset["generate"] == recipe.canonical["data"]["generate"]
-    assert recipe.decoding == {"greedy": recipe.canonical["decoding"]["greedy"]}
+    assert recipe.decoding == Greedy()
     assert (recipe.trainer.devices, recipe.trainer.at) == ("auto", ("trainer",))
     assert (recipe.logging.wandb, recipe.joint) == (None, False)
     assert recipe.folders() == [tmp_path]

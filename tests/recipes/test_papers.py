@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from blocks.core.contract import Block
 from composer.inference.decode import decode_all
+from composer.inference.methods import Beam
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import load
 from composer.testing.model_laws import source_rows
@@ -82,7 +83,7 @@ def test_sutskever_is_torch_s_lstm_on_the_reversed_source() -> None:
 
 def test_an_ensemble_of_a_model_with_itself_gives_the_same_translations() -> None:
     model = model_of("sutskever2014", width=6, layers=2)
-    beam = {"beam": {"size": 3, "length_penalty": 1.0, "max_length": 6, "max_ratio": 2.0}}
+    beam = Beam(size=3, length_penalty=1.0, max_length=6, max_ratio=2.0)
     alone, twice = (decode_all(models, source_rows(SOURCE), beam, n_best=3) for models in ([model], [model, model]))
     for one, two in zip(chain(*alone), chain(*twice), strict=True):
         assert one.ids == two.ids

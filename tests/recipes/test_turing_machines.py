@@ -10,6 +10,7 @@ from torch import Tensor
 
 from blocks.core.contract import Context
 from composer.inference.decode import decode_all
+from composer.inference.methods import Beam
 from composer.model.builder import build
 from composer.model.encoder_decoder import EOS, EncoderDecoder
 from composer.recipe.recipe import load
@@ -69,7 +70,7 @@ def test_an_answer_depends_on_the_question_alone(name: str) -> None:
 def test_a_turing_machine_and_an_lstm_form_an_ensemble() -> None:
     """In an ensemble each keeps its own state: what both would give to each token, on their mean."""
     models = [model_of("graves2014_lstm"), model_of("graves2014_lstm_baseline")]
-    result = decode_all(models, source_rows(SOURCE), {"beam": {"size": 2, "length_penalty": 0.0, "max_length": 4}})
+    result = decode_all(models, source_rows(SOURCE), Beam(size=2, length_penalty=0.0, max_length=4))
     for row, (best, *_) in enumerate(result):
         written = [*best.ids, EOS] if best.ended else best.ids
         before = torch.tensor([[1, *written[:-1]]])

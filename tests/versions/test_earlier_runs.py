@@ -339,7 +339,7 @@ def compiling(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_a_run_that_says_a_removed_setting_is_opened_and_measured(compiling: Path) -> None:
     run = composer.open_run(compiling)
-    assert "compile" not in run.recipe.decoding["beam"]
+    assert "compile" not in run.recipe.canonical["decoding"]["beam"]
     assert run.translate(["one"])
     assert composer.evaluate(compiling, data=compiling.parent)
     prints = composer.fingerprints(compiling, data=compiling.parent)

@@ -1,6 +1,6 @@
-"""Decoding methods, and what they share: hypotheses, decoder states, length constraints, ensembles.
+"""What the ways of searching for an answer share: hypotheses, decoder states, length constraints, ensembles.
 
-A method is a function with the decorator `decoder` in any module of this folder; nothing else is to be done to add one.
+Their settings are classes in `composer.inference.methods`.
 
 Several models vote by the mean of their probabilities at each step (Sutskever et al. 2014, section 3.6). They may be of
 any architecture; their target vocabularies are the same.
@@ -8,34 +8,30 @@ any architecture; their target vocabularies are the same.
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Count, Output, Positive, Proportion, State
+from blocks.core.contract import Output, State
 from blocks.core.kv_cache import take_rows
 from blocks.core.lazy_outputs import LazyOutputs
-from composer.errors import RunError
 from composer.inference.drafts import Draft
-from composer.inference.precision import Precision, in_precision
+from composer.inference.precision import in_precision
 from composer.inference.target_lengths import LengthConstraint, token_limit
 from composer.model.encoder_decoder import (
     BOS,
     EOS,
     PAD,
     EncoderDecoder,
-    has_state,
     is_impossible,
     map_leaves,
     source_mask,
     state_leaves,
 )
+from composer.recipe.choices import Precision
 
 COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
@@ -282,79 +278,3 @@ def _reorder(state: State, rows: Tensor, reordered: dict[int, Tensor]) -> State:
     if id(state) not in reordered:
         reordered[id(state)] = take_rows(state, rows)
     return reordered[id(state)]
-
-
-MaxLength = Annotated[Count, "tokens of an answer at most, eos included; a longer one is cut"]
-MAX_RATIO = "tokens of an answer at most for each token of its source, beside 50 that are always allowed"
-MaxRatio = Annotated[Positive, MAX_RATIO]
-NO_REPEAT = "no n-gram of this many tokens occurs twice in an answer, its forced prefix included"
-NoRepeatNgram = Annotated[Count | None, NO_REPEAT]
-PRECISION = "what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them faster"
-DecodingPrecision = Annotated[Precision, PRECISION]
-CTC_WEIGHT = "of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the decoder alone"
-CtcWeight = Annotated[Proportion | None, CTC_WEIGHT]
-"""Settings that several decoding methods have."""
-Decode = Callable[..., list[list[Hypothesis]]]
-"""From a `Search` and settings, keyword-only, to the n best hypotheses of each row."""
-CountHypotheses = Callable[[Sequence[EncoderDecoder], Mapping[str, Any]], int]
-"""From models and settings to the hypotheses that are decoded at once for each row."""
-
-
-class Decoder:
-    """A decoding method: called with a `Search` and settings, it returns the n best hypotheses of each row.
-
-    Args:
-        decode: A function with the settings `max_length` and `max_ratio`, and any others, keyword-only.
-        first_order: It needs decoders whose next token depends on the last one alone.
-        one_answer: It finds one answer, and never the n best.
-        takes_draft: It reads tokens that a draft proposes.
-        draws: Its answers are draws, of which several may be equal.
-        hypotheses: How many hypotheses it decodes at once for each row, by which batches are sized.
-    """
-
-    def __init__(
-        self,
-        decode: Decode,
-        *,
-        first_order: bool = False,
-        one_answer: bool = False,
-        takes_draft: bool = False,
-        draws: bool = False,
-        hypotheses: CountHypotheses = lambda models, settings: 1,
-    ) -> None:
-        functools.update_wrapper(self, decode)
-        self.decode, self.name, self.hypotheses = decode, decode.__name__, hypotheses
-        self.first_order, self.one_answer, self.takes_draft, self.draws = first_order, one_answer, takes_draft, draws
-        self.defaults: dict[str, Any] = decode.__kwdefaults__ or {}
-
-    def __call__(self, search: Search, **settings: Any) -> list[list[Hypothesis]]:
-        """Search. Raises RunError if the method does not suit the models, or does not find `n_best` answers."""
-        if self.one_answer and search.n_best > 1:
-            message = f"`{self.name}` finds one answer, and {search.n_best} are requested"
-            raise RunError.of(message, f"use a beam: `--beam {search.n_best}` (in Python `beam={search.n_best}`)")
-        if problem := self.model_problem(search.models):
-            raise RunError.of(problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
-        return self.decode(search, **settings)
-
-    def model_problem(self, models: Sequence[EncoderDecoder]) -> str:
-        """Return why the method cannot decode with these models; "" if it can."""
-        if not self.first_order or not any(map(has_state, models)):
-            return ""
-        return f"`{self.name}` needs a decoder whose next token depends on the last one alone, and this one has a state"
-
-
-DECODERS: dict[str, Decoder] = {}
-"""Every decoding method by its word in a recipe."""
-
-
-def decoder(**traits: Any) -> Callable[[Decode], Decoder]:
-    """Return a decorator that registers a function as the decoding method of its name; traits: those of `Decoder`."""
-
-    def register(function: Decode) -> Decoder:
-        return DECODERS.setdefault(function.__name__, Decoder(function, **traits))
-
-    return register
-
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")

@@ -2,60 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Bounds, NonNegative
 from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
-    CtcWeight,
-    DecodingPrecision,
     Hypothesis,
-    MaxLength,
-    MaxRatio,
-    NoRepeatNgram,
     Search,
     advance,
-    decoder,
     prefill,
     reorder_state,
 )
+from composer.inference.methods import Beam
 from composer.model.encoder_decoder import EOS, PAD
 
-MAX_BEAM = 1000
 
-
-@decoder(hypotheses=lambda models, settings: settings["size"])
-def beam(
-    search: Search,
-    *,
-    size: Annotated[int, Bounds(minimum=1, maximum=MAX_BEAM)] = 5,
-    length_penalty: NonNegative = 0.6,
-    ctc_weight: CtcWeight = None,
-    no_repeat_ngram: NoRepeatNgram = None,
-    precision: DecodingPrecision = "float32",
-    max_length: MaxLength = 512,
-    max_ratio: MaxRatio = 3.0,
-) -> list[list[Hypothesis]]:
+def beam(search: Search, settings: Beam) -> list[list[Hypothesis]]:
     """Beam search with a length penalty (Wu et al. 2016, section 7).
 
     A hypothesis y of n tokens, eos counted, is ranked by log p(y) / ((5 + n) / 6) ^ length_penalty. A hypothesis that
     ends keeps its place in the beam, so that the beam of the others narrows (Sutskever et al. 2014, section 3.2) and a
     beam of 1 is greedy search. A sequence is done when nothing that is still growing could come to a better rank than
     what is asked for; a hypothesis that was cut ranks behind all that ended.
-
-    Settings:
-        size: hypotheses side by side; 1 is greedy search
-        length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers
     """
+    size, length_penalty = settings.size, settings.length_penalty
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
-    search = search.using(precision, no_repeat_ngram, ctc_weight)
+    search = search.using(settings.precision, settings.no_repeat_ngram, settings.ctc_weight)
     log_p, position, prefix_log_p = prefill(search)
-    beams = initial_beams(search, prefix_log_p, search.limits(max_length, max_ratio), size)
+    beams = initial_beams(search, prefix_log_p, search.limits(settings.max_length, settings.max_ratio), size)
     layout = Layout.of(torch.ones_like(beams.num_open), size)
     stops = set(beams.limit.tolist())
     results: dict[int, list[Hypothesis]] = {}

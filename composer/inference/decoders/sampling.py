@@ -6,59 +6,37 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Bounds, Count, Positive, PositiveProportion
 from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
-    CtcWeight,
     DecoderState,
-    DecodingPrecision,
     Hypothesis,
-    MaxLength,
-    MaxRatio,
-    NoRepeatNgram,
     Search,
     advance,
-    decoder,
     draw_from_cdf,
     prefill,
     reorder_state,
 )
-from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import top_k as best_tokens
 from composer.inference.decoders.speculative import decode_speculatively
+from composer.inference.methods import Greedy, Mbr, Sample
 from composer.model.encoder_decoder import EOS
 from composer.recipe.metrics import METRICS
 
-Temperature = Annotated[Positive, "what the logits are divided by, above 0; the lower, the more probable the tokens"]
-TOP_P = "draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)"
-TopP = Annotated[PositiveProportion | None, TOP_P]
-MIN_P = "draw among the tokens with at least this share of the highest probability (Nguyen et al. 2024)"
-MinP = Annotated[PositiveProportion | None, MIN_P]
-Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1), "where the random numbers start"]
 Choose = Callable[[Tensor, DecoderState, Tensor], Tensor]
 """log p of the tokens (R, V), the state behind it, each row's place among all (R,) -> columns of log p (R,)."""
 
 
-@decoder(one_answer=True, takes_draft=True)
-def greedy(
-    search: Search,
-    *,
-    ctc_weight: CtcWeight = None,
-    no_repeat_ngram: NoRepeatNgram = None,
-    precision: DecodingPrecision = "float32",
-    max_length: MaxLength = 512,
-    max_ratio: MaxRatio = 3.0,
-) -> list[list[Hypothesis]]:
+def greedy(search: Search, settings: Greedy) -> list[list[Hypothesis]]:
     """Greedy search: choose the most probable token at every position."""
-    search = search.using(precision, no_repeat_ngram, ctc_weight)
-    limits = search.limits(max_length, max_ratio)  # (B,)
+    search = search.using(settings.precision, settings.no_repeat_ngram, settings.ctc_weight)
+    limits = search.limits(settings.max_length, settings.max_ratio)  # (B,)
     if search.draft is not None:
         numbers = torch.zeros(3, int(limits[0]), device=search.device)
         return [[decode_speculatively(search, one_hot_argmax, int(limits[0]), numbers, prefill(search))]]
@@ -67,40 +45,21 @@ def greedy(
     ]
 
 
-@decoder(takes_draft=True, draws=True)
-def sample(
-    search: Search,
-    *,
-    temperature: Temperature = 1.0,
-    top_k: Count | None = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: Annotated[float, Bounds(minimum=1.0)] = 1.0,
-    seed: Seed = 1,
-    no_repeat_ngram: NoRepeatNgram = None,
-    precision: DecodingPrecision = "float32",
-    max_length: MaxLength = 512,
-    max_ratio: MaxRatio = 3.0,
-) -> list[list[Hypothesis]]:
-    """Sample tokens by their probability. A row's answers depend on the seed and its number, not on its batch.
-
-    Settings:
-        top_k: draw among this many most probable tokens only (Fan et al. 2018)
-        repetition_penalty: what the logit of a token that the prompt or the answer has already is divided by where it
-            is positive, and multiplied with where it is negative (Keskar et al. 2019, section 4.1)
-    """
-    search = search._replace(keeps_history=repetition_penalty > 1.0)
-    search, limits = search.using(precision, no_repeat_ngram), search.limits(max_length, max_ratio)
+def sample(search: Search, settings: Sample) -> list[list[Hypothesis]]:
+    """Sample tokens by their probability. A row's answers depend on the seed and its number, not on its batch."""
+    search = search._replace(keeps_history=settings.repetition_penalty > 1.0)
+    search = search.using(settings.precision, settings.no_repeat_ngram)
+    limits = search.limits(settings.max_length, settings.max_ratio)
     longest = int(limits.max())
 
     def distribution(log_p: Tensor, logits: Tensor | None, history: Tensor | None) -> Tensor:
         scores = log_p if logits is None or history is None else penalise(log_p, logits, history)
-        values = (scores - scores.amax(-1, keepdim=True)) / temperature  # (R, V)
-        return truncate(values, top_k, top_p, min_p).double().softmax(-1)
+        values = (scores - scores.amax(-1, keepdim=True)) / settings.temperature  # (R, V)
+        return truncate(values, settings.top_k, settings.top_p, settings.min_p).double().softmax(-1)
 
-    penalise = partial(penalise_repetitions, penalty=repetition_penalty)
+    penalise = partial(penalise_repetitions, penalty=settings.repetition_penalty)
     if search.draft is None:
-        uniforms = uniform_draws(search, seed, longest)  # (B N, L)
+        uniforms = uniform_draws(search, settings.seed, longest)  # (B N, L)
 
         def choose(log_p: Tensor, position: DecoderState, places: Tensor) -> Tensor:
             p = distribution(log_p, position.logits, position.history)  # (R, V)
@@ -109,7 +68,7 @@ def sample(
         finished = decode_single(search, choose, limits, search.n_best)
     else:
         prefilled = prefill(search)
-        numbers = uniform_draws(search, seed, 3 * longest).unflatten(1, (3, longest))  # (N, 3, L)
+        numbers = uniform_draws(search, settings.seed, 3 * longest).unflatten(1, (3, longest))  # (N, 3, L)
         finished = [decode_speculatively(search, distribution, longest, own, prefilled) for own in numbers]
     return [
         sorted(finished[at : at + search.n_best], key=lambda hypothesis: -hypothesis.normalised)
@@ -230,41 +189,26 @@ def truncate_to_top_k(values: Tensor, top_k: int) -> Tensor:
     return values.masked_fill(~(above | (tied & (tied.cumsum(1) <= room))), -torch.inf)
 
 
-@decoder(hypotheses=lambda models, settings: settings["samples"])
-def mbr(
-    search: Search,
-    *,
-    samples: Annotated[int, Bounds(minimum=2, maximum=MAX_BEAM)] = 16,
-    metric: Literal["chrf", "bleu"] = "chrf",
-    temperature: Temperature = 1.0,
-    top_p: TopP = None,
-    seed: Seed = 1,
-    no_repeat_ngram: NoRepeatNgram = None,
-    precision: DecodingPrecision = "float32",
-    max_length: MaxLength = 512,
-    max_ratio: MaxRatio = 3.0,
-) -> list[list[Hypothesis]]:
+def mbr(search: Search, settings: Mbr) -> list[list[Hypothesis]]:
     """Minimum Bayes risk: the sample with the highest mean score against all samples (Eikema & Aziz 2020, section 5).
 
     The mean over the samples is an estimate of the expected score of an answer, which its log-probability is not. Where
     a model makes room for its answer, the answers of different lengths are compared by log-probability.
-
-    Settings:
-        samples: samples of each row, which are candidates and references at once; the time grows with their square
-        metric: sacreBLEU's score of a sentence by which they are compared; bleu is for words with spaces between
     """
-    if search.n_best > samples:
+    if search.n_best > settings.samples:
         fix = f"write `decoding.mbr.samples={search.n_best}` or more"
-        raise RunError.of(f"{samples} samples have no {search.n_best} best answers", fix)
-    drawing = {
-        "temperature": temperature,
-        "top_p": top_p,
-        "seed": seed,
-        "no_repeat_ngram": no_repeat_ngram,
-        "precision": precision,
-    }
-    rows = sample(search._replace(n_best=samples), **drawing, max_length=max_length, max_ratio=max_ratio)
-    return [best_by_utility(search, hypotheses, metric) for hypotheses in rows]
+        raise RunError.of(f"{settings.samples} samples have no {search.n_best} best answers", fix)
+    drawing = Sample(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        seed=settings.seed,
+        no_repeat_ngram=settings.no_repeat_ngram,
+        precision=settings.precision,
+        max_length=settings.max_length,
+        max_ratio=settings.max_ratio,
+    )
+    rows = sample(search._replace(n_best=settings.samples), drawing)
+    return [best_by_utility(search, hypotheses, settings.metric) for hypotheses in rows]
 
 
 def best_by_utility(search: Search, hypotheses: list[Hypothesis], metric: str) -> list[Hypothesis]:

@@ -12,15 +12,13 @@ with the next drafts. No state is cropped, so any model can draft, and any can a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from composer.errors import RunError
 from composer.inference.decoders import (
-    DECODERS,
     DecoderState,
     Distribution,
     Hypothesis,
@@ -29,8 +27,10 @@ from composer.inference.decoders import (
     prefill,
     run_step,
 )
+from composer.inference.methods import Greedy, Sample
 from composer.model.ctc import CtcModel, JointModel
 from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder
+from composer.recipe.choices import Decoder
 
 FIRST_DRAFTED, MOST_DRAFTED = 4, 8
 """Tokens that are drafted at first, and at most: after each step one more than were accepted in it."""
@@ -40,18 +40,17 @@ DRAFTS, JUDGES, DRAWS = range(3)
 """What the random numbers of a token are for."""
 
 
-def check_draft(models: Sequence[EncoderDecoder], decoding: Mapping[str, Mapping[str, Any]]) -> None:
+def check_draft(models: Sequence[EncoderDecoder], decoding: Decoder) -> None:
     """Raise RunError if what a decoding method looks for cannot be drafted, or not with these models."""
-    ((name, settings),) = decoding.items()
-    weight = settings.get("ctc_weight")
+    weight = decoding.ctc_weight if isinstance(decoding, Greedy) else None
     answering = models[0] if weight is None else models[0].with_ctc_weight(weight)
     problem, fix = "", "remove the draft"
-    if not DECODERS[name].takes_draft:
-        problem = f"`{name}` compares several answers, and a draft is for one"
+    if not decoding.takes_draft:
+        problem = f"`{decoding.word}` compares several answers, and a draft is for one"
         fix = "remove the draft, or write `decoding=greedy` or `decoding=sample`"
     elif len(models) > 1:
         problem, fix = "a draft is for one model, and these are an ensemble", "name one run, or remove the draft"
-    elif settings.get("no_repeat_ngram"):
+    elif isinstance(decoding, Greedy | Sample) and decoding.no_repeat_ngram:
         problem, fix = "`no_repeat_ngram` is not known of tokens that are read at once", "set it to null, or " + fix
     elif models[0].max_target_ratio:
         problem = "the model answers at each length that is possible, and a draft is for one answer"

@@ -10,15 +10,12 @@ from torch import Tensor
 
 from composer.inference.decoders import (
     DecoderState,
-    DecodingPrecision,
     Hypothesis,
-    MaxLength,
-    MaxRatio,
     Search,
     advance,
-    decoder,
     prefill,
 )
+from composer.inference.methods import Viterbi
 from composer.model.encoder_decoder import EOS, EncoderDecoder
 
 CELLS = 1 << 22
@@ -32,25 +29,15 @@ def reads_tokens(models: Sequence[EncoderDecoder]) -> bool:
     return any(model.embedding is not None for model in models)
 
 
-@decoder(
-    first_order=True,
-    one_answer=True,
-    hypotheses=lambda models, settings: models[0].vocabulary if reads_tokens(models) else 1,
-)
-def viterbi(
-    search: Search, *, precision: DecodingPrecision = "float32", max_length: MaxLength = 512, max_ratio: MaxRatio = 3.0
-) -> list[list[Hypothesis]]:
+def viterbi(search: Search, settings: Viterbi) -> list[list[Hypothesis]]:
     """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
     best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural GPU, or one that
     reads no tokens. A token costs a step for each word of the vocabulary; one, where no tokens are read.
-
-    Settings:
-        max_length: tokens of an answer at most, eos included
     """
-    search = search.using(precision)
+    search = search.using(settings.precision)
     log_p, position, prefix_log_p = prefill(search)
-    limits = search.limits(max_length, max_ratio)  # (B,)
+    limits = search.limits(settings.max_length, settings.max_ratio)  # (B,)
     reached = prefix_log_p[:, None] + log_p  # (B, V), of which eos is the first
     best, length = reached[:, 0], torch.ones_like(limits)  # (B,) of the answer that ends: its score, tokens with eos
     came_from: list[Tensor] = []
