@@ -79,6 +79,7 @@ def check(
     data: options.DataDir = None,
     without_data: Annotated[bool, option("--without-data", "Read no data files, even where they are.")] = False,
     any_machine: Annotated[bool, option("--any-machine", "Ignore limits of this machine: devices, memory.")] = False,
+    strict: Annotated[bool, option("--strict", "Exit with status 2 if there is a warning, too.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Report every error of recipes and their data.
@@ -86,7 +87,7 @@ def check(
     Each has file, line, column and a fix. Validates the text, builds the model without allocating it, inspects the data
     files, and encodes the data as training does; of a split of more than 16 MB its beginning and 1,000 lines spread
     over the rest, and the last line says so. A recipe that `check` accepts trains, decodes and resumes. Writes nothing
-    but its cache. Exit status 2 if there is an error, 0 with warnings.
+    but its cache. Exit status 2 if there is an error, with `--strict` also if there is a warning; else 0.
 
     Of a sweep it checks every point that no condition excludes, or the one that `axis=value` selects. Of a part of
     recipes, which is a file in a folder `fragments` or one that others of the files extend and that is no recipe by
@@ -117,11 +118,14 @@ def check(
                 options.echo(note, err=True)
             options.echo(f"{file}: {checked.text}")
     errors = [fault for fault in faults if fault.severity == "error"]
+    is_refused = bool(faults if strict else errors)
     if as_json:
         options.print_json([fault.as_dict() for fault in sorted(set(faults))])
-        raise typer.Exit(options.REFUSED if errors else options.DONE)
+        raise typer.Exit(options.REFUSED if is_refused else options.DONE)
     if errors:
         raise ComposerError(errors)
+    if is_refused:
+        raise typer.Exit(options.REFUSED)
     if len(files) == 1 and next_command:
         folder = ["--data", str(data)] if data else []
         options.echo(f"next: {shlex.join(['seqcomposer', next_command, *recipes, *folder])}")

@@ -18,7 +18,7 @@ from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import text_names
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RecipeError, RunError
+from composer.errors import RunError
 from composer.fingerprint import check_checkpoint, known_changes, read_verified
 from composer.inference.answers import Translation, answer_lines, read_lines
 from composer.inference.decode import evaluation_mode
@@ -37,14 +37,11 @@ from composer.inference.lines import (
 from composer.inference.methods import MAX_BEAM, Beam
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.no_effect import rule_faults
-from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import load_weights, set_weights
 from composer.recipe.choices import Decoder
 from composer.recipe.earlier_versions import TEXTS_AFTER_END
 from composer.recipe.metrics import best_validation
 from composer.recipe.recipe import Recipe, load
-from composer.recipe.yaml_reader import COMMAND_LINE
 from composer.run_dir import (
     RESUME,
     RunDir,
@@ -309,10 +306,6 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
         message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
         raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))
     model = build(recipe, tokenizers.sizes)
-    if overrides:
-        dead = [fault for fault in rule_faults(RecordingBuilder(recipe), model) if fault.file == COMMAND_LINE]
-        if dead:
-            raise RecipeError(replace(fault, severity="error") for fault in dead)
     return Run(run_dir, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 

@@ -351,7 +351,12 @@ class Builder:
             raise BlockError("stack", f"{message}cannot be shared", code="width", fix="write `copy: true`")
         return stack
 
-    def unused_stack(self, name: str) -> list[Fault]:
+    def unused_stack_faults(self) -> list[Fault]:
+        """Return the faults of the named stacks that no `use` names."""
+        unused = [name for name in self.recipe.model["stacks"] or {} if name not in self.uses]
+        return [fault for name in unused for fault in self._stack_faults(name)]
+
+    def _stack_faults(self, name: str) -> list[Fault]:
         """Return the faults that a named stack would have wherever it was used."""
         stack, width, faults = self.recipe.model["stacks"][name], self.recipe.model["width"], []
         for stream, causal in ((Stream(width), ""), (Stream(width), "a decoder"), (Stream(width, True, columns=4), "")):

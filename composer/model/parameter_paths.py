@@ -127,7 +127,7 @@ def group_faults(recipe: Recipe, model: EncoderDecoder) -> Iterator[Fault]:
             yield recipe.fault("path", group.place, message, fix)
         elif group.place not in effective:
             message = f"`{group.path}` changes no parameter's learning rate, nor its weight decay"
-            yield recipe.no_effect(group.place, message, "remove it")
+            yield recipe.fault("unused", group.place, message, "remove it").as_warning()
     if (factors := learning_rate_factors(recipe, model)) and not any(factors.values()):
         yield recipe.fault("path", GROUPS, "every parameter is frozen", "leave a block out of the groups of factor 0")
 

@@ -31,7 +31,7 @@ from composer.model.encoder_decoder import (
     training_logits,
 )
 from composer.model.meta_device import MetaCache, without_compiler
-from composer.model.no_effect import no_effect_faults
+from composer.model.no_effect import no_effect_warnings
 from composer.model.parameter_paths import count_frozen, group_faults
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.trained_parameters import count_decaying
@@ -108,7 +108,8 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder = RecordingBuilder(recipe, at_most=at_most)
     with torch.device("meta"), MetaCache():
         model = builder.model(vocabularies)
-    for fault in [*no_effect_faults(builder, model, vocabularies), *group_faults(recipe, model)]:
+    builder.warnings += no_effect_warnings(builder, model)
+    for fault in [*builder.unused_stack_faults(), *group_faults(recipe, model)]:
         (builder.faults if fault.severity == "error" else builder.warnings).append(fault)
     builder.finish()
     try:

@@ -41,7 +41,7 @@ UNPACKED = {
 
 def data_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield the faults of `data` beside the other sections."""
-    for check in (_names, _stories, _table, _file_names, _text, _packing, _filters, _weights):
+    for check in (_names, _stories, _table, _file_names, _text, _packing, _weights):
         yield from check(recipe)
 
 
@@ -167,14 +167,6 @@ def _packing(recipe: Recipe) -> Iterator[Fault]:
         if isinstance(column, dict) and column.get("kind", "text") != "text":
             message = f"only text is packed, and `{name}` is of the kind `{column['kind']}`"
             yield recipe.fault("packing", path, message, "remove it")
-
-
-def _filters(recipe: Recipe) -> Iterator[Fault]:
-    """Check that there is something measured that a filter can leave out of the training."""
-    parallel = recipe.dataset["parallel"] or {"decontaminate": False}
-    if parallel["decontaminate"] and not any(parallel[name] for name in ("val", "test", "test_sets")):
-        message = "there is no `val` and no `test` whose lines could be left out"
-        yield recipe.fault("unused", ("data", "parallel", "decontaminate"), message, "remove it, or add `val: 1000`")
 
 
 def _weights(recipe: Recipe) -> Iterator[Fault]:

@@ -24,7 +24,7 @@ from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.section import read_choice, read_section
 from composer.recipe.sections import Evaluation, Logging, Trainer, Training
-from composer.recipe.yaml_reader import Node, dump, items_of, parse, to_data
+from composer.recipe.yaml_reader import Node, dump, parse, to_data
 from composer.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -306,47 +306,6 @@ class Recipe:
         mark = node.place if by_key else node.value_mark
         return fault_at(mark if steps else mark._replace(length=1), code, format_path(steps), message, hint)
 
-    def no_effect(self, path: KeyPath, message: str, hint: str, cause: KeyPath = ()) -> Fault:
-        """Return the fault of a setting that changes nothing; a warning, with both places, where it is from elsewhere.
-
-        Elsewhere is another file, the command line or a default under `model`. What a run has stored is not to be
-        fixed, so there it is a warning too. `cause`: the path of what leaves it without effect, by default the block.
-        """
-        fault, (node, steps, _) = self.fault("unused", path, message, hint), self.locate(path)
-        own = node.place.file == self.root.mark.file
-        _, block_steps, _ = self.locate(path[:-1])
-        is_stored = any((self.file.parent / record).is_file() for record in ("run.json", "trial.json"))
-        if own and steps[: len(block_steps)] == block_steps and not is_stored:
-            return fault
-        node, steps, exact = self.locate(cause := cause or path[:-1])
-        return _see(fault, cause[-1] if exact else (steps or cause)[-1], node.place)
-
-    def overruled(self, fault: Fault) -> Fault:
-        """Return the warning of what changes nothing only since an override or a sweep's axis, with the place of that.
-
-        Of several, it is the one that is nearest in the recipe.
-        """
-        before = {(node.place, node.mark) for _, node in _walk(self.unchanged)} if self.unchanged else set()
-        changes = [(path, node) for path, node in _walk(self.root) if path and (node.place, node.mark) not in before]
-        if not changes:  # something was removed
-            return fault.as_warning()
-
-        def nearness(change: tuple[KeyPath, Node]) -> tuple[int, int]:
-            ends = range(1, len(change[0]) + 1)
-            return sum(fault.path.startswith(format_path(change[0][:end])) for end in ends), len(ends)
-
-        path, node = max(changes, key=nearness)
-        return _see(fault, path[-1], node.place)
-
-    def before_overrides(self) -> Recipe | None:
-        """Return the recipe as it was before overrides or a sweep's axes; None without any, or if it is at fault."""
-        if self.unchanged is None:
-            return None
-        try:
-            return from_node(self.file, substitute(self.unchanged), self.rules)
-        except RecipeError:
-            return None
-
     @property
     def validates_by_search(self) -> bool:
         """Whether a training decodes all validation lines as the recipe does, for `val/bleu`, and not a sample."""
@@ -433,19 +392,6 @@ class Recipe:
 def source_path(recipe: Recipe, path: KeyPath) -> str:
     """Return a path of `canonical` as the recipe writes it: `model.encoder[0].residual[0].rnn`."""
     return format_path(recipe.locate(path)[1])
-
-
-def _see(fault: Fault, name: str | int, at: Mark) -> Fault:
-    """Return the warning of a setting that changes nothing, with the second place."""
-    where = f"{'' if at.file == fault.file else f'{at.file}, '}line {at.line}"
-    return replace(fault, message=f"{fault.message}; see `{name}`, {where}").as_warning()
-
-
-def _walk(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Node]]:
-    """Yield every node with its path, the outer before the inner."""
-    yield path, node
-    for step, child in items_of(node.value):
-        yield from _walk(child, (*path, step))
 
 
 def _child(node: Node, step: str | int) -> Node | None:

@@ -33,6 +33,7 @@ from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeErro
 from composer.evaluation import download_warnings, tokenizer_faults
 from composer.model.features import feature_settings
 from composer.model.machine import available_memory
+from composer.model.no_effect import unused
 from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_data, recorded_vocabularies
@@ -182,7 +183,7 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
         if epoch.shortest == epoch.longest:
             hint, which = "remove it, or choose by another side", "all pairs have"
         message = f"{which} {epoch.longest} tokens, so every epoch has all of them"
-        yield recipe.no_effect(("training", "curriculum"), message, hint).as_warning()
+        yield unused(recipe, ("training", "curriculum"), message, hint)
     elif curriculum and epochs < math.inf:
         start, longest = curriculum.start, epoch.longest if epoch else curriculum.start + 1
         level = start + curriculum.step * (max(0, math.ceil(epochs) - 1) // 2)

@@ -19,7 +19,7 @@ from composer.data.pairs import text_names
 from composer.data.sources import DataSource
 from composer.data.text_files import named_files
 from composer.data.tokenizer import Tokenizers
-from composer.errors import MAX_LISTED, RunError
+from composer.errors import MAX_LISTED, RecipeError, RunError
 from composer.fingerprint import (
     describe_differences,
     differ_in_budget_alone,
@@ -33,8 +33,9 @@ from composer.model.parameter_paths import Owner, module_owners
 from composer.model.weights import initialize, shapes, unique_tensors
 from composer.recipe.canonical_form import BUDGET_KEYS, DEFAULT_EPOCHS, TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT
 from composer.recipe.earlier_versions import without_removed_settings
+from composer.recipe.interpolation import substitute
 from composer.recipe.own_blocks import check_recorded_blocks
-from composer.recipe.recipe import Recipe, as_trained, load, load_node, stored_by
+from composer.recipe.recipe import Recipe, as_trained, from_node, load, load_node, stored_by
 from composer.recipe.tree import match_trees, stack_trees
 from composer.recipe.yaml_reader import COMMAND_LINE, read, to_data
 from composer.run_dir import OTHER_RUN, START_FROM, RunDir, is_verifying
@@ -150,10 +151,13 @@ def _files_of(source: DataSource, split: str) -> str:
 
 def file_budget(recipe: Recipe) -> dict[str, float] | None:
     """Return the limits of a training in a recipe's file, without overrides; None if the file alone is at fault."""
-    of_file = recipe if recipe.unchanged is None else recipe.before_overrides()
-    if of_file is None:
-        return None
-    training = to_data(of_file.root).get("training") or {}
+    root = recipe.root
+    if recipe.unchanged is not None:
+        try:
+            root = from_node(recipe.file, substitute(recipe.unchanged), recipe.rules).root
+        except RecipeError:
+            return None
+    training = to_data(root).get("training") or {}
     limits = {key: training[key] for key in BUDGET_KEYS if training.get(key) is not None}
     return limits or {"max_epochs": DEFAULT_EPOCHS}
 

@@ -29,6 +29,7 @@ from composer.data.token_cache import whole_column
 from composer.errors import Fault
 from composer.formatting import format_lines
 from composer.inference.target_lengths import MIN_LENGTH_LIMIT
+from composer.model.no_effect import unused
 from composer.recipe.metrics import describe_tokenised, suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank
@@ -97,7 +98,7 @@ def column_warnings(source: DataSource) -> Iterator[Fault]:
     splits = [split for split in available_splits(recipe) if split not in held_out]
     files = [file for split in splits for file in find_files(recipe, split, source.folders)[0]]
     if recipe.locate(path)[2] and all(is_plain(file.path) for file in files):
-        yield recipe.no_effect(path, "no file of the text has columns", "remove `column`").as_warning()
+        yield unused(recipe, path, "no file of the text has columns", "remove `column`")
 
 
 def window_warnings(recipe: Recipe, train: Encoded) -> Iterator[Fault]:

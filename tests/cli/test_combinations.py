@@ -76,11 +76,6 @@ REFUSED = {
         "12:53:setting",
         "nothing says for how many",
     ),
-    "sets of no parameters": (
-        "repeat: {times: 2, relaxation: {sets: 2}, stack: [{add: input}, dropout]}",
-        "12:26:unused",
-        "nothing in the stack has parameters",
-    ),
     "a concatenation of different lengths": (
         "concat: encoder.top",
         "12:15:length",
@@ -365,12 +360,6 @@ MEMORIES_REFUSED = {
         "12:75:setting",
         "with read_heads 1, and this starts from the state of `ntm` with read_heads 2",
         "the same settings",
-    ),
-    "a tape that is filled and copied": (
-        "ntm: {slots: 6, slot_width: 3, memory: random, initial_state: {copy: encoder.paper}}",
-        "12:46:unused",
-        "continues another ntm's memory",
-        "remove `memory` here",
     ),
     "a tape with less slots than a head moves": (
         "ntm: {slots: 6, shift: 3}",

@@ -11,8 +11,6 @@ import pytest
 
 from composer.data.tasks import TASKS
 from composer.errors import Fault
-from composer.inference.target_lengths import token_limit
-from composer.model.no_effect import RULES, SURE_LENGTH
 from composer.recipe.recipe import load_text
 from composer.training.callback import ROW_STEPS
 from tests.laws.section_cases import SIZED, faults_of, recipe_of, same, signature
@@ -53,21 +51,16 @@ ALONE = "model.decoder=null; model.output.ctc={weight: 1}"
 FEW_LINES = [{"lines": 1}, {"lines": 2}]
 DEAD = [
     Dead("data.text.hold_out", ["spread", "end"], "", "data.text.val=2", kind="text"),
+    Dead(
+        "data.parallel.decontaminate",
+        [True, False],
+        "data.parallel.val=null; data.parallel.test=null",
+        "data.parallel.val=3",
+        "files",
+    ),
     Dead("data.lowercase", [True, False], "", "data.generate=dialect"),
     Dead("data.lowercase", [True, False], "", kind="stories"),
     Dead("data.lowercase", [True, False], f"data.tokenizer=integers; {DIGITS}", kind="files"),
-    Dead(
-        "data.generate.dialect.dialects",
-        [2, 5],
-        task("dialect", "max_length: 4, every: 5"),
-        task("dialect", "max_length: 4, test_lengths: [5], every: 5"),
-    ),
-    Dead(
-        "data.generate.priority_sort.share",
-        [0.2, 1.0],
-        f"{task('priority_sort', 'bits: 3, min_length: 1, max_length: 1')}; {NUMBERS}",
-        f"{task('priority_sort', 'bits: 3, min_length: 1, max_length: 2')}; {NUMBERS}",
-    ),
     Dead("training.early_stopping", [{"patience": 1}, {"patience": 2}], NO_VAL, "data.parallel.val=3", "files"),
     Dead("training.early_stopping", [{"patience": 1}, {"patience": 2}], "trainer.limit_val_batches=0", ""),
     Dead(
@@ -76,19 +69,6 @@ DEAD = [
         "",
         "training.max_steps=4",
         live={"patience": None, "goal": 1},
-    ),
-    Dead(
-        "training.early_stopping",
-        [{"patience": None, "metric": "val/perplexity"}, {"patience": None, "metric": "val_sample/chrf"}, None],
-        "training.average_checkpoints=2",
-        "training.average_checkpoints=2",
-        live={"patience": None, "goal": 1},
-    ),
-    Dead(
-        "training.early_stopping.metric",
-        ["val/chrf"],
-        "training.average_checkpoints=2; training.early_stopping={patience: null}",
-        "training.early_stopping={patience: null}",
     ),
     Dead("training.validation_sample", FEW_LINES, NO_VAL, "data.parallel.val=3", "files"),
     Dead("training.validation_sample", FEW_LINES, "", kind="language"),
@@ -104,20 +84,7 @@ DEAD = [
     Dead("training.schedule", ["plateau", "constant"], NO_VAL, "data.parallel.val=3", "files"),
     Dead("training.schedule", ["plateau", "constant"], "trainer.limit_val_batches=0"),
     Dead("training.asgd", [{"patience": 1}, None], "trainer.limit_val_batches=0"),
-    Dead(
-        "training.schedule.plateau.monitor",
-        ["loss", "perplexity"],
-        "training.schedule={plateau: {patience: 1}}",
-        "training.schedule={plateau: {threshold: 2}}",
-    ),
     Dead("training.schedule", [{"linear": {"final": 1}}, {"cosine": {"final": 1}}, "constant"], ""),
-    Dead(
-        "training.schedule",
-        [{"staircase": {"shares": []}}, {"staircase": {"shares": [1.0, 1], "factor": 0.1}}, "constant"],
-        "",
-        "training.seed=1",
-        live="staircase",
-    ),
     Dead("trainer.inference_mode", [True, False], NO_VAL, "data.parallel.val=3", "files"),
     Dead("trainer.inference_mode", [True, False], "trainer.limit_val_batches=0"),
     Dead("trainer.limit_val_batches", [1, 0.5, 0], NO_VAL, "data.parallel.val=3", "files"),
@@ -142,16 +109,6 @@ DEAD = [
     ),
     Dead("training.curriculum.by", ["target"], "training.curriculum={start: 5}", kind="language"),
     Dead("decoding.greedy.max_ratio", [0.1, 9.0], "", kind="language"),
-    Dead(
-        "decoding.beam.max_ratio",
-        [0.1, 9.0],
-        FIXED + "; data.generate.copy.min_length=3; data.generate.copy.max_length=3",
-        "training.seed=1",
-    ),
-    *(
-        Dead(f"decoding.{word}.max_ratio", [0.1, 9.0], f"decoding={{{word}: {{max_length: 51}}}}", "training.seed=1")
-        for word in ("greedy", "beam", "sample")
-    ),
     Dead(
         "training.validation_sample.decoding.beam.length_penalty",
         [0.0, 4.0],
@@ -254,12 +211,6 @@ DEAD = [
         for name in ("project", "name", "entity", "group")
     ),
 ]
-UNCERTAIN = {
-    ("trainer.strategy", "trainer={devices: 1}"),
-    ("trainer.log_every_n_steps", ""),
-    ("training.early_stopping.metric", "training.average_checkpoints=2; training.early_stopping={patience: null}"),
-}
-"""What is a warning, since it may change something on another machine, or says more than is done."""
 ELSEWHERE = (
     "trainer.strategy",
     "trainer.timeout_minutes",
@@ -278,17 +229,11 @@ def unused(path: str, faults: Sequence[Fault]) -> list[Fault]:
 
 
 @pytest.mark.parametrize("case", sampled(DEAD, 12, 40), ids=str)
-def test_a_dead_setting_is_a_fault_and_a_warning_with_both_places_where_an_override_has_it(
-    case: Dead, tmp_path: Path
-) -> None:
+def test_a_dead_setting_is_a_warning(case: Dead, tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, case.kind, *overrides(case.border), *assignment(case.path, case.values[0]))
-    (warning,) = unused(case.path, faults_of(recipe))
-    assert warning.severity == "warning"
-    assert "; see `" in warning.message
     own = load_text(recipe.dump(), tmp_path / "recipe.yaml")
-    (fault,) = unused(case.path, faults_of(own))
-    assert fault.severity == ("warning" if (case.path, case.border) in UNCERTAIN else "error")
-    assert (fault.file, fault.line > 0, bool(fault.hint)) == (str(tmp_path / "recipe.yaml"), True, True)
+    (warning,) = unused(case.path, faults_of(own))
+    assert (warning.severity, warning.file, bool(warning.hint)) == ("warning", str(tmp_path / "recipe.yaml"), True)
     if case.alive:
         recipe = recipe_of(
             tmp_path,
@@ -297,16 +242,6 @@ def test_a_dead_setting_is_a_fault_and_a_warning_with_both_places_where_an_overr
             *assignment(case.path, case.values[0] if case.live is None else case.live),
         )
         assert not unused(case.path, faults_of(recipe))
-
-
-@pytest.mark.slow
-def test_every_rule_has_its_case(tmp_path: Path) -> None:
-    reported = set()
-    for case in DEAD:
-        for values in case.values:
-            recipe = recipe_of(tmp_path, case.kind, *overrides(case.border), *assignment(case.path, values))
-            reported |= {fault.message.partition("; see ")[0] for fault in faults_of(recipe)}
-    assert not [rule for rule in RULES if rule.message not in reported]
 
 
 @pytest.mark.slow
@@ -328,6 +263,5 @@ def test_the_texts_of_tasks_have_no_capitals_but_in_dialects() -> None:
         assert (text == text.lower()) == (name != "dialect")
 
 
-def test_numbers_that_are_written_twice_agree() -> None:
-    assert token_limit(1, 1_000, 1e-9) == SURE_LENGTH
+def test_rows_of_the_log_are_as_far_apart_as_their_rule_says() -> None:
     assert ROW_STEPS == 10

@@ -88,7 +88,7 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
             "encoder": [{"repeat": {"times": 2, "relaxation": {"sets": 2}, "stack": ["dropout"]}}, "linear"],
             "decoder": ATTENDS,
         },
-        "unused",
+        "",
     ),
     "a decoder that reads no target": ({"encoder": ["linear"], "decoder": ["source_state"]}, ""),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RecipeError
-from tests.small_recipes import faults_of, loaded, places, refused
+from tests.small_recipes import loaded, places, refused
 
 STORIES = """recipe: 1
 data:
@@ -58,7 +58,7 @@ def test_early_stopping_needs_validation_questions(tmp_path: Path) -> None:
     text = STORIES.replace("{max_epochs: 3}", "{early_stopping: {patience: 1}}")
     loaded(tmp_path, text)
     without = text.replace("2]}", "2], val: 0}")
-    assert places(faults_of(lambda: loaded(tmp_path, without).plan())) == ["9:12:unused"]
+    assert [fault.code for fault in loaded(tmp_path, without).plan().warnings] == ["unused"]
 
 
 def test_a_question_that_nothing_reads_is_refused(tmp_path: Path) -> None:

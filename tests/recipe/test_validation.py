@@ -538,12 +538,12 @@ def test_early_stopping_watches_a_metric_that_is_logged(tmp_path: Path) -> None:
     data = "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder: [rnn]}\n"
     text = f"{data}training:\n  early_stopping: {{metric: val/bleu}}\n"
     assert places(refused(tmp_path, text)) == ["5:28:metric"]
-    assert places(faults_of(lambda: plan(loaded(tmp_path, text.replace("bleu", "loss"))))) == ["5:3:unused"]
+    assert places([*plan(loaded(tmp_path, text.replace("bleu", "loss"))).warnings]) == ["5:3:unused"]
 
 
 def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:
     text = FILES.replace("@", "{target: b}").replace(", %", "") + "training: {early_stopping: {patience: 2}}\n"
-    assert places(faults_of(lambda: plan(loaded(tmp_path, text)))) == ["4:12:unused"]
+    assert places([*plan(loaded(tmp_path, text)).warnings]) == ["4:12:unused"]
 
 
 VECTORS = """recipe: 1

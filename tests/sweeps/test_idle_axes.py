@@ -1,4 +1,4 @@
-"""An axis that leaves a setting without effect: a warning with both places, and its points train."""
+"""An axis that leaves a setting without effect: a warning at its points, which train."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ decoding: DECODING
 SWEEP = "sweep: 1\nbase: base.yaml\nsearch: {grid: {}}\naxes:\n  "
 RNN = "set: model.encoder.0.rnn"
 CASES = {
-    "the axis itself": ("{}", "greedy", f"x: {{{RNN}.dropout, values: [0.1, 0.2]}}", "dropout", "rnn", [1, 2]),
+    "the axis itself": ("{}", "greedy", f"x: {{{RNN}.dropout, values: [0.1, 0.2]}}", "dropout", [1, 2]),
     "another axis": (
         "{}",
         "greedy",
         f"x: {{{RNN}.reset, values: [after, before]}}\n  y: {{{RNN}.cell, values: [gru, lstm]}}",
         "reset",
-        "rnn",
         [2],
     ),
     "the base's setting": (
@@ -42,7 +41,6 @@ CASES = {
         "{beam: {size: 4, length_penalty: 0.7}}",
         "x: {set: decoding.beam.size, values: [1, 2]}",
         "length_penalty",
-        "size",
         [1],
     ),
     "the base's block": (
@@ -50,15 +48,6 @@ CASES = {
         "greedy",
         f"x: {{{RNN}.layers, values: [1, 2]}}",
         "dropout",
-        "layers",
-        [1],
-    ),
-    "another section": (
-        "{}",
-        "{beam: {max_ratio: 0.5}}",
-        "x: {set: model.output.length, values: [13, 90]}",
-        "max_ratio",
-        "length",
         [1],
     ),
 }
@@ -77,14 +66,12 @@ def idle(warnings: tuple[Fault, ...] | list[Fault], setting: str) -> list[Fault]
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_dry_run_warns_of_what_an_axis_leaves_without_effect(case: str, tmp_path: Path) -> None:
-    encoder, decoding, axes, setting, cause, numbers = CASES[case]
+    encoder, decoding, axes, setting, numbers = CASES[case]
     sweep = read_sweep(write_files(tmp_path, encoder, decoding, axes))
     points = list_points(sweep)
     assert {point.status for point in points} == {"trained"}
     assert [number for number, point in enumerate(points, start=1) if idle([*point.warnings], setting)] == numbers
     (warning,) = idle([*points[numbers[0] - 1].warnings], setting)
-    files = {warning.file, warning.message.partition(f"; see `{cause}`, ")[2].rpartition(", line ")[0]}
-    assert files == {str(tmp_path / "tried.yaml"), str(tmp_path / "base.yaml")}
     assert warning.message in dry_run_text(sweep, points)
     (printed,) = dry_run_json(sweep, points)["points"][numbers[0] - 1]["warnings"]
     assert printed["message"] == warning.message
@@ -109,10 +96,10 @@ def test_the_points_are_trained(home: Path) -> None:
     folder = composer.train(trial.recipe, run=home / "trained").run_dir
     for recipe in (trial.recipe, folder / "recipe.yaml"):
         (warning,) = idle(plan(load(recipe)).warnings, "dropout")
-        assert (warning.file, "; see `rnn`, line " in warning.message) == (str(recipe), True)
+        assert warning.file == str(recipe)
 
 
-def test_what_is_dead_in_the_base_itself_is_a_fault_at_its_points(tmp_path: Path) -> None:
+def test_what_is_dead_in_the_base_itself_is_a_warning_at_its_points(tmp_path: Path) -> None:
     axes = "x: {set: model.width, values: [8, 16]}"
     points = list_points(read_sweep(write_files(tmp_path, "{dropout: 0.1}", "greedy", axes)))
-    assert {point.status for point in points} == {"impossible"}
+    assert [(point.status, len(idle([*point.warnings], "dropout"))) for point in points] == [("trained", 1)] * 2

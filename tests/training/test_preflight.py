@@ -158,6 +158,16 @@ def test_check_and_plan_print_the_warning_and_exit_with_0(tmp_path: Path, capsys
             assert "warning[budget]: the learning rate never reaches" in err
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_strict_check_exits_with_2_for_a_warning(more: list[str], tmp_path: Path) -> None:
+    (tmp_path / "warned.yaml").write_text(TINY.replace("warmup_steps: 2", "warmup_steps: 50"), encoding="utf-8")
+    (tmp_path / "clean.yaml").write_text(TINY, encoding="utf-8")
+    for name, status in (("warned", 2), ("clean", 0)):
+        with pytest.raises(SystemExit) as ended:
+            main.main(["check", "--strict", *more, str(tmp_path / f"{name}.yaml")])
+        assert ended.value.code == status
+
+
 def test_train_prints_the_warning(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tiny("training.schedule={cosine: {warmup_steps: 50}}", "training.max_steps=2"), tmp_path / "run")
     assert "warning[budget]: the learning rate never reaches" in capsys.readouterr().out

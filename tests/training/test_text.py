@@ -222,14 +222,6 @@ def test_of_a_curriculum_of_windows_one_thing_is_said(text: Any) -> None:
     assert (warning.path, warning.message[:26]) == ("training.curriculum", "all windows are equally lo")
 
 
-def test_an_override_that_changes_nothing_of_a_run_is_refused(text: Any, tmp_path: Path) -> None:
-    train(text("training.max_steps=1"), tmp_path / "run")
-    with pytest.raises(ComposerError, match="the state is carried, so all of the text is read before") as raised:
-        evaluate(tmp_path / "run", "val", overrides=["evaluation.stride=2"])
-    (fault,) = raised.value.faults
-    assert (fault.line, fault.column, fault.severity, fault.hint) == (1, 19, "error", "remove `stride`")
-
-
 def test_files_of_a_text_are_there_as_often_as_they_weigh(text: Any, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("c c c\n" * 30)
     train_files = "{a: train.txt, b: {file: other.txt, weight: 3}}"
@@ -264,8 +256,6 @@ FAULTS = [
         "after the first 512 would be",
     ),
     ({"training.carry": False, "evaluation": {"stride": 6}}, "value", "evaluation.stride", "no more than those"),
-    ({"evaluation": {"stride": 2}}, "unused", "evaluation.stride", "carried"),
-    ({"data.max_length": 9}, "unused", "data.max_length", "their own length"),
     (
         {"training.early_stopping": {"metric": "val/bits_per_byte"}, "trainer": {"limit_val_batches": 1}},
         "metric",
@@ -273,7 +263,6 @@ FAULTS = [
         "leaves out words",
     ),
     ({"model.output": {"length": 8}}, "conflict", "model.output.length", "of a fixed length"),
-    ({"training.curriculum": {}}, "unused", "training.curriculum", "equally long"),
     ({"data.text.train": {"source": "train.txt", "target": "train.txt"}}, "pairs", "data.text.train", "one text"),
     ({"data.text.train": {"a": {"file": "train.txt", "weight": 2}}}, "unused", "data.text.train.a.weight", "read once"),
 ]
