@@ -45,6 +45,7 @@ def check(
     data: str | Path | None = None,
     any_machine: bool = False,
     without_data: bool = False,
+    strict: bool = False,
 ) -> list[Fault]:
     """Return every fault of a recipe, of its model and of its data: none where it trains here. Writes nothing.
 
@@ -54,24 +55,25 @@ def check(
         data: The folder in which data files are looked up first.
         any_machine: Whether to leave out what only this machine cannot do: its devices and its memory.
         without_data: Whether to read no data files, even where they are.
+        strict: Whether to return the warnings, too, where there is no error.
 
     The file may be a sweep, of which all points are checked or the one of `axis=value` among `overrides`, or a part of
     recipes in a folder `fragments` that is no recipe by itself.
 
     Of a split of more than 16 MB the beginning is read, and 1,000 lines spread over the rest; of others all. Printing a
-    fault's `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.
+    fault's `render()` shows its line.
     """
     from composer.sweeps.check import CheckScope, check_file, check_one
 
     scope = CheckScope(any_machine, "none" if without_data else "required")
     try:
         if isinstance(recipe, (str, Path)):
-            check_file(recipe, _as_list(overrides), data, scope)
+            checked = check_file(recipe, _as_list(overrides), data, scope)
         else:
-            check_one(_to_recipe(recipe, overrides, data), scope)
+            checked = check_one(_to_recipe(recipe, overrides, data), scope)
     except ComposerError as error:
         return error.faults
-    return []
+    return [*checked.warnings] if strict else []
 
 
 def plan(

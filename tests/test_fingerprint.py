@@ -385,7 +385,7 @@ def test_it_is_known_whether_a_training_draws_random_numbers(make: Make, name: s
     training = model.pop("training", {})
     recipe = make({"generate": "copy"}, model=MODEL | model, training=training)
     state = torch.get_rng_state()
-    assert reproduce.draws_random_numbers(recipe) == (name in RANDOM)
+    assert recipe.plan().draws_random_numbers == (name in RANDOM)
     assert torch.equal(torch.get_rng_state(), state)
 
 

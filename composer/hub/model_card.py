@@ -16,7 +16,7 @@ from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump, strings_in
 from composer.run_dir import recorded_vocabularies
-from composer.viz.architecture import draw
+from composer.viz.architecture import Drawing, draw
 
 SPLIT_TITLES = {"val": "validation"}
 """What splits are called in a card; others by their names."""
@@ -30,10 +30,11 @@ LANGUAGES = re.compile(
 Record = Mapping[str, Any]
 
 
-def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
+def model_card(recipe: Recipe, record: Record, license: str = "", drawing: Drawing | None = None) -> str:
     """Return the model card of a finished run: metadata in YAML, then prose from TEMPLATE.
 
     record: the run's run.json; what it does not know is left out. license: its identifier on the hub, such as `mit`.
+    drawing: of the recipe; without it, the model is planned for one.
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -66,11 +67,12 @@ def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
         eval_results=results or None,
         model_name=recipe.name if results else None,
     )
-    return str(ModelCard.from_template(metadata, str(TEMPLATE), **_prose(recipe, record)))
+    return str(ModelCard.from_template(metadata, str(TEMPLATE), **_prose(recipe, record, drawing)))
 
 
-def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
+def _prose(recipe: Recipe, record: Record, drawing: Drawing | None) -> dict[str, Any]:
     """Return the variables of TEMPLATE."""
+    drawing = drawing or draw(recipe, vocabularies=recorded_vocabularies(record))
     sides = recipe.sources
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
     scores = list(finite_scores(recipe, record))
@@ -82,7 +84,7 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
         "task": reads if sides else "continues a text",
         "noun": "pairs" if sides else "texts",
         "languages": languages(recipe),
-        "diagram": fenced(draw(recipe, vocabularies=recorded_vocabularies(record)).mermaid(), "mermaid"),
+        "diagram": fenced(drawing.mermaid(), "mermaid"),
         "recipe_text": fenced(recipe.dump(), "yaml"),
         "scores": [(SPLIT_TITLES.get(split, split), METRICS[name], value) for split, name, value in scores],
         "signatures": [

@@ -25,6 +25,7 @@ from composer.hub.model_card import model_card
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RESUME, RunDir, find_run
+from composer.viz.architecture import Drawing
 
 CARD = "README.md"
 SUFFIX = ".tar.gz"
@@ -76,13 +77,17 @@ def fingerprint(pack: Path) -> str:
 
 
 @contextmanager
-def packed_temporarily(folder: RunDir, recipe: Recipe, license: str) -> Iterator[tuple[pack_format.Manifest, Path]]:
-    """Pack a run into a temporary folder, and yield the manifest and that folder."""
+def packed_temporarily(
+    folder: RunDir, recipe: Recipe, license: str, drawing: Drawing | None = None
+) -> Iterator[tuple[pack_format.Manifest, Path]]:
+    """Pack a run into a temporary folder, and yield the manifest and that folder. drawing: of its model card."""
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as draft:
-        yield write_pack(Path(draft), folder, recipe, license), Path(draft)
+        yield write_pack(Path(draft), folder, recipe, license, drawing), Path(draft)
 
 
-def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> pack_format.Manifest:
+def write_pack(
+    target: Path, folder: RunDir, recipe: Recipe, license: str, drawing: Drawing | None = None
+) -> pack_format.Manifest:
     """Write the files of a pack and its pack.json into an empty folder. Raises RunError."""
     for name in ("recipe.yaml", "tokenizer.json", "model.safetensors"):
         with pack_format.open_file(folder.path / name, folder.path) as source, (target / name).open("xb") as copy:
@@ -96,7 +101,10 @@ def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> pa
     if card.exists() and license:
         message = "this run has a README.md, which is packed as its model card"
         raise RunError.of(message, "write `license:` at its head instead", str(card))
-    text = pack_format.read_small(card, folder.path) if card.exists() else model_card(recipe, record, license).encode()
+    if card.exists():
+        text = pack_format.read_small(card, folder.path)
+    else:
+        text = model_card(recipe, record, license, drawing).encode()
     pack_format.check_card(text, card)
     (target / CARD).write_bytes(text)
     files = {name: pack_format.digest_file(target / name, target) for name in pack_format.FILES}

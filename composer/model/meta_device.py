@@ -68,6 +68,8 @@ MOST_RESULTS = 50_000
 class MetaCache(TorchDispatchMode):
     """Computes an operation on the same shapes once in a process, and adds up FLOPs: many are slow Python on meta.
 
+    `draws` says whether any of them draws random numbers, in the block of a plug-in, too.
+
     PyTorch's own counter of FLOPs follows modules too, by hooks that overflow the stack of a deep model.
     """
 
@@ -76,8 +78,10 @@ class MetaCache(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.flops = 0
+        self.draws = False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.draws |= torch.Tag.nondeterministic_seeded in function.tags
         pure, in_place = is_pure(function), is_in_place(function)
         shapes = (shapes_of(args), shapes_of([*(kwargs or {}).items()])) if pure or in_place else ()
         key = (function, torch.get_default_dtype(), shapes)

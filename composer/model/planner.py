@@ -74,7 +74,8 @@ class Plan:
     `at_most`: these, and so all totals, are upper bounds, since a tokenizer that is yet to be trained may learn fewer.
     `max_target_ratios` is how many times as long as its source an answer may be, by the encoders' keys; 0: any length.
     `warnings` are those of the recipe's text and of its model; `frozen` of its parameters are not trained, and weight
-    decay falls on `decaying`.
+    decay falls on `decaying`. `draws_random_numbers` says whether a training step does: dropout, noise, scheduled
+    sampling. Each process draws its own, so that their number changes the result.
     """
 
     rows: tuple[PlanRow, ...]
@@ -89,11 +90,13 @@ class Plan:
     frozen: int = 0
     decaying: int = 0
     ctc_frames: tuple[str, Stream] | None = None
+    draws_random_numbers: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
         data = asdict(self)
-        del data["warnings"], data["max_target_ratios"], data["ctc_frames"]
+        for inner in ("warnings", "max_target_ratios", "ctc_frames", "draws_random_numbers"):
+            del data[inner]
         return {"blocks": data.pop("rows"), **data}
 
 
@@ -114,7 +117,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder.finish()
     try:
         costs, flops = measure_costs(model)
-        with wrap_blocks(model, attribute_failures), MetaCache():
+        with wrap_blocks(model, attribute_failures), MetaCache() as step:
             check_gradients(builder, model)
             check_decoder(builder, model)
         check_carried_state(builder, model)
@@ -128,11 +131,28 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output", "ctc")
     planned = plan_rows(builder, model, costs)
     rows = tuple(replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in planned)
-    max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
-    warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
-    totals = (count_parameters(model), flops, costs.state_bytes[id(model.decoder)], TOKENS)
-    frozen, decaying = count_frozen(recipe, model), count_decaying(recipe, model)
-    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, frozen, decaying, ctc_frames(model))
+    return Plan(
+        rows=rows,
+        parameters=count_parameters(model),
+        flops=flops,
+        state_bytes=costs.state_bytes[id(model.decoder)],
+        tokens=TOKENS,
+        vocabularies=vocabularies,
+        at_most=at_most,
+        warnings=tuple(sorted({*recipe.warnings, *builder.warnings})),
+        max_target_ratios={key: encoder.max_target_ratio for key, encoder in model.readers().items()},
+        frozen=count_frozen(recipe, model),
+        decaying=count_decaying(recipe, model),
+        ctc_frames=ctc_frames(model),
+        draws_random_numbers=step.draws or model.output.draws_samples or bool(recipe.training.scheduled_sampling),
+    )
+
+
+def at_sizes(planned: Plan, recipe: Recipe, vocabularies: Mapping[str, int]) -> Plan:
+    """Return a plan for vocabularies whose sizes are known now; the model is built again only if they are others."""
+    if dict(planned.vocabularies) == dict(vocabularies):
+        return replace(planned, rows=tuple(replace(row, at_most=False) for row in planned.rows), at_most=False)
+    return replace(plan(recipe, vocabularies), warnings=planned.warnings)
 
 
 def check_gradients(builder: Builder, model: EncoderDecoder) -> None:

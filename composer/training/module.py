@@ -133,6 +133,10 @@ class Seq2SeqModule(LightningModule):
 
         self.train_forward = forward
 
+    def unsharded_model(self) -> EncoderDecoder:
+        """Return a model for the final weights, in 32 bits: itself, after the training; a new one if it is sharded."""
+        return self.build_model() if is_sharded(self.model) else self.model.float()
+
     def full_model(self) -> EncoderDecoder:
         """Return the model to decode with: itself, or a plain copy of a sharded one; a collective call then."""
         if not is_sharded(self.model):

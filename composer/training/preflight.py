@@ -34,7 +34,7 @@ from composer.evaluation import download_warnings, tokenizer_faults
 from composer.model.features import feature_settings
 from composer.model.machine import available_memory
 from composer.model.no_effect import unused
-from composer.model.planner import Plan, plan
+from composer.model.planner import Plan, at_sizes, plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_data, recorded_vocabularies
 from composer.training.machine_checks import int8_faults, process_faults, speed_warnings
@@ -128,7 +128,9 @@ def check_model_and_data(
     else:
         sample, of_data = None, source.faults
     if sample and sample.is_all and depends_on_sizes(recipe):
-        faults = _attempt(lambda: plan(recipe, sample.data.tokenizers.sizes))[1] or faults
+        sizes = sample.data.tokenizers.sizes
+        if planned is None or planned.vocabularies != sizes:
+            faults = _attempt(lambda: plan(recipe, sizes))[1] or faults
     if faults or of_data or planned is None:
         raise ComposerError([*faults, *of_data])
     return planned, sample
@@ -401,7 +403,7 @@ def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
     from composer.training.trial_run import time_training  # late: Lightning takes seconds to import
 
     trial = time_training(recipe)
-    planned = replace(plan(recipe, trial.vocabularies), warnings=planned.warnings)
+    planned = at_sizes(planned, recipe, trial.vocabularies)
     return TrainingPlan(**vars(planned), recipe=recipe, batch=trial.batch, trial=trial)
 
 
@@ -414,8 +416,9 @@ def plan_run(run: RunDir, data: str | Path | None = None, time: bool = False) ->
     planned = plan_training(load(run.recipe, (), data or recorded_data(run.path)), time)
     if sizes is None:
         return planned
-    blocks = replace(plan(planned.recipe, sizes), warnings=planned.warnings)
-    return TrainingPlan(**vars(blocks), recipe=planned.recipe, batch=planned.batch, trial=planned.trial)
+    known = at_sizes(planned, planned.recipe, sizes)
+    blocks = {field.name: getattr(known, field.name) for field in fields(Plan)}
+    return TrainingPlan(**blocks, recipe=planned.recipe, batch=planned.batch, trial=planned.trial)
 
 
 def largest_batch_of(recipe: Recipe, sample: DryRun | None) -> BatchSize:

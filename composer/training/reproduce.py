@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from composer.atomic_io import sha256_of_file
 from composer.data.encoding import Data
@@ -36,8 +35,6 @@ from composer.fingerprint import (
     lines_sha256,
     versions,
 )
-from composer.model.builder import build, vocabulary_bounds
-from composer.model.encoder_decoder import training_logits
 from composer.model.weights import describe_difference
 from composer.processes.git import commit_around
 from composer.recipe.cache import SHORT_HASH
@@ -196,31 +193,6 @@ def compare_outcome(
         reasons.append("sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`")
     why = f"that may be because: {'; '.join(reasons)}" if reasons else "no known difference explains it"
     return False, f"not the same weights as {run.path}: {difference}; {why}"
-
-
-class RandomNumberDetector(TorchDispatchMode):
-    """Dispatch mode that notices whether an operator draws random numbers, also in the block of a plug-in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.detected = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.detected |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **(kwargs or {}))
-
-
-def draws_random_numbers(recipe: Recipe) -> bool:
-    """Return whether a training step draws random numbers: dropout, noise, scheduled sampling.
-
-    Every process draws its own, for its part of a batch, so that their number changes the result. Gradient noise does
-    not count: each process draws the same. A step is run on the meta device, where nothing is drawn in fact.
-    """
-    with torch.device("meta"):
-        model = build(recipe, vocabulary_bounds(recipe))
-    with RandomNumberDetector() as detector:
-        training_logits(model, {})
-    return detector.detected or model.output.draws_samples or bool(recipe.training.scheduled_sampling)
 
 
 def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from composer.inference.run import open_run
 from composer.model.block_values import value_fault
 from composer.model.machine import runs_on_cpu
 from composer.model.parameter_paths import count_frozen
+from composer.model.planner import Plan, at_sizes
 from composer.model.weights import count_parameters
 from composer.recipe.earlier_versions import TRAINING_CHANGES, changes_since
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
@@ -68,7 +70,6 @@ from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import (
     ReproducedRun,
-    draws_random_numbers,
     environment_differences,
     environment_record,
     reproduced_steps,
@@ -77,7 +78,7 @@ from composer.training.resume import Transfer, check_same_data, existing_tokeniz
 from composer.training.sharding import ShardedStrategy
 from composer.training.validation_decoder import training_metrics, validation_decoder
 from composer.training.wandb_logger import WandbLogger, run_config, run_tags, wandb_mode
-from composer.viz.architecture import draw
+from composer.viz.architecture import Drawing, draw_plan
 
 TOKENIZER_SECONDS = 3600.0
 """Seconds that a process waits for the main one to have trained the tokenizer."""
@@ -89,7 +90,8 @@ class TrainingSetup:
 
     `record` is the run.json that was there, empty for a new run; `checkpoint` is what to resume from; `start_from` is
     the run whose weights this one starts from, `transfer` what it takes of them; `original` is the run that it
-    reproduces; `budgets` are in order; `metrics` are those of decoded texts.
+    reproduces; `budgets` are in order; `metrics` are those of decoded texts. `plan` is that of the model, None in all
+    processes but the main one.
     """
 
     source: DataSource
@@ -106,11 +108,18 @@ class TrainingSetup:
     budgets: Sequence[Budget]
     transfer: Transfer | None
     metrics: TextMetrics | None
+    plan: Plan | None
 
     @property
     def recipe(self) -> Recipe:
         """Return the recipe that is trained."""
         return self.source.recipe
+
+    @cached_property
+    def drawing(self) -> Drawing:
+        """The architecture, with the sizes of the vocabularies."""
+        assert self.plan is not None  # in the main process
+        return draw_plan(self.recipe, at_sizes(self.plan, self.recipe, self.data.tokenizers.sizes))
 
 
 def setup(
@@ -123,8 +132,11 @@ def setup(
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[Logger] = (),
     finish: bool = False,
+    planned: Plan | None = None,
 ) -> TrainingSetup:
-    """Return data, module, callback and Trainer of a training; write nothing. `finish`: it takes no further step.
+    """Return data, module, callback and Trainer of a training; write nothing.
+
+    finish: Whether it takes no further step. planned: Of the recipe; only the main process needs it.
 
     Raises DataError if the data cannot be trained on, RunError if data, tokenizer or checkpoint are not those that the
     run was begun with, RecipeError if Lightning refuses the configuration.
@@ -177,7 +189,7 @@ def setup(
     loop.reproduced_steps = reproduced_steps(RunDir(Path(first))) if first else {}
     trainer = build_trainer(recipe, [*weight_averages(recipe), loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
-    return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer, metrics)
+    return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer, metrics, planned)
 
 
 def prepare_model(module: Seq2SeqModule, say: Callable[[str], None]) -> None:
@@ -235,7 +247,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
             run_dir.recipe,
             run_config(recipe, record),
             run_tags(recipe),
-            picture_of(recipe, record["vocabularies"], say),
+            picture_of(training),
         )
         for row in rows:  # a killed training has not written the last ones
             wandb.write(row)
@@ -255,12 +267,12 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     return MetricsLogger(writer, wandb, training.display)
 
 
-def picture_of(recipe: Recipe, vocabularies: Mapping[str, int], say: Callable[[str], None]) -> str:
+def picture_of(training: TrainingSetup) -> str:
     """Return the architecture as SVG; "" where it cannot be drawn, for which no training ends."""
     try:
-        return draw(recipe, vocabularies).svg()
+        return training.drawing.svg()
     except Exception as error:
-        say(f"no picture of the architecture for Weights & Biases: {one_line_error(error)}")
+        training.display.say(f"no picture of the architecture for Weights & Biases: {one_line_error(error)}")
         return ""
 
 
@@ -288,7 +300,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     else:
         weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
     processes = training.trainer.world_size
-    counted = processes if processes > 1 and draws_random_numbers(recipe) else 1
+    counted = processes if processes > 1 and training.plan and training.plan.draws_random_numbers else 1
     known = known_changes(record) if is_resumed else [*TRAINING_CHANGES]
     parts = {"lines": lines_sha256(recipe, data.pairs), "processes": counted, "training_changes": known}
     fingerprints = make_fingerprints(recipe, parts, weights, budgets) | {"version": FINGERPRINT_VERSION}

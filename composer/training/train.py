@@ -132,13 +132,14 @@ def train(
     folders = [] if data is not None else [Path(folder) for folder in recorded.get("data", {}).get("folders", [])]
     folders += [path.resolve() for path in recipe.folders(data)]
     source = DataSource(recipe, list(dict.fromkeys(folders)))
+    planned = None
     if is_main_process():
         planned, _ = check_model_and_data(source, sampled=False)
         for warning in planned.warnings:
             display.say(warning.render())
     display.say(describe_mode(wandb_mode(recipe.logging.wandb), run_dir.path))
     initial_run = resolve_initial_run(start_from, record, run_dir, original)
-    training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers, finish)
+    training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers, finish, planned)
     check_budget_and_memory(training)
 
     with locked_run(run_dir, resume, record), recorded_failure(training):
@@ -282,7 +283,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     minutes = loop.clock.minutes()  # without what follows
     loop.checkpoints.prune(loop.progress.step, loop.history)  # a run that was killed before it had could not
     how, paths = loop.checkpoints.select(loop.history)
-    model = training.module.build_model()
+    model = training.module.unsharded_model()
     model.load_state_dict(average_weights(paths))
     save_weights(model, run_dir.weights)
     run_dir.update(weights_sha256=sha256_of_file(run_dir.weights), hypotheses_sha256={})
@@ -361,7 +362,7 @@ def log_model(training: TrainingSetup, logger: MetricsLogger) -> None:
     from composer.hub.pack import packed_temporarily  # imported late, from above: only a run that ends is packed
 
     try:
-        with packed_temporarily(run_dir, training.recipe, "") as (manifest, folder):
+        with packed_temporarily(run_dir, training.recipe, "", training.drawing) as (manifest, folder):
             name = logger.wandb.model(folder, run_dir.weights)
     except Exception as error:  # the run has finished: no trouble with a pack may make it fail
         say(f"no model for Weights & Biases: {one_line_error(error)}")

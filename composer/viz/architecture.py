@@ -12,7 +12,7 @@ from typing import NamedTuple
 from composer.errors import RunError
 from composer.fingerprint import read_verified
 from composer.formatting import strip_control_characters
-from composer.model.planner import plan
+from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_vocabularies
 from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold
@@ -98,7 +98,12 @@ def draw(recipe: Recipe | str | Path, vocabularies: Mapping[str, int] | None = N
             path = folder.recipe
             vocabularies = vocabularies or recorded_vocabularies(record)
         recipe = load(path)
-    return Drawing(build_graph(recipe, plan(recipe, vocabularies)))
+    return draw_plan(recipe, plan(recipe, vocabularies))
+
+
+def draw_plan(recipe: Recipe, planned: Plan) -> Drawing:
+    """Return the diagram of a recipe whose model has been planned."""
+    return Drawing(build_graph(recipe, planned))
 
 
 def check_output(file: Path) -> None:

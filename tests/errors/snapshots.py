@@ -11,8 +11,7 @@ from typing import TypedDict
 
 import yaml
 
-from composer.errors import ComposerError
-from composer.sweeps.check import CheckScope, check_file
+import composer
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
 
@@ -46,10 +45,7 @@ def faults_of(recipe: str | bytes, folder: Path) -> list[Fault]:
     """Return what is said of a recipe now; `folder` is an empty one, for its file."""
     file = folder / "recipe.yaml"
     file.write_bytes(recipe if isinstance(recipe, bytes) else recipe.encode())
-    try:
-        faults = check_file(file, (), None, CheckScope(any_machine=True, data="none")).warnings
-    except ComposerError as error:
-        faults = error.faults
+    faults = composer.check(file, any_machine=True, without_data=True, strict=True)
     return [
         {
             "place": f"{fault.line}:{fault.column}",

@@ -216,8 +216,9 @@ ELSEWHERE = (
     "trainer.timeout_minutes",
     "logging.wandb",
     "trainer.benchmark",
+    "data.parallel.decontaminate",
 )
-"""What no training on this machine can show: it needs another machine or a network, or saves time alone."""
+"""What no training here can show: it needs another machine, a network or a part to be measured, or saves time alone."""
 
 
 def assignment(path: str, value: Any) -> list[str]:

@@ -64,7 +64,9 @@ def test_run_json_counts_processes_that_draw_random_numbers(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: str, alike: bool
 ) -> None:
     source = DataSource(tiny(f"model.dropout={dropout}"), [])
-    training = setup(source, RunDir(tmp_path / "run"), {}, None, ProgressDisplay(quiet=True))
+    training = setup(
+        source, RunDir(tmp_path / "run"), {}, None, ProgressDisplay(quiet=True), planned=source.recipe.plan()
+    )
     one = start_record(training)["fingerprints"]
     monkeypatch.setattr(type(training.trainer), "world_size", 2)
     assert (start_record(training)["fingerprints"] == one) == alike
