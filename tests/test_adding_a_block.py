@@ -19,7 +19,7 @@ MUST_PASS = [
     "tests/blocks/test_shift.py",
     "tests/laws/test_blocks.py::test_variants_are_of_blocks_that_exist",
     "tests/laws/test_blocks.py::test_a_block_keeps_every_law[shift]",
-    "tests/laws/test_random_stacks.py::test_random_stacks_satisfy_the_laws[30]",
+    "tests/laws/test_random_stacks.py::test_random_stacks_satisfy_the_laws[15]",
     "tests/recipe/test_schema.py",
     "tests/recipe/test_classes.py",
     "tests/docs/test_pages.py::test_every_example_of_a_block_is_accepted",

@@ -192,7 +192,7 @@ NAMES = st.text(min_size=1, max_size=12) | st.text(
 )
 
 
-@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.settings(max_examples=10, deadline=None)
 @hypothesis.given(names=st.lists(NAMES, min_size=2, max_size=2, unique=True))
 @hypothesis.example(names=["$x", "- y"])
 @hypothesis.example(names=["{{7*7}}", "null"])

@@ -12,7 +12,7 @@ SHOWN = 5
 """Cases of a file that are shown."""
 
 CASES = [pytest.param(file, marks=pytest.mark.slow if file.stem.endswith("_slow") else ()) for file in FILES]
-"""Half a second for each model that is built: most of these are slow."""
+"""Models are built for some: most of these are slow."""
 
 
 @pytest.mark.parametrize("file", CASES, ids=lambda file: file.stem)

@@ -215,7 +215,7 @@ def test_a_tree_bomb_is_refused(models: Path, tmp_path: Path) -> None:
 
 
 def test_a_silent_host_is_refused_after_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remotes, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("composer.processes.git.ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RunError, match="nothing answers within"):
         pull(f"git+https://127.0.0.1:{silent.getsockname()[1]}/x", tmp_path / "x")
     assert names_in(tmp_path) == []

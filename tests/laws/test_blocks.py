@@ -127,6 +127,10 @@ UNPACKED: Mapping[str, str] = {
 """Blocks that arrive at a sequence and cannot be trained on packed rows, each with its reason."""
 
 
+EVERY_DAY = 2
+"""How many variants of each block are checked by the tests that are not slow."""
+
+
 def test_blocks_that_cannot_be_packed_are_in_the_table() -> None:
     refused = {}
     for name, variants in VARIANTS.items():
@@ -177,6 +181,22 @@ def test_a_block_says_what_weight_decay_falls_on(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_block_keeps_every_law(name: str) -> None:
+    without = {"settings": "the next test has it, of all variants"}
+    exceptions = {**EXCEPTIONS.get(name, {}), **without}
+    check_block(blocks()[name], *VARIANTS[name][:EVERY_DAY], exceptions=exceptions, compiles=False)
+
+
+@default_dtype(torch.float32)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_setting_of_a_block_has_an_effect(name: str) -> None:
+    accepted = [case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None]
+    exceptions = {law.removeprefix("settings.") for law in EXCEPTIONS.get(name, {})}
+    check_settings(blocks()[name], accepted, exceptions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_block_keeps_every_law_with_all_its_variants(name: str) -> None:
     check_block(blocks()[name], *VARIANTS[name], exceptions=EXCEPTIONS.get(name), compiles=False)
 
 

@@ -36,7 +36,7 @@ def losses(run: Path) -> list[float]:
     return [row["train/loss"] for row in read_metrics(run / "metrics.jsonl") if "train/loss" in row]
 
 
-@pytest.mark.parametrize("packing", ["false", "true"])
+@pytest.mark.parametrize("packing", ["false", pytest.param("true", marks=pytest.mark.slow)])
 def test_parts_of_a_step_change_the_biases_as_the_whole_does(packing: str, tiny: Tiny, tmp_path: Path) -> None:
     """Where a batch has fewer rows than there are parts, some parts have none."""
     settings = (*EXPERTS, f"data.packing={packing}")

@@ -274,6 +274,7 @@ print(scipy.signal.windows.hamming(3).tolist())
 """
 
 
+@pytest.mark.slow
 def test_a_training_does_not_import_scipys_signals_and_whoever_wants_them_has_them() -> None:
     result = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
     assert json.loads(result.stdout) == pytest.approx([0.08, 1.0, 0.08])

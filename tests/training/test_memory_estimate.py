@@ -37,6 +37,7 @@ def recipe_of(model: str, data: str = PAIRS, *overrides: str, file: str | Path =
     return load_text(text, file, ["trainer.accelerator=cpu", "training.tokens_per_batch=1000", *overrides])
 
 
+@pytest.mark.slow
 def test_a_head_that_sorts_tokens_into_clusters_takes_less_than_a_linear_one() -> None:
     sizes = {"source": 5_000, "target": 5_000}
     batch = largest_batch(recipe_of(RECURRENT))

@@ -269,7 +269,7 @@ def test_a_comparison_that_reads_all_of_its_data_says_so(earlier: Earlier) -> No
     assert said == []
 
 
-def test_its_reproduction_is_compared_with_it(earlier: Earlier, two_threads: None) -> None:
+def test_its_reproduction_is_compared_with_it(earlier: Earlier) -> None:
     again, is_text = earlier.folder / "again", earlier.folder.name == "text"
     record = train(load(earlier.run / "recipe.yaml"), again, data=earlier.folder).record
     differs = record["reproduces"]["differs"]
@@ -316,7 +316,7 @@ def says_compile(text: str, value: str) -> str:
     return changed
 
 
-@pytest.fixture(params=["true", "false"])
+@pytest.fixture(params=["true", pytest.param("false", marks=pytest.mark.slow)])
 def compiling(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run of 0.2.0 that stores `compile` wherever a run stores its recipe, and whose fingerprints count it."""
     earlier = copied("pairs", tmp_path)
