@@ -72,9 +72,9 @@ def read_run(run: Path, more_lengths: Sequence[int] = (), lines: int = 100) -> R
 
 def task_of(recipe: Recipe) -> tuple[str, Mapping[str, Any]]:
     """Return the name and the settings of a task with `test_lengths`. Exit if the recipe generates none."""
-    for task, settings in (recipe.dataset.get("generate") or {}).items():
-        if "test_lengths" in settings:
-            return task, settings
+    task = recipe.data.generate
+    if task and "test_lengths" in task.settings:
+        return task.word, task.settings
     raise SystemExit(f"{recipe.file} generates no task that has `test_lengths`")
 
 

@@ -69,10 +69,10 @@ def find_runs(folders: Iterable[Path], data: Path | None = None) -> list[Run]:
 def read_run(folder: RunDir, data: Path | None) -> Run | None:
     """Return a run with its errors, or None if it is not of bAbI tasks."""
     record, recipe = folder.read(), load(folder.recipe)
-    babi = recipe.dataset.get("babi")
+    babi = recipe.data.babi
     if not babi:
         return None
-    tasks = tuple(dict.fromkeys(babi["tasks"]))
+    tasks = tuple(dict.fromkeys(babi.tasks))
     common = f"{folder.path.parent.name}/{folder.path.name}", record["name"], record.get("seed", 0), tasks
     if record["status"] != "finished":
         return Run(*common, 100.0, float("inf"), None)
@@ -102,7 +102,7 @@ def measure(path: Path, data: Path | None) -> dict[str, Any]:
     run = open_run(path)
     train = evaluate(run, "train", data)
     test = {}
-    for task in dict.fromkeys(run.recipe.dataset["babi"]["tasks"]):
+    for task in dict.fromkeys(run.recipe.data.babi.tasks):
         scores = evaluate(open_run(path, [f"data.babi.tasks=[{task}]"]), "test", data)
         test[str(task)] = error_percent(scores["test/exact_match"])
     return {"train": error_percent(train["train/exact_match"]), "loss": train["train/loss"], "test": test}

@@ -37,7 +37,8 @@ class Row(NamedTuple):
 def read_run(run: Path) -> Row:
     """Return a finished run of the dialect task with its loss. Exit for any other."""
     record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
-    settings = (recipe.dataset.get("generate") or {}).get("dialect")
+    task = recipe.data.generate
+    settings = task.settings if task and task.word == "dialect" else None
     if settings is None or "test/loss" not in record.get("scores", {}):
         raise SystemExit(f"{run} is no finished run of the task `dialect`")
     reads = model_reads(open_untrained(run).model)

@@ -32,11 +32,11 @@ class Row(NamedTuple):
 def read_run(run: Path) -> Row:
     """Return a finished run of the task. Exit for any other."""
     record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
-    settings = (recipe.dataset.get("generate") or {}).get("dynamic_ngrams")
-    if settings is None or "test/bits_per_sequence" not in record.get("scores", {}):
+    task = recipe.data.generate
+    if task is None or task.word != "dynamic_ngrams" or "test/bits_per_sequence" not in record.get("scores", {}):
         raise SystemExit(f"{run} is no finished run of the task `dynamic_ngrams` with `output: {{kind: sigmoid}}`")
-    lines = TASKS["dynamic_ngrams"]("test", **settings).target
-    return Row(run.name, record["scores"]["test/bits_per_sequence"], ngrams_optimum(lines, settings["context"]))
+    lines = TASKS["dynamic_ngrams"]("test", **task.settings).target
+    return Row(run.name, record["scores"]["test/bits_per_sequence"], ngrams_optimum(lines, task.settings["context"]))
 
 
 def ngrams_optimum(lines: Sequence[str], context: int) -> float:

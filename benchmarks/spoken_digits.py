@@ -22,6 +22,7 @@ import torch
 
 from benchmarks.media_tables import write_table
 from composer.data.audio import log_mel
+from composer.recipe.data_sections import LogMel
 
 RATE = 8_000
 HEADER = ("sound", "words")
@@ -51,7 +52,7 @@ def write_frames(fsdd: Path, folder: Path, rows: Sequence[Row], mean_of: int, se
     recordings: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     for row in rows:
         samples, _ = soundfile.read(fsdd / "recordings" / row["file"], dtype="float32")
-        frames = log_mel(torch.from_numpy(samples), RATE, bands=BANDS, window=0.025, hop=0.01)  # (T, BANDS)
+        frames = log_mel(torch.from_numpy(samples), RATE, LogMel(bands=BANDS))  # (T, BANDS)
         recordings[row["speaker"]][row["file"]] = frames
     (folder / "frames").mkdir(parents=True, exist_ok=True)
     for own in recordings.values():

@@ -94,15 +94,15 @@ def traits(file: Path) -> tuple[str, ...]:
     from composer.recipe.schema_reader import DATA_SOURCES
 
     recipe = load(file)
-    data = recipe.dataset
-    task = next(iter(data["generate"])) if data.get("generate") else ""
+    data = recipe.data
+    task = data.generate.word if data.generate else ""
     output, embedding = recipe.model["output"]["kind"], recipe.model["embedding"]
     words = {
         "model": "with encoders" if recipe.sources else "without",
-        "data": next(key for key in DATA_SOURCES if data.get(key)),
+        "data": next(key for key in DATA_SOURCES if getattr(data, key)),
         "windows": "" if not recipe.window else "carried" if recipe.carries_state else "alone",
         "task": task,
-        "tokenizer": next(iter(data["tokenizer"])),
+        "tokenizer": data.tokenizer.word,
         "output": output if isinstance(output, str) else next(iter(output)),
         "embedding": embedding if isinstance(embedding, str) else next(iter(embedding)),
         "optimizer": recipe.training.optimizer.word,

@@ -178,8 +178,9 @@ def _encode_files(
         message = f"`{name}` is the name of a split" if is_split else needed
         raise RunError.of(message, f"write, for example, `{file_options(run.recipe)} --name news`")
     if run.recipe.reads_text:  # as the recipe's own
-        text = run.recipe.dataset["text"] or {"unit": "line", "column": run.recipe.dataset["hub"]["target"]}
-        pairs = Pairs({TARGET: open_documents([*map(Path, targets)], text["unit"], text["column"])})
+        text, hub = run.recipe.data.text, run.recipe.data.hub
+        unit, column = (text.unit, text.column) if text else ("line", hub.target if hub else "text")
+        pairs = Pairs({TARGET: open_documents([*map(Path, targets)], unit, column)})
     else:
         names = [*encoders, TARGET, *(f"{REFERENCE}{number + 2}" for number in range(len(targets) - 1))]
         pairs = Pairs(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
@@ -263,7 +264,7 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> T
         raise RecipeError(faults)
     try:
         chosen, word = recipe.evaluation.metrics, recipe.evaluation.bleu_tokenizer
-        by_characters = not {"char", "byte"}.isdisjoint(recipe.dataset["tokenizer"])
+        by_characters = recipe.data.tokenizer.word in ("char", "byte")
         metrics = choose_metrics(references, chosen, word, by_characters, of)
     except OSError as error:  # flores200 is downloaded once
         message = f"BLEU's tokenizer `{word}` cannot be downloaded: {one_line_error(error)}"
@@ -344,10 +345,10 @@ def scores_by_length(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the tables of scores by source length that suit a recipe's data, by their names in an evaluation."""
     # a question's length says nothing of its story, nor a file's name of what is in it
-    if recipe.dataset.get("babi") or feature_settings(recipe.dataset, recipe.sources[0]):
+    if recipe.data.babi or feature_settings(recipe.data, recipe.sources[0]):
         return {}
     tables = {}
-    if recipe.dataset.get("generate"):
+    if recipe.data.generate:
         tables["accuracy_by_length"] = accuracy_by_length(sources, hypotheses, references[0], bits)
     if "bleu" in metrics.names:
         tables["bleu_by_source_length"] = bleu_by_length(sources, hypotheses, references, metrics)

@@ -78,7 +78,7 @@ def data_sha256(recipe: Recipe, lines: str) -> str:
     """Return the SHA-256 of the `lines_sha256` of data, and of the settings by which lines become ids."""
     data = without_defaults(recipe.canonical, recipe.rules)["data"]
     tokenizer = recipe.tokenizer.identity() or data.get("tokenizer")
-    columns = {side: column for side, column in data.get("table", {}).items() if feature_settings(recipe.dataset, side)}
+    columns = {side: column for side, column in data.get("table", {}).items() if feature_settings(recipe.data, side)}
     settings = {
         **{key: data.get(key) for key in ("max_length", "lowercase")},
         "tokenizer": tokenizer,
@@ -114,7 +114,7 @@ def sha256_of_columns(recipe: Recipe, pairs: Pairs) -> dict[str, str]:
 
     Raises DataError if such a file cannot be read.
     """
-    features = {side for side in pairs.sides if feature_settings(recipe.dataset, side)}
+    features = {side for side in pairs.sides if feature_settings(recipe.data, side)}
     columns = pairs.columns.items()
     return {side: (sha256_of_files if side in features else sha256_of_lines)(lines) for side, lines in columns}
 

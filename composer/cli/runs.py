@@ -323,7 +323,7 @@ def pack(
     path = pack_run(run, output, license)
     options.echo(f"wrote {path}")
     options.echo(f"sha256 {fingerprint(path)}")
-    for local_path in local_paths_in(load(run / "recipe.yaml").dataset):
+    for local_path in local_paths_in(load(run / "recipe.yaml").canonical["data"]):
         note = f"note: recipe.yaml names {local_path}, which others do not have; use a path inside the recipe's folder"
         options.echo(note, err=True)
 

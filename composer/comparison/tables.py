@@ -83,8 +83,8 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None, log: Callabl
         if first and second:
             return Agreement(first, second, by_content=True)
     # generated data, and files that both look up in the same folders, are the same if the recipes say the same
-    generated = all(side.recipe.dataset.get("generate") for side in (one, other))
-    same_data = one.recipe.dataset == other.recipe.dataset and one.recipe.folders(data) == other.recipe.folders(data)
+    generated = all(side.recipe.data.generate for side in (one, other))
+    same_data = one.recipe.data == other.recipe.data and one.recipe.folders(data) == other.recipe.folders(data)
     by_content = generated or (same_data and not one.folder and not other.folder)
     return Agreement(recipe_fingerprints(one), recipe_fingerprints(other), by_content)
 
@@ -106,7 +106,7 @@ def content_fingerprints(side: Side, data: Path | None, log: Callable[[str], Non
             log(f"{side.name}: its fingerprints are of an earlier version, and are computed anew from all of its data")
         prints = current_fingerprints(side.recipe, side.record, data)
         return prints if prints.keys() >= {*KEYS} else {}
-    parallel = side.recipe.dataset.get("parallel") or {}
+    parallel = side.recipe.canonical["data"]["parallel"] or {}
     files = [text_files.find_file(name, side.recipe.folders(data)) for name in strings_in(parallel)]
     if not files or not all(files) or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES:
         return {}
@@ -138,7 +138,7 @@ def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
     for side in (one, other):
         recorded, needed = recorded_vocabularies(side.record) or {}, vocabulary_bounds(side.recipe)
         sizes.append({key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {})
-    if one.recipe.dataset == other.recipe.dataset:
+    if one.recipe.data == other.recipe.data:
         sizes = [sizes[0] or sizes[1], sizes[1] or sizes[0]]
     return model_costs(one.recipe, sizes[0]), model_costs(other.recipe, sizes[1])
 

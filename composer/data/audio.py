@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from composer.data.features import Reading
-from composer.data.media_files import NO_SUCH_PART, MediaError, require_packages
+from composer.data.media_files import NO_SUCH_PART, MediaError, Part, require_packages
 from composer.data.sound_files import GET_AGAIN, Checked, check_sound, cut_off
+from composer.recipe.data_sections import LogMel, TableColumn
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
@@ -35,19 +36,19 @@ LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 """Slaney's scale: linear below 1,000 Hz, with so many Hz to a mel, and logarithmic above it."""
 
 
-def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
+def read_sound(file: IO[bytes], settings: TableColumn, part: Part | None) -> Reading:
     """Return the frames of a sound as the settings of its column say. -> (T, F) float32
 
-    settings: And `part`, the seconds that are read of it; None is all. Notices are `rate`, `silent` and those of
+    part: The seconds that are read of it; None is all. Notices are `rate`, `silent` and those of
     `Samples`. Raises MediaError.
     """
-    rate = settings["rate"]
-    samples, own_rate, own = read_samples(file, rate, settings["part"])
+    rate = settings.rate
+    samples, own_rate, own = read_samples(file, rate, part)
     notices = [("silent", "")] if np.abs(samples).max() < 10 ** (SILENT_DB / 20) else []
     notices += [("rate", str(own_rate))] if own_rate != rate else []
     notices += [(notice, "") for notice in own]
-    frames = log_mel(torch.from_numpy(samples), rate, **settings["features"]["log_mel"])
-    if settings["normalize"]:
+    frames = log_mel(torch.from_numpy(samples), rate, settings.features.log_mel)
+    if settings.normalize:
         frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
     return Reading(frames.numpy(), (*notices,))
 
@@ -158,13 +159,13 @@ def wav_file(samples: np.ndarray, rate: int) -> bytes:
     return file.getvalue()
 
 
-def log_mel(samples: Tensor, rate: int, *, bands: int, window: float, hop: float) -> Tensor:
+def log_mel(samples: Tensor, rate: int, settings: LogMel) -> Tensor:
     """Return the logarithms of the mel energies of a sound: log10 of Slaney's filters over the power spectrum.
 
     A frame is centred at every `hop` seconds, a Hann window of `window` seconds wide; the sound has zeros around it.
     Both have a sample or more. samples: (N,) -> (1 + N // hop, bands)
     """
-    size, step = round(window * rate), round(hop * rate)
+    size, step = round(settings.window * rate), round(settings.hop * rate)
     points = 1 << (size - 1).bit_length()
     spectrum = torch.stft(
         samples,
@@ -176,7 +177,7 @@ def log_mel(samples: Tensor, rate: int, *, bands: int, window: float, hop: float
         pad_mode="constant",
         return_complex=True,
     )  # (points // 2 + 1, T)
-    energies = mel_filters(rate, points, bands) @ spectrum.abs().square()  # (bands, T)
+    energies = mel_filters(rate, points, settings.bands) @ spectrum.abs().square()  # (bands, T)
     return energies.clamp(min=LOWEST).log10().T.contiguous()
 
 

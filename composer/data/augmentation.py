@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,19 @@ from torch.nn import functional as F
 
 from composer.data.features import Features
 from composer.data.ids import Encoded
+from composer.recipe.data_sections import ImageAugment, SpecAugment, TableColumn
 
-SETTINGS = {"image": "augment", "audio": "spec_augment", "vectors": "spec_augment"}
-"""The setting that says how, by the kind of a column."""
 Augment = Callable[..., np.ndarray]
 
 
-def augment_image(image: np.ndarray, random: np.random.Generator, *, rotate: float, scale: float, shift: float) -> Any:
+def augment_image(image: np.ndarray, random: np.random.Generator, settings: ImageAugment) -> Any:
     """Return an image rotated, scaled and moved within its own size; what comes in is what was at the edge.
 
     image: (T, W, C) float32, all real -> the same
     """
-    angle = math.radians(random.uniform(-rotate, rotate))
-    factor = 1 / random.uniform(1 - scale, 1 + scale)
-    down, right = random.uniform(-2 * shift, 2 * shift, 2)  # of coordinates from -1 to 1
+    angle = math.radians(random.uniform(-settings.rotate, settings.rotate))
+    factor = 1 / random.uniform(1 - settings.scale, 1 + settings.scale)
+    down, right = random.uniform(-2 * settings.shift, 2 * settings.shift, 2)  # of coordinates from -1 to 1
     ratio = image.shape[0] / image.shape[1]
     cos, sin = factor * math.cos(angle), factor * math.sin(angle)
     matrix = torch.tensor([[[cos, -sin * ratio, right], [sin / ratio, cos, down]]], dtype=torch.float32)
@@ -36,23 +36,14 @@ def augment_image(image: np.ndarray, random: np.random.Generator, *, rotate: flo
     return moved[0].permute(1, 2, 0).numpy()
 
 
-def augment_sound(
-    frames: np.ndarray,
-    random: np.random.Generator,
-    *,
-    bands: int,
-    longest: int,
-    band_masks: int,
-    frame_masks: int,
-    share: float,
-) -> np.ndarray:
+def augment_sound(frames: np.ndarray, random: np.random.Generator, settings: SpecAugment) -> np.ndarray:
     """Return frames with masks of their mean over bands and over time. frames: (T, F) -> the same"""
     masked, mean = frames.copy(), frames.mean()
-    for _ in range(band_masks):
-        start, end = draw_span(random, frames.shape[1], min(bands, frames.shape[1]))
+    for _ in range(settings.band_masks):
+        start, end = draw_span(random, frames.shape[1], min(settings.bands, frames.shape[1]))
         masked[:, start:end] = mean
-    for _ in range(frame_masks):
-        start, end = draw_span(random, len(frames), min(longest, int(share * len(frames))))
+    for _ in range(settings.frame_masks):
+        start, end = draw_span(random, len(frames), min(settings.frames, int(settings.share * len(frames))))
         masked[start:end] = mean
     return masked
 
@@ -89,12 +80,8 @@ def augment_sources(pairs: Encoded, ways: Mapping[str, Augment], seed: int, epoc
     return replace(pairs, sources=sources)
 
 
-def augmentation(settings: Mapping[str, Any]) -> Augment | None:
+def augmentation(column: TableColumn) -> Augment | None:
     """Return how the rows of a column are augmented; None where they are not."""
-    own = settings.get(SETTINGS.get(settings["kind"], ""))
-    if own is None:
-        return None
-    if settings["kind"] == "image":
-        return lambda image, random: augment_image(image, random, **own)
-    renamed = {"longest" if key == "frames" else key: value for key, value in own.items()}
-    return lambda frames, random: augment_sound(frames, random, **renamed)
+    if column.kind == "image":
+        return None if column.augment is None else partial(augment_image, settings=column.augment)
+    return None if column.spec_augment is None else partial(augment_sound, settings=column.spec_augment)

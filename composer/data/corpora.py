@@ -14,10 +14,17 @@ from composer.data.documents import PARQUET, CorpusFile, Documents, DocumentSubs
 from composer.data.held_out import split_last, split_rows
 from composer.data.text_files import Problem, missing_file, suffix_of
 from composer.errors import DataError, Fault, KeyPath
+from composer.recipe.data_sections import Corpus
 from composer.recipe.schema_reader import SPLITS
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
+
+
+def corpus_of(recipe: Recipe) -> Corpus:
+    """Return the section `data.text` of a recipe that has one."""
+    assert recipe.data.text is not None
+    return recipe.data.text
 
 
 def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
@@ -25,7 +32,7 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
 
     Raises DataError if a file is not there.
     """
-    held_out = text_files.held_out_sizes(recipe.dataset["text"])
+    held_out = text_files.held_out_sizes(recipe.data.text)
     documents = open_files(recipe, "train" if split in held_out else split, folders)
     if not held_out or split not in ("train", *held_out):
         return documents
@@ -34,15 +41,15 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
 
 def wanted_documents(recipe: Recipe, count: int, split: str) -> np.ndarray:
     """Return which documents of the training files a split has, where some are held out. -> (documents,) bool"""
-    text, is_wanted = recipe.dataset["text"], np.zeros(count, dtype=bool)
-    rows_of = split_rows if text["hold_out"] == "spread" else split_last
+    text, is_wanted = corpus_of(recipe), np.zeros(count, dtype=bool)
+    rows_of = split_rows if text.hold_out == "spread" else split_last
     is_wanted[rows_of(count, text_files.held_out_sizes(text))[split]] = True
     return is_wanted
 
 
 def held_out_files(recipe: Recipe, folders: Sequence[Path]) -> list[Path]:
     """Return the training files of which all documents are held out."""
-    if not text_files.held_out_sizes(recipe.dataset["text"]):
+    if not text_files.held_out_sizes(recipe.data.text):
         return []
     documents, before, trained = open_files(recipe, "train", folders), 0, set[Path]()
     is_trained = wanted_documents(recipe, len(documents), "train")
@@ -58,7 +65,8 @@ def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents
     files, faults = find_files(recipe, split, folders)
     if faults:
         raise DataError(faults)
-    return Documents(files, recipe.dataset["text"]["unit"], recipe.dataset["text"]["column"])
+    text = corpus_of(recipe)
+    return Documents(files, text.unit, text.column)
 
 
 def open_documents(paths: Sequence[Path], unit: str, column: str) -> Documents:
@@ -71,12 +79,12 @@ def open_documents(paths: Sequence[Path], unit: str, column: str) -> Documents:
 
 def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the files of the recipe's text."""
-    text, files, faults = recipe.dataset["text"], list[CorpusFile](), list[Fault]()
+    text, files, faults = corpus_of(recipe), list[CorpusFile](), list[Fault]()
     held_out, documents = text_files.held_out_sizes(text), 0
-    for split in (split for split in SPLITS if text[split] is not None and split not in held_out):
+    for split in (split for split in SPLITS if getattr(text, split) is not None and split not in held_out):
         own, missing = find_files(recipe, split, folders)
         files, faults = [*files, *own], [*faults, *missing]
-    lacking = _lacking_column(files, text["column"])
+    lacking = _lacking_column(files, text.column)
     of_column = [(file.key, str(path), problem) for path, (file, problem) in lacking.items()]
     with_columns = {file.path for file in files if not is_plain(file.path)}
     faults += text_files.name_faults(recipe, ("data", "text", "column"), of_column, len(with_columns))
@@ -84,7 +92,7 @@ def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         if file.path in lacking:
             continue
         try:
-            facts = inspect(file.path, text["unit"], text["column"])
+            facts = inspect(file.path, text.unit, text.column)
         except DataError as error:
             faults += [recipe.fault(fault.code, file.key, fault.message, fault.hint) for fault in error.faults]
             continue
@@ -108,10 +116,10 @@ def _lacking_column(files: Iterable[CorpusFile], column: str) -> dict[Path, tupl
 def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[list[CorpusFile], list[Fault]]:
     """Return the files of a split, those of a pattern in the order of their names, and the faults of their names."""
     key: KeyPath = ("data", "text", split)
-    taken = text_files.named_files(recipe.dataset, folders)
+    taken = text_files.named_files(recipe.canonical["data"], folders)
     files: list[CorpusFile] = []
     faults: list[Fault] = []
-    for place, name, weight in _named_files(recipe.dataset["text"][split], key):
+    for place, name, weight in _named_files(recipe.canonical["data"]["text"][split], key):
         if weight != 1 and (split != "train" or recipe.carries_state):
             reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")

@@ -110,7 +110,7 @@ def encode_split(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
         rows = trainable_rows(recipe, ids, notes, pair_filters(source, ids))
         faults += [] if rows.any() else [_nothing_left(recipe, ids)]
         ids = ids if rows.all() else ids.keep(rows)
-    longest = max(MAX_TOKENS, recipe.dataset["max_length"])
+    longest = max(MAX_TOKENS, recipe.data.max_length)
     if split != "train" and ids.cut:
         notes.append(f"of {ids.cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
     if faults := [*faults, *split_faults(recipe, split, ids, pairs)]:
@@ -127,7 +127,7 @@ def encode_split(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
 def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tuple[Encoded, list[str]]:
     """Encode the pairs that are trained on, as `encode_split`. Which those of many are, the cache knows."""
     recipe, pairs = source.recipe, source.pairs(split)
-    if recipe.reads_text or recipe.dataset.get("babi") or not all(map(is_cached, pairs.sides.values())):
+    if recipe.reads_text or recipe.data.babi or not all(map(is_cached, pairs.sides.values())):
         return encode_split(source, tokenizers, split)
     values = {side: encode_column(whole_column(it), side, tokenizers).values for side, it in pairs.sides.items()}
 
@@ -142,7 +142,7 @@ def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
     held_out = (source.pairs(other).columns.values() for other in available_splits(recipe) if other != split)
     lines = [sha256_of_hashes(column) for columns in held_out for column in columns]
     rows = [sha256_of_rows(it) for it in pairs.sides.values()]
-    parts = [entries, rows, lines, recipe.dataset, recipe.model["output"]]
+    parts = [entries, rows, lines, recipe.data, recipe.model["output"]]
 
     def are_pairs(entry: Entry) -> bool:
         (notes, digest), (originals, *spans) = entry.facts, entry.arrays.values()
@@ -169,7 +169,7 @@ def sha256_of_rows(lines: Sequence[str]) -> str:
 
 def cache_faults(source: DataSource) -> list[Fault]:
     """Return the faults of those parts of the cache that the data go through, and that cannot be written."""
-    pairs = {} if source.recipe.dataset.get("generate") else source.all_pairs()  # a task's are drawn anew
+    pairs = {} if source.recipe.data.generate else source.all_pairs()  # a task's are drawn anew
     columns = [whole_column(lines) for part in pairs.values() for lines in part.sides.values()]
     is_read = {
         FEATURES: any(isinstance(column, FileNames) for column in columns),
@@ -192,14 +192,14 @@ def train_source_tokenizers(source: DataSource) -> Tokenizers:
     recipe, pairs = source.recipe, source.pairs("train")
     if isinstance(documents := pairs.sides[TARGET], Documents):
         pieces = (piece.text for piece in documents.pieces())
-        return train_tokenizers(recipe.dataset, {TARGET: pieces}, recipe.tokenizer)
+        return train_tokenizers(recipe.canonical["data"], {TARGET: pieces}, recipe.tokenizer)
     if all(any(map(is_blank, row)) for row in zip(*pairs.sides.values(), strict=True)):
         row, text = ("documents", "text") if recipe.reads_text else ("pairs", "text on every side")
         message = f"none of the {len(pairs):,} training {row} has {text}"
         fix = "give a document text" if recipe.reads_text else NEEDS_TEXT
         raise DataError([recipe.fault("empty", split_path(recipe, "train"), message, fix)])
     lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in text_names(recipe)}
-    return train_tokenizers(recipe.dataset, lines, recipe.tokenizer)
+    return train_tokenizers(recipe.canonical["data"], lines, recipe.tokenizer)
 
 
 def train_tokenizers(
@@ -229,14 +229,14 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
     features: dict[str, Features] = {}
     is_cut = np.zeros(len(pairs), dtype=bool)
     for side, lines in pairs.sides.items():
-        if settings := feature_settings(recipe.dataset, side):
+        if settings := feature_settings(recipe.data, side):
             features[side] = encode_features(lines, settings, f"the column of `{side}`")
-        elif recipe.dataset.get("babi"):
+        elif recipe.data.babi:
             shape = story_shape(recipe, side)
             chunks = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks_of(lines))
             sides[side] = Ids.of(chunks, tokenizers.sizes[side], shape.words if shape else None)
         else:
-            ids, longest = encode_column(lines, side, tokenizers), max(MAX_TOKENS, recipe.dataset["max_length"])
+            ids, longest = encode_column(lines, side, tokenizers), max(MAX_TOKENS, recipe.data.max_length)
             is_cut |= ids.lengths() > longest
             sides[side] = replace(ids, ends=np.minimum(ids.ends, ids.starts + longest))
     facts = None
@@ -277,7 +277,7 @@ def trainable_rows(
     Stories are cut already, and a text is not left out where it is read in windows. What is left out is added to
     `notes`. filters: which pairs, (pairs,) bool, have a reason to be left out. -> (pairs,) bool
     """
-    longest = recipe.dataset.get("max_length") or np.inf
+    longest = recipe.data.max_length or np.inf
     rows, noun = np.ones(len(encoded), dtype=bool), "documents" if recipe.reads_text else "pairs"
     reasons = [] if recipe.reads_text else [("with an empty side", ~nonempty(encoded))]
     reasons += [] if recipe.window else [(f"longer than {longest} tokens", _positions(encoded) > longest)]
@@ -290,22 +290,24 @@ def trainable_rows(
 
 def pair_filters(source: DataSource, encoded: Encoded) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the reasons for which `parallel` leaves out training pairs, each with those that have it, (pairs,) bool."""
-    parallel = source.recipe.dataset.get("parallel") or {}
-    if ratio := parallel.get("max_ratio"):
+    parallel = source.recipe.data.parallel
+    if parallel is None:
+        return
+    if ratio := parallel.max_ratio:
         lengths = [ids.lengths() for ids in encoded.sides.values()]
         yield (
             f"of which a side is more than {ratio:g} times as long as another",
             np.max(lengths, 0) > ratio * np.min(lengths, 0),
         )
     sides = source.pairs("train").sides
-    if parallel.get("decontaminate"):
+    if parallel.decontaminate:
         held_out = [source.pairs(split) for split in available_splits(source.recipe) if split != "train"]
         for side, lines in sides.items() if held_out else ():
             columns = [part.sides[side] for part in held_out]
             columns += [lines for part in held_out for lines in part.references] if side == TARGET else []
             measured = np.concatenate([*map(line_hashes, columns)])
             yield f"whose {side} is measured", are_among(line_hashes(lines), measured)
-    if parallel.get("deduplicate"):
+    if parallel.deduplicate:
         is_repeated = np.ones(len(encoded), dtype=bool)
         is_repeated[np.unique(row_hashes(*sides.values()), return_index=True)[1]] = False
         yield "that are repeated", is_repeated
@@ -317,18 +319,18 @@ def _positions(encoded: Encoded) -> np.ndarray:
 
 
 def _nothing_left(recipe: Recipe, encoded: Encoded) -> Fault:
-    full, fits = nonempty(encoded), _positions(encoded) <= recipe.dataset["max_length"]
+    full, fits = nonempty(encoded), _positions(encoded) <= recipe.data.max_length
     blank, over = int((~full).sum()), int((full & ~fits).sum())
     message = f"none of the {len(full):,} training pairs is left: {blank:,} are empty, {over:,} too long"
     if blank == len(full):
         return recipe.fault("empty", split_path(recipe, "train"), message, NEEDS_TEXT)
     if blank + over == len(full):
         hint = f"write `max_length: {_positions(encoded)[full].min()}` or more: eos counts"
-        hint += f"; or `training: {{window: {recipe.dataset['max_length']}}}`" if recipe.reads_text else ""
+        hint += f"; or `training: {{window: {recipe.data.max_length}}}`" if recipe.reads_text else ""
         return recipe.fault("empty", ("data", "max_length"), message, hint)
     message = f"{message}, {len(full) - blank - over:,} are left out by the filters of `parallel`"
     cures = {"max_ratio": "raise `max_ratio`", "decontaminate": "remove `decontaminate`, or measure other pairs"}
-    hint = ", or ".join(cure for key, cure in cures.items() if recipe.dataset["parallel"][key])
+    hint = ", or ".join(cure for key, cure in cures.items() if getattr(recipe.data.parallel, key))
     return recipe.fault("empty", ("data", "parallel"), message, hint)
 
 
@@ -400,7 +402,7 @@ def cut_text(text: str) -> str:
 def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> Iterator[Fault]:
     """Yield a fault of each side in which a tokenizer that learns nothing meets a token that it can never know, or of
     whose training part nothing is known, so that nothing can be learned."""
-    tokenizer, (word,) = recipe.tokenizer, recipe.dataset["tokenizer"]
+    tokenizer, word = recipe.tokenizer, recipe.data.tokenizer.word
     for side, ids in encoded.texts.items():
         unknown, real = encoded.count_unknown(side)
         if tokenizer.is_closed and unknown:

@@ -56,7 +56,7 @@ def training_corpus(
 
     if is_endless(recipe):
         return EpochCorpus(generate)
-    settings = {side: feature_settings(recipe.dataset, side) for side in first.sources}
+    settings = {side: feature_settings(recipe.data, side) for side in first.sources}
     ways = {side: way for side, own in settings.items() if own and (way := augmentation(own))}
     return EpochCorpus(partial(augment_sources, first, ways, recipe.training.seed)) if ways else first
 

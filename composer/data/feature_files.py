@@ -36,6 +36,7 @@ from composer.data.media_files import (
     NAMES_FIX,
     NO_SUCH_PART,
     MediaError,
+    Part,
     hash_states,
     is_there,
     open_file,
@@ -45,6 +46,7 @@ from composer.data.media_files import (
 from composer.errors import DataError, Fault, os_error_reason
 from composer.formatting import count_noun
 from composer.model.features import feature_shape
+from composer.recipe.data_sections import TableColumn
 
 PARSING = Lock()
 """NumPy parses the head of a file by `ast`, which in Python 3.11 fails now and then where several threads do."""
@@ -61,7 +63,13 @@ READ_BY = {
 """The settings of a column that decide what its files become, by its kind."""
 
 
-def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: str) -> Features:
+def read_by(settings: TableColumn) -> list[Any]:
+    """Return the kind of a column, and the values of the settings that decide what its files become."""
+    written = settings.as_data()
+    return [settings.kind, [written[key] for key in READ_BY[settings.kind]]]
+
+
+def encode_features(lines: Sequence[str], settings: TableColumn, origin: str) -> Features:
     """Return what is in the files that lines name; of a table's column, through the cache.
 
     settings: Those of the column. origin: What the lines are called in faults. Raises DataError with the files that
@@ -78,7 +86,7 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
         return are_features_of(len(names), shape, entry)
 
     if isinstance(lines, FileNames):
-        parts = [settings["kind"], [settings[key] for key in READ_BY[settings["kind"]]], hash_states(names)]
+        parts = [*read_by(settings), hash_states(names)]
         noticed, arrays = cached_entry(FEATURES, parts, make, are_features)
     else:  # a sample of a table's, and what is translated, are read anew
         noticed, arrays = entry_in_memory(make)
@@ -173,9 +181,7 @@ def file_at_fault(name: str, error: MediaError) -> str:
     return {NO_SUCH_PART: name, BAD_ARCHIVE: archive}.get(error.code, file)
 
 
-def read_files(
-    names: Sequence[str], lines: Sequence[str], settings: Mapping[str, Any], origin: str
-) -> Iterator[Reading]:
+def read_files(names: Sequence[str], lines: Sequence[str], settings: TableColumn, origin: str) -> Iterator[Reading]:
     """Yield what is in files, by threads. Raises DataError with those that cannot be used, once all are tried.
 
     lines: The column that has the names, which knows its places.
@@ -195,20 +201,20 @@ def read_files(
         raise DataError(file_faults(names, lines, origin, errors.items(), stopped))
 
 
-def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
+def read_file(name: str, settings: TableColumn) -> Reading | MediaError:
     """Return what is in a file, or why it cannot be used."""
     file_name, part = split_part(name)
-    if part and settings["kind"] != "audio":
+    if part and settings.kind != "audio":
         return MediaError("file", "only a sound has parts", "name the file without `#t=`")
     try:
         with open_file(Path(file_name)) as file:
-            reading = READERS[settings["kind"]](file, {**settings, "part": part})
+            reading = READERS[settings.kind](file, settings, part)
         # what is trained on: a number that the file has room for can be too large for float32
         if reading.array.dtype.kind == "f" and not np.isfinite(reading.array).all():
             message = (
                 f"it has numbers that are NaN or infinite as float32, whose largest is {np.finfo(np.float32).max:.2g}"
             )
-            return MediaError(settings["kind"], message, MEND)
+            return MediaError(settings.kind, message, MEND)
         return reading
     except MediaError as error:
         return error
@@ -227,11 +233,11 @@ def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ..
     return tuple(Remark(*notice, counts[notice], "", row) for notice, row in first.items())
 
 
-def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
+def read_vectors(file: IO[bytes], settings: TableColumn, part: Part | None = None) -> Reading:
     """Return frames of numbers from a file of NumPy. -> (T, F) float32. Raises MediaError."""
     array = load_frames(file)
-    if array.shape[1] != settings["width"]:
-        message = f"a frame of it has {array.shape[1]} numbers, and `width` is {settings['width']}"
+    if array.shape[1] != settings.width:
+        message = f"a frame of it has {array.shape[1]} numbers, and `width` is {settings.width}"
         raise MediaError("width", message, f"{MEND}; if all files have it, write `width: {array.shape[1]}`")
     with np.errstate(over="ignore"):
         return Reading(array.astype(np.float32))
@@ -255,7 +261,7 @@ def load_frames(file: IO[bytes]) -> np.ndarray:
     return array
 
 
-READERS: Mapping[str, Callable[[IO[bytes], Mapping[str, Any]], Reading]] = {
+READERS: Mapping[str, Callable[[IO[bytes], TableColumn, Part | None], Reading]] = {
     "image": images.read_image,
     "audio": audio.read_sound,
     "vectors": read_vectors,

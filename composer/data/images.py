@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
 
 from composer.data.features import WHITE, Reading
-from composer.data.media_files import MediaError, require_packages
+from composer.data.media_files import MediaError, Part, require_packages
+from composer.model.features import image_size
+from composer.recipe.data_sections import TableColumn
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 """What is read, by Pillow's names, whatever a file is called. Pillow would start another program for some others."""
@@ -24,7 +26,7 @@ SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 """Modes of Pillow with numbers of 16 bits; it cuts them to 8 by leaving the higher ones out."""
 
 
-def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
+def read_image(file: IO[bytes], settings: TableColumn, part: Part | None = None) -> Reading:
     """Return an image as the settings of its column say, no larger than `size`. -> (T, W, C) uint8
 
     T are its rows, or with `positions: columns` its columns. Transparent pixels are white. Notices are those of
@@ -33,23 +35,23 @@ def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     require_packages("PIL")
     from PIL import Image
 
-    height, width = settings["size"]
+    height, width = image_size(settings)
     image, notices = open_image(file)
-    notices += image_notices(image, settings["channels"])
+    notices += image_notices(image, settings.channels)
     if image.mode in SIXTEEN_BITS:  # `I` may have more
         image = Image.fromarray((np.clip(np.asarray(image), 0, 0xFFFF) >> 8).astype(np.uint8))
     if image.mode == "LAB":  # which becomes grey in no other way
         image = image.convert("RGB")
     if is_transparent(image):
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-    image = image.convert("L" if settings["channels"] == 1 else "RGB")
+    image = image.convert("L" if settings.channels == 1 else "RGB")
     scale = min(1.0, height / image.height, width / image.width)
     if scale < 1.0:
         image = image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
     array = np.asarray(image)  # (height, width) or (height, width, 3)
     array = array[..., None] if array.ndim == 2 else array
     notices += [("blank", "")] if (array == array[0, 0]).all() else []
-    turned = array.transpose(1, 0, 2) if settings["positions"] == "columns" else array
+    turned = array.transpose(1, 0, 2) if settings.positions == "columns" else array
     return Reading(np.ascontiguousarray(turned), (*notices,))
 
 

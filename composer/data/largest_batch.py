@@ -12,7 +12,7 @@ from composer.data.ids import Encoded
 from composer.data.pairs import TARGET
 from composer.data.sampler import pair_lengths, plan_buckets
 from composer.data.stories import story_shape
-from composer.model.features import feature_settings
+from composer.model.features import feature_settings, image_size
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -93,12 +93,12 @@ def _longest(recipe: Recipe, side: str) -> int:
         return int(length) + 1
     if story := story_shape(recipe, side):
         return story.sentences
-    if settings := feature_settings(recipe.dataset, side):
-        if settings["kind"] != "image":
+    if settings := feature_settings(recipe.data, side):
+        if settings.kind != "image":
             return FRAMES
-        height, width = settings["size"]
-        return int(height if settings["positions"] == "rows" else width)
-    return int(recipe.dataset["max_length"])
+        height, width = image_size(settings)
+        return height if settings.positions == "rows" else width
+    return int(recipe.data.max_length)
 
 
 def _devices(recipe: Recipe) -> int:

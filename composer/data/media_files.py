@@ -63,7 +63,11 @@ def require_packages(*names: str) -> None:
             raise MediaError("package", message, f"run `pip install {PACKAGES.get(name, name)}`")
 
 
-def split_part(name: str) -> tuple[str, tuple[float, float | None] | None]:
+Part = tuple[float, float | None]
+"""The seconds of a sound where a part of it begins and ends; None is its end."""
+
+
+def split_part(name: str) -> tuple[str, Part | None]:
     """Return a file's name and the seconds that are meant of it: `a.wav#t=1.5,3`, to the end `#t=1.5`; None is all."""
     if match := PART.fullmatch(name):
         return match[1], (float(match[2]), float(match[3]) if match[3] else None)

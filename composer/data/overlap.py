@@ -35,11 +35,11 @@ def overlap_warnings(source: DataSource, pairs: Mapping[str, Pairs], is_all: boo
     pairs: All, or a part of each split if not `is_all`. Raises DataError if the test is the training part.
     """
     recipe = source.recipe
-    if recipe.dataset.get("text"):
+    if recipe.data.text:
         yield from shared_files(source)
         yield from whole_files(source)
         yield from shared_documents(recipe, pairs, is_all)
-    if recipe.reads_text or not any(map(recipe.dataset.get, ("parallel", "table", "hub"))):
+    if recipe.reads_text or not (recipe.data.parallel or recipe.data.table or recipe.data.hub):
         return
     trained = PairHashes.of(pairs["train"])
     for split, part in pairs.items():
@@ -52,7 +52,7 @@ def overlap_warnings(source: DataSource, pairs: Mapping[str, Pairs], is_all: boo
             message = f"source and target of {split} are the same lines, so all there is to learn is to copy"
             fix = "name two files, or two columns"
             yield recipe.fault("overlap", split_path(recipe, split), message, fix).as_warning()
-        if split != "train" and not (recipe.dataset.get("parallel") or {}).get("decontaminate"):
+        if split != "train" and not (recipe.data.parallel and recipe.data.parallel.decontaminate):
             yield from shared_pairs(recipe, split, measured, trained, is_all)
 
 
@@ -88,7 +88,7 @@ def shared_pairs(
     """Yield a warning of the pairs of a split that are trained on, and of sources and targets of others that are."""
     path, total, least = split_path(recipe, split), len(measured.pairs), "" if is_all else "at least "
     fix = f"remove them from the training pairs, or choose others for {split}"
-    fix = "write `decontaminate: true` under `parallel`" if recipe.dataset.get("parallel") else fix
+    fix = "write `decontaminate: true` under `parallel`" if recipe.data.parallel else fix
     is_pair = is_shared(measured.pairs, trained.pairs)
     if is_unusual(is_pair):
         message = f"{least}{is_pair.sum():,} of {total:,} pairs of {split} are trained on, too, {FLATTERS}"
@@ -121,7 +121,7 @@ def shared_files(source: DataSource) -> Iterator[Fault]:
     Raises DataError if the test is the training part.
     """
     recipe = source.recipe
-    held_out = held_out_sizes(recipe.dataset["text"])
+    held_out = held_out_sizes(recipe.data.text)
     splits = [split for split in available_splits(recipe) if split not in held_out]
     corpora = {split: open_files(recipe, split, source.folders) for split in splits}
     contents = {split: [facts.texts_sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
@@ -148,7 +148,7 @@ def whole_files(source: DataSource) -> Iterator[Fault]:
 
 def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -> Iterator[Fault]:
     """Yield a warning of each part of a text with documents that the training has, too, but for short ones."""
-    held_out = held_out_sizes(recipe.dataset["text"])
+    held_out = held_out_sizes(recipe.data.text)
     if not held_out:  # files are compared as a whole, and to hash a large text takes minutes
         return
     trained = document_hashes(pairs["train"].sides[TARGET])

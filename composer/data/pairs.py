@@ -12,6 +12,7 @@ import numpy as np
 from composer.data.columns import RowSubset, SampledLines
 from composer.errors import KeyPath
 from composer.model.features import feature_settings
+from composer.recipe.data_sections import Parallel, Table
 from composer.recipe.schema_reader import DATA_SOURCES, REFERENCE, SPLITS
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def side_names(recipe: Recipe) -> list[str]:
 
 def text_names(recipe: Recipe) -> list[str]:
     """Return the sides that are text, `target` among them; the others are images, sounds or vectors."""
-    return [side for side in side_names(recipe) if feature_settings(recipe.dataset, side) is None]
+    return [side for side in side_names(recipe) if feature_settings(recipe.data, side) is None]
 
 
 def file_options(recipe: Recipe) -> str:
@@ -86,18 +87,19 @@ def file_options(recipe: Recipe) -> str:
 
 def available_splits(recipe: Recipe) -> list[str]:
     """Return those of train, val and test that the recipe's data has, and the names of its further test sets."""
-    data = recipe.dataset
-    if data.get("generate"):
+    data = recipe.data
+    if data.generate:
         return list(SPLITS)
-    if data.get("babi"):
-        return [split for split in SPLITS if split != "val" or data["babi"]["val"]]
-    settings = data.get("parallel") or data.get("table") or data.get("text") or data.get("hub") or {}
-    return [*(split for split in SPLITS if settings.get(split)), *(settings.get("test_sets") or {})]
+    if data.babi:
+        return [split for split in SPLITS if split != "val" or data.babi.val]
+    section = data.parallel or data.table or data.text or data.hub
+    test_sets = section.test_sets if isinstance(section, Parallel | Table) else None
+    return [*(split for split in SPLITS if getattr(section, split)), *(test_sets or {})]
 
 
 def split_path(recipe: Recipe, split: str) -> KeyPath:
     """Return the path in the recipe of what a split is read from."""
-    kind = next(kind for kind in DATA_SOURCES if recipe.dataset.get(kind))
+    kind = next(kind for kind in DATA_SOURCES if getattr(recipe.data, kind))
     if kind not in ("parallel", "table", "text", "hub"):
         return ("data", kind)
     return ("data", kind, split) if split in SPLITS else ("data", kind, "test_sets", split)

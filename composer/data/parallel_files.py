@@ -35,7 +35,7 @@ def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path], opened: d
 
     opened: takes the training files with what is held out, so that every split reads them from there.
     """
-    sizes = text_files.held_out_sizes(pair_files(recipe))
+    sizes = text_files.held_out_sizes(recipe.data.parallel or recipe.data.table)
     if not sizes or split not in ("train", *sizes):
         return _open_split(recipe, split, folders)
     if UNDIVIDED not in opened:
@@ -47,8 +47,9 @@ def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path], opened: d
 
 def held_out_rows(recipe: Recipe, pairs: Pairs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Return which of the pairs of the training files are trained on, and which are held out for val and test."""
-    section = recipe.dataset["parallel"] or recipe.dataset["table"]
-    if section["hold_out"] == "pairs":
+    section = recipe.data.parallel or recipe.data.table
+    assert section is not None
+    if section.hold_out == "pairs":
         return split_rows(len(pairs), sizes)
     columns = [lines for side, lines in pairs.sides.items() if side != TARGET] or [pairs.sides[TARGET]]
     # files by their names: what is in all of them would take long to read
@@ -73,7 +74,7 @@ def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folde
         return Pairs({side: open_column(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
     columns = open_table(path, names)
-    files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
+    files = {side: column for side, column in columns.items() if feature_settings(recipe.data, side)}
     place = path if is_kaldi_folder(path) else path.parent
     return Pairs(columns | {side: FileNames(column, place) for side, column in files.items()})
 
@@ -92,7 +93,7 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
 
 def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]) -> list[Fault]:
     """Return all faults of the files, and of more pairs held out than there are. opened: see `open_parallel`."""
-    sizes, taken = text_files.held_out_sizes(pair_files(recipe)), text_files.named_files(recipe.dataset, folders)
+    sizes, taken = text_files.held_out_sizes(recipe.data.parallel or recipe.data.table), data_files(recipe, folders)
     splits = [split for split in available_splits(recipe) if split not in sizes]
     faults, lacking, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
     for key, settings in (place for split in splits for place in split_places(recipe, split)):
@@ -100,20 +101,20 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
         table = text_files.find_file(file, folders) if file else None
         problems = check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
         # the names of the columns of `data.table` stand at another place, which all its files share
-        shared = [problem for problem in problems if problem.is_name and recipe.dataset.get("table")]
+        shared = [problem for problem in problems if problem.is_name and recipe.data.table]
         own = (problem for problem in problems if problem not in shared)
         faults += [it.in_file(table) if table and it.line else it.at(recipe, key) for it in own]
         faults += [] if problems else _content_faults(recipe, key, settings, folders)
         if shared == problems:
             readable, lacking = readable + 1, [*lacking, *((key, str(file), problem) for problem in shared)]
     for side in {problem.key: None for *_, problem in lacking}:
-        column = recipe.dataset["table"][side]
+        column = recipe.data.table and recipe.data.table.of_side(side)
         place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
         faults += text_files.name_faults(recipe, place, [it for it in lacking if it[2].key == side], readable)
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
-    section = "table" if recipe.dataset.get("table") else "parallel"
+    section = "table" if recipe.data.table else "parallel"
     return text_files.held_out_faults(recipe, section, len(opened[UNDIVIDED]), "pairs")
 
 
@@ -124,7 +125,7 @@ def _content_faults(
     folder = _kaldi_folder(settings.get("file"), folders)
     faults = [*check_folder(folder, {*column_names(recipe, settings).values()})] if folder else []
     yield from faults
-    if recipe.dataset.get("table") and not faults:
+    if recipe.data.table and not faults:
         for column in _open_files(recipe, key, settings, folders).sides.values():
             yield from missing_files(column, "") if isinstance(column, FileNames) else ()
 
@@ -162,11 +163,16 @@ def check_columns(
     return [problem] if problem else [*tables.check_table(path, columns)]
 
 
+def data_files(recipe: Recipe, folders: Sequence[Path]) -> set[Path]:
+    """Return all files that a recipe's data name."""
+    return text_files.named_files(recipe.canonical["data"], folders)
+
+
 def pair_files(recipe: Recipe) -> Mapping[str, Any]:
-    """Return the section `parallel`, or what `table` says in its words."""
-    table = recipe.dataset.get("table")
+    """Return the canonical section `parallel`, or what `table` says in its words."""
+    table = recipe.canonical["data"]["table"]
     if not table:
-        return cast("Mapping[str, Any]", recipe.dataset["parallel"])
+        return cast("Mapping[str, Any]", recipe.canonical["data"]["parallel"])
     sides = {side: table[side] for side in side_names(recipe)}
     columns = {side: column if isinstance(column, str) else column["column"] for side, column in sides.items()}
     files = {split: table[split] for split in SPLITS} | {"test_sets": table["test_sets"]}

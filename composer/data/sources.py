@@ -20,6 +20,7 @@ from composer.data.parallel_files import check_parallel, open_parallel
 from composer.data.parquet_files import check_arrow_schema
 from composer.data.text_files import Problem
 from composer.errors import DataError, Fault, os_error_hint
+from composer.recipe.data_sections import Hub
 from composer.recipe.schema_reader import SPLITS
 
 if TYPE_CHECKING:
@@ -66,16 +67,16 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict
 
     Raises DataError if a file has gone or changed since the check, or the hub does not give its data.
     """
-    data = recipe.dataset
+    data = recipe.data
     try:
-        if data.get("generate"):
+        if data.generate:
             pairs = generate_pairs(recipe, split)
-        elif data.get("hub"):
+        elif data.hub:
             pairs = _from_hub(recipe, split, folders)
-        elif data.get("text"):
+        elif data.text:
             documents = open_corpus(recipe, split, folders)
             pairs = Pairs({TARGET: documents}, weights=documents.weights() if split == "train" else None)
-        elif data.get("babi"):
+        elif data.babi:
             pairs = Pairs(*stories.open_babi(recipe, split, folders))
         else:
             pairs = open_parallel(recipe, split, folders, {} if opened is None else opened)
@@ -91,8 +92,8 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
 
     opened: takes what is generated or opened anyway, so that it is not done twice.
     """
-    data, opened = recipe.dataset, {} if opened is None else opened
-    if data.get("generate"):
+    data, opened = recipe.data, {} if opened is None else opened
+    if data.generate:
         faults: set[Fault] = set()
         for split in SPLITS:
             try:
@@ -102,12 +103,12 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
             else:
                 opened |= {} if split == "train" else {split: pairs}
         return sorted(faults)
-    if data.get("hub"):
+    if data.hub:
         return []
     try:
-        if data.get("text"):
+        if data.text:
             return check_corpora(recipe, folders)
-        return stories.check_babi(recipe, folders) if data.get("babi") else check_parallel(recipe, folders, opened)
+        return stories.check_babi(recipe, folders) if data.babi else check_parallel(recipe, folders, opened)
     except OSError as error:
         return [_read_fault(recipe, error)]
 
@@ -134,37 +135,44 @@ def _read_fault(recipe: Recipe, error: OSError) -> Fault:
     return recipe.fault("file", ("data",), message, fix)
 
 
+def hub_of(recipe: Recipe) -> Hub:
+    """Return the section `data.hub` of a recipe that has one."""
+    assert recipe.data.hub is not None
+    return recipe.data.hub
+
+
 def find_hub_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
     """Return the folder that has the data of `hub`; None without one: they are downloaded then."""
-    places = (folder / recipe.dataset["hub"]["id"] for folder in folders)
+    places = (folder / hub_of(recipe).id for folder in folders)
     return next((place for place in places if place.is_dir()), None)
 
 
 def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
-    hub = recipe.dataset["hub"]
-    place = str(find_hub_folder(recipe, folders) or hub["id"])
+    hub = hub_of(recipe)
+    part = getattr(hub, split)
+    place = str(find_hub_folder(recipe, folders) or hub.id)
     datasets = tables.import_datasets()
     try:
-        dataset = datasets.load_dataset(place, hub.get("config"), split=hub[split])
+        dataset = datasets.load_dataset(place, hub.config, split=part)
     except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
-        message = f"the data set `{hub['id']}` has no `{hub[split]}` that can be read: {tables.root_cause(error)}"
+        message = f"the data set `{hub.id}` has no `{part}` that can be read: {tables.root_cause(error)}"
         fix = "check its name and the network"
         if glob.has_magic(place):
             fix = f"call the folder `{place}` otherwise: `datasets` takes `[`, `*` and `?` in its path for a pattern"
         problem = Problem("hub", message, fix, split if "split" in str(error) else "id")
         raise DataError([problem.at(recipe, ("data", "hub"))]) from error
-    columns = {side: hub[side] for side in side_names(recipe)}
+    columns = {side: hub.of_side(side) for side in side_names(recipe)}
     problems = check_arrow_schema(dataset.features.arrow_schema, columns)
     if faults := [problem.at(recipe, ("data", "hub")) for problem in problems]:
         raise DataError(faults)
     if recipe.reads_text:
-        return Pairs({TARGET: HubDocuments(dataset, hub["target"], hub["id"])})
-    return Pairs({side: tables.DatasetColumn(dataset, name, hub["id"]) for side, name in columns.items()})
+        return Pairs({TARGET: HubDocuments(dataset, hub.target, hub.id)})
+    return Pairs({side: tables.DatasetColumn(dataset, name, hub.id) for side, name in columns.items()})
 
 
-def task_settings(recipe: Recipe) -> dict[str, Any]:
+def task_settings(recipe: Recipe) -> Mapping[str, Any]:
     """Return the settings of the recipe's generated task; {} without one."""
-    return next(iter((recipe.dataset.get("generate") or {}).values()), {})
+    return recipe.data.generate.settings if recipe.data.generate else {}
 
 
 def is_endless(recipe: Recipe) -> bool:
@@ -179,10 +187,11 @@ def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -
     """
     from composer.data.tasks import TASKS, TaskError
 
-    ((task, settings),) = recipe.dataset["generate"].items()
+    task = recipe.data.generate
+    assert task is not None
     try:
-        lines = TASKS[task](split, epoch, **{**settings, **changes})
+        lines = TASKS[task.word](split, epoch, **{**task.settings, **changes})
     except TaskError as error:
-        path = ("data", "generate", task, error.setting)
+        path = (*task.at, error.setting)
         raise DataError([recipe.fault("task", path, error.message, error.fix)]) from error
     return Pairs({side: lines.target if side == TARGET else lines.source for side in side_names(recipe)})

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from composer.data.text_files import find_file
 from composer.errors import Fault
 from composer.model.encoder_decoder import PAD
+from composer.recipe.data_sections import Babi
 
 if TYPE_CHECKING:
     from composer.data.tokenizer import Tokenizers
@@ -44,8 +45,14 @@ class StoryShape(NamedTuple):
 
 def story_shape(recipe: Recipe, side: str) -> StoryShape | None:
     """Return the shape of a side that is a story; None for any other."""
-    settings = recipe.dataset.get("babi")
-    return StoryShape(settings["sentences"], settings["words"]) if settings and side == STORY else None
+    settings = recipe.data.babi
+    return StoryShape(settings.sentences, settings.words) if settings and side == STORY else None
+
+
+def babi_settings(recipe: Recipe) -> Babi:
+    """Return the section `data.babi` of a recipe that has one."""
+    assert recipe.data.babi is not None
+    return recipe.data.babi
 
 
 def normalize_sentence(text: str) -> str:
@@ -72,7 +79,7 @@ def tokenizer_lines(recipe: Recipe, side: str, lines: Iterable[str]) -> Iterable
     """Return what a side gives its tokenizer: its lines, normalized of a question, or the sentences of its stories."""
     if story_shape(recipe, side):
         return (sentence for line in lines for sentence in split_sentences(line))
-    return map(normalize_sentence, lines) if recipe.dataset.get("babi") and side == QUESTION else lines
+    return map(normalize_sentence, lines) if recipe.data.babi and side == QUESTION else lines
 
 
 def encode_side(recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]) -> list[Any]:
@@ -115,33 +122,33 @@ def open_babi(
     recipe: Recipe, split: str, folders: Sequence[Path]
 ) -> tuple[dict[str, list[str]], list[tuple[int, ...]], list[str]]:
     """Return the lines of every side of a split, the facts of each pair, and notes, from files without faults."""
-    settings = recipe.dataset["babi"]
-    folder = _babi_folder(recipe, folders) or Path(settings["folder"])
+    settings = babi_settings(recipe)
+    folder = _babi_folder(recipe, folders) or Path(settings.folder)
     full: list[Question] = []
-    for task in settings["tasks"]:
+    for task in settings.tasks:
         paths = _task_files(folder, task, split)
         if not paths:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / f"qa{task}_..._{split}.txt"))
-        full += (entry for entry in parse_file(paths[0], settings["words"]) if isinstance(entry, Question))
+        full += (entry for entry in parse_file(paths[0], settings.words) if isinstance(entry, Question))
     if split != "test":
-        full = [question for question in full if question.is_in_validation(settings["val"]) == (split == "val")]
-    questions = [question.keep_last(settings["sentences"]) for question in full]
-    commas = "," if settings["split_answers"] else None  # no answer has spaces
+        full = [question for question in full if question.is_in_validation(settings.val) == (split == "val")]
+    questions = [question.keep_last(settings.sentences) for question in full]
+    commas = "," if settings.split_answers else None  # no answer has spaces
     sides = {
         QUESTION: [question.question for question in questions],
         STORY: [" ".join(f"{sentence}." for sentence in question.story) for question in questions],
         "target": [" ".join(question.answer.split(commas)) for question in questions],
     }
     notes = []
-    if longer := sum(len(question.story) > settings["sentences"] for question in full):
+    if longer := sum(len(question.story) > settings.sentences for question in full):
         lost = sum(NO_FACT in question.facts for question in questions)
-        long = f"{longer:,} of {len(full):,} {split} stories have more than {settings['sentences']} sentences"
+        long = f"{longer:,} of {len(full):,} {split} stories have more than {settings.sentences} sentences"
         notes.append(f"{long}, the last of which are read; {lost:,} lose a sentence that bears the answer")
     return sides, [question.facts for question in questions], notes
 
 
 def _babi_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
-    return find_file(recipe.dataset["babi"]["folder"], folders)
+    return find_file(babi_settings(recipe).folder, folders)
 
 
 def _task_files(folder: Path, task: int, split: str) -> list[Path]:
@@ -225,19 +232,19 @@ class BabiParser:
 
 def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the tasks' files, a few of each file."""
-    settings = recipe.dataset["babi"]
+    settings = babi_settings(recipe)
     folder = _babi_folder(recipe, folders)
     if folder is None or not folder.is_dir():
         searched = " and ".join(dict.fromkeys(f"`{path}`" for path in folders))
-        message = f"`{folder}` is a file" if folder else f"no folder `{settings['folder']}` in {searched}"
+        message = f"`{folder}` is a file" if folder else f"no folder `{settings.folder}` in {searched}"
         fix = "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or pass `--data DIR`"
         return [recipe.fault("file", ("data", "babi", "folder"), message, fix)]
-    files = [(at, split) for at in range(len(settings["tasks"])) for split in ("train", "test")]
+    files = [(at, split) for at in range(len(settings.tasks)) for split in ("train", "test")]
     faults = [fault for at, split in files for fault in _check_task(recipe, folder, at, split)]
     if faults:
         return faults
     for split in ("train", "val", "test"):
-        if (split != "val" or settings["val"]) and not open_babi(recipe, split, folders)[1]:
+        if (split != "val" or settings.val) and not open_babi(recipe, split, folders)[1]:
             key, fix = ("folder", "add questions to the files") if split == "test" else ("val", "change `val`")
             faults.append(recipe.fault("empty", ("data", "babi", key), f"no question is left for {split}", fix))
     return faults
@@ -246,7 +253,7 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
 def _check_task(recipe: Recipe, folder: Path, at: int, split: str) -> list[Fault]:
     from composer.data import text_files  # imported late, as above
 
-    task = recipe.dataset["babi"]["tasks"][at]
+    task = babi_settings(recipe).tasks[at]
     paths = _task_files(folder, task, split)
     path = ("data", "babi", "tasks", at)
     if not paths:
@@ -260,7 +267,7 @@ def _check_task(recipe: Recipe, folder: Path, at: int, split: str) -> list[Fault
         return [recipe.fault("file", path, f"task {task} has {len(paths)} files: {names}", "leave one of them")]
     if problem := text_files.check_readable(paths[0]) or text_files.check_utf8(paths[0]):
         return [recipe.fault(problem.code, path, problem.message, problem.hint)]
-    entries = parse_file(paths[0], recipe.dataset["babi"]["words"])
+    entries = parse_file(paths[0], babi_settings(recipe).words)
     faults = [entry for entry in entries if isinstance(entry, Fault)]
     first = faults[:MAX_FILE_FAULTS]
     if len(faults) > len(first):

@@ -15,7 +15,7 @@ from composer.data.columns import RowSubset
 from composer.data.csv_files import csv_index
 from composer.data.media_files import is_there, kind_of
 from composer.data.pairs import TARGET, available_splits
-from composer.data.parallel_files import column_names, open_table, pair_files, split_places
+from composer.data.parallel_files import column_names, open_table, split_places
 from composer.data.tables import KINDS
 from composer.data.text_files import find_file, held_out_sizes, open_text, suffix_of
 from composer.errors import Fault, KeyPath
@@ -77,9 +77,9 @@ class QuoteCounts:
 
 def table_warnings(recipe: Recipe, folders: Sequence[Path]) -> Iterator[Fault]:
     """Yield a warning of each thing in the tables of a recipe, whose files have no fault, that is hardly meant."""
-    if not (recipe.dataset.get("parallel") or recipe.dataset.get("table")):
+    if not (recipe.data.parallel or recipe.data.table):
         return
-    held_out, seen = held_out_sizes(pair_files(recipe)), set[str]()
+    held_out, seen = held_out_sizes(recipe.data.parallel or recipe.data.table), set[str]()
     for split in (split for split in available_splits(recipe) if split not in held_out):
         for key, settings in split_places(recipe, split):
             path = find_file(settings["file"], folders) if settings.get("file") else None
@@ -132,8 +132,8 @@ def quote_warnings(path: Path, names: Sequence[str]) -> Iterator[Fault]:
 
 def name_warnings(recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, str]) -> Iterator[Fault]:
     """Yield a warning of each column of text whose cells name files that are there, beside the table."""
-    folder, is_table = path if path.is_dir() else path.parent, bool(recipe.dataset.get("table"))
-    texts = {side: name for side, name in names.items() if feature_settings(recipe.dataset, side) is None}
+    folder, is_table = path if path.is_dir() else path.parent, bool(recipe.data.table)
+    texts = {side: name for side, name in names.items() if feature_settings(recipe.data, side) is None}
     for side, lines in open_table(path, texts).items():
         place: KeyPath = ("data", "table", side) if is_table else (*key, side)
         if side.startswith(REFERENCE) or (is_table and recipe.locate((*place, "kind"))[2]):

@@ -18,6 +18,7 @@ import numpy as np
 from composer.atomic_io import file_stamp
 from composer.data.cache_entries import cached_array
 from composer.errors import Fault, KeyPath, format_path, suggest_file
+from composer.recipe.data_sections import Corpus, Parallel, Table
 from composer.recipe.schema_reader import REFERENCE
 
 if TYPE_CHECKING:
@@ -131,14 +132,15 @@ def named_files(settings: Any, folders: Sequence[Path]) -> set[Path]:
     return {path for part in parts for path in named_files(part, folders)}
 
 
-def held_out_sizes(section: Mapping[str, object]) -> dict[str, int]:
+def held_out_sizes(section: Parallel | Table | Corpus | None) -> dict[str, int]:
     """Return how many pairs or documents of the training files each of val and test takes, where it has no files."""
-    return {split: size for split in ("val", "test") if isinstance(size := section.get(split), int)}
+    sizes = {"val": section.val, "test": section.test} if section else {}
+    return {split: size for split, size in sizes.items() if isinstance(size, int)}
 
 
 def held_out_faults(recipe: Recipe, section: str, count: int, noun: str) -> list[Fault]:
     """Return the fault of training files that have no more pairs, or documents, than are held out of them."""
-    sizes = held_out_sizes(recipe.dataset[section])
+    sizes = held_out_sizes(getattr(recipe.data, section))
     if sum(sizes.values()) < count:
         return []
     split, few = max(sizes, key=lambda name: sizes[name]), max(1, count // 20)

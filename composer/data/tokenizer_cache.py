@@ -23,7 +23,7 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
 
     Raises DataError as `train_source_tokenizers`.
     """
-    kind, dataset = source.recipe.tokenizer, source.recipe.dataset
+    kind, dataset = source.recipe.tokenizer, source.recipe.canonical["data"]
     if isinstance(kind, Unigram) or not kind.is_trained:
         return train_source_tokenizers(source)
     settings = {key: dataset.get(key) for key in ("tokenizer", "lowercase", "babi")}

@@ -10,6 +10,7 @@ from typing import Any
 
 from composer.data.pairs import available_splits
 from composer.data.parallel_files import split_places
+from composer.data.sources import task_settings
 from composer.hub.pack_format import basename
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.metrics import METRICS
@@ -55,14 +56,20 @@ def model_card(recipe: Recipe, record: Record, license: str = "", drawing: Drawi
         for split, name, value in scores
         if split != "val" or not tested
     ]
+    generated = recipe.data.generate
     blocks = (str(path[-1]).replace("_", "-") for path in block_paths(recipe.model))
     metadata = ModelCardData(
         license=license or None,
         language=languages(recipe) or None,
         library_name="seqcomposer",
         pipeline_tag=pipeline_tag(recipe) or None,
-        tags=["seqcomposer", "pytorch", *dict.fromkeys(blocks), *(recipe.dataset.get("generate") or {})],
-        datasets=[recipe.dataset["hub"]["id"]] if is_on_hub(recipe) else None,
+        tags=[
+            "seqcomposer",
+            "pytorch",
+            *dict.fromkeys(blocks),
+            *([generated.word] if generated else []),
+        ],
+        datasets=[dataset_name(recipe)] if is_on_hub(recipe) else None,
         metrics=list(dict.fromkeys(name for _, name, _ in scores if METRICS[name].sacrebleu)) or None,
         eval_results=results or None,
         model_name=recipe.name if results else None,
@@ -92,7 +99,7 @@ def _prose(recipe: Recipe, record: Record, drawing: Drawing | None) -> dict[str,
             for split, name, _ in scores
             if f"{split}/{name}_signature" in signatures
         ],
-        "data_option": "" if recipe.dataset.get("generate") or is_on_hub(recipe) else " --data DIR",
+        "data_option": "" if recipe.data.generate or is_on_hub(recipe) else " --data DIR",
         "dataset": dataset_name(recipe),
         "settings": {key: dump(value).strip() for key, value in settings.items() if value},
         "start_from": basename(record.get("start_from") or ""),
@@ -115,9 +122,9 @@ def finite_scores(recipe: Recipe, record: Record) -> Iterator[tuple[str, str, fl
 
 def languages(recipe: Recipe) -> list[str]:
     """Return the languages of sources and target, where columns, endings of files or settings name them."""
-    parallel = recipe.dataset.get("parallel")
-    data = recipe.dataset.get("hub") or (split_places(recipe, "train")[0][1] if parallel else {})
-    task = next(iter((recipe.dataset.get("generate") or {}).values()), None) or {}
+    parallel = recipe.data.parallel
+    data = recipe.canonical["data"]["hub"] or (split_places(recipe, "train")[0][1] if parallel else {})
+    task = task_settings(recipe)
     names = [str(section.get(side, "")) for section in (data, task) for side in (*recipe.sources, "target")]
     endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in names]
     return list(dict.fromkeys(code for code in endings if LANGUAGES.fullmatch(code)))
@@ -132,20 +139,20 @@ def pipeline_tag(recipe: Recipe) -> str:
 
 def is_on_hub(recipe: Recipe) -> bool:
     """Return whether the data are a data set of the hub, and not a local folder in its form."""
-    hub = recipe.dataset.get("hub")
-    return hub is not None and re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", hub["id"]) is not None
+    hub = recipe.data.hub
+    return hub is not None and re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", hub.id) is not None
 
 
 def dataset_name(recipe: Recipe) -> str:
     """Return the name of the data: the hub's id, the task, or the training file."""
-    if hub := recipe.dataset.get("hub"):
-        return str(hub["id"]) if is_on_hub(recipe) else basename(hub["id"])
-    if task := recipe.dataset.get("generate"):
-        return str(next(iter(task)))
-    if recipe.dataset.get("babi"):
+    if hub := recipe.data.hub:
+        return str(hub.id) if is_on_hub(recipe) else basename(hub.id)
+    if task := recipe.data.generate:
+        return task.word
+    if recipe.data.babi:
         return "babi"
-    if text := recipe.dataset.get("text"):
-        return basename(next(strings_in(text["train"])))
+    if recipe.data.text:
+        return basename(next(strings_in(recipe.canonical["data"]["text"]["train"])))
     _, train = split_places(recipe, "train")[0]
     return basename(train.get("file") or train["target"])
 

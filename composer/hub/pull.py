@@ -334,7 +334,7 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
         pack_format.refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`")
     from composer.data.tokenizer import Tokenizers  # imported late, since it imports torch
 
-    (kind,) = recipe.dataset["tokenizer"]
+    kind = recipe.data.tokenizer.word
     settings = None
     with suppress(RunError):
         settings = Tokenizers.load(folder / "tokenizer.json").settings
@@ -358,7 +358,7 @@ def check_model(folder: Path, origin: str) -> None:
 
 def side_effects(recipe: Recipe) -> Iterator[str]:
     """Yield what training with a recipe would read or write elsewhere: local paths, a W&B entity."""
-    for path in pack_format.local_paths_in(recipe.dataset):
+    for path in pack_format.local_paths_in(recipe.canonical["data"]):
         yield f"reads {path!r}"
     wandb = recipe.logging.wandb
     if wandb and wandb.entity:

@@ -45,7 +45,7 @@ def mismatch(draft: Run, run: Run) -> str:
             return f"the draft reads a `{side}`, and the run that it drafts for has no such encoder"
         if source_form(draft.recipe, side) != source_form(run.recipe, side):
             return f"the draft reads `{side}` as something else than the run that it drafts for"
-        is_text = feature_settings(run.recipe.dataset, side) is None
+        is_text = feature_settings(run.recipe.data, side) is None
         if is_text and draft.tokenizers.vocabulary(side) != run.tokenizers.vocabulary(side):
             return f"the draft reads other tokens: the vocabulary of `{side}` is not that of the run it drafts for"
     if draft.model.max_target_ratio or isinstance(draft.model, CtcModel):

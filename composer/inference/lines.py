@@ -19,7 +19,7 @@ from blocks.core.contract import State
 from composer.data.collate import Batch, BatchLoader
 from composer.data.columns import NumberedLines
 from composer.data.encoding import MAX_TOKENS, encode_pairs, story_faults
-from composer.data.feature_files import READ_BY, encode_features
+from composer.data.feature_files import encode_features, read_by
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs
 from composer.data.sampler import BatchSlice, EvalBatchSampler
@@ -154,7 +154,7 @@ def line_texts(recipe: Recipe, line: GivenLine, number: int, origin: str) -> Lin
     texts: list[Any] = [*line] if is_row and not isinstance(line, str | Path) else [line]
     if len(sides) > 1 and len(texts) != len(sides):
         raise text_count_error(len(texts), sides, number, origin, "give it a text for each, in this order")
-    columns = [feature_settings(recipe.dataset, side) for side in sides] or [None]
+    columns = [feature_settings(recipe.data, side) for side in sides] or [None]
     read = [
         str(text) if column is not None and isinstance(text, Path) else text
         for text, column in zip(texts, columns, strict=True)
@@ -177,7 +177,7 @@ def check_text(recipe: Recipe, text: object, line: object) -> None:
 def no_text(recipe: Recipe, value: object) -> RunError:
     """Return the error of a value that is no text."""
     sides = recipe.sources
-    reads_files = any(feature_settings(recipe.dataset, side) for side in sides)
+    reads_files = any(feature_settings(recipe.data, side) for side in sides)
     fix = "write texts, or paths of files" if reads_files else "write texts"
     fix = f"{fix}; of several encoders a tuple of them for each line" if len(sides) > 1 else fix
     return RunError.of(f"a line is `{shorten(repr(value), 60, placeholder='...')}`, which is no text", fix)
@@ -231,7 +231,7 @@ def encode_lines(
         raise DataError(faults)
     ids: dict[str, list[SourceIds]] = {}
     for side, column in numbered.items():
-        if settings := feature_settings(recipe.dataset, side):
+        if settings := feature_settings(recipe.data, side):
             features = encode_features(column, settings, origin)
             ids[side] = [features[row] for row in range(len(features))]
         else:
@@ -241,8 +241,8 @@ def encode_lines(
 
 def source_form(recipe: Recipe, side: str) -> Any:
     """Return what decides beside a tokenizer what is read of a side: of files the settings, of stories the shape."""
-    if settings := feature_settings(recipe.dataset, side):
-        return [settings["kind"], *(settings[key] for key in READ_BY[settings["kind"]])]
+    if settings := feature_settings(recipe.data, side):
+        return read_by(settings)
     return story_shape(recipe, side)
 
 

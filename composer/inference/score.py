@@ -61,7 +61,7 @@ def score_files(
     for file in (*files, *sources, *filter(None, [target])):
         refuse_columns(file)
     groups: list[list[Path | None]] = [[*sources, target]] if target else [[file] for file in files] or [[None]]
-    longest = max(MAX_TOKENS, opened.recipe.dataset.get("max_length") or 0)
+    longest = max(MAX_TOKENS, opened.recipe.data.max_length or 0)
     lines, tokens, total = 0, 0, 0.0
     for place, columns in (row for group in groups for row in read_rows(group, [*sides, TARGET])):
         *read, targets = columns

@@ -67,7 +67,7 @@ def translate(
         advance = files.enter_context(progress)
         if not source and sys.stdin.isatty():
             write_note("type a line and Enter to translate it; Ctrl-D ends")
-        names_files = any(feature_settings(models[0].recipe.dataset, side) for side in sides)
+        names_files = any(feature_settings(models[0].recipe.data, side) for side in sides)
         size = WATCHED_LINES if shows_progress or names_files else BATCH_LINES
         for texts, *forced in read_columns(streams, names, size):
             begun = forced[0] if forced else None

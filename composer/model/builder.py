@@ -156,11 +156,11 @@ class Builder:
         return embedding
 
     def _embedding_of_kind(self, key: str, vocabulary: int) -> TokenEmbedding:
-        if features := feature_settings(self.recipe.dataset, key):
+        if features := feature_settings(self.recipe.data, key):
             return FeatureInput(*feature_shape(features))
         (word, settings), width = word_and_settings(self.recipe.model["embedding"]), self.recipe.model["width"]
         if word == "linear":
-            return LinearEmbedding(bits_features(self.recipe.dataset["tokenizer"]["bits"], key == "target"), width)
+            return LinearEmbedding(bits_features(self.recipe.data.tokenizer.settings, key == "target"), width)
         if word == "learned":
             return Embedding(vocabulary, width)
         try:
@@ -171,8 +171,8 @@ class Builder:
 
     def _input_stream(self, key: str, embedding: TokenEmbedding) -> Stream:
         """Return the stream that a stack begins with: a sequence, or of a story or an image a grid."""
-        stories = self.recipe.dataset.get("babi")
-        columns = int(stories["words"]) if stories and key == "story" else embedding.columns
+        stories = self.recipe.data.babi
+        columns = int(stories.words) if stories and key == "story" else embedding.columns
         return Stream(embedding.embedding_dim, grid=columns > 0, columns=columns)
 
     def _output_head(self, out: Stream, vocabulary: int) -> OutputHead:
@@ -181,7 +181,7 @@ class Builder:
             self.fault("kind", ("model", "decoder"), message, "end it with `- select_column: 0`")
         path, (word, settings) = ("model", "output", "kind"), word_and_settings(self.recipe.model["output"]["kind"])
         if word == "sigmoid":
-            return SigmoidOutput(out.width, self.recipe.dataset["tokenizer"]["bits"]["size"])
+            return SigmoidOutput(out.width, self.recipe.data.tokenizer.settings["size"])
         if word == "identity":
             tokens = vocabulary - NUM_SPECIAL
             if out.width != tokens:
@@ -309,7 +309,7 @@ class Builder:
         if isinstance(block, StandIn) and not self.is_dry:
             site.names.refused.update(output_names(list(settings.values())))
         block.path = site.path
-        packs = self.recipe.dataset.get("packing") and not (site.stream.grid or isinstance(block, StandIn))
+        packs = self.recipe.data.packing and not (site.stream.grid or isinstance(block, StandIn))
         if packs and (problem := packing_error(block, site.stream, settings)):
             message = f"`{word}` cannot be trained on packed rows: {problem.message}"
             self.fault(problem.code, (*site.path, *filter(None, [problem.setting])), message, problem.fix)
@@ -394,7 +394,7 @@ def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
     """Return an upper bound of each vocabulary, by data key, from the tokenizer's settings or file."""
     if faults := recipe.tokenizer_faults():
         raise RecipeError(faults)
-    keys = [key for key, *_ in encoder_stacks(recipe.model) if feature_settings(recipe.dataset, key) is None]
+    keys = [key for key, *_ in encoder_stacks(recipe.model) if feature_settings(recipe.data, key) is None]
     return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
 
 

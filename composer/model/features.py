@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from composer.model.encoder_decoder import TokenEmbedding
+from composer.recipe.data_sections import Data, TableColumn
 
 
-def feature_settings(dataset: Mapping[str, Any], side: str) -> Mapping[str, Any] | None:
-    """Return what the canonical section `data` says of a side that is no text; None of a text."""
-    column = (dataset.get("table") or {}).get(side)
-    return column if isinstance(column, Mapping) and column["kind"] != "text" else None
+def feature_settings(data: Data, side: str) -> TableColumn | None:
+    """Return what the section `data` says of a side that is no text; None of a text."""
+    column = data.table.of_side(side) if data.table else None
+    return column if isinstance(column, TableColumn) and column.kind != "text" else None
 
 
-def feature_shape(settings: Mapping[str, Any]) -> tuple[int, ...]:
+def feature_shape(column: TableColumn) -> tuple[int, ...]:
     """Return what each position of a source has: numbers (F,), or of an image columns by channels (W, C)."""
-    if settings["kind"] == "image":
-        height, width = settings["size"]
-        return (width if settings["positions"] == "rows" else height, settings["channels"])
-    return (settings["width"] if settings["kind"] == "vectors" else settings["features"]["log_mel"]["bands"],)
+    if column.kind == "image":
+        height, width = image_size(column)
+        return (width if column.positions == "rows" else height, column.channels)
+    if column.kind == "audio":
+        return (column.features.log_mel.bands,)
+    assert column.width is not None
+    return (column.width,)
 
 
-def describe_features(settings: Mapping[str, Any]) -> str:
+def image_size(column: TableColumn) -> tuple[int, int]:
+    """Return the height and the width to which the images of a column are scaled down."""
+    assert column.size is not None
+    return column.size
+
+
+def describe_features(column: TableColumn) -> str:
     """Return in words what each example of a column is: `images of 64 x 256 pixels`."""
-    if settings["kind"] == "image":
-        height, width = settings["size"]
-        return f"images of {height} x {width} pixels{', in colour' if settings['channels'] == 3 else ''}"
-    kind = "sounds, frames of" if settings["kind"] == "audio" else "vectors of"
-    return f"{kind} {feature_shape(settings)[0]:,} {'bands' if settings['kind'] == 'audio' else 'numbers'}"
+    if column.kind == "image":
+        height, width = image_size(column)
+        return f"images of {height} x {width} pixels{', in colour' if column.channels == 3 else ''}"
+    kind = "sounds, frames of" if column.kind == "audio" else "vectors of"
+    return f"{kind} {feature_shape(column)[0]:,} {'bands' if column.kind == 'audio' else 'numbers'}"
 
 
 class FeatureInput(TokenEmbedding):

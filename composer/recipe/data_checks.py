@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from composer.errors import Fault, KeyPath, fault_at, format_path
 from composer.recipe.canonical_form import OF_KINDS
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.metrics import SAMPLE
 from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
 from composer.recipe.yaml_reader import items_of
@@ -47,7 +48,7 @@ def data_faults(recipe: Recipe) -> Iterator[Fault]:
 
 def _names(recipe: Recipe) -> Iterator[Fault]:
     """Check that no encoder and no test set has a reserved name."""
-    of_encoders = OF_HUB if recipe.dataset["hub"] else ()
+    of_encoders = OF_HUB if recipe.data.hub else ()
     for section in (("model",), ("data", "parallel"), ("data", "table")):
         for key, reserved in RESERVED.items():
             for name in (recipe.settings_at(section) or {}).get(key) or ():
@@ -59,19 +60,20 @@ def _names(recipe: Recipe) -> Iterator[Fault]:
 
 def _stories(recipe: Recipe) -> Iterator[Fault]:
     """Check that stories have their encoders, and a tokenizer that makes a token of a word."""
-    if (stories := recipe.dataset["babi"]) is None:
+    if (stories := recipe.data.babi) is None:
         return
     if sorted(recipe.sources) != STORIES:
         actual = quote_all(recipe.sources) if recipe.model["encoders"] else "other encoders, or none"
         message = f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has {actual}"
         hint = "write `encoders: {question: [...], story: [...]}`"
         yield recipe.fault("encoders", _encoder_path(recipe), message, hint)
-    if recipe.dataset["tokenizer"].get("word", {}).get("split") != "spaces":
+    tokenizer = recipe.data.tokenizer
+    if tokenizer.word != "word" or tokenizer.settings["split"] != "spaces":
         message = "a story is made of words between spaces, and its answer is one of them"
         hint = "write `tokenizer: {word: {split: spaces, joint: true}}`"
         key = "tokenizer" if "tokenizer" in recipe.explicit["data"] else "babi"
         yield recipe.fault("tokenizer", ("data", key), message, hint)
-    if not stories["tasks"]:
+    if not stories.tasks:
         yield recipe.fault("empty", ("data", "babi", "tasks"), "`tasks` is empty", "write `tasks: [1]`")
 
 
@@ -115,7 +117,7 @@ def _frames(recipe: Recipe, path: KeyPath) -> Iterator[Fault]:
 
 def _file_names(recipe: Recipe) -> Iterator[Fault]:
     """Check that what stands among named files of a text are files: no settings of it, and no pair."""
-    text = recipe.dataset["text"] or {}
+    text = recipe.canonical["data"]["text"] or {}
     for split in SPLITS:
         files, path = text.get(split), ("data", "text", split)
         if not isinstance(files, dict):
@@ -136,7 +138,7 @@ def _text(recipe: Recipe) -> Iterator[Fault]:
     """Check that a text has no encoder beside it, and that there are windows for what is written of them."""
     training, stride = recipe.training, recipe.evaluation.stride
     window, tokens = training.window, training.tokens_per_batch
-    if recipe.dataset["text"] and recipe.sources:
+    if recipe.data.text and recipe.sources:
         hint = "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F, target: F}}`"
         yield recipe.fault("encoders", _encoder_path(recipe), "a text has no source that an encoder could read", hint)
     if window and stride and stride > window:
@@ -156,23 +158,24 @@ def _text(recipe: Recipe) -> Iterator[Fault]:
 
 def _packing(recipe: Recipe) -> Iterator[Fault]:
     """Check that rows have padding that packing saves, and that nothing counts rows."""
-    if not recipe.dataset["packing"]:
+    if not recipe.data.packing:
         return
     path = ("data", "packing")
     for other, reason in UNPACKED.items():
         if recipe.settings_at(other):
             at = format_path(other)
             yield recipe.fault("packing", path, f"{reason}: `{at}` is set", f"remove it, or `{at}`")
-    for name, column in (recipe.dataset["table"] or {}).items():
-        if isinstance(column, dict) and column.get("kind", "text") != "text":
-            message = f"only text is packed, and `{name}` is of the kind `{column['kind']}`"
+    table = recipe.data.table
+    for name, column in {"source": table.source, **table.encoders}.items() if table else ():
+        if isinstance(column, TableColumn) and column.kind != "text":
+            message = f"only text is packed, and `{name}` is of the kind `{column.kind}`"
             yield recipe.fault("packing", path, message, "remove it")
 
 
 def _weights(recipe: Recipe) -> Iterator[Fault]:
     """Check that no curriculum chooses the pairs of an epoch where the weights of their files do."""
     for source in ("parallel", "text") if recipe.training.curriculum else ():
-        train = (recipe.dataset[source] or {}).get("train")
+        train = (recipe.canonical["data"][source] or {}).get("train")
         for path in _weighted(train, ("data", source, "train")):
             message = "a curriculum chooses the pairs of an epoch, whatever their files weigh"
             yield recipe.fault("unused", path, message, "remove it, or `training.curriculum`")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from blocks.core.settings import Bounds, Count, Distinct, Few, Kind, NonNegativeInt, Proportion, Rate
-from composer.recipe.section import Section
+from composer.recipe.choices import default
+from composer.recipe.section import Chosen, Section, SidedSection
 
 Text = Annotated[str, Kind("text")]
 Identifier = Annotated[str, Kind("identifier")]
@@ -17,7 +18,7 @@ Pixels = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split(Section):
+class Split(SidedSection):
     """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
 
     Text, TSV and JSON lines may be packed (`.gz`, `.zst`).
@@ -36,7 +37,7 @@ class Split(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredSplit(Section):
+class MeasuredSplit(SidedSection):
     """A part of the data that is measured: as a part that is trained on, and with several references if there are.
 
     Settings:
@@ -173,7 +174,7 @@ class TableColumn(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Section):
+class Table(SidedSection):
     """Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or vectors.
 
     A data folder of Kaldi, with `wav.scp`, is a table with the columns `id`, `sound`, `text` and `speaker`.
@@ -198,7 +199,7 @@ class Table(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hub(Section):
+class Hub(SidedSection):
     """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
 
     Without encoders, the rows of `target` are documents of a text, as those of `data.text` are.
@@ -315,9 +316,9 @@ class Data(Section):
     table: Table | None = None
     text: Corpus | None = None
     hub: Hub | None = None
-    generate: Annotated[Any, Kind("choice:tasks")] | None = None
+    generate: Annotated[Chosen, Kind("choice:tasks")] | None = None
     babi: Babi | None = None
-    tokenizer: Annotated[Any, Kind("choice:tokenizers")] = "word"
+    tokenizer: Annotated[Chosen, Kind("choice:tokenizers")] = default("word")
     max_length: Count = 256
     lowercase: bool = False
     packing: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from composer.errors import Fault, KeyPath, did_you_mean
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.registry import word_and_settings
 from composer.recipe.schema_reader import quote_all
 
@@ -29,11 +30,11 @@ def output_faults(recipe: Recipe) -> Iterator[Fault]:
 
 
 def _tied_embeddings(recipe: Recipe) -> Iterator[Fault]:
-    allowed, table = ["target", *recipe.sources], recipe.dataset["table"] or {}
+    allowed = ["target", *recipe.sources]
     for index, side in enumerate(recipe.model["output"]["tie"]):
         path: KeyPath = ("model", "output", "tie", index)
-        column = table.get(side)
-        kind = column["kind"] if isinstance(column, dict) else "text"
+        column = recipe.data.table.of_side(side) if recipe.data.table else None
+        kind = column.kind if isinstance(column, TableColumn) else "text"
         if side not in allowed:
             message = f"there is no embedding called `{side}`{did_you_mean(side, allowed)}"
             yield recipe.fault("unknown", path, message, f"the embeddings are {quote_all(allowed)}")
@@ -44,7 +45,7 @@ def _tied_embeddings(recipe: Recipe) -> Iterator[Fault]:
 
 def _bit_vectors(recipe: Recipe) -> Iterator[Fault]:
     """Check that bits are read and written where the tokenizer gives vectors of them, and tokens where it does not."""
-    (tokenizer,), output = recipe.dataset["tokenizer"], recipe.model["output"]
+    tokenizer, output = recipe.data.tokenizer.word, recipe.model["output"]
     words = (
         (("model", "embedding"), recipe.model["embedding"], "linear", ("learned",)),
         (KIND, output["kind"], "sigmoid", ("linear", "sampled")),

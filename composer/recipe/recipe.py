@@ -15,6 +15,7 @@ from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_a
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults
 from composer.recipe.choices import Decoder
+from composer.recipe.data_sections import Data as DataSection
 from composer.recipe.earlier_versions import earlier_settings, without_removed_settings
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, extend, lost_settings
 from composer.recipe.fingerprints import fingerprints
@@ -193,8 +194,12 @@ class Recipe:
         """The name of the recipe and of its runs."""
         return self.canonical["name"]
 
-    dataset = _section("data")
     model = _section("model")
+
+    @cached_property
+    def data(self) -> DataSection:
+        """What is trained on."""
+        return read_section(DataSection, self.canonical["data"], ("data",))
 
     @cached_property
     def training(self) -> Training:
@@ -225,8 +230,8 @@ class Recipe:
     @cached_property
     def tokenizer(self) -> TokenizerKind:
         """The kind of its tokenizers, with their settings."""
-        ((word, settings),) = self.dataset["tokenizer"].items()
-        kind: TokenizerKind = CHOICES["tokenizers"].constructors()[word](**settings)
+        chosen = self.data.tokenizer
+        kind: TokenizerKind = CHOICES["tokenizers"].constructors()[chosen.word](**chosen.settings)
         kind.folders = self.folders()
         return kind
 
@@ -235,7 +240,7 @@ class Recipe:
         try:
             self.tokenizer.max_size(target=True)
         except RunError as error:
-            path = ("data", "tokenizer", *self.dataset["tokenizer"], "path")
+            path = (*self.data.tokenizer.at, "path")
             return [self.fault(fault.code, path, fault.message, fault.hint) for fault in error.faults]
         return []
 
@@ -327,7 +332,7 @@ class Recipe:
     @property
     def reads_text(self) -> bool:
         """Whether its data are a text: `data.text`, or a column of the hub that no encoder has a source for."""
-        return bool(self.dataset["text"] or (self.dataset["hub"] and not self.sources))
+        return bool(self.data.text or (self.data.hub and not self.sources))
 
     @property
     def window(self) -> int | None:

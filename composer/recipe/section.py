@@ -27,8 +27,28 @@ class Section:
     at: KeyPath = field(default=(), init=False, repr=False, compare=False)
 
     def as_data(self) -> dict[str, Any]:
-        """Return its keys as a recipe would write them, those within its sections as objects still."""
-        return {setting.name.rstrip("_"): getattr(self, setting.name) for setting in fields(self) if setting.init}
+        """Return its keys and their values as plain data, which a recipe could write."""
+        return {s.name.rstrip("_"): _as_data(getattr(self, s.name)) for s in fields(self) if s.init}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SidedSection(Section):
+    """A section that has, with several encoders, one key per encoder in the place of `source`."""
+
+    encoders: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def of_side(self, side: str) -> Any:
+        """Return what a side reads or is: `target`, `source` or an encoder's name; None if nothing says so."""
+        return getattr(self, side) if side in ("source", "target") else self.encoders.get(side)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A word that a recipe chooses, and its settings with their defaults."""
+
+    word: str
+    settings: Mapping[str, Any]
+    at: KeyPath = field(default=(), repr=False, compare=False)
 
 
 def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPath) -> SomeSection:
@@ -41,6 +61,10 @@ def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPa
             values[setting.name] = _read(settings[key], hints[setting.name], (*at, key))
     section = kind(**values)
     object.__setattr__(section, "at", at)
+    if isinstance(section, SidedSection):
+        known = {setting.name for setting in fields(kind) if setting.init}
+        others = {key: _read(item, hints["source"], (*at, key)) for key, item in settings.items() if key not in known}
+        object.__setattr__(section, "encoders", others)
     return section
 
 
@@ -56,8 +80,10 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         hint, *notes = typing.get_args(hint)
         tables = [note.name for note in notes if isinstance(note, Kind) and note.name.startswith("choice:")]
         if tables and value is not None:
-            is_typed = _section_in(hint) is not None
-            return read_choice(tables[0].removeprefix("choice:"), value, at) if is_typed else value
+            if _section_in(hint) is not None:
+                return read_choice(tables[0].removeprefix("choice:"), value, at)
+            word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
+            return Chosen(word, settings, (*at, word))
     if isinstance(value, Mapping):
         kind = _section_in(hint)
         if kind is not None:
@@ -75,6 +101,12 @@ def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
     word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
     chosen: type[Section] = pkgutil.resolve_name(CHOICES[table].entries)[word]
     return read_section(chosen, settings, (*at, word))
+
+
+def _as_data(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.as_data()
+    return [*map(_as_data, value)] if isinstance(value, list | tuple) else value
 
 
 def _section_in(hint: Any) -> type[Section] | None:

@@ -87,7 +87,7 @@ def check_one(recipe: Recipe, scope: CheckScope) -> Checked:
 
     plan, sample = check_and_sample(recipe, *scope)
     read = sample.describe_beginnings("document" if recipe.reads_text else "line") if sample else ""
-    left_out = "; its data were not read" if scope.data == "none" and not recipe.dataset.get("generate") else ""
+    left_out = "; its data were not read" if scope.data == "none" and not recipe.data.generate else ""
     if scope.data == "none" and stand_in_sizes(recipe):
         left_out += f", nor its tokenizer: a vocabulary counts {STAND_IN_SIZE:,} words"
     text = f"{_count(plan.warnings, read)}; {_size(plan)}; {_budget(recipe)}{left_out}"
@@ -118,7 +118,7 @@ def check_points(sweep: Sweep, scope: CheckScope) -> Checked:
     text += f", and {statuses}" if statuses else ""
     if more := num_unlisted(sweep, points):
         text += f"; these are a sample, the first of {len(points) + more:,} structures"
-    if scope.data == "none" and any(not recipe.dataset.get("generate") for recipe in reading):
+    if scope.data == "none" and any(not recipe.data.generate for recipe in reading):
         text += "; their data were not read"
     elif len(reading) > MAX_DATA_CHECKS:
         text += f"; the data were read as {MAX_DATA_CHECKS} of them do, a sample of {len(reading)} ways"
@@ -131,7 +131,7 @@ def _points_by_data(sweep: Sweep, points: Sequence[PointCost]) -> list[Recipe]:
     for point in points:
         recipe = point_recipe(sweep, point.point)
         batches = {key: recipe.canonical["training"][key] for key in ("window", "tokens_per_batch", "curriculum")}
-        recipes.setdefault(json.dumps([recipe.dataset, recipe.sources, batches], sort_keys=True), recipe)
+        recipes.setdefault(json.dumps([recipe.canonical["data"], recipe.sources, batches], sort_keys=True), recipe)
     return list(recipes.values())
 
 

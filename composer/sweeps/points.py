@@ -144,12 +144,12 @@ class CostPlanner:
         from composer.data.pairs import side_names
         from composer.data.sources import DataSource, find_hub_folder
 
-        settings = {key: value for key, value in recipe.dataset.items() if key != "max_length"}
+        settings = {key: value for key, value in recipe.canonical["data"].items() if key != "max_length"}
         folders, sides = recipe.folders(), side_names(recipe)
         key = json.dumps([settings, sides], sort_keys=True)
         if key not in self.vocabularies:
             self.vocabularies[key] = None
-            if not recipe.dataset.get("hub") or find_hub_folder(recipe, folders):
+            if not recipe.data.hub or find_hub_folder(recipe, folders):
                 with suppress(DataError):  # which a training reports
                     self.vocabularies[key] = train_source_tokenizers(DataSource(recipe, folders)).sizes
         return self.vocabularies[key]

@@ -137,7 +137,7 @@ class RecipeDataModule(LightningDataModule):
 
     def _train_loader(self, order: Sampler[BatchSlice]) -> BatchLoader:
         assert self.batches is not None  # planned
-        workers, packing = self.recipe.training.workers, self.recipe.dataset["packing"]
+        workers, packing = self.recipe.training.workers, self.recipe.data.packing
         return BatchLoader(self.batches.corpus, order, workers, self.tokenizers, packing)
 
     def split_loader(self, split: str) -> BatchLoader:

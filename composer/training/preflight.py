@@ -145,7 +145,7 @@ def stand_in_sizes(recipe: Recipe) -> dict[str, int] | None:
     """Return sizes for the vocabularies of a tokenizer whose file is not here; None where they are known."""
     if not any(fault.code == "file" for fault in recipe.tokenizer_faults()):
         return None
-    keys = [key for key in recipe.sources if feature_settings(recipe.dataset, key) is None]
+    keys = [key for key in recipe.sources if feature_settings(recipe.data, key) is None]
     return dict.fromkeys([*keys, TARGET], STAND_IN_SIZE)
 
 
@@ -207,12 +207,12 @@ def describe_long_warmup(recipe: Recipe, steps: float) -> str:
 
 def draw_warnings(recipe: Recipe) -> Iterator[Fault]:
     """Yield a warning of a task with so many pairs that drawing them takes minutes before the first step."""
-    for task, settings in (recipe.dataset.get("generate") or {}).items():
-        if (minutes := settings["train"] * PAIR_SECONDS / 60) > 1:
-            gib, times = settings["train"] * PAIR_BYTES / 2**30, " in every epoch" if settings["endless"] else ""
-            message = f"drawing so many pairs takes about {minutes:,.0f} minutes and {gib:,.1f} GiB of memory{times}"
-            hint = "write fewer; with `endless`, every epoch has new ones"
-            yield recipe.fault("budget", ("data", "generate", task, "train"), message, hint).as_warning()
+    task = recipe.data.generate
+    if task and (minutes := task.settings["train"] * PAIR_SECONDS / 60) > 1:
+        gib, times = task.settings["train"] * PAIR_BYTES / 2**30, " in every epoch" if is_endless(recipe) else ""
+        message = f"drawing so many pairs takes about {minutes:,.0f} minutes and {gib:,.1f} GiB of memory{times}"
+        hint = "write fewer; with `endless`, every epoch has new ones"
+        yield recipe.fault("budget", (*task.at, "train"), message, hint).as_warning()
 
 
 def _unreached(recipe: Recipe, steps: float, epochs: float, validations: float) -> Iterator[tuple[KeyPath, str, str]]:
@@ -340,13 +340,13 @@ def dry_run(source: DataSource, limits: AnswerLimits | None = None, data_use: Da
     read. limits: Of the model's plan.
     """
     recipe, limits = source.recipe, limits or AnswerLimits()
-    if data_use == "none" and (not recipe.dataset.get("generate") or stand_in_sizes(recipe)):
+    if data_use == "none" and (not recipe.data.generate or stand_in_sizes(recipe)):
         return None
     if data_use == "if_here" and any(fault.code == "file" for fault in source.faults):
         return None
     if source.faults:
         raise DataError(source.faults)
-    if recipe.dataset.get("hub") and not find_hub_folder(recipe, source.folders):
+    if recipe.data.hub and not find_hub_folder(recipe, source.folders):
         return None
     sample = read_sample(source, depends_on_sizes(recipe))
     is_all, beginnings = sample.is_all, sample.beginnings

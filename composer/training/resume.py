@@ -56,7 +56,9 @@ def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None
     other = RunDir(start_from)
     read_verified(other)
     tokenizers = Tokenizers.load(other.tokenizer)
-    is_same = tokenizers.settings == recipe.dataset["tokenizer"] and set(tokenizers.sides) == set(text_names(recipe))
+    is_same = tokenizers.settings == recipe.canonical["data"]["tokenizer"] and set(tokenizers.sides) == set(
+        text_names(recipe)
+    )
     return tokenizers if is_same else None
 
 
@@ -142,8 +144,8 @@ def check_same_data(source: DataSource, data: Data, record: Mapping[str, Any], r
 
 def _files_of(source: DataSource, split: str) -> str:
     """Return the files that a split is read from, for a message; `the files` where they are not known, or are many."""
-    data = source.recipe.dataset
-    settings = data.get("parallel") or data.get("table") or data.get("text") or {}
+    data = source.recipe.canonical["data"]
+    settings = data["parallel"] or data["table"] or data["text"] or {}
     held_out = isinstance(settings.get(split), int)
     files = sorted(named_files(settings.get("train" if held_out else split), source.folders))
     return " and ".join(f"`{file}`" for file in files) if 0 < len(files) <= MAX_LISTED else "the files"

@@ -29,7 +29,9 @@ from composer.data.token_cache import whole_column
 from composer.errors import Fault
 from composer.formatting import format_lines
 from composer.inference.target_lengths import MIN_LENGTH_LIMIT
+from composer.model.features import feature_settings
 from composer.model.no_effect import unused
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.metrics import describe_tokenised, suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank
@@ -85,7 +87,7 @@ def data_warnings(source: DataSource, limits: AnswerLimits, data: Data, is_all: 
     yield from overlap_warnings(source, data.pairs, is_all)
     yield from table_warnings(recipe, source.folders)
     yield from form_warnings(recipe, data)
-    if recipe.dataset.get("text"):
+    if recipe.data.text:
         yield from column_warnings(source)
     if recipe.window and data.train is not None and is_all:
         yield from window_warnings(recipe, data.train)
@@ -94,7 +96,7 @@ def data_warnings(source: DataSource, limits: AnswerLimits, data: Data, is_all: 
 def column_warnings(source: DataSource) -> Iterator[Fault]:
     """Yield a warning of the name of a column where no file of a text has columns."""
     recipe, path = source.recipe, ("data", "text", "column")
-    held_out = held_out_sizes(recipe.dataset["text"])
+    held_out = held_out_sizes(recipe.data.text)
     splits = [split for split in available_splits(recipe) if split not in held_out]
     files = [file for split in splits for file in find_files(recipe, split, source.folders)[0]]
     if recipe.locate(path)[2] and all(is_plain(file.path) for file in files):
@@ -155,14 +157,14 @@ def length_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
 
 def reference_warnings(recipe: Recipe, data: Data, are_words_known: bool) -> Iterator[Fault]:
     """Yield a warning of the references of each split that the tokenizer cannot write, or that look tokenised."""
-    (word,), metrics = recipe.dataset["tokenizer"], recipe.evaluation.metrics
+    tokenizer, metrics = recipe.data.tokenizer, recipe.evaluation.metrics
     for split, pairs in data.pairs.items():
         if split == "train":
             continue
         references = [pairs.sides[TARGET], *pairs.references]
         if message := lost_references(data.tokenizers, references, are_words_known).describe():
-            hint = WRITE_CASE if recipe.dataset.get("lowercase") else WRITE_ALL
-            yield recipe.fault("unwritable", ("data", "tokenizer", word), f"{split}: {message}", hint).as_warning()
+            hint = WRITE_CASE if recipe.data.lowercase else WRITE_ALL
+            yield recipe.fault("unwritable", tokenizer.at, f"{split}: {message}", hint).as_warning()
         if "bleu" in (metrics or ["bleu"]) and (message := describe_tokenised(references)):
             hint = "detokenise them, and compare BLEU with no other until then"
             yield recipe.fault("tokenised", split_path(recipe, split), f"{split}: {message}", hint).as_warning()
@@ -229,14 +231,15 @@ def empty_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
 
     Those of `parallel` the notes count: in aligned texts empty lines are usual.
     """
-    table = recipe.dataset.get("table") or {}
+    table = recipe.data.table
     for split, pairs in data.pairs.items() if table else ():
         for side in text_names(recipe):
             lines = pairs.sides[side]
             by_file = defaultdict[str, list[int]](list)
             for path, line in (locate(lines, row) for row, text in enumerate(lines) if is_blank(text)):
                 by_file[str(path)].append(line)
-            column = table[side] if isinstance(table[side], str) else table[side]["column"]
+            column = table.of_side(side) if table else ""
+            column = column.column if isinstance(column, TableColumn) else column
             total = f"{sum(map(len, by_file.values())):,} of {len(lines):,} cells of `{column}`"
             for file, empty in by_file.items():
                 message = f"{total} are empty ({format_lines(empty)}): {_effect_of_empty(split, side)}"
@@ -262,7 +265,8 @@ def media_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
             groups[side, file, remark.kind].append(remark)
     for (side, file, kind), group in groups.items():
         if kind != "grey" or not recipe.locate(("data", "table", side, "channels"))[2]:
-            yield media_warning(kind, recipe.dataset["table"][side]["kind"], group, totals[side, file])
+            column = feature_settings(recipe.data, side)
+            yield media_warning(kind, column.kind if column else "text", group, totals[side, file])
 
 
 def read_columns(data: Data) -> Iterator[tuple[str, Sequence[str], Features]]:

@@ -386,7 +386,7 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     outputs = run.translate([line for line, _ in pairs]) if pairs else []
     shown = [Sample("\t".join(line), target, text) for (line, target), text in zip(pairs, outputs, strict=True)]
     training.display.show(shown)
-    if not training.recipe.dataset.get("generate"):
+    if not training.recipe.data.generate:
         sizes = record["data"]["pairs"] if training.recipe.sources else {}  # one text can be long
         rows, section = read_metrics(training.run_dir.metrics), training.recipe.training
         unknown = record["data"].get("val_unknown") or 0.0

@@ -160,7 +160,7 @@ def time_training(recipe: Recipe) -> TrialRun:
     assert module_data.batches is not None
     module_data.batches.world = devices
     slices = trial_slices(module_data.batches)
-    loader = BatchLoader(module_data.batches.corpus, slices, 0, module_data.tokenizers, recipe.dataset["packing"])
+    loader = BatchLoader(module_data.batches.corpus, slices, 0, module_data.tokenizers, recipe.data.packing)
     run_trial(module, loader, meter)
     limits = [*recipe.training.limits.values()]
     return TrialRun(

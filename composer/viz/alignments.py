@@ -127,7 +127,7 @@ def alignment(
     # a grid's size depends on the output's length, so a part of the output would have other pictures
     lengths = {side: len(row) for side, row in ids.items()} | {TARGET: len(output) if run.model.max_target_ratio else 0}
     for side, length in lengths.items():
-        settings = feature_settings(run.recipe.dataset, side)
+        settings = feature_settings(run.recipe.data, side)
         limit, what = (max(MAX_POSITIONS, max_tokens), "positions") if settings else (max_tokens, "tokens")
         if length > limit:
             return Alignment(texts, text, [], f"its {length} {what} are more than the {limit} of a picture")
@@ -141,7 +141,7 @@ def alignment(
     with evaluation_mode([run.model]):
         # not the model itself: a compiled one would be compiled again
         run.model.forward(source, torch.tensor([[BOS, *output]], device=run.model.device), StepInputs(records=records))
-    columns = {side: feature_settings(run.recipe.dataset, side) for side in ids}
+    columns = {side: feature_settings(run.recipe.data, side) for side in ids}
     read = {side: medium_of_source(texts[side], column, ids[side]) for side, column in columns.items()}
     media, readers = {side: one for side, one in read.items() if one is not None}, run.model.readers()
     cells = [cells_by_memory(side, readers[side], one.size) for side, one in media.items()]

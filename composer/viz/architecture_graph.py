@@ -351,7 +351,7 @@ def format_size(row: PlanRow) -> str:
 def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]:
     """Return what an embedding embeds, of what kind it is, and whether its matrix is tied; or what is no token."""
     key = {"encoder": "source", "decoder": "target"}.get(str(row.place[-1]), str(row.place[-1]))
-    if features := feature_settings(recipe.dataset, key):
+    if features := feature_settings(recipe.data, key):
         return (f"{key}, {describe_features(features)}",)
     kind = format_kind(recipe.model["embedding"], {"learned": "", "one_hot": "one-hot"})
     tokens = f"{plan.vocabularies[key]:,} tokens"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from composer.data.features import WHITE, Reading
 from composer.data.media_files import MediaError, open_file, split_part
 from composer.formatting import strip_control_characters
 from composer.model.encoder_decoder import Encoder
+from composer.recipe.data_sections import TableColumn
 from composer.viz.page import png_uri
 
 MAX_SIDE = 512
@@ -95,25 +96,25 @@ class Medium(NamedTuple):
         return Markup('<audio controls="controls" preload="metadata" src="{}"></audio>').format(sound)
 
 
-def medium(file: str, settings: Mapping[str, Any], features: np.ndarray) -> Medium:
+def medium(file: str, settings: TableColumn, features: np.ndarray) -> Medium:
     """Return what is in a file, as its column's settings say. features: (T, W, C) bytes, or frames (T, F)"""
-    if settings["kind"] == "audio":
+    if settings.kind == "audio":
         low, high = np.percentile(features, [QUIETEST, LOUDEST])
         levels = ((features - low) / max(high - low, 1e-6)).clip(0.0, 1.0)
         pixels = (WHITE - WHITE * levels).round().astype(np.uint8).T[::-1]  # (F, T)
-        rate = settings["rate"]
-        hop = round(settings["features"]["log_mel"]["hop"] * rate) / rate  # of whole samples
+        rate = settings.rate
+        hop = round(settings.features.log_mel.hop * rate) / rate  # of whole samples
         return Medium(file, pixels, (len(features), 0), False, rate, hop)
-    is_turned = settings["positions"] == "columns"
+    is_turned = settings.positions == "columns"
     pixels = features.swapaxes(0, 1) if is_turned else features  # (H, W, C)
     return Medium(file, pixels[..., 0] if pixels.shape[2] == 1 else pixels, features.shape[:2], is_turned)
 
 
-def medium_of_source(file: str, settings: Mapping[str, Any] | None, row: Any) -> Medium | None:
+def medium_of_source(file: str, settings: TableColumn | None, row: Any) -> Medium | None:
     """Return what an encoder reads of a file: (T, W, C) from 0 to 1, NaN is padding, or (T, F); None of all else."""
-    if settings is None or settings["kind"] == "vectors":
+    if settings is None or settings.kind == "vectors":
         return None
-    if settings["kind"] == "image":
+    if settings.kind == "image":
         row = (row[:, ~row[0, :, 0].isnan()] * WHITE).round().byte()
     return medium(file, settings, row.numpy())
 
@@ -132,12 +133,14 @@ def embed_sound(file: str, rate: int) -> tuple[str, str]:
     return f"data:audio/wav;base64,{base64.b64encode(wav_file(samples, rate)).decode()}", ""
 
 
-def example(file: str, settings: Mapping[str, Any] | None) -> str | Markup:
+def example(file: str, settings: TableColumn | None) -> str | Markup:
     """Return a source of a table as a page shows it: a text as it is, an image or a sound with its file's name."""
-    read = None if settings is None or settings["kind"] == "vectors" else read_file(file, settings)
+    if settings is None or settings.kind == "vectors":
+        return file
+    read = read_file(file, settings)
     if not isinstance(read, Reading):
         return file
-    one = medium(file, settings or {}, read.array)
+    one = medium(file, settings, read.array)
     return Markup("{} {}").format(one.html, one.label)
 
 

@@ -22,6 +22,7 @@ from composer.inference.lines import Line
 from composer.inference.run import Run, open_run
 from composer.model.features import feature_settings
 from composer.recipe.cache import SHORT_HASH
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.metrics import METRICS, SAMPLE, is_exact, references_of
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
@@ -181,7 +182,7 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     recorded_outputs = sides and is_measured
     outputs = evaluation.read_hypotheses(recorded, [pairs.sides[TARGET], *pairs.references]) if recorded_outputs else []
     # the length of a question says nothing about its story
-    measure = bool(sides) and known is None and not run.recipe.dataset.get("babi")
+    measure = bool(sides) and known is None and not run.recipe.data.babi
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
     references = [list(lines[:count]) for lines in (pairs.sides[TARGET], *pairs.references)]
     lines = evaluation.source_texts(run.recipe, pairs, count) if sides else [first_half(line) for line in references[0]]
@@ -238,7 +239,7 @@ def choose_sentences(run: Run, samples: Sequence[Sentence]) -> list[Line]:
     """
     lines = [sample.texts if run.recipe.sources else reference_texts(sample) for sample in samples[:NUM_EXAMPLES]]
     lines = [line for line in lines if has_text(line)]
-    if lines and not any(map(is_short, lines)) and run.recipe.dataset.get("generate"):
+    if lines and not any(map(is_short, lines)) and run.recipe.data.generate:
         pairs = generate_pairs(run.recipe, "val")
         texts = [pairs.sides[side][:NUM_EXAMPLES] for side in run.recipe.sources or [TARGET]]
         lines = [*zip(*texts, strict=True), *lines]
@@ -291,9 +292,7 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
         has_source=bool(sides),
         num_examples=NUM_EXAMPLES,
         worst=worst,
-        compare_sample=partial(
-            compare_sample, columns={side: feature_settings(recipe.dataset, side) for side in sides}
-        ),
+        compare_sample=partial(compare_sample, columns={side: feature_settings(recipe.data, side) for side in sides}),
         shown_kinds=list(dict.fromkeys(memory.kind for one in shown for memory in one.memories)),
         has_sounds=any(medium.hop for one in shown for medium in one.media.values()),
         counts=" to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else "",
@@ -305,7 +304,7 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
 def hints(source: Source) -> list[str]:
     """Return what to try next, after a finished training on data that is not generated."""
     record = source.record
-    if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
+    if record.get("status") != "finished" or source.recipe.data.generate:
         return []
     data = record.get("data", {})
     sizes, unknown = data.get("pairs", {}) if source.recipe.sources else {}, data.get("val_unknown") or 0.0
@@ -358,7 +357,7 @@ def score_table(source: Source) -> dict[str, Any]:
     return {"splits": [SPLIT_TITLES.get(split, split) for split in columns], "rows": rows}
 
 
-def compare_sample(sample: Sentence, columns: Mapping[str, Mapping[str, Any] | None]) -> ComparedTexts:
+def compare_sample(sample: Sentence, columns: Mapping[str, TableColumn | None]) -> ComparedTexts:
     """Return the sources, the reference and the translation of a sentence.
 
     columns: The sources by name, with their settings where they are no texts.

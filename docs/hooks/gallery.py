@@ -232,6 +232,6 @@ def differences_except_seed(run: Run) -> list[str]:
 
 def metric_preference(recipe: GalleryRecipe) -> tuple[str, ...]:
     """Return the metrics in order of preference: BLEU for text, exact match for generated tasks."""
-    text = "parallel" in recipe.recipe.dataset and recipe.recipe.dataset["parallel"]
+    text = recipe.recipe.data.parallel
     names = ("bleu", "exact_match") if text else ("exact_match", "bleu")
     return (*names, "token_accuracy", "perplexity")

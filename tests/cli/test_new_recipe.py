@@ -34,7 +34,7 @@ def test_next_steps_names_the_sizes_of_the_splits(tmp_path: Path, count: int) ->
     source, target = texts(tmp_path, lines(count), lines(count))
     path = new(source, target, tmp_path / "mine.yaml")
     recipe = load(path)
-    sizes = {split: recipe.dataset["parallel"].get(split) or 0 for split in ("val", "test")}
+    sizes = {split: getattr(recipe.data.parallel, split) or 0 for split in ("val", "test")}
     left = len(split_rows(count, sizes)["train"])
     output = "\n".join(next_steps(inspect(source, target), path))
     assert f"{count:,} pairs" in output

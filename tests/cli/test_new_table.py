@@ -64,7 +64,7 @@ def test_the_recipe_is_accepted_and_trains(tmp_path: Path, kind: str) -> None:
     path.write_text(fill_table_template(facts, path))
     assert not composer.check(path)
     recipe = load(path, SHORT)
-    held_out = [recipe.dataset["table"][split] for split in ("val", "test")]
+    held_out = [recipe.data.table.val, recipe.data.table.test]
     assert held_out == [facts.held_out] * 2 != [0, 0]
     composer.train(recipe, run=tmp_path / "run")
     assert composer.evaluate(tmp_path / "run")["test/loss"] > 0
@@ -82,7 +82,7 @@ def test_the_recipe_for_vectors_is_accepted_and_trains(tmp_path: Path) -> None:
     path.write_text(fill_table_template(facts, path))
     assert not composer.check(path)
     recipe = load(path, SHORT)
-    assert recipe.dataset["table"]["source"]["width"] == 6
+    assert recipe.data.table.source.width == 6
     composer.train(recipe, run=tmp_path / "run")
 
 
@@ -91,11 +91,11 @@ def settings(folder: Path, kind: str, answers: Sequence[str]) -> dict[str, Any]:
     path.write_text(fill_table_template(facts, path))
     recipe = load(path)
     return {
-        **recipe.dataset["table"]["source"],
-        "tokenizer": next(iter(recipe.dataset["tokenizer"])),
+        **recipe.data.table.source.as_data(),
+        "tokenizer": recipe.data.tokenizer.word,
         "ctc": recipe.model["output"]["ctc"],
         "metrics": [*(recipe.evaluation.metrics or ())],
-        "val": recipe.dataset["table"]["val"],
+        "val": recipe.data.table.val,
     }
 
 
@@ -123,7 +123,7 @@ def test_ctc_stands_beside_answers_that_follow_a_sound(tmp_path: Path) -> None:
 def test_columns_that_are_named_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = write_table(tmp_path, "audio", ["a b", "c"])
     recipe = written_recipe(table, "--source", "file", "--target", "more")
-    assert (recipe.dataset["table"]["target"], recipe.dataset["table"]["train"]) == ("more", "mine.tsv")
+    assert (recipe.data.table.target, recipe.data.table.train) == ("more", "mine.tsv")
     output = capsys.readouterr().out
     assert "file: sounds of 1.5 seconds, up to 1.5; 8,000 Hz" in output
     assert "2 rows, all for training" in output

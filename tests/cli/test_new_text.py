@@ -37,8 +37,8 @@ def test_sentences_are_pieces_in_windows_and_the_last_ones_are_held_out(tmp_path
     path = tmp_path / "corpus.txt.gz"
     path.write_bytes(gzip.compress(sentences(300).encode()))
     recipe = load_new(path)
-    assert (*recipe.dataset["tokenizer"],) == ("bpe",)
-    assert (recipe.training.window, recipe.dataset["text"]["val"], recipe.dataset["text"]["test"]) == (64, 30, 30)
+    assert (recipe.data.tokenizer.word,) == ("bpe",)
+    assert (recipe.training.window, recipe.data.text.val, recipe.data.text.test) == (64, 30, 30)
     output = "\n".join(text_steps(inspect_text([str(path)]), tmp_path / "mine.yaml"))
     assert "300 lines: 240 for training, 30 for validation and 30 for test" in output
 
@@ -47,17 +47,17 @@ def test_lines_between_blank_ones_are_paragraphs(tmp_path: Path) -> None:
     lines = sentences(300).splitlines()
     (tmp_path / "a.txt").write_text("\n\n".join("\n".join(lines[at : at + 3]) for at in range(0, 300, 3)))
     recipe = load_new(tmp_path / "a.txt")
-    assert (recipe.dataset["text"]["unit"], recipe.dataset["text"]["val"]) == ("paragraph", 10)
+    assert (recipe.data.text.unit, recipe.data.text.val) == ("paragraph", 10)
 
 
 def test_paragraphs_of_a_line_and_words_in_columns_are_paragraphs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n\n".join(sentences(300).splitlines()))
     recipe = load_new(tmp_path / "a.txt")
-    assert (recipe.dataset["text"]["unit"], recipe.dataset["text"]["val"]) == ("paragraph", 30)
+    assert (recipe.data.text.unit, recipe.data.text.val) == ("paragraph", 30)
     (tmp_path / "b.txt").write_text(sentences(200).replace("\n", "\n\n").replace(" ", "\n"))
     recipe = load(composer.new(None, tmp_path / "b.txt", tmp_path / "b.yaml"))
     check_recipe(recipe)
-    assert ((*recipe.dataset["tokenizer"],), recipe.training.window) == (("bpe",), 64)
+    assert ((recipe.data.tokenizer.word,), recipe.training.window) == (("bpe",), 64)
 
 
 def test_the_column_of_json_lines_is_text_or_the_only_one_or_named(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_column_of_json_lines_is_text_or_the_only_one_or_named(tmp_path: Pat
         path.write_text(json.dumps(dict.fromkeys(keys, "one") | {"id": 1}) + "\n")
         recipe = load(composer.new(None, path, tmp_path / f"{expected}-{len(keys)}.yaml", column=column))
         check_recipe(recipe)
-        assert recipe.dataset["text"]["column"] == expected
+        assert recipe.data.text.column == expected
     for column, words in ((None, "no key `text`"), ("titel", "did you mean `title`")):
         path.write_text('{"body": "one", "title": "two"}\n')
         with pytest.raises(DataError, match=words) as raised:
@@ -117,7 +117,7 @@ def test_patterns_folders_and_lists_are_written_as_recipes_take_them(
     recipe = load(path)
     check_recipe(recipe)
     assert files_of(recipe) == expected
-    assert recipe.dataset["text"]["column"] == ("body" if "texts/mails.jsonl" in expected else "text")
+    assert recipe.data.text.column == ("body" if "texts/mails.jsonl" in expected else "text")
     assert all(
         "my" not in part for part in map(str, recipe.explicit["data"]["text"].values())
     )  # no path of this machine
@@ -146,7 +146,7 @@ def test_the_tokenizer_suits_the_text(name: str, tmp_path: Path) -> None:
     text, tokenizer, window = TEXTS[name]
     (tmp_path / "a.txt").write_text(text)
     recipe = load_new(tmp_path / "a.txt")
-    assert ((*recipe.dataset["tokenizer"],), recipe.training.window) == ((tokenizer,), window)
+    assert ((recipe.data.tokenizer.word,), recipe.training.window) == ((tokenizer,), window)
 
 
 @pytest.mark.parametrize(("content", "message"), [("", "is empty"), ("\n \n", "there is no text in it")])
@@ -164,7 +164,7 @@ def test_a_few_lines_are_all_trained_on(tmp_path: Path, capsys: pytest.CaptureFi
     assert "20 lines, all for training" in capsys.readouterr().out
     overrides = ["training.max_steps=2", "training.max_minutes=null", "logging.wandb=false"]
     recipe = load(Path("few.yaml"), overrides)
-    assert (recipe.name, recipe.dataset["text"]["val"]) == ("few", None)
+    assert (recipe.name, recipe.data.text.val) == ("few", None)
     composer.train(recipe, run="run")
     assert composer.open_run("run").generate(["the"])[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -12,16 +13,19 @@ import torch
 
 from composer.data.audio import log_mel, mel_filters, read_sound
 from composer.data.media_files import MediaError
+from composer.recipe.data_sections import AudioFeatures, LogMel, TableColumn
 
-LOG_MEL = {"bands": 8, "window": 0.025, "hop": 0.01}
-SETTINGS = {"rate": 8000, "features": {"log_mel": LOG_MEL}, "normalize": False, "part": None}
+LOG_MEL = LogMel(bands=8)
+SETTINGS = TableColumn(
+    column="sound", kind="audio", rate=8000, features=AudioFeatures(log_mel=LOG_MEL), normalize=False
+)
 
 
 def sound(samples: np.ndarray, rate: int = 8000, kind: str = "WAV", **changes: Any) -> np.ndarray:
     file = BytesIO()
     soundfile.write(file, samples, rate, format=kind)
     file.seek(0)
-    return read_sound(file, {**SETTINGS, **changes}).array
+    return read_sound(file, replace(SETTINGS, **changes), None).array
 
 
 def tone(hertz: float, rate: int = 8000, seconds: float = 0.5) -> np.ndarray:
@@ -59,7 +63,7 @@ def test_frames_are_those_of_a_loop_over_the_formula() -> None:
     frames = [padded[at : at + 256] * window for at in range(0, 501, 80)]
     power = np.abs(np.fft.rfft(frames)) ** 2
     expected = np.log10(np.maximum(power @ librosa_mel(8000, 256, 8).T, 1e-10))
-    actual = log_mel(torch.from_numpy(samples), 8000, **LOG_MEL).numpy()
+    actual = log_mel(torch.from_numpy(samples), 8000, LOG_MEL).numpy()
     assert actual.shape == expected.shape == (7, 8)
     assert np.allclose(actual, expected, atol=1e-4)
 
@@ -82,7 +86,7 @@ def test_a_normalised_utterance_has_mean_0_and_variance_1_and_silence_is_finite(
 @pytest.mark.parametrize("content", [b"", b"RIFF no sound", b"RIFF\x24\x00\x00\x00WAVEfmt "])
 def test_what_is_no_sound_is_refused(content: bytes) -> None:
     with pytest.raises(MediaError, match="no sound that can be read"):
-        read_sound(BytesIO(content), SETTINGS)
+        read_sound(BytesIO(content), SETTINGS, None)
 
 
 def test_a_sound_without_samples_is_refused() -> None:
@@ -99,21 +103,21 @@ def wav_bytes(samples: np.ndarray, rate: int = 8000) -> bytes:
 def test_a_wav_file_that_is_cut_off_is_refused_and_a_streamed_one_is_read() -> None:
     content = wav_bytes(tone(440))
     with pytest.raises(MediaError, match="it is cut off"):
-        read_sound(BytesIO(content[:3000]), SETTINGS)
+        read_sound(BytesIO(content[:3000]), SETTINGS, None)
     at = content.index(b"data") + 4
     streamed = content[:at] + b"\xff\xff\xff\xff" + content[at + 4 :]
-    assert np.array_equal(read_sound(BytesIO(streamed), SETTINGS).array, sound(tone(440)))
+    assert np.array_equal(read_sound(BytesIO(streamed), SETTINGS, None).array, sound(tone(440)))
 
 
 def test_a_part_of_a_sound_is_that_of_its_samples() -> None:
     content = BytesIO(wav_bytes(tone(440)))
-    part = read_sound(content, {**SETTINGS, "part": (0.1, 0.3)}).array
+    part = read_sound(content, SETTINGS, (0.1, 0.3)).array
     assert np.array_equal(part, sound(tone(440)[800:2400]))
     content.seek(0)
-    assert np.array_equal(read_sound(content, {**SETTINGS, "part": (0.1, None)}).array, sound(tone(440)[800:]))
+    assert np.array_equal(read_sound(content, SETTINGS, (0.1, None)).array, sound(tone(440)[800:]))
     content.seek(0)
     with pytest.raises(MediaError, match=r"0\.50 seconds, and this part"):
-        read_sound(content, {**SETTINGS, "part": (0.5, 0.6)})
+        read_sound(content, SETTINGS, (0.5, 0.6))
 
 
 @pytest.mark.parametrize(
@@ -127,4 +131,4 @@ def test_a_part_of_a_sound_is_that_of_its_samples() -> None:
     ],
 )
 def test_silence_and_another_rate_are_noticed(samples: np.ndarray, rate: int, notices: tuple[Any, ...]) -> None:
-    assert read_sound(BytesIO(wav_bytes(samples, rate)), SETTINGS).notices == notices
+    assert read_sound(BytesIO(wav_bytes(samples, rate)), SETTINGS, None).notices == notices

@@ -32,8 +32,9 @@ from composer.data.line_hashes import line_hashes
 from composer.data.media_files import MediaError, open_file
 from composer.data.tables import open_columns
 from composer.errors import DataError, Fault
+from composer.recipe.data_sections import AudioFeatures, ImageAugment, LogMel, SpecAugment, TableColumn
 
-VECTORS = {"kind": "vectors", "width": 3}
+VECTORS = TableColumn(column="frames", kind="vectors", width=3)
 
 
 def write_vectors(folder: Path, *lengths: int) -> FileNames:
@@ -284,10 +285,8 @@ def test_the_largest_numbers_that_fit_are_kept(dtype: str, tmp_path: Path) -> No
 
 def test_a_sound_whose_energies_are_too_large_is_told(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", np.full(800, 1e30), 8000, "FLOAT")
-    settings = {
-        "kind": "audio", "rate": 8000, "normalize": True,
-        "features": {"log_mel": {"bands": 4, "window": 0.025, "hop": 0.01}},
-    }  # fmt: skip
+    energies = AudioFeatures(log_mel=LogMel(bands=4))
+    settings = TableColumn(column="sound", kind="audio", rate=8000, features=energies)
     with pytest.raises(DataError, match="NaN or infinite as float32"):
         encode_features([str(tmp_path / "a.wav")], settings, "a column")
 
@@ -299,7 +298,7 @@ def test_what_is_no_part_of_a_sound_is_told(part: str, tmp_path: Path) -> None:
     (fault,) = missing_files([name], "a column")
     assert f"`{part}` is no part of a sound" in fault.message
     with pytest.raises(DataError, match="is no part of a sound"):
-        encode_features([name], {"kind": "audio", "features": {"log_mel": {"bands": 4}}}, "a column")
+        encode_features([name], TableColumn(column="sound", kind="audio"), "a column")
 
 
 def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(
@@ -330,7 +329,7 @@ def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(
 # ------------------------------------------------------------------------------------------- augmentation
 
 
-def of_key(features: Features, settings: dict[str, Any], *key: int) -> AugmentedFeatures:
+def of_key(features: Features, settings: TableColumn, *key: int) -> AugmentedFeatures:
     way = augmentation(settings)
     assert way is not None
     return AugmentedFeatures(**vars(features), augment=way, key=key)
@@ -339,7 +338,8 @@ def of_key(features: Features, settings: dict[str, Any], *key: int) -> Augmented
 def test_an_epoch_has_its_own_images_and_always_the_same() -> None:
     image = np.random.default_rng(1).integers(0, 256, (6, 5, 1), dtype=np.uint8)
     features = features_of([image, image[:4, :3]], (7, 1))
-    settings = {"kind": "image", "augment": {"rotate": 20.0, "scale": 0.1, "shift": 0.1}}
+    turns = ImageAugment(rotate=20.0, scale=0.1, shift=0.1)
+    settings = TableColumn(column="image", kind="image", augment=turns)
     rows = np.array([0, 1])
     plain, one, again, other = (
         part.outputs(rows) for part in (features, *(of_key(features, settings, 1, epoch) for epoch in (0, 0, 1)))
@@ -353,22 +353,21 @@ def test_an_epoch_has_its_own_images_and_always_the_same() -> None:
 def test_nothing_is_moved_by_nothing_and_a_quarter_turn_turns() -> None:
     image = np.random.default_rng(1).random((5, 5, 3), dtype=np.float32)
     random = np.random.default_rng(1)
-    assert np.allclose(augment_image(image, random, rotate=0.0, scale=0.0, shift=0.0), image, atol=1e-5)
+    assert np.allclose(augment_image(image, random, ImageAugment()), image, atol=1e-5)
 
     class Always(np.random.Generator):
         def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
             return np.full(size, 0.0) if size else high
 
-    turned = augment_image(image, Always(np.random.PCG64()), rotate=90.0, scale=0.0, shift=0.0)
+    turned = augment_image(image, Always(np.random.PCG64()), ImageAugment(rotate=90.0))
     assert min(np.abs(turned - np.rot90(image, k)).max() for k in (1, 3)) < 1e-5
 
 
 def test_masks_cover_at_most_what_they_may() -> None:
     frames = np.random.default_rng(1).random((40, 10), dtype=np.float32)
     for seed in range(50):
-        masked = augment_sound(
-            frames, np.random.default_rng(seed), bands=3, longest=9, band_masks=1, frame_masks=2, share=0.1
-        )
+        masks = SpecAugment(bands=3, frames=9, band_masks=1, frame_masks=2, share=0.1)
+        masked = augment_sound(frames, np.random.default_rng(seed), masks)
         changed = masked != frames
         assert changed.all(0).sum() <= 3
         assert changed.all(1).sum() <= 2 * 4
@@ -376,11 +375,11 @@ def test_masks_cover_at_most_what_they_may() -> None:
 
 
 def test_vectors_are_augmented_as_sounds_are() -> None:
-    masks = {"bands": 2, "frames": 1, "band_masks": 1, "frame_masks": 1, "share": 1.0}
+    masks = SpecAugment(bands=2, frames=1)
     features = features_of([np.random.default_rng(1).random((4, 3), dtype=np.float32)], (3,))
     rows = np.array([0])
-    one, other = (of_key(features, {**VECTORS, "spec_augment": masks}, 1, epoch).outputs(rows) for epoch in (0, 1))
+    one, other = (of_key(features, replace(VECTORS, spec_augment=masks), 1, epoch).outputs(rows) for epoch in (0, 1))
     assert one.shape == (1, 4, 3)
     assert one.dtype == np.float32
     assert not np.array_equal(one, other)
-    assert augmentation({**VECTORS, "spec_augment": None}) is None
+    assert augmentation(VECTORS) is None

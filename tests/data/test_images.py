@@ -6,6 +6,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ from PIL import Image
 
 from composer.data.images import FORMATS, MAX_PIXELS, read_image
 from composer.data.media_files import MediaError, open_file
+from composer.recipe.data_sections import TableColumn
 
-SETTINGS = {"size": [8, 16], "channels": 1, "positions": "rows"}
+SETTINGS = TableColumn(column="image", kind="image", size=(8, 16))
 
 
 def read(image: Image.Image, kind: str = "PNG", **changes: Any) -> np.ndarray:
     file = BytesIO()
     image.save(file, kind)
     file.seek(0)
-    return read_image(file, {**SETTINGS, **changes}).array
+    return read_image(file, replace(SETTINGS, **changes)).array
 
 
 def ramp(width: int, height: int) -> Image.Image:
@@ -114,7 +116,7 @@ def palette() -> Image.Image:
 def test_what_an_image_loses_is_noticed(image: Image.Image, kind: str, channels: int, notices: list[str]) -> None:
     file = BytesIO()
     image.save(file, kind)
-    assert [kind for kind, _ in read_image(file, {**SETTINGS, "channels": channels}).notices] == notices
+    assert [kind for kind, _ in read_image(file, replace(SETTINGS, channels=channels)).notices] == notices
 
 
 def png(colour: int, channels: int, depth: int) -> bytes:
@@ -133,21 +135,21 @@ def png(colour: int, channels: int, depth: int) -> bytes:
 @pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
 @pytest.mark.parametrize("depth", [8, 16])
 def test_a_png_of_16_bits_is_noticed_whatever_its_colours(colour: int, channels: int, depth: int) -> None:
-    notices = read_image(BytesIO(png(colour, channels, depth)), {**SETTINGS, "channels": 3}).notices
+    notices = read_image(BytesIO(png(colour, channels, depth)), replace(SETTINGS, channels=3)).notices
     assert [notice for notice in notices if notice[0] == "depth"] == [("depth", "16 bits")] * (depth == 16)
 
 
 def test_a_bmp_of_16_bits_for_a_pixel_loses_none() -> None:
     head = struct.pack("<IiiHHIIiiII", 40, 2, 2, 1, 16, 3, 8, 0, 0, 0, 0) + struct.pack("<III", 0xF800, 0x7E0, 0x1F)
     data = b"BM" + struct.pack("<IHHI", 14 + len(head) + 8, 0, 0, 14 + len(head)) + head + bytes(range(8))
-    notices = read_image(BytesIO(data), {**SETTINGS, "channels": 3}).notices
+    notices = read_image(BytesIO(data), replace(SETTINGS, channels=3)).notices
     assert "depth" not in [kind for kind, _ in notices]
 
 
 @pytest.mark.parametrize("largest", [255, 256, 1023, 65_535])
 def test_a_ppm_of_more_than_bytes_is_noticed(largest: int) -> None:
     data = f"P6\n2 2\n{largest}\n".encode() + np.arange(12).astype(">u2" if largest > 255 else "u1").tobytes()
-    notices = read_image(BytesIO(data), {**SETTINGS, "channels": 3}).notices
+    notices = read_image(BytesIO(data), replace(SETTINGS, channels=3)).notices
     assert (("depth", "16 bits") in notices) == (largest > 255)
 
 

@@ -15,6 +15,7 @@ from composer.data.feature_files import encode_features
 from composer.data.media_files import MediaError
 from composer.data.sound_files import check_sound
 from composer.errors import DataError
+from composer.recipe.data_sections import AudioFeatures, LogMel, TableColumn
 
 RATE, COUNT = 16_000, 16_001
 NOISE = (0.1 * np.random.default_rng(0).standard_normal(COUNT)).astype(np.float32)
@@ -186,13 +187,8 @@ def test_other_formats_are_refused():
         length_of(sound("VOC", "PCM_16"))
 
 
-SETTINGS = {
-    "kind": "audio",
-    "rate": RATE,
-    "features": {"log_mel": {"bands": 8, "window": 0.025, "hop": 0.01}},
-    "normalize": True,
-    "spec_augment": None,
-}
+FEATURES = AudioFeatures(log_mel=LogMel(bands=8))
+SETTINGS = TableColumn(column="sound", kind="audio", rate=RATE, features=FEATURES)
 
 
 def test_a_fault_has_the_line_of_the_table_and_a_notice_the_number_of_files(tmp_path):

@@ -295,7 +295,7 @@ def cases(key: str) -> Iterator[list[str]]:
 
 def data_of(recipe: Recipe, folder: Path) -> Any:
     """The pairs of two epochs and every split, or the ids that they are encoded as and the weights of files."""
-    if recipe.dataset.get("generate") and not recipe.explicit["data"].get("tokenizer"):
+    if recipe.data.generate and not recipe.explicit["data"].get("tokenizer"):
         splits = (("train", 0), ("train", 1), ("val", 0), ("test", 0))
         return [[list(side) for side in generate_pairs(recipe, *split).sides.values()] for split in splits]
     data = load_data(recipe, [folder])

@@ -208,7 +208,7 @@ def means_as_before(recipe: Recipe) -> bool:
     return (
         recipe.training.optimizer.weight_decay == 0.5
         and (settings["window"], settings["dropout"], other["dropout"]) == (3, 0.1, 0.0)
-        and recipe.dataset["parallel"]["decontaminate"]
+        and recipe.data.parallel.decontaminate
         and recipe.decoding.length_penalty == 0.25
         and recipe.training.max_steps == 80
     )

@@ -390,7 +390,7 @@ model: {width: "${half}", dropout: '${rate}', output: {tie: "${list}"}, encoder:
     assert recipe.model["dropout"] == 0.1
     assert recipe.model["output"]["tie"] == ["source", "target"]
     assert recipe.model["decoder"] == [{"norm": {"kind": "layer", "eps": 1e-5}}]
-    assert recipe.dataset["lowercase"] is True
+    assert recipe.data.lowercase is True
 
 
 @pytest.mark.parametrize(

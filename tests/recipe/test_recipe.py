@@ -137,7 +137,9 @@ def test_a_recipe_called_as_its_file_loads_from_its_text(file: str, name: str) -
 def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, SMALL, name="my recipe.yaml")
     assert recipe.name == "my-recipe"
-    assert recipe.dataset["generate"] == recipe.canonical["data"]["generate"]
+    task = recipe.data.generate
+    assert task is not None
+    assert {task.word: task.settings} == recipe.canonical["data"]["generate"]
     assert recipe.decoding == Greedy()
     assert (recipe.trainer.devices, recipe.trainer.at) == ("auto", ("trainer",))
     assert (recipe.logging.wandb, recipe.joint) == (None, False)

@@ -57,7 +57,7 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     recipe = point_recipe(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9})
     assert recipe.training.optimizer.learning_rate == 0.001
     assert (recipe.training.max_minutes, recipe.training.max_steps, recipe.training.seed) == (8.0, 9, 5)
-    assert recipe.dataset["generate"]["reverse"]["train"] == 50
+    assert recipe.data.generate.settings["train"] == 50
     assert recipe.model["width"] == 32
     encoder, decoder = recipe.model["encoder"], recipe.model["decoder"]
     assert encoder[0]["residual"]["stack"][0]["rnn"]["cell"] == "lstm"
@@ -137,7 +137,7 @@ def test_an_axis_can_extend_the_base(tmp_path: Path) -> None:
     for point, stack in zip(grid_points(read), ("[rnn, rnn]", "[norm, norm]", "[{conv: 3}]"), strict=True):
         recipe = point_recipe(read, point)
         assert recipe.model == load(tmp_path / "base.yaml", [f"model.encoder={stack}"]).model
-        assert (recipe.dataset, recipe.training.seed, alone.training.seed) == (alone.dataset, 1, 7)
+        assert (recipe.data, recipe.training.seed, alone.training.seed) == (alone.data, 1, 7)
 
 
 def test_a_point_equals_a_recipe_written_by_hand(tmp_path: Path) -> None:

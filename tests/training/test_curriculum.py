@@ -222,7 +222,7 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     kept = corpus.of_epoch(2)
     expected = [
         line
-        for line in TASKS["reverse"]("train", 2, **recipe.dataset["generate"]["reverse"]).source
+        for line in TASKS["reverse"]("train", 2, **recipe.data.generate.settings).source
         if 2 < len(data.tokenizers.encode("source", [line])[0]) <= 5
     ]
     assert 0 < len(expected) < 90

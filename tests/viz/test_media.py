@@ -18,7 +18,9 @@ from PIL import Image
 from blocks.core.contract import Context
 from composer.model.builder import build
 from composer.model.encoder_decoder import Encoder
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.recipe import load
+from composer.recipe.section import read_section
 from composer.viz.media import (
     HEAT,
     MAX_SOUND,
@@ -42,6 +44,12 @@ SOUND = {
     "features": {"log_mel": {"bands": 4, "window": 0.025, "hop": 0.01}},
     "normalize": True,
 }
+
+
+def column(settings: dict[str, Any]) -> TableColumn:
+    return read_section(TableColumn, settings, ())
+
+
 SCENES = [{"patches": {"size": [4, 4], "width": 2}}, {"patches": {"size": [7, 7], "width": 3}}, "flatten"]
 
 
@@ -140,7 +148,7 @@ def png(uri: str) -> np.ndarray:
 
 
 def test_attention_is_laid_over_the_image_word_by_word() -> None:
-    medium = medium_of_source("a/b/c.png", IMAGE, torch.zeros(60, 40, 1))
+    medium = medium_of_source("a/b/c.png", column(IMAGE), torch.zeros(60, 40, 1))
     assert medium is not None
     assert medium.label == "b/c.png"
     weights = np.array([[[0.5, 0, 0.25, 0, 0, 0.25, 9]], [[0, 0, 0, 0, 0, 1, 9]]])  # what comes after is padding
@@ -161,7 +169,7 @@ def test_attention_is_laid_over_the_image_word_by_word() -> None:
 def test_an_image_whose_positions_are_columns_is_turned_back() -> None:
     line = torch.arange(12.0).reshape(6, 2, 1) / WHITE  # 6 columns of 2 pixels
     line = torch.cat([line, torch.full((6, 1, 1), torch.nan)], 1)
-    medium = medium_of_source("line.png", {**IMAGE, "positions": "columns"}, line)
+    medium = medium_of_source("line.png", column({**IMAGE, "positions": "columns"}), line)
     assert medium is not None
     assert medium.pixels.tolist() == [[0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 11]]
     assert medium.size == (6, 2)
@@ -173,7 +181,7 @@ def test_an_image_whose_positions_are_columns_is_turned_back() -> None:
 def test_a_spectrogram_has_its_seconds() -> None:
     frames = torch.zeros(101, 4)
     frames[50:, 3] = 1.0
-    medium = medium_of_source("a.wav", SOUND, frames)
+    medium = medium_of_source("a.wav", column(SOUND), frames)
     assert medium is not None
     assert medium.pixels[0].tolist() == [255] * 50 + [0] * 51  # the highest band is above
     frame = medium.shown_size[0] / 101
@@ -185,14 +193,16 @@ def test_a_spectrogram_has_its_seconds() -> None:
 def test_a_sound_is_on_the_page_if_it_is_short(tmp_path: Path) -> None:
     samples = np.sin(np.arange(1600) / 5).astype(np.float32) / 2
     soundfile.write(tmp_path / "a.flac", samples, 8000)
-    html = example(str(tmp_path / "a.flac"), SOUND)
+    html = example(str(tmp_path / "a.flac"), column(SOUND))
     kind, _, content = html.partition('src="')[2].partition('"')[0].partition(",")
     assert kind == "data:audio/wav;base64"
     played, rate = soundfile.read(io.BytesIO(base64.b64decode(content)))
     assert rate == 8000
     assert np.allclose(played, samples, atol=1e-4)
     soundfile.write(tmp_path / "long.wav", np.zeros(MAX_SOUND // 2 + 1), 8000)
-    assert "it lasts 30.0 s, and a page holds sounds of up to 30 s" in example(str(tmp_path / "long.wav"), SOUND)
+    assert "it lasts 30.0 s, and a page holds sounds of up to 30 s" in example(
+        str(tmp_path / "long.wav"), column(SOUND)
+    )
     missing = Medium("gone.wav", np.zeros((4, 9)), (9, 0), False, 8000, 0.01)
     assert "its file can no longer be read" in missing.html
-    assert example("gone.wav", SOUND) == "gone.wav"
+    assert example("gone.wav", column(SOUND)) == "gone.wav"
