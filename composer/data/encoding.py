@@ -142,7 +142,7 @@ def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
     held_out = (source.pairs(other).columns.values() for other in available_splits(recipe) if other != split)
     lines = [sha256_of_hashes(column) for columns in held_out for column in columns]
     rows = [sha256_of_rows(it) for it in pairs.sides.values()]
-    parts = [entries, rows, lines, recipe.data, recipe.model["output"]]
+    parts = [entries, rows, lines, recipe.canonical["data"], recipe.canonical["model"]["output"]]
 
     def are_pairs(entry: Entry) -> bool:
         (notes, digest), (originals, *spans) = entry.facts, entry.arrays.values()
