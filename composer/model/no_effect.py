@@ -260,7 +260,7 @@ def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]
 
     With weight norm it replaces the direction alone, and the scale stays.
     """
-    (word,) = builder.recipe.training.initialization
+    word = builder.recipe.training.initialization.word
     blocks = [(path, builder.recipe.settings_at(path)) for path in builder.names if word != "default"]
     reason = f"`training.initialization: {word}` gives these weights a size of its own", "remove `init_scale`"
     scaled = [path for path, block in blocks if block.get("init_scale", 1.0) != 1.0 and not block.get("weight_norm")]

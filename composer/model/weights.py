@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -21,6 +20,7 @@ from composer.atomic_io import atomic_write, open_regular
 from composer.errors import RunError, first_few, one_line_error
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.machine import available_memory
+from composer.recipe.section import Chosen
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -173,15 +173,14 @@ INITIALIZATIONS: dict[str, Callable[..., Tensor]] = {
 """Every initialization by its word in a recipe: from a matrix, in the form (outputs, inputs), to a new one."""
 
 
-def initialize(model: EncoderDecoder, chosen: Mapping[str, Mapping[str, Any]]) -> None:
+def initialize(model: EncoderDecoder, chosen: Chosen) -> None:
     """Initialize every matrix of the blocks as `training.initialization` says; with weight norm, its direction."""
-    ((name, settings),) = chosen.items()
-    if name == default.__name__:  # the matrices are those of the blocks already
+    if chosen.word == default.__name__:  # the matrices are those of the blocks already
         return
     with torch.no_grad():
         for parameter, layout in matrices_with_layouts(model):
             for matrix in as_matrices(parameter, layout):
-                matrix.copy_(INITIALIZATIONS[name](matrix.flatten(1), **settings).view_as(matrix))
+                matrix.copy_(INITIALIZATIONS[chosen.word](matrix.flatten(1), **chosen.settings).view_as(matrix))
 
 
 def as_matrices(parameter: Tensor, layout: str) -> list[Tensor]:

@@ -76,24 +76,28 @@ def type_hints(kind: type[Section]) -> dict[str, Any]:
 
 def _read(value: Any, hint: Any, at: KeyPath) -> Any:
     """Return a value of a canonical recipe as its annotation says: a section for a mapping, a tuple for a list."""
-    if typing.get_origin(hint) is Annotated:
-        hint, *notes = typing.get_args(hint)
-        tables = [note.name for note in notes if isinstance(note, Kind) and note.name.startswith("choice:")]
-        if tables and value is not None:
-            if _section_in(hint) is not None:
-                return read_choice(tables[0].removeprefix("choice:"), value, at)
-            word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
-            return Chosen(word, settings, (*at, word))
+    if value is None:
+        return None
+    for kind in _kinds_in(hint):
+        if kind.startswith("choice:"):
+            return _read_chosen(kind.removeprefix("choice:"), value, hint, at)
     if isinstance(value, Mapping):
-        kind = _section_in(hint)
-        if kind is not None:
-            return read_section(kind, value, at)
+        section = _section_in(hint)
+        if section is not None:
+            return read_section(section, value, at)
         values = typing.get_args(_of_origin(hint, Mapping))
         return {key: _read(item, values[1] if values else Any, (*at, key)) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         items = typing.get_args(_of_origin(hint, Sequence))
         return tuple(_read(item, items[0] if items else Any, (*at, index)) for index, item in enumerate(value))
     return value
+
+
+def _read_chosen(table: str, value: Any, hint: Any, at: KeyPath) -> Any:
+    if _section_in(hint) is not None:
+        return read_choice(table, value, at)
+    word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
+    return Chosen(word, settings, (*at, word))
 
 
 def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
@@ -124,6 +128,14 @@ def _of_origin(hint: Any, kind: type) -> Any:
         if isinstance(origin, type) and issubclass(origin, kind):
             return alternative
     return None
+
+
+def _kinds_in(hint: Any) -> list[str]:
+    """Return the names of the kinds of setting that an annotation, or an alternative of it, is marked with."""
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        return [name for alternative in typing.get_args(hint) for name in _kinds_in(alternative)]
+    notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    return [note.name for note in notes if isinstance(note, Kind)]
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

@@ -85,7 +85,7 @@ class Seq2SeqModule(LightningModule):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, tokenizers: Tokenizers) -> Seq2SeqModule:
-        """Return the module with fresh weights, noises as `training.initialization` says from torch's global stream."""
+        """Return the module with fresh weights, drawn as `training.initialization` says from torch's global stream."""
         module = cls(recipe.dump(), tokenizers.text, (recipe, tokenizers))
         initialize(module.model, recipe.training.initialization)
         return module

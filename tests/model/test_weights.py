@@ -11,6 +11,7 @@ from torch import Tensor
 from composer.model.builder import build
 from composer.model.weights import as_matrices, initialize, matrices_with_layouts
 from composer.recipe.recipe import load_text
+from composer.recipe.section import Chosen
 
 WIDTH, HEADS, KERNEL, LATENT = 64, 4, 4, 32
 SHARE = WIDTH // HEADS
@@ -41,7 +42,7 @@ INPUTS = {
 def initialized(kind: str, gain: float) -> tuple[Any, dict[str, Tensor]]:
     torch.manual_seed(0)
     model = build(load_text(TEXT), {"target": 20})
-    initialize(model, {kind: {"gain": gain}})
+    initialize(model, Chosen(kind, {"gain": gain}))
     return model, dict(model.decoder.blocks.named_parameters())
 
 
@@ -73,4 +74,4 @@ def test_the_coefficients_of_a_long_convolution_are_no_matrix() -> None:
 @pytest.mark.parametrize("kind", ["default", "orthogonal", "uniform", "uniform_scaling"])
 def test_a_head_may_be_one_number_wide(kind: str) -> None:
     text = TEXT.partition("  width:")[0] + "  width: 4\n  decoder: [{latent_attention: {heads: 4, latent: 8}}]\n"
-    initialize(build(load_text(text), {"target": 20}), {kind: {}})
+    initialize(build(load_text(text), {"target": 20}), Chosen(kind, {}))

@@ -15,6 +15,7 @@ from composer.errors import RecipeError
 from composer.model.encoder_decoder import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, initialize, matrices_with_layouts
 from composer.recipe.recipe import load_text
+from composer.recipe.section import Chosen
 from composer.recipe.sections import EarlyStopping, GradientNoise
 from composer.run_dir import checkpoint_weights, list_checkpoints
 from composer.training.callback import TrainingLoopCallback
@@ -220,7 +221,7 @@ def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
     )
     model = recipe.build()
     before = {name: value.clone() for name, value in model.named_parameters()}
-    initialize(model, {"uniform_scaling": {"gain": 3.0}})
+    initialize(model, Chosen("uniform_scaling", {"gain": 3.0}))
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     known = {id(item) for item, _ in matrices_with_layouts(model)}
     assert changed == {name for name, value in model.named_parameters() if id(value) in known}
