@@ -135,7 +135,7 @@ def run_ours(config: Config, session: TrainingSetup) -> Measurement:
 def run_bare(config: Config, session: TrainingSetup, side: Side) -> Measurement:
     """Train the plain model in a plain loop."""
     training, device = session.recipe.training, session.trainer.strategy.root_device
-    rate = session.recipe.model["dropout"]
+    rate = session.recipe.model.dropout
     model = MODELS[config.model](session.data.tokenizers.sizes["target"], dropout=rate, cross_dropout=rate)
     model.to(device).train()
     called = torch.compile(model) if side.compiled else model

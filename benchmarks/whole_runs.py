@@ -96,15 +96,15 @@ def traits(file: Path) -> tuple[str, ...]:
     recipe = load(file)
     data = recipe.data
     task = data.generate.word if data.generate else ""
-    output, embedding = recipe.model["output"]["kind"], recipe.model["embedding"]
+    output, embedding = recipe.model.output.kind, recipe.model.embedding
     words = {
         "model": "with encoders" if recipe.sources else "without",
         "data": next(key for key in DATA_SOURCES if getattr(data, key)),
         "windows": "" if not recipe.window else "carried" if recipe.carries_state else "alone",
         "task": task,
         "tokenizer": data.tokenizer.word,
-        "output": output if isinstance(output, str) else next(iter(output)),
-        "embedding": embedding if isinstance(embedding, str) else next(iter(embedding)),
+        "output": output.word,
+        "embedding": embedding.word,
         "optimizer": recipe.training.optimizer.word,
         "schedule": recipe.training.schedule.word,
         "precision": str(recipe.training.precision),

@@ -382,7 +382,7 @@ def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> 
 
 def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Fault]:
     """Yield a fault if the output has a fixed length, and a target another one."""
-    length, lengths = recipe.model["output"]["length"], encoded.target.lengths()
+    length, lengths = recipe.model.output.length, encoded.target.lengths()
     if length is not None and (lengths != length).any():
         row = int(np.flatnonzero(lengths != length)[0])
         line = int(encoded.originals[row])

@@ -88,7 +88,7 @@ def relative_size(rows: Any, positions: Any) -> Any:
 
 
 def _longest(recipe: Recipe, side: str) -> int:
-    length = recipe.model["output"]["length"]
+    length = recipe.model.output.length
     if side == TARGET and length is not None:
         return int(length) + 1
     if story := story_shape(recipe, side):

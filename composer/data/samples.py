@@ -53,7 +53,7 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
     """
     recipe, task = source.recipe, task_settings(source.recipe)
     has_files = text_names(recipe) != side_names(recipe)
-    refuses_lines = recipe.tokenizer.is_closed or recipe.model["output"]["length"] is not None
+    refuses_lines = recipe.tokenizer.is_closed or recipe.model.output.length is not None
     is_slow = recipe.tokenizer.is_slow and not (has_files or refuses_lines or needs_sizes)
     opened, beginnings, complete = dict[str, Pairs](), dict[str, int](), list[str]()
     for split in available_splits(recipe):

@@ -57,7 +57,7 @@ def model_card(recipe: Recipe, record: Record, license: str = "", drawing: Drawi
         if split != "val" or not tested
     ]
     generated = recipe.data.generate
-    blocks = (str(path[-1]).replace("_", "-") for path in block_paths(recipe.model))
+    blocks = (str(path[-1]).replace("_", "-") for path in block_paths(recipe.canonical["model"]))
     metadata = ModelCardData(
         license=license or None,
         language=languages(recipe) or None,

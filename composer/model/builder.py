@@ -26,8 +26,9 @@ from composer.model.encoder_decoder import NUM_SPECIAL, Embedding, Encoder, Enco
 from composer.model.features import FeatureInput, feature_settings, feature_shape
 from composer.model.output_heads import BEYOND_VOCABULARY, OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
+from composer.recipe.model_sections import Model
 from composer.recipe.recipe import Recipe
-from composer.recipe.registry import block_class, output_names, word_and_settings
+from composer.recipe.registry import block_class, output_names
 
 DEPENDS_ON_PLACE = ("name", "memory", "kind", "causality", "pace")
 """Codes of faults that a stack may have in one place and not in another."""
@@ -104,8 +105,8 @@ class Builder:
         self._check_encoder_names()
         encoders: dict[str, Encoder] = {}
         memories: dict[str, Named] = {}
-        tie, read = settings["output"]["tie"], set[str]()  # sides that share, and those whose tokens are read
-        ctc_alone = (settings["output"]["ctc"] or {}).get("weight") == 1
+        tie, read = settings.output.tie, set[str]()  # sides that share, and those whose tokens are read
+        ctc_alone = settings.output.ctc is not None and settings.output.ctc.weight == 1
         target = None if ctc_alone else self._embedding("target", vocabularies["target"])
         tied = target if "target" in tie else None  # whose matrix is the output's
         for key, memory, path, stack in encoder_stacks(settings):
@@ -121,9 +122,9 @@ class Builder:
             self.refused |= {f"{memory}.{name}" for name in site.names.refused}
             memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
             encoders[key] = Encoder(memory, embedding, built, stream.columns)
-        stream, path = Stream(settings["width"]), ("model", "decoder")
+        stream, path = Stream(settings.width), ("model", "decoder")
         stream = stream if target is None else self._input_stream("target", target)
-        site, decoder = self._outer_stack(path, settings["decoder"] or [], stream, memories, "a decoder")
+        site, decoder = self._outer_stack(path, settings.decoder or [], stream, memories, "a decoder")
         ctc = self._ctc(site, encoders.values(), vocabularies["target"])
         if ctc is not None and ctc_alone:
             return CtcModel(encoders, decoder, ctc, stream.width)
@@ -136,9 +137,9 @@ class Builder:
             reason = f"nothing reads the tokens of `{tie[index]}`"
             self.no_effects["model", "output", "tie", index] = reason, f"remove `{tie[index]}`"
         parts = encoders, target if "target" in read else None, decoder, output, stream.width
-        if ctc is not None:
-            return JointModel(*parts, ctc, settings["output"]["ctc"]["weight"])
-        model = EncoderDecoder(*parts, settings["output"]["length"])
+        if ctc is not None and settings.output.ctc is not None:
+            return JointModel(*parts, ctc, settings.output.ctc.weight)
+        model = EncoderDecoder(*parts, settings.output.length)
         model.begins_after_end = self.recipe.begins_after_end
         return model
 
@@ -152,19 +153,20 @@ class Builder:
 
     def _embedding(self, key: str, vocabulary: int) -> TokenEmbedding:
         embedding = self._embedding_of_kind(key, vocabulary)
-        embedding.dropout = self.recipe.model["embedding_dropout"]
+        embedding.dropout = self.recipe.model.embedding_dropout
         return embedding
 
     def _embedding_of_kind(self, key: str, vocabulary: int) -> TokenEmbedding:
         if features := feature_settings(self.recipe.data, key):
             return FeatureInput(*feature_shape(features))
-        (word, settings), width = word_and_settings(self.recipe.model["embedding"]), self.recipe.model["width"]
+        chosen, width = self.recipe.model.embedding, self.recipe.model.width
+        word = chosen.word
         if word == "linear":
             return LinearEmbedding(bits_features(self.recipe.data.tokenizer.settings, key == "target"), width)
         if word == "learned":
             return Embedding(vocabulary, width)
         try:
-            return EMBEDDINGS[word](vocabulary, **settings)
+            return EMBEDDINGS[word](vocabulary, **chosen.settings)
         except BlockError as error:
             self.fault(error.code, ("model", "embedding", word, error.setting), error.message, error.fix)
             return Embedding(vocabulary, width)
@@ -179,7 +181,8 @@ class Builder:
         if out.grid:
             message = "the decoder ends with a grid, and the output reads a sequence"
             self.fault("kind", ("model", "decoder"), message, "end it with `- select_column: 0`")
-        path, (word, settings) = ("model", "output", "kind"), word_and_settings(self.recipe.model["output"]["kind"])
+        path, chosen = ("model", "output", "kind"), self.recipe.model.output.kind
+        word = chosen.word
         if word == "sigmoid":
             return SigmoidOutput(out.width, self.recipe.data.tokenizer.settings["size"])
         if word == "identity":
@@ -190,21 +193,21 @@ class Builder:
                 self.fault("width", path, message, fix)
             return IdentityOutput(out.width)
         try:
-            head = OUTPUTS[word](out.width, vocabulary, **settings)
+            head = OUTPUTS[word](out.width, vocabulary, **chosen.settings)
         except BlockError as error:
             self.fault(error.code, (*path, word, error.setting), error.message, error.fix)
             return LinearOutput(out.width, vocabulary)
-        if isinstance(head, LinearOutput) and not self.recipe.model["output"]["bias"]:
+        if isinstance(head, LinearOutput) and not self.recipe.model.output.bias:
             head.bias = None
         return head
 
     def _ctc(self, site: Site, encoders: Iterable[Encoder], vocabulary: int) -> Ctc | None:
         """Return CTC over the memory that the recipe names; None where it has none, or one at fault."""
-        settings, path = self.recipe.model["output"]["ctc"], ("model", "output", "ctc")
+        settings, path = self.recipe.model.output.ctc, ("model", "output", "ctc")
         if settings is None:
             return None
         try:
-            memory = site.memory(settings["from"])
+            memory = site.memory(settings.from_)
             frames = site.read(memory, "from")
         except BlockError as error:
             self.fault(error.code, (*path, error.setting) if error.setting else path, error.message, error.fix)
@@ -228,16 +231,16 @@ class Builder:
         readable = [memory for memory in reserved if memory in memories]
         self.named_paths.clear()
         names = Scope.root(stream, declared=set(output_names(stack)), reserved=reserved, refused=self.refused)
-        site = Site(stream, self.recipe.model["width"], names, dict(memories), readable, causal, path)
+        site = Site(stream, self.recipe.model.width, names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
 
     def _check_tie(self, out: Stream, vocabularies: Mapping[str, int]) -> None:
         path: Path = ("model", "output", "tie")
-        width = self.recipe.model["width"]
+        width = self.recipe.model.width
         if out.width != width:
             message = f"the decoder ends {out.width} wide, and the tied matrix is {width} wide"
             self.fault("width", path, message, f"end the decoder with `- linear: {width}`")
-        tie = set(self.recipe.model["output"]["tie"]) - {"target"}
+        tie = set(self.recipe.model.output.tie) - {"target"}
         joint = all(vocabularies.get(key) == vocabularies["target"] for key in tie) and self.recipe.joint
         if tie and not joint:
             names = ", ".join(f"`{key}`" for key in sorted(tie))
@@ -332,7 +335,7 @@ class Builder:
 
     def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:
         """Build the stack called `name` under `stacks:` for this site; all its uses but copies share parameters."""
-        stacks = self.recipe.model["stacks"]
+        stacks = self.recipe.model.stacks
         if name not in stacks:
             add = f"define it: `model: {{stacks: {{{name}: [...]}}}}`"
             raise site.names.unknown_name(name, "stack", stacks, "no stack", add)
@@ -353,12 +356,12 @@ class Builder:
 
     def unused_stack_faults(self) -> list[Fault]:
         """Return the faults of the named stacks that no `use` names."""
-        unused = [name for name in self.recipe.model["stacks"] or {} if name not in self.uses]
+        unused = [name for name in self.recipe.model.stacks or {} if name not in self.uses]
         return [fault for name in unused for fault in self._stack_faults(name)]
 
     def _stack_faults(self, name: str) -> list[Fault]:
         """Return the faults that a named stack would have wherever it was used."""
-        stack, width, faults = self.recipe.model["stacks"][name], self.recipe.model["width"], []
+        stack, width, faults = self.recipe.model.stacks[name], self.recipe.model.width, []
         for stream, causal in ((Stream(width), ""), (Stream(width), "a decoder"), (Stream(width, True, columns=4), "")):
             scratch = Builder(self.recipe, open_stacks=[name], size=self.size)
             names = Scope.root(stream, declared=set(output_names(stack)))
@@ -382,11 +385,11 @@ def checked_block(block: Block) -> Block:
     raise BlockError("", message, fix=f"{fix} in its constructor, as in docs/extending.md", code="block")
 
 
-def encoder_stacks(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Path, list[Any]]]:
+def encoder_stacks(model: Model) -> Iterator[tuple[str, str, Path, list[Any]]]:
     """Yield of each encoder its key in the data, its memory's name, its path in the recipe and its stack."""
-    if model.get("encoder") is not None:
-        yield "source", "encoder", ("model", "encoder"), model["encoder"]
-    for name, stack in (model.get("encoders") or {}).items():
+    if model.encoder is not None:
+        yield "source", "encoder", ("model", "encoder"), model.encoder
+    for name, stack in (model.encoders or {}).items():
         yield name, name, ("model", "encoders", name), stack
 
 

@@ -245,7 +245,7 @@ def block_warnings(builder: RecordingBuilder) -> Iterator[Fault]:
         if len(uses) == 1 and uses[0][1]:
             message = f"this is the only use of `{name}`, so it shares with none"
             yield unused(recipe, (*uses[0][0], "copy"), message, "remove `copy`")
-    for name in recipe.model["stacks"] or {}:
+    for name in recipe.model.stacks or {}:
         if name not in builder.uses:
             fix = f"write `- use: {name}`, or remove it"
             yield unused(recipe, ("model", "stacks", name), "no `use` names this stack", fix)

@@ -128,7 +128,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     if unfit := planned_value_fault(recipe, vocabularies, count_parameters(model)):
         raise RecipeError([unfit])
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
-    everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output", "ctc")
+    everywhere, sized = recipe.model.embedding.word == "one_hot", ("embedding", "output", "ctc")
     planned = plan_rows(builder, model, costs)
     rows = tuple(replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in planned)
     return Plan(
@@ -271,7 +271,7 @@ def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) ->
         # an encoder runs once, so it keeps no state between decoding steps
         yield from _block_rows(builder, encoder.stack, costs._replace(state_bytes=Counter()))
     embeddings = [model.embedding] if model.embedding is not None else []
-    if recipe.model["decoder"] is not None:
+    if recipe.model.decoder is not None:
         yield _plan_row(recipe, ("model", "decoder"), "embedding", embeddings, Stream(model.width), costs)
     yield from _block_rows(builder, model.decoder, costs)
     out, ctc = Stream(model.vocabulary), ctc_of(model)

@@ -63,7 +63,7 @@ def _stories(recipe: Recipe) -> Iterator[Fault]:
     if (stories := recipe.data.babi) is None:
         return
     if sorted(recipe.sources) != STORIES:
-        actual = quote_all(recipe.sources) if recipe.model["encoders"] else "other encoders, or none"
+        actual = quote_all(recipe.sources) if recipe.model.encoders else "other encoders, or none"
         message = f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has {actual}"
         hint = "write `encoders: {question: [...], story: [...]}`"
         yield recipe.fault("encoders", _encoder_path(recipe), message, hint)
@@ -78,7 +78,7 @@ def _stories(recipe: Recipe) -> Iterator[Fault]:
 
 
 def _encoder_path(recipe: Recipe) -> KeyPath:
-    return ("model", "encoder" if recipe.model["encoder"] else "encoders")
+    return ("model", "encoder" if recipe.model.encoder else "encoders")
 
 
 def _table(recipe: Recipe) -> Iterator[Fault]:

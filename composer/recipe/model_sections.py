@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from blocks.core.settings import Blocks, Count, Kind, PositiveProportion, Rate
+from composer.recipe.choices import default
 from composer.recipe.data_sections import Identifier
-from composer.recipe.section import Section
+from composer.recipe.section import Chosen, Section
 
 Names = Annotated[Sequence[str], Kind("texts")]
 
@@ -47,7 +48,7 @@ class Output(Section):
     """
 
     tie: Names = EMPTY
-    kind: Annotated[Any, Kind("choice:outputs")] = "linear"
+    kind: Annotated[Chosen, Kind("choice:outputs")] = default("linear")
     length: Count | None = None
     ctc: Ctc | None = None
     bias: bool = True
@@ -72,7 +73,7 @@ class Model(Section):
     """
 
     width: Count
-    embedding: Annotated[Any, Kind("choice:embeddings")] = "learned"
+    embedding: Annotated[Chosen, Kind("choice:embeddings")] = default("learned")
     embedding_dropout: Rate = 0.0
     dropout: Rate = 0.0
     encoder: Blocks | None = None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from composer.errors import Fault, KeyPath, did_you_mean
 from composer.recipe.data_sections import TableColumn
-from composer.recipe.registry import word_and_settings
 from composer.recipe.schema_reader import quote_all
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def output_faults(recipe: Recipe) -> Iterator[Fault]:
 
 def _tied_embeddings(recipe: Recipe) -> Iterator[Fault]:
     allowed = ["target", *recipe.sources]
-    for index, side in enumerate(recipe.model["output"]["tie"]):
+    for index, side in enumerate(recipe.model.output.tie):
         path: KeyPath = ("model", "output", "tie", index)
         column = recipe.data.table.of_side(side) if recipe.data.table else None
         kind = column.kind if isinstance(column, TableColumn) else "text"
@@ -45,24 +44,24 @@ def _tied_embeddings(recipe: Recipe) -> Iterator[Fault]:
 
 def _bit_vectors(recipe: Recipe) -> Iterator[Fault]:
     """Check that bits are read and written where the tokenizer gives vectors of them, and tokens where it does not."""
-    tokenizer, output = recipe.data.tokenizer.word, recipe.model["output"]
+    tokenizer, output = recipe.data.tokenizer.word, recipe.model.output
     words = (
-        (("model", "embedding"), recipe.model["embedding"], "linear", ("learned",)),
-        (KIND, output["kind"], "sigmoid", ("linear", "sampled")),
+        (("model", "embedding"), recipe.model.embedding, "linear", ("learned",)),
+        (KIND, output.kind, "sigmoid", ("linear", "sampled")),
     )
     for path, choice, for_bits, with_rows in words:
-        word, for_tokens = word_and_settings(choice)[0], with_rows[0]
+        word, for_tokens = choice.word, with_rows[0]
         if word == for_bits and tokenizer != "bits":
             message = f"`{for_bits}` works on vectors of bits, and the tokenizer `{tokenizer}` gives words"
             yield recipe.fault("vectors", path, message, f"write `{for_tokens}`, or `data: {{tokenizer: bits}}`")
-        if word not in with_rows and output["tie"]:
+        if word not in with_rows and output.tie:
             message = f"`{word}` has no matrix with a row for each token, and `tie` shares one"
             yield recipe.fault("tie", path, message, f"write `{for_tokens}`, or remove `tie`")
 
 
 def _answers(recipe: Recipe) -> Iterator[Fault]:
     """Check what needs answers of one length, and what cannot go with them."""
-    length, (kind, _) = recipe.model["output"]["length"], word_and_settings(recipe.model["output"]["kind"])
+    length, kind = recipe.model.output.length, recipe.model.output.kind.word
     if kind == "identity" and not length:
         message = "`identity` has no logit for the end of an answer"
         yield recipe.fault("missing", KIND, message, "add `length:`, or `kind: linear`")
@@ -82,13 +81,14 @@ def _answers(recipe: Recipe) -> Iterator[Fault]:
 
 def _own_costs(recipe: Recipe) -> Iterator[Fault]:
     """Check that nothing needs the logits of all tokens where a head trains without them."""
-    kind, settings = word_and_settings(recipe.model["output"]["kind"])
-    has_own = kind in OWN_COSTS or (kind == "cnn" and settings["samples"] is not None)
+    head = recipe.model.output.kind
+    kind = head.word
+    has_own = kind in OWN_COSTS or (kind == "cnn" and head.settings["samples"] is not None)
     for path in (LENGTH, SMOOTHING, CURRICULUM) if has_own else ():
         if recipe.settings_at(path):
             message = f"`{path[-1]}` needs the logits of all tokens, and `{kind}` trains without them"
             yield recipe.fault("conflict", path, message, f"remove `{path[-1]}`, or write `kind: linear`")
-    if recipe.model["output"]["ctc"] and kind in TARGETS_ONLY:
+    if recipe.model.output.ctc and kind in TARGETS_ONLY:
         message = f"CTC changes the probability of every token, and `{kind}` measures the target alone"
         yield recipe.fault("conflict", CTC, message, "remove `ctc`, or write `kind: linear`")
     if kind == "adaptive" and recipe.training.compile:
@@ -98,8 +98,8 @@ def _own_costs(recipe: Recipe) -> Iterator[Fault]:
 
 def _ctc(recipe: Recipe) -> Iterator[Fault]:
     """Check that either a decoder or CTC alone writes the answers, and CTC has frames and answers of any length."""
-    ctc, decoder = recipe.model["output"]["ctc"], recipe.model["decoder"]
-    is_alone = ctc is not None and ctc["weight"] == 1
+    ctc, decoder = recipe.model.output.ctc, recipe.model.decoder
+    is_alone = ctc is not None and ctc.weight == 1
     if ctc and not recipe.sources:
         message = "CTC reads the frames of an encoder, and the model has none"
         yield recipe.fault("memory", CTC, message, "remove `ctc`, or add an encoder")

@@ -87,7 +87,7 @@ def describe_class(kind: type[Block]) -> registry.OwnBlock:
 def refuse_own_blocks(recipe: Recipe, reason: str) -> None:
     """Raise RecipeError if a recipe has blocks of this process alone, where others must know them."""
     faults = []
-    for path in block_paths(recipe.model, ("model",)):
+    for path in block_paths(recipe.canonical["model"], ("model",)):
         if own := registry.OWN.get(word := str(path[-1])):
             message = f"`{word}` is a block of this process alone, from {own.origin}, and {reason}"
             point = f'[project.entry-points."{registry.GROUP}"] {word} = "my_package.{word}:{own.kind.__name__}"'

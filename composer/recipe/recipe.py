@@ -21,6 +21,7 @@ from composer.recipe.extends_and_overrides import apply_override, apply_override
 from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
+from composer.recipe.model_sections import Model
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.section import read_choice, read_section
@@ -153,7 +154,7 @@ def from_node(
     data_dir = None if data_dir is None else Path(data_dir)
     recipe = Recipe(file, explicit, canonical, root, rules, data_dir, unchanged=unchanged)
     cross_check(recipe)
-    check_block_count(recipe.model, recipe.fault)
+    check_block_count(canonical["model"], recipe.fault)
     return recipe
 
 
@@ -194,7 +195,10 @@ class Recipe:
         """The name of the recipe and of its runs."""
         return self.canonical["name"]
 
-    model = _section("model")
+    @cached_property
+    def model(self) -> Model:
+        """The model, whose stacks are lists of single-key mappings."""
+        return read_section(Model, self.canonical["model"], ("model",))
 
     @cached_property
     def data(self) -> DataSection:
@@ -325,9 +329,9 @@ class Recipe:
 
         Where people write or see the texts of several encoders, on a line or as files, they have this order.
         """
-        if self.model["encoders"]:
+        if self.model.encoders:
             return list(self.explicit["model"]["encoders"])
-        return ["source"] if self.model["encoder"] else []
+        return ["source"] if self.model.encoder else []
 
     @property
     def reads_text(self) -> bool:

@@ -79,6 +79,8 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
     if value is None:
         return None
     for kind in _kinds_in(hint):
+        if kind == "stack":
+            return value  # blocks stay data, which the builder opens
         if kind.startswith("choice:"):
             return _read_chosen(kind.removeprefix("choice:"), value, hint, at)
     if isinstance(value, Mapping):

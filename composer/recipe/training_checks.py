@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from composer.errors import Fault, did_you_mean
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
 from composer.recipe.output_checks import TARGETS_ONLY
-from composer.recipe.registry import CPU_REFUSES_16, word_and_settings
+from composer.recipe.registry import CPU_REFUSES_16
 from composer.recipe.schema_reader import quote_all
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, str] | None:
     watched = training.early_stopping.metric if training.early_stopping else ""
     if needs == "translations" and not reads_source:
         return "a model without encoders translates nothing", "write `val/loss`, or give the model an encoder"
-    kind, _ = word_and_settings(recipe.model["output"]["kind"])
+    kind = recipe.model.output.kind.word
     if needs == "bits" and kind != "sigmoid":
         return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
     if needs == "logits" and kind in TARGETS_ONLY:

@@ -102,7 +102,7 @@ def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
     """Return a tree for each top-level stack: `encoder`, `encoders.x`, `decoder`, `stacks.x`; its root is a branch."""
     trees: dict[str, TreeNode] = {}
     for key in STACKS:
-        value = recipe.model.get(key)
+        value = getattr(recipe.model, key)
         named = {(key,): value} if isinstance(value, list) else {(key, name): x for name, x in (value or {}).items()}
         for steps, stack in named.items():
             name, path = ".".join(steps), ("model", *steps)

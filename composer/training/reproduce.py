@@ -221,7 +221,7 @@ def plug_in_versions(recipe: Recipe) -> dict[str, dict[str, str | None]]:
 
     Of a block of this process alone it is the SHA-256 of the class.
     """
-    used = {path[-1] for path in block_paths(recipe.model)}
+    used = {path[-1] for path in block_paths(recipe.canonical["model"])}
     unpacked = {"distribution": None, "version": None}
     own = {word: block for word, block in OWN.items() if word in used}
     records = {word: {"from": block.origin, **unpacked, "sha256": block.sha256} for word, block in own.items()}

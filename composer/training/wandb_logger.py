@@ -97,7 +97,7 @@ def run_config(recipe: Recipe, record: Mapping[str, Any]) -> dict[str, Any]:
 
 def run_tags(recipe: Recipe) -> list[str]:
     """Return the families of its blocks by which one looks for an architecture, such as `attention`, in order."""
-    words = {str(path[-1]) for path in block_paths(recipe.model)}
+    words = {str(path[-1]) for path in block_paths(recipe.canonical["model"])}
     families = {recipe.rules["$defs"][f"block.{word}"]["x-family"] for word in words}
     return [family for family in MIXING_FAMILIES if family in families]
 

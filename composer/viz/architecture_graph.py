@@ -11,8 +11,8 @@ from composer.formatting import format_bound, si
 from composer.model.features import describe_features, feature_settings
 from composer.model.planner import Plan, PlanRow
 from composer.recipe.recipe import Recipe
-from composer.recipe.registry import word_and_settings
 from composer.recipe.schema_reader import is_stack, scalar_text
+from composer.recipe.section import Chosen
 
 RecipePath = tuple[str | int, ...]
 JOINS = {"residual": "+", "highway": "gate"}
@@ -207,7 +207,7 @@ def build_graph(recipe: Recipe, plan: Plan) -> Graph:
     )
     flops = f"{si(plan.flops)} FLOPs for one pair of {plan.tokens} + {plan.tokens} tokens"
     sizes = format_bound(f"{si(plan.parameters)} parameters; {flops}", plan.at_most)
-    summary = f"width {recipe.model['width']:,}; {sizes}"
+    summary = f"width {recipe.model.width:,}; {sizes}"
     return Graph(recipe.name, summary, tuple(parts), tuple(edges))
 
 
@@ -216,7 +216,8 @@ def build_part(recipe: Recipe, plan: Plan, rows: Sequence[PlanRow]) -> tuple[Par
     place, name = rows[0].place, str(rows[0].place[-1])
     part = Part(recipe, name, {row.place: row for row in rows[1:]})
     if rows[0].block == "ctc":
-        weight = recipe.model["output"]["ctc"]["weight"]
+        ctc = recipe.model.output.ctc
+        weight = ctc.weight if ctc else 0.0
         texts, footer = (target_line(plan), "alone" if weight == 1 else f"weight {weight:g}"), format_size(rows[0])
         only = Box("ctc", "block", "ctc", lines=texts, footer=footer, reads_stream=False, row=rows[0])
         box = Box("ctc/part", "part", "ctc", children=(only,))
@@ -319,7 +320,7 @@ def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[
     if (key == "width" and value == row.width) or (key == "columns" and value == row.columns):
         return False
     if key == "dropout":
-        return value not in (0.0, recipe.model["dropout"])
+        return value not in (0.0, recipe.model.dropout)
     return key == rules.get("x-first") or value != setting.get("default")
 
 
@@ -353,26 +354,26 @@ def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]
     key = {"encoder": "source", "decoder": "target"}.get(str(row.place[-1]), str(row.place[-1]))
     if features := feature_settings(recipe.data, key):
         return (f"{key}, {describe_features(features)}",)
-    kind = format_kind(recipe.model["embedding"], {"learned": "", "one_hot": "one-hot"})
+    kind = format_kind(recipe.model.embedding, {"learned": "", "one_hot": "one-hot"})
     tokens = f"{plan.vocabularies[key]:,} tokens"
     unread = "nothing reads these tokens" if not row.parameters and kind != "one-hot" else ""
-    tied = "shares its matrix with the output" if key in recipe.model["output"]["tie"] else ""
+    tied = "shares its matrix with the output" if key in recipe.model.output.tie else ""
     return tuple(filter(None, (f"{key}, {format_bound(tokens, plan.at_most)}", kind, unread, tied)))
 
 
-def format_kind(choice: str | Mapping[str, Any], texts: Mapping[str, str]) -> str:
+def format_kind(choice: Chosen, texts: Mapping[str, str]) -> str:
     """Return a kind of embedding or output head: its text, or else its name and settings."""
-    word, settings = word_and_settings(choice)
-    return texts.get(word, ", ".join([word, *(format_setting(key, value, False) for key, value in settings.items())]))
+    settings = (format_setting(key, value, False) for key, value in choice.settings.items())
+    return texts.get(choice.word, ", ".join([choice.word, *settings]))
 
 
 def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
     """Return what the output predicts, of what kind it is, and whether its matrix is tied."""
-    settings = recipe.model["output"]
+    settings = recipe.model.output
     kinds = {"linear": "", "sigmoid": "a sigmoid for each bit", "identity": "the logits as they arrive"}
-    kind = format_kind(settings["kind"], kinds)
-    tied = f"shares its matrix with {', '.join(settings['tie'])}" if settings["tie"] else ""
-    length = f"outputs of length {settings['length']}" if settings["length"] else ""
+    kind = format_kind(settings.kind, kinds)
+    tied = f"shares its matrix with {', '.join(settings.tie)}" if settings.tie else ""
+    length = f"outputs of length {settings.length}" if settings.length else ""
     return tuple(filter(None, (target_line(plan), kind, tied, length)))
 
 

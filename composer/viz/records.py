@@ -256,7 +256,7 @@ def films(sentence: SentenceRecords) -> Iterator[Film]:
         images, labels = torch.stack([frame.image for frame in strip]), [frame.label for frame in strip]
         strip_film = film(sentence, strip[-1].record, side, images, labels, sentence.tokens[side])
         length = len(strip_film.read)
-        words = (path[-1] for path in block_paths(sentence.recipe.model["decoder"]))
+        words = (path[-1] for path in block_paths(sentence.recipe.canonical["model"]["decoder"]))
         in_place = "source_state" in words and len(sentence.answer) <= length  # token t is read at position t
         yield replace(strip_film, output=axis_labels(sentence.answer, length, length) if in_place else [])
     for record, values in sentence.values.items():

@@ -106,7 +106,9 @@ def recipes_by_block() -> dict[str, tuple[GalleryRecipe, ...]]:
     """Return the recipes that use each block."""
     recipes: dict[str, list[GalleryRecipe]] = {name: [] for name in blocks()}
     for recipe in gallery_recipes():
-        for name in {name for name, _ in find_blocks(model_stacks(recipe.recipe.model), frozenset(blocks()))}:
+        for name in {
+            name for name, _ in find_blocks(model_stacks(recipe.recipe.canonical["model"]), frozenset(blocks()))
+        }:
             recipes[name].append(recipe)
     return {name: tuple(recipes) for name, recipes in recipes.items()}
 

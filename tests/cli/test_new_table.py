@@ -93,7 +93,7 @@ def settings(folder: Path, kind: str, answers: Sequence[str]) -> dict[str, Any]:
     return {
         **recipe.data.table.source.as_data(),
         "tokenizer": recipe.data.tokenizer.word,
-        "ctc": recipe.model["output"]["ctc"],
+        "ctc": recipe.model.output.ctc and recipe.model.output.ctc.as_data(),
         "metrics": [*(recipe.evaluation.metrics or ())],
         "val": recipe.data.table.val,
     }

@@ -37,8 +37,8 @@ def expect_places(refusal: RecipeError, file: Path) -> None:
 
 def vocabularies(recipe: Recipe) -> dict[str, int]:
     """Small vocabularies, one where the tokenizer is joint; where they are the width, those that were planned with."""
-    if recipe.model["embedding"] == "one_hot":
+    if recipe.model.embedding.word == "one_hot":
         return dict(recipe.plan().vocabularies)
-    sources = recipe.model["encoders"] or ({} if recipe.data.text else {"source": ()})
+    sources = recipe.model.encoders or ({} if recipe.data.text else {"source": ()})
     keys = [*sources, "target"]
     return {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)}

@@ -51,7 +51,7 @@ def small(path: Path) -> Recipe:
 
 def vocabularies(recipe: Recipe) -> dict[str, int]:
     """A small number of ids for each side; of a tokenizer that learns nothing, the only one there is."""
-    keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
+    keys = [*(recipe.model.encoders or {"source": ()}), "target"]
     if not recipe.tokenizer.is_trained:
         return {key: recipe.tokenizer.max_size(key == "target") for key in keys}
     return {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)}

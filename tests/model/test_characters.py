@@ -95,7 +95,7 @@ def test_kims_small_model_has_his_sizes() -> None:
     kernels = sum(25 * k * (15 * k) for k in range(1, 7)) + 525
     assert (row.width, row.parameters) == (525, 256 * 15 + kernels + 2 * (525 * 525 + 525))
     names = "width", "kernels", "features", "highway", "max_length", "padding", "bound"
-    assert tuple(recipe.model["embedding"]["characters"]) == names
+    assert tuple(recipe.model.embedding.settings) == names
 
 
 def test_the_model_keeps_the_laws() -> None:

@@ -17,6 +17,7 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import PAD
 from composer.model.output_heads import AdaptiveOutput, CnnOutput, SampledOutput, log_uniform, sample_ids, sampled_cost
 from composer.recipe.recipe import load, load_text
+from composer.recipe.section import Chosen
 from composer.testing import check_model
 from composer.training.preflight import check_recipe
 from composer.training.train import train
@@ -349,9 +350,9 @@ def test_a_size_that_is_not_known_is_called_a_bound(words: Path) -> None:
 
 
 def test_a_bare_kind_stays_bare_and_its_settings_can_be_overridden() -> None:
-    assert load_text(LANGUAGE).model["output"]["kind"] == "linear"
+    assert load_text(LANGUAGE).model.output.kind.word == "linear"
     recipe = load_text(LANGUAGE, overrides=["model.output.kind.sampled=50"])
-    assert recipe.model["output"]["kind"] == {"sampled": {"samples": 50}}
+    assert recipe.model.output.kind == Chosen("sampled", {"samples": 50})
     again = load_text(recipe.dump())
     assert again.fingerprints == recipe.fingerprints
 

@@ -214,8 +214,8 @@ def test_a_pinned_recipe_is_extended_and_its_variables_stay_open(tmp_path: Path)
     recipe = loaded(
         tmp_path, f"extends: [{pin(base)}, fragment.yaml, {pin(cache.put('training: {seed: 9}'))}]\n", ["vars.w=32"]
     )
-    assert (recipe.model["width"], recipe.training.seed, recipe.training.max_steps) == (32, 9, 3)
-    assert loaded(tmp_path, f"extends: {pin(base)}\nvars: {{w: 16}}\n").model["width"] == 16
+    assert (recipe.model.width, recipe.training.seed, recipe.training.max_steps) == (32, 9, 3)
+    assert loaded(tmp_path, f"extends: {pin(base)}\nvars: {{w: 16}}\n").model.width == 16
 
 
 def test_a_missing_recipe_is_reported_with_the_command_that_pulls_it(tmp_path: Path) -> None:

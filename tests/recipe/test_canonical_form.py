@@ -36,7 +36,7 @@ model:
 def block(folder: Path, written: str, defaults: str = "dropout: 0.0") -> dict[str, Any]:
     """The canonical settings of the only block of a decoder."""
     recipe = loaded(folder, TEXT.replace("@", written).replace("%", defaults))
-    ((settings,),) = (list(item.values()) for item in recipe.model["decoder"])
+    ((settings,),) = (list(item.values()) for item in recipe.model.decoder)
     return settings
 
 
@@ -320,4 +320,4 @@ def test_an_encoder_comes_after_those_that_it_reads(tmp_path: Path, encoders: st
         columns = columns.replace(f" {side}: {side},", "")
     model = f"{{width: 8, stacks: {{reads: {READER}}}, encoders: {encoders}, decoder: [rnn]}}"
     recipe = loaded(tmp_path, f"recipe: 1\ndata: {{table: {columns}}}\nmodel: {model}\n")
-    assert list(recipe.model["encoders"]) == order
+    assert list(recipe.model.encoders) == order

@@ -219,7 +219,7 @@ def test_objects_are_the_recipe_that_their_file_is(tmp_path: Path) -> None:
     assert words.read(file) == one
     assert one.recipe().canonical == load(file).canonical
     changed = one.recipe(overrides=["vars.heads=4"])
-    assert changed.model["decoder"][0]["residual"]["stack"][0]["self_attention"]["heads"] == 4
+    assert changed.model.decoder[0]["residual"]["stack"][0]["self_attention"]["heads"] == 4
     assert changed.fingerprints == load(file, ["vars.heads=4"]).fingerprints
     assert one.recipe(tmp_path).file == file
 
@@ -227,8 +227,8 @@ def test_objects_are_the_recipe_that_their_file_is(tmp_path: Path) -> None:
 def test_bases_are_looked_up_in_the_folder_argument(tmp_path: Path) -> None:
     decoder(Norm("rms")).save(tmp_path / "base.yaml")
     one = Recipe(extends="base.yaml", model=Model(width=32))
-    assert one.recipe(tmp_path).model["width"] == 32
-    assert one.recipe(tmp_path).model["decoder"] == decoder(Norm("rms")).recipe().model["decoder"]
+    assert one.recipe(tmp_path).model.width == 32
+    assert one.recipe(tmp_path).model.decoder == decoder(Norm("rms")).recipe().model.decoder
     (fault,) = refused(Recipe(extends="nowhere.yaml", model=Model(width=8))).faults
     assert (fault.file, fault.line, fault.code) == ("<python>", 2, "file")
     for nothing in (3, [1], ""):
@@ -361,7 +361,7 @@ def test_the_recipe_of_the_documentation_works() -> None:
         decoding=words.Beam(size=4),
     ).recipe()
     assert recipe.decoding.size == 4
-    assert recipe.model["encoder"][1]["repeat"]["stack"][0]["residual"]["norm"] == "pre"
+    assert recipe.model.encoder[1]["repeat"]["stack"][0]["residual"]["norm"] == "pre"
     assert ParallelData.word == ""
 
 
@@ -386,5 +386,5 @@ def test_an_array_of_one_value_is_that_value(value: Any) -> None:
 
 def test_overrides_may_be_one_text(tmp_path: Path) -> None:
     made = words.Recipe(data=words.Data(generate="copy"), model=words.Model(width=8, decoder=["norm"]))
-    assert made.recipe(overrides="model.width=9").model["width"] == 9
-    assert load(made.save(tmp_path / "r.yaml"), "model.width=9").model["width"] == 9
+    assert made.recipe(overrides="model.width=9").model.width == 9
+    assert load(made.save(tmp_path / "r.yaml"), "model.width=9").model.width == 9

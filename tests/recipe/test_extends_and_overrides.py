@@ -159,7 +159,7 @@ def test_a_repository_is_the_ceiling(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "recipes").mkdir()
     write(tmp_path, base=BASE)
-    assert loaded(tmp_path / "recipes", "extends: ../base.yaml\n").model["width"] == 32
+    assert loaded(tmp_path / "recipes", "extends: ../base.yaml\n").model.width == 32
 
 
 def test_the_working_folder_is_the_ceiling_without_a_repository(
@@ -168,7 +168,7 @@ def test_the_working_folder_is_the_ceiling_without_a_repository(
     (tmp_path / "recipes").mkdir()
     write(tmp_path, base=BASE)
     monkeypatch.chdir(tmp_path)
-    assert loaded(Path("recipes"), "extends: ../base.yaml\n").model["width"] == 32
+    assert loaded(Path("recipes"), "extends: ../base.yaml\n").model.width == 32
     monkeypatch.chdir(tmp_path / "recipes")
     (fault,) = refused(Path("."), "extends: ../base.yaml\n")
     assert "run this in the folder of both" in fault.hint
@@ -176,7 +176,7 @@ def test_the_working_folder_is_the_ceiling_without_a_repository(
 
 def test_a_recipe_of_the_package_is_extended_by_its_name(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, "extends: composer:papers/vaswani2017_base\nmodel: {width: 64}\n")
-    assert (recipe.model["width"], recipe.explicit["model"]["feed_forward"]["hidden"]) == (64, 2048)
+    assert (recipe.model.width, recipe.explicit["model"]["feed_forward"]["hidden"]) == (64, 2048)
     assert portable_text(tmp_path / "r.yaml", ceiling=tmp_path)  # also in a recipe of somebody else
 
 
@@ -207,7 +207,7 @@ def test_files_that_extend_each_other_twice_each_are_read_once(tmp_path: Path) -
         both = f"extends: [f{number + 1}.yaml, g{number + 1}.yaml]\n"
         write(tmp_path, **{f"f{number}": both, f"g{number}": both})
     write(tmp_path, f14=BASE, g14=BASE)
-    assert load(tmp_path / "f0.yaml").model["width"] == 32
+    assert load(tmp_path / "f0.yaml").model.width == 32
 
 
 def test_too_long_a_chain_of_bases_is_refused(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_an_index_into_what_is_no_list_is_told_where_to_go(override: str, path: 
 def test_a_setting_of_a_block_is_told_the_name_that_it_lacks(tmp_path: Path) -> None:
     (fault,) = refused(tmp_path, SMALL, ["model.decoder.0.kind=rms"])
     assert fault.hint == "write `model.decoder[0].norm.kind`"
-    assert loaded(tmp_path, SMALL, ["model.decoder[0].norm.kind=rms"]).model["decoder"] == [
+    assert loaded(tmp_path, SMALL, ["model.decoder[0].norm.kind=rms"]).model.decoder == [
         {"norm": {"kind": "rms", "eps": 1e-5}}
     ]
 
@@ -386,10 +386,10 @@ model: {width: "${half}", dropout: '${rate}', output: {tie: "${list}"}, encoder:
 """
     recipe = loaded(tmp_path, text.replace("t: target", "t: target, b: norm"))
     assert recipe.name == "run-64-true"
-    assert recipe.model["width"] == 64
-    assert recipe.model["dropout"] == 0.1
-    assert recipe.model["output"]["tie"] == ["source", "target"]
-    assert recipe.model["decoder"] == [{"norm": {"kind": "layer", "eps": 1e-5}}]
+    assert recipe.model.width == 64
+    assert recipe.model.dropout == 0.1
+    assert recipe.model.output.tie == ("source", "target")
+    assert recipe.model.decoder == [{"norm": {"kind": "layer", "eps": 1e-5}}]
     assert recipe.data.lowercase is True
 
 
@@ -437,7 +437,7 @@ model:
     assert (model["width"], model["dropout"], model["output"]) == (64, 0.1, {"tie": ["source", "target"]})
     assert model["encoder"] == ["norm", {"self_attention": {"heads": 4}}]
     assert loaded(tmp_path, text).dataset["lowercase"] is True
-    assert loaded(tmp_path, text, ["model.width=$_h"]).model["width"] == 4
+    assert loaded(tmp_path, text, ["model.width=$_h"]).model.width == 4
 
 
 @pytest.mark.parametrize(

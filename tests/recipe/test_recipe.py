@@ -231,7 +231,7 @@ def test_a_misspelt_file_of_a_recipe_is_guessed(tmp_path: Path, monkeypatch: pyt
 
 def test_composer_exports_load(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(SMALL)
-    assert composer.load(tmp_path / "r.yaml", ["model.width=32"]).model["width"] == 32
+    assert composer.load(tmp_path / "r.yaml", ["model.width=32"]).model.width == 32
     assert "load" in dir(composer)
     with pytest.raises(AttributeError, match="nothing"):
         composer.nothing  # noqa: B018

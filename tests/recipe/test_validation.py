@@ -383,7 +383,7 @@ def test_an_encoder_that_is_left_empty_is_no_language_model(tmp_path: Path) -> N
     text = SMALL.replace("  decoder", "  encoder:\n  decoder")
     (fault,) = refused(tmp_path, text)
     assert_fault(fault, "5:3:unused", "`encoder` has nothing after its colon", "remove it, or give it a value")
-    assert not loaded(tmp_path, text.replace("encoder:", "encoder: null")).model["encoder"]
+    assert not loaded(tmp_path, text.replace("encoder:", "encoder: null")).model.encoder
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def model_of(name: str, *overrides: str, **sizes: int) -> EncoderDecoder:
     """
     path = PAPERS / f"{name}.yaml"
     recipe = load(path, [*_sizes(path, sizes), *overrides])
-    keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
+    keys = [*(recipe.model.encoders or {"source": ()}), "target"]
     model = build(recipe, dict.fromkeys(keys, WORDS))
     for parameter in model.parameters():
         parameter.data = 0.4 * torch.randn_like(parameter)

@@ -167,8 +167,8 @@ def test_the_notation_of_the_paper_is_parsed() -> None:
 @pytest.mark.parametrize(("file", "encoder", "decoder"), MODELS, ids=[file for file, _, _ in MODELS])
 def test_a_recipe_equals_its_row_of_the_table(file: str, encoder: str, decoder: str) -> None:
     recipe = load(HOME / f"{file}.yaml")
-    assert written(recipe.model["encoder"]) == parsed(encoder)
-    assert written(recipe.model["decoder"]) == parsed(decoder)
+    assert written(recipe.model.encoder) == parsed(encoder)
+    assert written(recipe.model.decoder) == parsed(decoder)
     words = 8000
     with torch.device("meta"):
         model = build(recipe, {"source": words, "target": words})

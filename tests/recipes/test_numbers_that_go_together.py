@@ -53,22 +53,22 @@ def test_weights_after_a_dropout_are_smaller_by_its_rate(path: Path) -> None:
     scales = set(settings(model, "init_scale")) - {1.0}
     assert scales
     for scale in scales:
-        assert scale == pytest.approx(math.sqrt(1 - model["dropout"]))
+        assert scale == pytest.approx(math.sqrt(1 - model.dropout))
 
 
 @pytest.mark.parametrize("layers", [8, 15])
 @pytest.mark.parametrize("path", GRADIENTS, ids=lambda path: path.stem)
 def test_the_encoder_s_gradient_is_divided_by_the_layers_that_read_it(path: Path, layers: int) -> None:
     model = load(path, [f"vars.layers={layers}"]).model
-    assert set(settings(model["decoder"], "times")) - {1} == {layers}
+    assert set(settings(model.decoder, "times")) - {1} == {layers}
     assert set(settings(model, "readers")) - {1} == {layers}
 
 
 @pytest.mark.parametrize("name", SMALL_ENTRIES)
 def test_embeddings_have_entries_of_their_small_size(name: str) -> None:
     model = load(LANGUAGE_MODELS / f"{name}.yaml").model
-    (factor,) = settings(model["decoder"], "factor")
-    assert factor * math.sqrt(model["width"]) == pytest.approx(1, rel=2e-3)
+    (factor,) = settings(model.decoder, "factor")
+    assert factor * math.sqrt(model.width) == pytest.approx(1, rel=2e-3)
 
 
 @pytest.mark.parametrize(("name", "authors"), SUMMED.items())

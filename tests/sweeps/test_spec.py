@@ -58,8 +58,8 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     assert recipe.training.optimizer.learning_rate == 0.001
     assert (recipe.training.max_minutes, recipe.training.max_steps, recipe.training.seed) == (8.0, 9, 5)
     assert recipe.data.generate.settings["train"] == 50
-    assert recipe.model["width"] == 32
-    encoder, decoder = recipe.model["encoder"], recipe.model["decoder"]
+    assert recipe.model.width == 32
+    encoder, decoder = recipe.model.encoder, recipe.model.decoder
     assert encoder[0]["residual"]["stack"][0]["rnn"]["cell"] == "lstm"
     assert decoder[0]["residual"]["stack"][0]["self_attention"]["heads"] == 2
 

@@ -98,12 +98,11 @@ def test_both_sides_have_the_same_memory() -> None:
         assert point["memory"] == point["carried"]
         assert ("slots" in point) == (point["memory"] == "tape")
         model = point_recipe(sweep, point).model
-        for side in ("encoder", "decoder"):
-            (loop,) = model[side]
+        for (loop,) in (model.encoder, model.decoder):
             names = [name for block in loop["recurrent"]["stack"] for name in block]
             assert names[:3] == ["concat", "rnn", kinds[str(point["memory"])]]
         if point["memory"] == "tape":
-            (ntm,) = (block["ntm"] for block in model["encoder"][0]["recurrent"]["stack"] if "ntm" in block)
+            (ntm,) = (block["ntm"] for block in model.encoder[0]["recurrent"]["stack"] if "ntm" in block)
             assert {key: ntm[key] for key in NTM} == {key: point[axis] for key, axis in NTM.items()}
 
 
