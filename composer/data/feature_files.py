@@ -65,8 +65,8 @@ READ_BY = {
 
 def read_by(settings: TableColumn) -> list[Any]:
     """Return the kind of a column, and the values of the settings that decide what its files become."""
-    written = settings.as_data()
-    return [settings.kind, [written[key] for key in READ_BY[settings.kind]]]
+    values = settings.as_data()
+    return [settings.kind, [values[key] for key in READ_BY[settings.kind]]]
 
 
 def encode_features(lines: Sequence[str], settings: TableColumn, origin: str) -> Features:

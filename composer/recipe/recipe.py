@@ -165,11 +165,6 @@ def default_name(file: Path) -> str:
     return plain.lstrip("._-")[:100] or "recipe"
 
 
-def _section(key: str) -> cached_property[dict[str, Any]]:
-    """Return a property that has a section with its defaults."""
-    return cached_property(lambda recipe: recipe.canonical[key])
-
-
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """A validated recipe.

@@ -45,7 +45,7 @@ from composer.sweeps.trial import (
     retry_record,
     write_trial,
 )
-from composer.training.optim import Budget
+from composer.training.budget import Budget
 
 PACKAGES = Path(__file__).parents[2]
 """The folder that this package is imported from."""

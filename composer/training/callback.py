@@ -22,6 +22,7 @@ from composer.inference.run import Sample
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe
+from composer.training.budget import Budget, Clock
 from composer.training.carried_state import deal_streams, has_shapes_of, join_streams
 from composer.training.checkpointing import (
     CheckpointManager,
@@ -35,7 +36,6 @@ from composer.training.distributed import Ranks, SignalHandler, TrainingEnded, T
 from composer.training.lightning import Callback, Trainer
 from composer.training.loggers import MetricsLogger
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Budget, Clock
 from composer.training.sharding import is_sharded
 from composer.training.validation_decoder import ValidationDecoder
 

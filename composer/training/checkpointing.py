@@ -30,8 +30,8 @@ from composer.run_dir import (
     list_checkpoints,
     read_checkpoint,
 )
+from composer.training.budget import has_stalled
 from composer.training.lightning import Callback, CheckpointIO, Trainer, checkpoint_connector
-from composer.training.optim import has_stalled
 from composer.training.sharding import full_state, local_part, own_part
 
 History = Sequence[Mapping[str, float]]

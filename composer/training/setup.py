@@ -50,6 +50,7 @@ from composer.run_dir import (
     read_metrics,
     utc_now,
 )
+from composer.training.budget import Budget, replace_budget
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, weight_averages
 from composer.training.datamodule import Curriculum, RecipeDataModule
@@ -67,7 +68,6 @@ from composer.training.lightning import (
 )
 from composer.training.loggers import JsonLinesWriter, MetricsLogger, ProgressDisplay
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import (
     ReproducedRun,
     environment_differences,

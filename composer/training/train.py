@@ -40,6 +40,7 @@ from composer.run_dir import (
     read_metrics,
     utc_now,
 )
+from composer.training.budget import Budget
 from composer.training.checkpointing import average_weights, restore_error
 from composer.training.distributed import (
     RESUME_HINT,
@@ -51,7 +52,6 @@ from composer.training.distributed import (
 from composer.training.lightning import Callback, Logger
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay
 from composer.training.machine_checks import process_faults, speed_warnings
-from composer.training.optim import Budget
 from composer.training.preflight import (
     SHORTER_WARMUP,
     EpochSize,

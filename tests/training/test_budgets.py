@@ -16,8 +16,8 @@ from composer.recipe.choices import Progress
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
 from composer.training import callback
+from composer.training.budget import Budget, replace_budget
 from composer.training.callback import TrainingLoopCallback
-from composer.training.optim import Budget, replace_budget
 from composer.training.train import train
 from tests.training.interruptions import Killed, die, interrupted_at_step, killed_at_step, killed_in_batch
 from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights

@@ -38,9 +38,9 @@ from composer.run_dir import (
     read_metrics,
 )
 from composer.training import checkpointing, loggers
+from composer.training.budget import Budget, Clock
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager, has_finite_state
 from composer.training.loggers import JsonLinesWriter, ProgressDisplay
-from composer.training.optim import Budget, Clock
 from composer.training.optimizers import OPTIMIZERS
 from composer.training.schedules import SCHEDULES
 from composer.training.wandb_logger import is_logged_in, wandb_mode
