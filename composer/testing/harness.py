@@ -20,6 +20,8 @@ from blocks.core.contract import Block, BlockError, Context, Named, Output, Path
 from blocks.core.scope import Scope
 from composer.model.builder import Builder, checked_block, python_name
 from composer.model.encoder_decoder import map_leaves
+from composer.recipe.data_sections import Data
+from composer.recipe.model_sections import Model
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import output_names
 
@@ -209,7 +211,7 @@ def site(case: Case) -> Site:
     memories |= {name: Named(Stream(READ, grid=True, columns=COLUMNS)) for name in GRIDS}
     if same is not None:
         memories["encoder.same"] = Named(same.out, same.state_kind)
-    recipe = SimpleNamespace(model={"width": WIDTH, "stacks": STACKS}, dataset={}, joint=False)
+    recipe = SimpleNamespace(model=Model(width=WIDTH, stacks=STACKS), data=Data(), joint=False)
     builder = HarnessBuilder(cast(Recipe, recipe))
     stacks = (builder.stack, builder.dry_build, builder.shared_stack)
     return Site(stream, WIDTH, names, memories, ["encoder"], "a decoder" if case.causal else "", ("block",), *stacks)

@@ -42,7 +42,7 @@ def test_every_setting_of_the_training_has_values(name: str) -> None:
 def test_a_recipe_goes_through_every_command(tmp_path: Path) -> None:
     outcome = run_commands(write_recipe(ACCEPTED_CASE, tmp_path))
     assert outcome.word == "whole", outcome
-    assert f"tokenizer {next(iter(load(tmp_path / 'random.yaml').dataset['tokenizer']))}" in outcome.traits
+    assert f"tokenizer {load(tmp_path / 'random.yaml').data.tokenizer.word}" in outcome.traits
 
 
 def test_a_recipe_is_repaired_as_its_faults_say(tmp_path: Path) -> None:

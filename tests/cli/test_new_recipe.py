@@ -163,9 +163,9 @@ def test_a_recipe_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytes
     texts(tmp_path / "corpus", lines(60), lines(60))
     monkeypatch.chdir(tmp_path)
     inside = new("link/my.en", tmp_path / "link" / "my.de", tmp_path / "inside.yaml")
-    assert load(inside).dataset["parallel"]["train"]["source"] == "link/my.en"
+    assert load(inside).data.parallel.train.source == "link/my.en"
     outside = new("corpus/my.en", "corpus/my.de", "mine/outside.yaml")
-    assert load(outside).dataset["parallel"]["train"]["source"] == "../corpus/my.en"
+    assert load(outside).data.parallel.train.source == "../corpus/my.en"
     note = "not in the folder of the recipe"
     assert [
         note in "".join(next_steps(inspect(Path("corpus/my.en"), Path("corpus/my.de")), path))

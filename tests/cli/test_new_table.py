@@ -21,6 +21,7 @@ from composer.cli.main import main
 from composer.cli.new_recipe import clean_name
 from composer.cli.new_table import fill_table_template, inspect_table
 from composer.errors import DataError, RunError
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.recipe import Recipe, load
 
 DIGITS = ("zero", "one", "two", "three", "four")
@@ -208,6 +209,8 @@ def test_columns_of_any_name_come_back_from_the_recipe(names: list[str], tmp_pat
     except RunError as error:
         assert "a recipe cannot have this name" in str(error)  # noqa: PT017
         return
-    table = load(path).dataset["table"]
-    assert [table["source"]["column"], table["target"]] == names
+    table = load(path).data.table
+    assert table is not None
+    assert isinstance(table.source, TableColumn)
+    assert [table.source.column, table.target] == names
     assert composer.check(path) is not None

@@ -36,6 +36,8 @@ from composer.data.sources import DataSource
 from composer.data.token_cache import encode_column, encode_documents
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RunError
+from composer.recipe.data_sections import TableColumn
+from composer.recipe.section import read_section
 from tests.data.conftest import Make
 
 LINES = ["a b", "", "c d e", "f", '{"text": "g h"}', '{"text": "i", "other": "j k"}']
@@ -136,7 +138,8 @@ def features(place: Place, value: float = 1.0, kind: str = "vectors", width: int
     if kind == "image":
         image = pytest.importorskip("PIL.Image")
         image.fromarray(np.arange(36, dtype=np.uint8).reshape(6, 6) * 7).save(path) if not path.exists() else None
-    settings = {"kind": kind, "width": width, "size": [scale, scale], "channels": 1, "positions": "rows"}
+    values = {"column": "file", "kind": kind, "width": width, "size": [scale, scale]}
+    settings = read_section(TableColumn, values, ())
     encoded = encode_features(FileNames([path.name] * 2, place.folder), settings, "a column")
     return repr([np.asarray(encoded[row]).tolist() for row in range(2)]), encoded.remarks
 

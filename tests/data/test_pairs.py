@@ -274,7 +274,9 @@ def test_other_settings_and_other_measured_lines_are_another_choice(
 
 def test_faults_of_many_pairs_are_those_of_few(filtered: Callable[..., Recipe], make: Make) -> None:
     with pytest.raises(ComposerError, match="none of the 5 training pairs is left"):
-        load(make({"parallel": {**filtered(test=None).dataset["parallel"], "max_ratio": 1.0}, "max_length": 1}))
+        load(
+            make({"parallel": {**filtered(test=None).canonical["data"]["parallel"], "max_ratio": 1.0}, "max_length": 1})
+        )
 
 
 def test_without_a_cache_for_them_pairs_are_chosen_anew(filtered: Callable[..., Recipe], store: Path) -> None:

@@ -168,7 +168,7 @@ def test_the_recipe_of_a_pack_is_cached(folder: Path, tmp_path: Path) -> None:
     mine.write_text(f"recipe: 1\nname: mine\n{result.extends()}\nmodel: {{width: 32}}\n", encoding="utf-8")
     message = load(mine)
     assert message.model.width == 32
-    assert message.dataset == load(folder / "recipe.yaml").dataset
+    assert message.data == load(folder / "recipe.yaml").data
 
 
 # ------------------------------------------------------------------------------------------- recipes

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.data_sections import Data
+from composer.recipe.model_sections import Model
+from composer.recipe.section import read_section
 
 SOURCE, TARGET = 12, 7
 SELF = {"residual": {"stack": [{"self_attention": {"heads": 2}}]}}
@@ -68,7 +71,9 @@ def built(encoder: list[Any] | None, decoder: list[Any], seed: int, target: int,
         "output": output,
         "stacks": {},
     }
-    recipe: Any = SimpleNamespace(model=settings, dataset={}, joint=False, begins_after_end=False, fault=None)
+    recipe: Any = SimpleNamespace(
+        model=read_section(Model, settings, ("model",)), data=Data(), joint=False, begins_after_end=False, fault=None
+    )
     model = build(recipe, {"source": SOURCE, "target": target}).eval()
     with torch.no_grad():
         model.output.weight.mul_(sharp)

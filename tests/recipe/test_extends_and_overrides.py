@@ -436,7 +436,7 @@ model:
     model = loaded(tmp_path, text).explicit["model"]
     assert (model["width"], model["dropout"], model["output"]) == (64, 0.1, {"tie": ["source", "target"]})
     assert model["encoder"] == ["norm", {"self_attention": {"heads": 4}}]
-    assert loaded(tmp_path, text).dataset["lowercase"] is True
+    assert loaded(tmp_path, text).data.lowercase is True
     assert loaded(tmp_path, text, ["model.width=$_h"]).model.width == 4
 
 

@@ -117,5 +117,6 @@ def test_a_search_stays_below_two_million_parameters() -> None:
     assert cost_point(sweep, largest, CostPlanner()).status == "excluded"
     assert all(item.parameters < 2_000_000 for item in sampled if item.status == "trained")
     assert (sweep.search.kind, sweep.pruner.kind if sweep.pruner else None) == ("tpe", "hyperband")
-    task = point_recipe(sweep, sampled[0].point).dataset["generate"]["number_words"]
-    assert (task["source"], task["target"]) == ("de", "es")
+    task = point_recipe(sweep, sampled[0].point).data.generate
+    assert task is not None
+    assert (task.settings["source"], task.settings["target"]) == ("de", "es")
