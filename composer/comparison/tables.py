@@ -100,7 +100,8 @@ def recipe_fingerprints(side: Side) -> Mapping[str, str]:
 def content_fingerprints(side: Side, data: Path | None, log: Callable[[str], None]) -> Mapping[str, str]:
     """Return a run's fingerprints, or those of a recipe and its data; {} where unknown. Raises DataError."""
     if side.folder:
-        is_earlier = side.record.get("fingerprints", {}).get("version") != FINGERPRINT_VERSION
+        recorded = side.record.get("fingerprints") or {}
+        is_earlier = bool(recorded) and recorded.get("version") != FINGERPRINT_VERSION
         if is_earlier and not side.record.get("fingerprint_parts", {}).get("lines"):
             # data of any size: nothing else tells whether a run of before was trained on the same lines
             log(f"{side.name}: its fingerprints are of an earlier version, and are computed anew from all of its data")

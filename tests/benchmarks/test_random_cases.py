@@ -53,8 +53,8 @@ def test_a_recipe_is_repaired_as_its_faults_say(tmp_path: Path) -> None:
     (tmp_path / "random.yaml").write_text(json.dumps(recipe))
     assert repair(tmp_path / "random.yaml") == []
     left = json.loads((tmp_path / "random.yaml").read_text())
-    assert left["data"]["tokenizer"] == {"word": {}}
-    assert left["training"] == {"carry": True, "window": 3, "tokens_per_batch": 60}
+    assert left["data"] == recipe["data"]  # what changes nothing is a warning, which refuses nothing
+    assert left["training"] == {**recipe["training"], "tokens_per_batch": 60}
 
 
 def test_a_fix_that_does_not_help_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

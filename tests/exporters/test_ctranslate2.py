@@ -13,6 +13,7 @@ from composer.cli import main
 from composer.data.pairs import TARGET
 from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2
+from composer.inference.methods import Greedy
 from composer.inference.run import Run, open_run, translate_lines
 from composer.model.encoder_decoder import BOS, EOS, PAD
 from tests.inference.untrained import GRU, made
@@ -68,7 +69,7 @@ def test_ctranslate2_translates_the_same(model: str, tmp_path: Path) -> None:
     result = translator.translate_batch(requested, beam_size=1, max_decoding_length=12, min_decoding_length=0)
     known = {name: index for index, name in enumerate(names[TARGET])}
     texts = run.tokenizers.decode(TARGET, [[known[item] for item in one.hypotheses[0]] for one in result])
-    ours = translate_lines([run], LINES, {"greedy": {"max_length": 12, "max_ratio": 99.0}})
+    ours = translate_lines([run], LINES, Greedy(max_length=12, max_ratio=99.0))
     assert texts == [row[0].text for row in ours]
     answers = [[names[TARGET][index] for index in (5, 6, 4)] for _ in LINES]
     scored = translator.score_batch(requested, answers)

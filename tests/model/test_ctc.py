@@ -211,24 +211,34 @@ MISTAKES: dict[str, tuple[str, int, str]] = {
     "a decoder beside CTC alone": (of_output("ctc: {weight: 1}"), 6, "a decoder would learn nothing"),
     "a length": (of_output("length: 3, ctc: {weight: 0.5}"), 7, "`length` does not go with CTC"),
     "an unknown memory": (of_output("ctc: {from: encoder.x}"), 7, "no memory is called `encoder.x`"),
-    "a tied head beside CTC alone": (of_output("tie: [target], ctc: {weight: 1}", ""), 6, "CTC is alone"),
-    "smoothing of CTC alone": (
-        of_output("ctc: {weight: 1}", "", "training: {label_smoothing: 0.1}\n"),
-        7,
-        "CTC is alone",
-    ),
     "levels of CTC alone": (
         of_output("ctc: {weight: 1}", "", "training: {curriculum: {}}\n"),
         7,
         "`curriculum` does not go with CTC",
     ),
-    "a weight of nothing": (f"{TEXT}{DECODER}decoding: {{beam: {{ctc_weight: 0.5}}}}\n", 7, "the model has no CTC"),
     "room for an answer": (
         of_output("ctc: {weight: 0.5}").replace("  encoder: [{rnn: {bidirectional: true}}]\n", f"  encoder:\n{GRID}"),
         10,
         "CTC needs frames whose number the answer has no say in",
     ),
 }
+
+
+WITHOUT_EFFECT: dict[str, tuple[str, int, str]] = {
+    "a tied head beside CTC alone": (of_output("tie: [target], ctc: {weight: 1}", ""), 6, "CTC is alone"),
+    "smoothing of CTC alone": (
+        of_output("ctc: {weight: 1}", "", "training: {label_smoothing: 0.1}\n"),
+        7,
+        "CTC is alone",
+    ),
+    "a weight of nothing": (f"{TEXT}{DECODER}decoding: {{beam: {{ctc_weight: 0.5}}}}\n", 7, "the model has no CTC"),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_EFFECT)
+def test_what_changes_nothing_is_a_warning_at_its_line(case: str) -> None:
+    text, line, message = WITHOUT_EFFECT[case]
+    assert (line, True) in {(fault.line, message in fault.message) for fault in plan(load_text(text)).warnings}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
