@@ -123,9 +123,15 @@ def is_in_place(function: Any) -> bool:
     return writes and torch.Tag.inplace_view not in function.tags and not any(other.alias_info for other in others)
 
 
+def device_of(tensor: Tensor) -> torch.device:
+    """Return the device of a tensor; that which a fake one stands for, for which PyTorch would run an operation."""
+    device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
+    return device
+
+
 def shapes_of(value: Any) -> Any:
     """Return all that the shapes of an operation's results depend on, from its arguments."""
     if isinstance(value, Tensor):
-        return value.shape, value.stride(), value.dtype, value.device
+        return value.shape, value.stride(), value.dtype, device_of(value)
     # 1, 1.0 and True are equal, and lead to other types
     return tuple(map(shapes_of, value)) if isinstance(value, (list, tuple)) else (type(value), value)

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, UntypedStorage
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from blocks.core.contract import Penalties, State, reduce_penalties
 from blocks.core.functional import default_dtype
 from composer.data.largest_batch import BatchSize
 from composer.model.characters import Spelled, expect_characters
 from composer.model.encoder_decoder import NOTHING, EncoderDecoder, example_source, map_leaves
+from composer.model.meta_device import device_of, is_in_place, is_pure, shapes_of
 from composer.model.parameter_paths import count_frozen, learning_rate_factors
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.trained_parameters import trained_parameters
@@ -60,6 +61,10 @@ COPYING = {
     torch.ops.aten.embedding_dense_backward.default,
 }
 """Operations that copy what they are given where it is not contiguous, for as long as they run."""
+DEVICE = torch.ops.prim.device.default
+"""Asks a tensor for its device."""
+UNSAFE_VIEW = torch.ops.aten._unsafe_view.default
+"""A view whose schema does not say so."""
 LSTM = torch.ops.aten.mkldnn_rnn_layer.default
 """The LSTM of a CPU, of which the fake does not say what it keeps for its backward pass."""
 
@@ -100,6 +105,25 @@ class MemoryEstimate(NamedTuple):
         return {**self._asdict(), "bytes": self.bytes, "batch": self.batch._asdict()}
 
 
+class Shape:
+    """All that is known of a fake tensor, without its storage."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.size, self.stride, self.dtype, self.device = tensor.shape, tensor.stride(), tensor.dtype, device_of(tensor)
+
+
+def has_own_storages(outputs: Any, inputs: Any) -> bool:
+    """Return whether outputs are tensors alone, each of which fills a storage that no other output or input has."""
+    tensors = tree_leaves(outputs)
+    if not all(isinstance(tensor, Tensor) for tensor in tensors):
+        return False
+    taken = [one.untyped_storage()._cdata for one in tree_leaves(inputs) if isinstance(one, Tensor)]
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    own = {storage._cdata for storage in storages}
+    fills = all(one.nbytes() == tensor.nbytes for one, tensor in zip(storages, tensors, strict=True))
+    return fills and len(own) == len(storages) and own.isdisjoint(taken)
+
+
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of the tensors that are alive, and the most that there were at once: `now` and `peak`.
 
@@ -108,12 +132,18 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
+        from torch._subclasses import fake_tensor  # late: it imports PyTorch's compiler
+
         super().__init__()
+        self.fakes, self.mode = fake_tensor, fake_tensor.FakeTensorMode()
         self.now, self.peak = 0, 0
         self.counted = set[int]()
+        self.known: dict[Any, Any] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        outputs = FAKES.get(function, function)(*args, **(kwargs or {}))
+        if function is DEVICE:  # two of three calls
+            return device_of(args[0])
+        outputs = self.run(function, args, kwargs or {})
         tensors = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
         for tensor in tensors:
             self.add(tensor.untyped_storage())
@@ -122,6 +152,40 @@ class LiveBytes(TorchDispatchMode):
             self.count(workspace.untyped_storage(), kept_by_lstm(args[0], y))
         self.peak = max(self.peak, self.now + scratch_bytes(function, args, outputs))
         return outputs
+
+    def run(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Return the outputs of an operation; where it has run on the same shapes, others like those."""
+        in_place = is_in_place(function)
+        if (function.is_view or function is UNSAFE_VIEW) and isinstance(args[0], self.fakes.FakeTensor):
+            return self.view(function, args, kwargs)
+        if not in_place and not is_pure(function):
+            return FAKES.get(function, function)(*args, **kwargs)
+        key = function, torch.get_default_dtype(), shapes_of(args), shapes_of([*kwargs.items()])
+        known = self.known.get(key)
+        if known is not None:
+            if in_place:
+                return args[0]
+            return self.alike(known) if isinstance(known, Shape) else tree_map(self.alike, known)
+        outputs = FAKES.get(function, function)(*args, **kwargs)
+        if has_own_storages(outputs, (args, kwargs)):
+            self.known[key] = tree_map(Shape, outputs)
+        return outputs
+
+    def view(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Return a view of a fake tensor, or several."""
+        with self.fakes.in_kernel_invocation_manager(self.mode):
+            views = function(*args, **kwargs)
+        device = device_of(args[0])
+        if isinstance(views, Tensor):
+            return self.fakes.FakeTensor(self.mode, views, device)
+        return [self.fakes.FakeTensor(self.mode, view, device) for view in views]
+
+    def alike(self, shape: Shape) -> Tensor:
+        """Return a fake tensor of a shape, with a storage of its own."""
+        with torch._C._DisableTorchDispatch():
+            real = torch.empty_strided(shape.size, shape.stride, dtype=shape.dtype, device="meta")
+            tensor: Tensor = self.fakes.FakeTensor(self.mode, real, shape.device)
+            return tensor
 
     def add(self, storage: UntypedStorage) -> None:
         """Count a storage until it is freed, once."""
@@ -166,34 +230,32 @@ def estimate_memory(
     spelled: The tokens of the batch, where they are known; who reads characters on a CPU does so once for each.
     The gradients of the step before are there until the forward pass is over, as Lightning has it.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode  # late: it imports PyTorch's compiler
-
     device, precision = training_device(recipe), str(recipe.training.precision)
-    with FakeTensorMode(), torch.device(device), LiveBytes() as live:
+    live = LiveBytes()
+    with live.mode, torch.device(device), live:
         # the parameters of a fake model cannot be converted afterwards
         with default_dtype({"64": torch.float64, "bf16-true": torch.bfloat16}.get(precision, torch.float32)):
             model = RecordingBuilder(recipe).model(vocabularies).train()
         reads_characters = not recipe.training.compile and expect_characters(model, spelled)
         for tensor in (*model.parameters(), *model.buffers()):
             live.add(tensor.untyped_storage())
-        optimizer = fake_optimizer(recipe, model)
-        weights_alone = live.now - sum(buffer.untyped_storage().nbytes() for buffer in model.buffers())
+        parameters = live.now - sum(buffer.untyped_storage().nbytes() for buffer in model.buffers())
         inputs = fake_batch(model, batch)
         state = carried_state(recipe, model, *inputs)
-        live.peak = live.now
+        live.peak, beside = live.now, live.now - parameters
+        optimizer = fake_optimizer(recipe, model)
+        weights_alone = live.now - beside
         with autocast(device, precision):
             loss = training_loss(recipe, model, *inputs, state)
         optimizer.zero_grad()
         loss.backward()
-        del loss
-        optimizer.step()
         weights = weight_bytes(recipe, count_parameters(model), count_frozen(recipe, model))
     is_bound = reads_characters and spelled is None and device == "cpu"
     return MemoryEstimate(weights, live.peak - weights_alone, batch, is_bound)
 
 
 def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
-    """Return the optimizer of a fake model, with the memory and the gradients that a first step has left."""
+    """Return the optimizer of a fake model after a first step: with its memory, and with gradients."""
     factors = learning_rate_factors(recipe, model)
     for name, weight in model.named_parameters():
         weight.requires_grad_(factors.get(name, 1.0) > 0)
