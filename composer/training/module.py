@@ -134,8 +134,12 @@ class Seq2SeqModule(LightningModule):
         self.train_forward = forward
 
     def unsharded_model(self) -> EncoderDecoder:
-        """Return a model for the final weights, in 32 bits: itself, after the training; a new one if it is sharded."""
-        return self.build_model() if is_sharded(self.model) else self.model.float()
+        """Return a model for the final weights, in 32 bits: itself, after the training, if it still is a whole one.
+
+        A new one, if it is sharded, or was rounded to 16 bits: a checkpoint has no tables that are computed.
+        """
+        is_whole = not is_sharded(self.model) and self.recipe.training.precision != "bf16-true"
+        return self.model.float() if is_whole else self.build_model()
 
     def full_model(self) -> EncoderDecoder:
         """Return the model to decode with: itself, or a plain copy of a sharded one; a collective call then."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import composer
 from composer.errors import RecipeError, RunFailed
-from composer.recipe.recipe import Recipe, load
+from composer.model.builder import vocabulary_bounds
+from composer.recipe.recipe import Recipe, load, load_text
 from composer.run_dir import RunDir, checkpoint_weights, list_checkpoints, read_metrics
 from composer.training import loss, module
 from composer.training.callback import TrainingLoopCallback
@@ -62,6 +64,24 @@ def test_a_precision_trains_decodes_and_resumes_bit_for_bit(
     assert {value.dtype for value in load_file(tmp_path / "cut" / "model.safetensors").values()} == {torch.float32}
     (written,) = composer.open_run(tmp_path / "cut").translate(["abc"])
     assert len(written) > 0
+
+
+NUMBERS = """recipe: 1
+data: {generate: {priority_sort: {train: 4, val: 2, test: 2}}, tokenizer: {bits: {size: 8, numbers: true}}}
+model: {width: 4, encoder: [rnn], decoder: [cross_attention], embedding: linear, output: {kind: sigmoid}}
+training: {max_steps: 1, precision: bf16-true}
+"""
+
+
+def test_final_weights_in_16_bits_are_measured_with_tables_in_32() -> None:
+    recipe = load_text(NUMBERS)
+    tokenizers = SimpleNamespace(text="", sizes=vocabulary_bounds(recipe))
+    trained = Seq2SeqModule(recipe.dump(), "", (recipe, cast(Any, tokenizers)))
+    exact = trained.model.readers()["source"].embedding.features.clone()
+    trained.bfloat16()
+    final = trained.unsharded_model().readers()["source"].embedding.features
+    assert final.dtype == torch.float32
+    assert torch.equal(final, exact)
 
 
 @pytest.mark.parametrize(
