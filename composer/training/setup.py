@@ -361,8 +361,8 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
     """
     training, every = recipe.training, recipe.training.validate_every
     precision = str(training.precision)  # `bf16` and `16` are short forms
-    own = ("at", "enable_progress_bar", "log_every_n_steps", "timeout_minutes")  # what Lightning does not read here
-    chosen = vars(recipe.trainer)
+    own = ("enable_progress_bar", "log_every_n_steps", "timeout_minutes")  # what Lightning does not read here
+    chosen = recipe.trainer.as_data()
     arguments = {key: value for key, value in chosen.items() if value is not None and key not in own}
     exit_with_launcher()
     try:
@@ -385,12 +385,10 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
             "check_val_every_n_epoch": None if every else 1,
             "use_distributed_sampler": False,  # the batch sampler splits batches over devices itself
         }
-        if isinstance(arguments["devices"], tuple):
-            arguments["devices"] = [*arguments["devices"]]
         return Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         message = " ".join(str(error).split())
-        places = {key: ("trainer", key) for key in vars(recipe.trainer)}
+        places = {key: ("trainer", key) for key in chosen}
         places |= dict.fromkeys(["gpu", "XLA", "xla"], ("trainer", "accelerator"))
         places["recision"] = ("training", "precision")
         path = next((path for word, path in places.items() if word in message), ("trainer",))
@@ -405,7 +403,8 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
     threads already use the whole machine, and a notebook one device. Raises RecipeError if the recipe contradicts the
     launcher, asks a notebook for several devices, or a CPU for `16-mixed`.
     """
-    machine = {key: getattr(recipe.trainer, key) for key in ("accelerator", "devices", "num_nodes", "strategy")}
+    chosen = recipe.trainer.as_data()
+    machine = {key: chosen[key] for key in ("accelerator", "devices", "num_nodes", "strategy")}
     on_cpu = runs_on_cpu(machine["accelerator"])
     if external_launcher():
         for key, started in zip(("devices", "num_nodes"), launched_world(), strict=True):
@@ -439,7 +438,7 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
 
 def num_devices(devices: Any) -> int:
     """Return how many devices `trainer.devices` asks for; 0 for all."""
-    return len(devices) if isinstance(devices, tuple) else 0 if devices == "auto" else devices
+    return len(devices) if isinstance(devices, list) else 0 if devices == "auto" else devices
 
 
 def num_processes(machine: Mapping[str, Any]) -> int:

@@ -351,6 +351,8 @@ def test_torchrun_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.M
         resolve_devices(tiny("trainer={accelerator: cpu, devices: 4}"))
     with pytest.raises(RecipeError, match="torchrun has started 3 machines, and `num_nodes` is 2"):
         resolve_devices(tiny("trainer={accelerator: cpu, num_nodes: 2}"))
+    with pytest.raises(RecipeError, match=r"and `devices` is \[0, 1, 2\]"):
+        resolve_devices(tiny("trainer={accelerator: gpu, devices: [0, 1, 2]}"))
 
 
 @pytest.mark.usefixtures("plain")

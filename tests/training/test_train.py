@@ -16,6 +16,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data import tokenizer_cache
 from composer.errors import RecipeError, RunError
 from composer.run_dir import UNVERIFIED, RunDir, checkpoint_weights, list_checkpoints, read_metrics
+from composer.training import setup
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import EPOCHS, Tiny, Undisturbed, same_weights
@@ -198,6 +199,18 @@ def test_a_trainer_setting_that_lightning_refuses_is_an_error_at_its_line(
         train(tiny(f"trainer={trainer}"), tmp_path / "run")
     assert raised.value.faults[0].path == f"trainer.{trainer[1:].partition(':')[0]}"
     assert not (tmp_path / "run").exists()
+
+
+def test_what_lightning_says_of_a_precision_is_an_error_at_its_line(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise ValueError("no plugin computes at this precision")
+
+    monkeypatch.setattr(setup, "Trainer", refuse)
+    with pytest.raises(RecipeError, match="Lightning refuses this configuration") as raised:
+        train(tiny("training.precision=64"), tmp_path / "run")
+    assert raised.value.faults[0].path == "training.precision"
 
 
 def test_progress_can_be_switched_off(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
