@@ -37,6 +37,10 @@ class SidedSection(Section):
 
     encoders: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
 
+    def as_data(self) -> dict[str, Any]:
+        """Return its keys and their values as plain data, those of the encoders among them."""
+        return super().as_data() | _as_data(self.encoders)
+
     def of_side(self, side: str) -> Any:
         """Return what a side reads or is: `target`, `source` or an encoder's name; None if nothing says so."""
         return getattr(self, side) if side in ("source", "target") else self.encoders.get(side)
@@ -110,8 +114,13 @@ def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
 
 
 def _as_data(value: Any) -> Any:
+    if isinstance(value, Chosen):
+        return {value.word: _as_data(value.settings)}
     if isinstance(value, Section):
-        return value.as_data()
+        word = getattr(value, "word", None)  # of what is chosen
+        return {word: value.as_data()} if word else value.as_data()
+    if isinstance(value, Mapping):
+        return {key: _as_data(item) for key, item in value.items()}
     return [*map(_as_data, value)] if isinstance(value, list | tuple) else value
 
 

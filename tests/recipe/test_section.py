@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from composer.recipe.choices import Decoder
 from composer.recipe.data_sections import TableColumn
 from composer.recipe.recipe import Recipe, load, load_text
-from composer.recipe.section import Chosen, Section, SidedSection
+from composer.recipe.section import Section
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if not {"fragments", "sweeps"} & set(file.parts))
@@ -23,21 +24,6 @@ recipe = load(sys.argv[1])
 recipe.training.optimizer.learning_rate, recipe.decoding.max_length, recipe.model.width, recipe.data.tokenizer.word
 sys.exit("torch" in sys.modules)
 """
-
-
-def plain(value: Any) -> Any:
-    """Return a section with all that is in it as a canonical recipe has it; a choice without settings by its name."""
-    if isinstance(value, Chosen):
-        return {value.word: plain(value.settings)}
-    if isinstance(value, Section):
-        settings = {key: plain(item) for key, item in vars(value).items() if key != "at"}
-        if isinstance(value, SidedSection):
-            settings |= settings.pop("encoders")
-        settings = {key.rstrip("_"): item for key, item in settings.items()}
-        return {value.word: settings} if hasattr(value, "word") else settings
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [*map(plain, value)] if isinstance(value, list | tuple) else value
 
 
 def assert_same(ours: Any, canonical: Any, at: tuple[Any, ...]) -> None:
@@ -64,7 +50,8 @@ def sections_of(recipe: Recipe) -> dict[str, Section]:
 def test_a_section_says_what_the_canonical_recipe_says(path: Path) -> None:
     recipe = load(path)
     for name, section in sections_of(recipe).items():
-        assert_same(plain(section), recipe.canonical[name], (name,))
+        data = {section.word: section.as_data()} if isinstance(section, Decoder) else section.as_data()
+        assert_same(data, recipe.canonical[name], (name,))
 
 
 def test_a_section_knows_its_place() -> None:
