@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from composer.errors import ComposerError, Fault, RunError, did_you_mean
+from composer.errors import ComposerError, Fault, RunError
 from composer.recipe import schema_generator
 from composer.recipe.recipe import Recipe
 from composer.recipe.serialization import RecipeObjectRoot
 from composer.run_dir import RUNS, RunDir, find_run
+from composer.suggest import did_you_mean
 
 RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.classes"
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
-import os
-import re
 import traceback
-import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from rich.cells import cell_len
 
@@ -23,7 +18,6 @@ MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 MAX_LISTED = 5  # items of a list in a message
 MAX_RENDERED = 20  # faults of one file that are printed
 MAX_EXPLAINED = 1_000  # faults of one file that are explained, since each takes a millisecond
-MAX_ENTRIES = 10_000  # entries of a folder among which a name that was meant is looked for
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
 OURS = tuple(str(Path(__file__).parents[1] / package) for package in ("blocks", "composer"))
 WINDOW = 120  # characters of a long line that are shown around the fault
@@ -43,12 +37,23 @@ class Mark(NamedTuple):
     text: str
 
 
+class Edit(NamedTuple):
+    """A change of a file's text that does what a fix says. Lines and columns count from 1; `end` is not included."""
+
+    file: str
+    path: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+    replacement: str
+
+
 @dataclass(frozen=True, order=True)
 class Fault:
     """One error of a user, or a warning. `line` and `column` count from 1; `line` 0 means that it has no place.
 
     `path` is the place as it is written in the recipe (`model.encoder[1].rnn.cell`), `excerpt` the line at fault,
-    `length` the number of characters to underline. What has a `warning` trains, and probably not as was meant.
+    `length` the number of characters to underline, `edit` the fix as a change of the text, where a program can make it.
+    What has a `warning` trains, and probably not as was meant.
     """
 
     file: str
@@ -61,15 +66,18 @@ class Fault:
     excerpt: str = field(default="", compare=False)
     length: int = field(default=1, compare=False)
     severity: Literal["error", "warning"] = field(default="error", compare=False)
+    edit: Edit | None = field(default=None, compare=False)
 
     def as_warning(self) -> Fault:
         """Return the same as a warning."""
         return replace(self, severity="warning")
 
-    def as_dict(self) -> dict[str, str | int]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the fault as `check --json` prints it; a warning has `severity` beside."""
-        keys = ("file", "line", "column", "code", "path", "message", "hint", "severity")
-        return {key: getattr(self, key) for key in keys[: 7 if self.severity == "error" else 8]}
+        keys = ["file", "line", "column", "code", "path", "message", "hint"]
+        edit = self.edit._asdict() if self.edit else None
+        fault = {key: getattr(self, key) for key in keys} | {"edit": edit}
+        return fault | ({"severity": self.severity} if self.severity == "warning" else {})
 
     def render(self) -> str:
         """Return the fault as text, without a line break at its end."""
@@ -134,10 +142,10 @@ class RunFailed(RunError):
     status = 1
 
 
-def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> Fault:
+def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "", edit: Edit | None = None) -> Fault:
     """Return a fault at a source location."""
     texts = (_shorten(path), _shorten(message), _shorten(hint))
-    return Fault(mark.file, mark.line, mark.column, code, *texts, mark.text, mark.length)
+    return Fault(mark.file, mark.line, mark.column, code, *texts, mark.text, mark.length, edit=edit)
 
 
 def error_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> RecipeError:
@@ -215,142 +223,6 @@ OS_ERROR_HINTS = {
     errno.ENOTDIR: "check the path: a part of it is a file",
 }
 """What to do where a file cannot be written."""
-WORDS_ELSEWHERE = {
-    "learning_rate": "lr",
-    "warmup_steps": "warmup",
-    "tokens_per_batch": "batch_size max_tokens",
-    "max_steps": "steps",
-    "clip_norm": "grad_clip gradient_clip gradient_clip_val gradient_clipping max_grad_norm clip",
-    "early_stopping": "patience",
-    "32": "fp32 float32",
-    "16-mixed": "fp16 float16 half 16",
-    "bf16-mixed": "bf16 bfloat16",
-    "gpu": "cuda",
-    "devices": "gpus num_gpus",
-    "rotary": "rope",
-    "optimizer": "optim",
-    "schedule": "lr_scheduler scheduler",
-    "width": "d_model hidden_size dim",
-    "hidden": "d_ff",
-    "rate": "p",
-    "heads": "nhead",
-    "times": "n",
-    "size": "beam_size vocab_size",
-    "bpe": "wordpiece",
-    "additive": "bahdanau",
-    "source": "src",
-    "target": "tgt",
-    "self_attention": "attention",
-    "cross_attention": "encoder_attention",
-    "feed_forward": "ffn mlp",
-    "rnn": "lstm gru",
-    "norm": "layer_norm rms_norm layernorm rmsnorm",
-    "linear": "dense",
-    "positions": "positional_encoding",
-    "conv": "cnn",
-    "residual": "skip",
-    "data": "corpus",
-    "image": "picture pictures images img photo",
-    "audio": "sound sounds speech recording wav",
-    "vectors": "vector array npy numpy",
-}
-"""Words of recipes, and what other systems call the same."""
-CONFUSABLE = str.maketrans(
-    "авԁеһніјкморԛгсѕтѵԝхупАВЕКМНОРСТХУІЅαεικνορτυχωηΑΒΕΗΙΚΜΝΟΡΤΥΧΖıɡɑⅼոօ",
-    "abdehhijkmopqrcstvwxynABEKMHOPCTXYISaeikvoptuxwnABEHIKMNOPTYXZigalno",
-)
-"""Letters of Cyrillic, Greek and other scripts, and those of ASCII that they look like."""
-SYNONYMS = {other: word for word, others in WORDS_ELSEWHERE.items() for other in others.split()}
-TYPO = 0.68
-"""How similar a word is to the one that it is a misspelling of: `mask` and `as`, two letters of four, are less."""
-
-
-def closest_match(word: str, words: Iterable[str]) -> str:
-    """Return the one of `words` that was probably meant by `word`, or ""."""
-    return _closest_match(word, tuple(words))
-
-
-@lru_cache(maxsize=512)
-def _closest_match(word: str, words: tuple[str, ...]) -> str:
-    if SYNONYMS.get(word.lower()) in words:
-        return SYNONYMS[word.lower()]
-    plain = {_plain_word(other): other for other in reversed(words)}
-    meant = _plain_word(word)
-    ranked = [other for other in difflib.get_close_matches(meant, plain, cutoff=0.6) if _is_typo(meant, other)]
-    ratios = {other: difflib.SequenceMatcher(None, other, meant).ratio() for other in ranked}
-    # of words that are equally close, one that other systems have, too
-    close = max(ranked, key=lambda other: (ratios[other], plain[other] in WORDS_ELSEWHERE), default="")
-    return plain[close] if close else next(iter(difflib.get_close_matches(word, words, n=1, cutoff=TYPO)), "")
-
-
-def _is_typo(word: str, other: str) -> bool:
-    """Return True for words that are similar enough, that have the same letters, or of which one begins or ends so."""
-    shorter, longer = sorted((word, other), key=len)
-    is_part = len(shorter) > 3 and (longer.startswith(shorter) or longer.endswith(shorter))
-    is_similar = difflib.SequenceMatcher(None, other, word).ratio() >= TYPO
-    return is_similar or is_part or sorted(word) == sorted(other)
-
-
-def _plain_word(word: str) -> str:
-    """Return a word as all its spellings have it: small letters of ASCII, and `_` for a hyphen or a space."""
-    latin = unicodedata.normalize("NFKC", word.translate(CONFUSABLE))
-    visible = "".join(char for char in latin if char.isprintable()).strip()
-    return re.sub(r"[\s-]+", "_", visible).lower()
-
-
-def character_name(character: str) -> str:
-    """Return a character with its number and name, for a message: `\N{CYRILLIC SMALL LETTER O}` (U+043E, ...)."""
-    name = unicodedata.name(character, "").capitalize()
-    shown = f"`{character}` " if character.isprintable() and not character.isspace() else ""
-    described = f"U+{ord(character):04X}{', ' if name else ''}{name}"
-    return f"{shown}({described})" if shown else described
-
-
-def similar_name(text: str) -> str:
-    """Return a name like a text that is none, `x2w` for `2w`: letters of ASCII, digits and `_`, a letter first."""
-    name = re.sub(r"[^A-Za-z0-9_]+", "_", text)
-    return name if name[:1].isalpha() else f"x{name}"
-
-
-def foreign_letter(word: str) -> str:
-    """Return which character of a word is not of ASCII, as the end of a message, or ""."""
-    letter = next((char for char in word if char > "~"), "")
-    return f"; it has the character {character_name(letter)}" if letter else ""
-
-
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return `; did you mean ...?` for the end of a message, with a letter that only looks like one of ASCII; or ""."""
-    words = list(words)
-    close = closest_match(word, words)
-    letter = foreign_letter(word) if all(map(str.isascii, words)) else ""
-    return letter + (f"; did you mean `{close}`?" if close else "")
-
-
-def suggest_file(
-    name: str | Path, folder: Path, suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
-) -> str | None:
-    """Return the file that `name`, a path from `folder`, was probably meant to be: each part of it equal or similar.
-
-    suffixes, taken: It ends in one of these, and is none of those files.
-    """
-    named = Path(name)
-    parts, path = named.relative_to(named.anchor).parts, folder / named.anchor
-    for number, part in enumerate(parts, start=1):
-        entries = [path / part] if os.path.exists(path / part) else sorted(path.glob("*"))[:MAX_ENTRIES]
-        if number == len(parts):
-            entries = [
-                entry for entry in entries if entry.name.lower().endswith((*suffixes,)) and os.path.isfile(entry)
-            ]
-            entries = [entry for entry in entries if entry.absolute() not in taken]
-        names = [entry.name for entry in entries]
-        same = [entry for entry in names if entry.casefold() == part.casefold()]
-        close = same or difflib.get_close_matches(part, names, n=1, cutoff=0.6)
-        if not close:
-            return None
-        path /= close[0]
-    if not os.path.isfile(path):
-        return None
-    return (path if named.anchor else path.relative_to(folder)).as_posix()
 
 
 def _one_line(text: str) -> str:

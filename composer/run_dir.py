@@ -25,8 +25,9 @@ from composer.atomic_io import (
     sha256_of_file,
     try_lock,
 )
-from composer.errors import RunError, os_error_hint, os_error_reason, suggest_file
+from composer.errors import RunError, os_error_hint, os_error_reason
 from composer.formatting import null_where_not_finite
+from composer.suggest import suggest_file
 
 if TYPE_CHECKING:
     from torch import Tensor

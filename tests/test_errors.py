@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from composer.errors import ComposerError, Fault, RecipeError, RunError, count_faults, did_you_mean, format_path
+from composer.errors import ComposerError, Edit, Fault, RecipeError, RunError, count_faults, format_path
 
 LINE = "          - residual: [{rnn: {cell: lstm, bidirectional: true}}]"
 CAUSALITY = Fault(
@@ -40,7 +40,12 @@ def test_one_error_is_counted_in_the_singular() -> None:
 
 
 def test_a_fault_is_a_dictionary() -> None:
-    assert list(CAUSALITY.as_dict()) == ["file", "line", "column", "code", "path", "message", "hint"]
+    keys = ["file", "line", "column", "code", "path", "message", "hint", "edit"]
+    assert list(CAUSALITY.as_dict()) == keys
+    assert CAUSALITY.as_dict()["edit"] is None
+    edit = Edit("r.yaml", "model.width", (4, 3), (4, 8), "width")
+    fields = {"file": "r.yaml", "path": "model.width", "start": (4, 3), "end": (4, 8), "replacement": "width"}
+    assert replace(CAUSALITY, edit=edit).as_dict()["edit"] == fields
 
 
 def test_a_warning_has_the_form_of_an_error() -> None:
@@ -73,33 +78,8 @@ def test_tabs_wide_and_control_characters_are_rendered_safely() -> None:
     assert carets == "     |     ^"
 
 
-def test_paths_and_suggestions_are_formatted() -> None:
+def test_paths_are_formatted() -> None:
     assert format_path(("model", "encoder", 1, "rnn")) == "model.encoder[1].rnn"
-    assert did_you_mean("haeds", ["heads", "dropout"]) == "; did you mean `heads`?"
-    assert did_you_mean("lr", ["learning_rate", "eps"]) == "; did you mean `learning_rate`?"
-    assert did_you_mean("zzz", ["heads"]) == ""
-
-
-@pytest.mark.parametrize(
-    ("word", "other"),
-    [
-        ("mask", "as"),
-        ("layers", "vars"),
-        ("clip", "recipe"),
-        ("head_dim", "heads"),
-        ("save_every", "validate_every"),
-        ("warmup_steps", "max_steps"),
-    ],
-)
-def test_another_word_is_no_misspelling(word: str, other: str) -> None:
-    assert did_you_mean(word, [other]) == ""
-
-
-@pytest.mark.parametrize(
-    ("word", "other"), [("rsm", "rms"), ("cpoy", "copy"), ("num_beams", "beams"), ("wrmup", "warmup")]
-)
-def test_a_misspelt_word_is_known(word: str, other: str) -> None:
-    assert did_you_mean(word, [other]) == f"; did you mean `{other}`?"
 
 
 def test_the_first_of_very_many_faults_are_printed() -> None:

@@ -84,10 +84,12 @@ def check(
 ) -> None:
     """Report every error of recipes and their data.
 
-    Each has file, line, column and a fix. Validates the text, builds the model without allocating it, inspects the data
-    files, and encodes the data as training does; of a split of more than 16 MB its beginning and 1,000 lines spread
-    over the rest, and the last line says so. A recipe that `check` accepts trains, decodes and resumes. Writes nothing
-    but its cache. Exit status 2 if there is an error, with `--strict` also if there is a warning; else 0.
+    Each has file, line, column and a fix; `--json` adds an `edit` where a program can make the fix, `{file, path,
+    start, end, replacement}`: the text between two places, as [line, column] from 1, is to be replaced. Validates
+    the text, builds the model without allocating it, inspects the data files, and encodes the data as training
+    does; of a split of more than 16 MB its beginning and 1,000 lines spread over the rest, and the last line says
+    so. A recipe that `check` accepts trains, decodes and resumes. Writes nothing but its cache. Exit status 2 if
+    there is an error, with `--strict` also if there is a warning; else 0.
 
     Of a sweep it checks every point that no condition excludes, or the one that `axis=value` selects. Of a part of
     recipes, which is a file in a folder `fragments` or one that others of the files extend and that is no recipe by

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from composer.data.text_files import Problem
-from composer.errors import closest_match, did_you_mean
 from composer.recipe.interpolation import recipe_text
+from composer.suggest import closest_word, did_you_mean
 
 MAX_NAMES = 20
 """Columns of a file that a fault lists."""
@@ -43,6 +43,6 @@ def unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Pro
 def name_hint(name: str, texts: Sequence[str]) -> str:
     """Return which of the columns of text to name in place of another, as a recipe has it."""
     listed = ", ".join(f"`{recipe_text(text)}`" for text in texts[:MAX_NAMES])
-    close = recipe_text(closest_match(name, texts)) if closest_match(name, texts) else ""
+    close = recipe_text(closest_word(name, texts)) if closest_word(name, texts) else ""
     rest = f"name one of {listed}" if listed else "name a file with a column of text"
     return f"write `{close}`; there are {listed}" if close and len(texts) > 1 else f"write `{close}`" if close else rest

@@ -17,9 +17,10 @@ import numpy as np
 
 from composer.atomic_io import file_stamp
 from composer.data.cache_entries import cached_array
-from composer.errors import Fault, KeyPath, format_path, suggest_file
+from composer.errors import Fault, KeyPath, format_path
 from composer.recipe.data_sections import Corpus, Parallel, Table
 from composer.recipe.schema_reader import REFERENCE
+from composer.suggest import suggest_file
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe

@@ -17,7 +17,7 @@ from typing import NoReturn
 from safetensors import SafetensorError, safe_open
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
-from composer.errors import ComposerError, RecipeError, RunError, did_you_mean, first_few
+from composer.errors import ComposerError, RecipeError, RunError, first_few
 from composer.hub import pack_format
 from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
 from composer.hub.remotes import DEFAULT_MAX_GIB, Reference, Remote, open_remote, parse_reference, without_password
@@ -26,6 +26,7 @@ from composer.recipe.extends_and_overrides import portable_text
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import MAX_BYTES, dump, strings_in
 from composer.run_dir import RUNS, RunDir
+from composer.suggest import did_you_mean
 
 GIB = 1 << 30
 LARGEST_MAX_GIB = 1 << 20

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from blocks.core.contract import Block, Path
-from composer.errors import Fault, KeyPath, did_you_mean
+from composer.errors import Fault, KeyPath
 from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.schema_reader import is_block_path
+from composer.suggest import did_you_mean
 
 GROUPS = ("training", "parameter_groups")
 

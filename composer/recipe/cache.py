@@ -15,16 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from composer.atomic_io import atomic_write, cache_dir, is_hash, open_regular, read_at_most
-from composer.errors import (
-    Fault,
-    RecipeError,
-    RunError,
-    did_you_mean,
-    error_at,
-    fault_at,
-    os_error_reason,
-)
+from composer.errors import Fault, RecipeError, RunError, error_at, fault_at, os_error_reason
 from composer.recipe.yaml_reader import MAX_BYTES, Node, read_bytes
+from composer.suggest import did_you_mean
 
 SHORT_HASH = 12
 """Digits of a hash that are shown to people."""

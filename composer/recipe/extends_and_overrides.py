@@ -14,7 +14,7 @@ from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
-from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, error_at, fault_at, format_path
+from composer.errors import Fault, KeyPath, Mark, RecipeError, error_at, fault_at, format_path
 from composer.recipe.cache import check_pin, read_pinned
 from composer.recipe.interpolation import recipe_variables, unknown_variable
 from composer.recipe.registry import CHOICE_KEYS
@@ -28,6 +28,7 @@ from composer.recipe.schema_reader import (
     unsupported_version,
 )
 from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
+from composer.suggest import did_you_mean
 
 MAX_FILES = 32
 SHIPPED = "composer:"

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, fault_at, format_path
+from composer.errors import Fault, KeyPath, RecipeError, fault_at, format_path
 from composer.formatting import map_scalars
 from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node, dump_on_line, reachable, strings_in, to_data
+from composer.suggest import did_you_mean
 
 MAX_TEXT = 4096  # characters that variables may make of one text
 

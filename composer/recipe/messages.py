@@ -1,15 +1,17 @@
-"""Error messages of schema validation: what is wrong, where, and what to write instead."""
+"""Error messages of schema validation: what is wrong, where, and what to write instead.
+
+A fix is one of four kinds: the closest word, the words that are allowed, a bound, or to remove it.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
-from composer.recipe.corrections import accepted_hint, correct, foreign_key_hint, name_hint, place_hint
-from composer.recipe.registry import CHOICE_KEYS, REMOVED_FROM_DECODING
+from composer.errors import Edit, Fault, KeyPath, Mark, fault_at, format_path
+from composer.recipe import edits
+from composer.recipe.registry import CHOICE_KEYS, CHOICES, REMOVED_FROM_DECODING
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
@@ -19,29 +21,49 @@ from composer.recipe.schema_reader import (
     RECIPE_NAME,
     VERSION,
     Schema,
+    accepts_scalar,
     accepts_type,
     allowed_words,
     alternatives,
     dereference,
     describe,
+    describe_bounds,
     duplicate_fault,
-    entry_with_word,
     float32_problem,
     flow_text,
-    home_of,
-    inline_settings,
     intended_key,
+    is_block_path,
     is_stack,
+    json_type,
     mapping_branch,
     quote_all,
-    setting_of_choice,
+    scalar_text,
     unsupported_version,
     usage_example,
     with_article,
 )
-from composer.recipe.yaml_reader import COMMAND_LINE, Node
+from composer.recipe.yaml_reader import Node, parse_scalar
+from composer.suggest import (
+    TRAINER_KEYS,
+    closest_word,
+    did_you_mean,
+    foreign_letter,
+    suggested_form,
+    synonyms,
+    valid_name,
+)
 
-_JOINED = re.compile(r"([A-Za-z_][\w-]*)(?: *[:\uff1a=] *| +)(.+)")
+NAME_RULE = "a name begins with a letter from a to z, and has such letters, digits, `_` and `-`"
+
+KINDS = {"string": "text", "boolean": "a boolean", "integer": "a number", "number": "a number"}
+"""Scalars by their JSON types."""
+
+
+class Fix(NamedTuple):
+    """What to write instead, in words and, where a program can do it, as an edit."""
+
+    text: str
+    edit: Edit | None = None
 
 
 class SchemaError(NamedTuple):
@@ -56,6 +78,8 @@ class SchemaError(NamedTuple):
     schema: Schema
     """The part of the schema that the value violates."""
     node: Node
+    tree: Node
+    """The whole recipe."""
 
     @property
     def names(self) -> list[str]:
@@ -76,15 +100,39 @@ class SchemaError(NamedTuple):
             return f"`{self.schema['x-first']}` of {self.owner}"
         return f"an item of {self.owner}" if self.names and self.path[-1] != self.names[-1] else self.owner
 
-    def fault(self, mark: Mark, code: str, message: str, hint: str) -> Fault:
+    def fault(self, mark: Mark, code: str, message: str, fix: Fix) -> Fault:
         """Return a fault at the path."""
-        return fault_at(mark, code, format_path(self.path), message, hint)
+        return fault_at(mark, code, format_path(self.path), message, *fix)
 
-    def fault_at_name(self, name: str, code: str, message: str, hint: str) -> Fault:
+    def fault_at_name(self, name: str, code: str, message: str, fix: Fix) -> Fault:
         """Return a fault that points at a key of the mapping at fault, or at a name without settings."""
         if not isinstance(self.value, dict):
-            return self.fault(self.node.mark, code, message, hint)
-        return fault_at(self.node.value[name].place, code, format_path((*self.path, name)), message, hint)
+            return self.fault(self.node.mark, code, message, fix)
+        place = self.node.value[name].place
+        return fault_at(place, code, format_path((*self.path, name)), message, *fix)
+
+    def remove(self, name: str) -> Edit | None:
+        """Return the edit that removes a key of the mapping at fault."""
+        return edits.remove(self.tree, (*self.path, name))
+
+    def rename(self, name: str, form: str) -> Edit | None:
+        """Return the edit for another name, or another name with settings: `rnn: {cell: lstm}`."""
+        if not isinstance(self.value, dict):  # a name without settings
+            is_word = ": " not in form
+            return (
+                edits.rename(self.node.mark, self.path, name, form)
+                if is_word
+                else edits.replace_value(self.node, self.path, f"{{{form}}}")
+            )
+        word, colon, settings = form.partition(": ")
+        if word in self.value:
+            return None
+        node, path = self.node.value[name], (*self.path, name)
+        if not colon:
+            return edits.rename(node.place, path, name, word)
+        if node.key is None or node.end is None or isinstance(node.value, (dict, list)):
+            return None
+        return edits.replace_value(Node("", node.key, end=node.end), path, f"{word}: {settings}")
 
 
 def explain(error: SchemaError) -> Fault:
@@ -99,67 +147,53 @@ def _unknown_key(error: SchemaError) -> Fault:
     name, keys = error.detail, list(error.schema["properties"])
     if removed := _removed_setting(error, error.path[:-1], name):
         return removed
-    if hint := error.schema.get("x-refused", {}).get(name):
-        return error.fault_at_name(name, "refused", f"`{name}` cannot be set under `trainer`", hint)
-    if joined := _joined_key(error, name, keys):
-        return joined
+    if error.path == ("trainer",) and name in TRAINER_KEYS:
+        message, fix = f"`{name}` cannot be set under `trainer`", Fix(f"write `{TRAINER_KEYS[name]}`")
+        return error.fault_at_name(name, "refused", message, fix)
     is_section = not any(isinstance(step, int) for step in error.path)
     message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`"
-    if hint := foreign_key_hint(name, error.value, keys):
-        return error.fault_at_name(name, "unknown", message, hint)
-    message += did_you_mean(name, keys)
-    if close := closest_match(name, keys):
-        form = entry_with_word(error.root["$defs"], "defaults", close, name)
-        hint = f"write `{form}`; allowed here: {quote_all(keys)}"
-    elif stack := intended_key(error.schema, error.root["$defs"], name):
+    form = suggested_form(name, keys)
+    if form and form.partition(": ")[0] not in error.value:
+        fix = Fix(f"write `{form}`; allowed here: {quote_all(keys)}", error.rename(name, form))
+    elif not form and (stack := intended_key(error.schema, error.root["$defs"], name)):
         message = f"`{name}` is a block, and no setting of {error.owner}"
-        hint = f"write it into the stack: `{stack}: [{name}{inline_settings(error.value[name])}]`"
+        fix = Fix(f"write it into the stack: `{stack}: [{name}]`")
     else:
-        rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
-        # what a key of `model` says is of all blocks, and may be another thing than was meant of one
-        home = home_of(error.root, error.path, name) if error.path[:1] != ("model",) or len(error.path) == 1 else ()
-        hint = f"write it in `{format_path(home)}`" if home else "remove it"
-        hint = _choice_hint(error, name) or f"{hint}; {rest}"
-    return error.fault_at_name(name, "unknown", message, hint)
+        fix = _fix_of_foreign_key(error, name, keys)
+    return error.fault_at_name(name, "unknown", message + did_you_mean(name, keys), fix)
 
 
-def _choice_hint(error: SchemaError, name: str) -> str:
-    """Return how to write `lr`, a setting of the optimizer in use or of another choice; or ""."""
-    value = error.value if isinstance(error.value, dict) else {}
-    path, is_alone = setting_of_choice(error.root, error.path, value, name)
-    if not path or not value:
-        return ""
-    keys = [str(step) for step in path[min(len(error.path), len(path) - 3) :]]
-    setting, others = inline_settings(value[name]), "" if is_alone else "..., "
-    form = f"write `{': {'.join((*keys[:-1], others + keys[-1]))}{setting}{'}' * (len(keys) - 1)}`"
-    on_command_line = error.node.value[name].place.file == COMMAND_LINE
-    return form + (f", on the command line `{format_path(path)}={setting[2:]}`" if on_command_line else "")
+def _fix_of_foreign_key(error: SchemaError, name: str, keys: list[str]) -> Fix:
+    """Return where a key belongs, if it is one of another section; else that it is to be removed."""
+    rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
+    if len(error.path) < 2 and (home := _home(error.root, name)):
+        return Fix(f"{home}; {rest}")
+    return Fix(f"remove it; {rest}", error.remove(name))
 
 
-def _joined_key(error: SchemaError, word: str, names: Iterable[str]) -> Fault | None:
-    """Return the fault of `width:8`, a key and its value in one word; None for another word."""
-    parts = _JOINED.fullmatch(word)
-    key = closest_match(parts[1], names) if parts else ""
-    if not parts or key != parts[1].lower().replace("-", "_"):
-        return None
-    message = f"`{word}` is one word{foreign_letter(word)}"
-    message += "; a space is missing after the `:`" if ":" in word else "; `: ` parts a key and its value"
-    return error.fault_at_name(word, "syntax", message, f"write `{key}: {parts[2]}`")
-
-
-def _removed_setting(error: SchemaError, choice: KeyPath, name: str) -> Fault | None:
-    """Return the fault of a setting that ways of decoding had once, at the key where one is chosen; None of others."""
-    if CHOICE_KEYS.get(choice) != "decoders" or name not in REMOVED_FROM_DECODING:
-        return None
-    return error.fault_at_name(name, "removed", f"`{name}`: {REMOVED_FROM_DECODING[name]}", "remove it")
+def _home(root: Schema, name: str) -> str:
+    """Return where to write a key that the top, a section or a choice has; "" without any."""
+    defs = root["$defs"]
+    for word in (name, *synonyms(name)):
+        if word in root["properties"]:
+            return f"write `{word}` at the top"
+        for section in root["properties"]:
+            if word in defs.get(section, {}).get("properties", {}):
+                return f"write `{word}` in `{section}`"
+        for table, choice in CHOICES.items():
+            entries = defs.get(table, {}).get("properties", {})
+            if any(word in defs[f"{table}.{entry}"]["properties"] for entry in entries):
+                return f"write `{word}` among the settings of `{'.'.join(choice.key)}`"
+    return ""
 
 
 def _missing_key(error: SchemaError) -> Fault:
     name = error.detail
     place = error.node.place if error.path else error.node.mark._replace(length=1)
     if not error.path and name in ("recipe", "sweep"):
-        message = f"a {name} begins with the version of its language"
-        return fault_at(place, "missing", "", message, f"write `{name}: {VERSION}` as the first line")
+        message, line = f"a {name} begins with the version of its language", f"{name}: {VERSION}"
+        edit = edits.set_value(error.tree, (name,), str(VERSION))
+        return fault_at(place, "missing", "", message, f"write `{line}` as the first line", edit)
     # the keys that the top and `model` require are listed apart from their schemas: a recipe's bases may have them
     model = error.root["$defs"].get("model", {})
     owner = error.root if not error.path else model if error.path == ("model",) else error.schema
@@ -168,39 +202,64 @@ def _missing_key(error: SchemaError) -> Fault:
     base, message = error.node.replaced, f"{error.owner} needs `{name}`"
     if base is not None and name in base.value:
         message += f"; this replaces the whole of {error.owner} in {base.place.file}:{base.place.line}"
-    return error.fault(place, "missing", message, f"add `{name}:`{meaning}")
+    return error.fault(place, "missing", message, Fix(f"add `{name}:`{meaning}"))
+
+
+def _removed_setting(error: SchemaError, choice: KeyPath, name: str) -> Fault | None:
+    """Return the fault of a setting that ways of decoding had once, at the key where one is chosen; None of others."""
+    if CHOICE_KEYS.get(choice) != "decoders" or name not in REMOVED_FROM_DECODING:
+        return None
+    message = f"`{name}`: {REMOVED_FROM_DECODING[name]}"
+    return error.fault_at_name(name, "removed", message, Fix("remove it", error.remove(name)))
 
 
 def _invalid_name(error: SchemaError) -> Fault:
     is_taken = re.fullmatch(IDENTIFIER, error.detail)
-    hint = "the recipe's own keys are in the config already" if is_taken else name_hint(error.detail, error.value)
+    if is_taken:
+        fix = Fix("the recipe's own keys are in the config already")
+    else:
+        fix = _fix_of_name(error, error.detail)
     message = f"`{error.detail}` cannot be a name{foreign_letter(error.detail)}"
-    return error.fault_at_name(error.detail, "name", message, hint)
+    return error.fault_at_name(error.detail, "name", message, fix)
+
+
+def _fix_of_name(error: SchemaError, text: str) -> Fix:
+    """Return the fix of what is no name, where it is a key or a value."""
+    name = valid_name(text)
+    if isinstance(error.value, dict):
+        return Fix(f"write `{name}`: {NAME_RULE}", error.rename(text, name))
+    return Fix(f"write `{name}`: {NAME_RULE}", edits.replace_value(error.node, error.path, name))
 
 
 def _data_source(error: SchemaError) -> Fault:
     if not error.detail:
-        hint = "write `parallel:` for files of pairs, `table:` for a table with images, sounds or vectors, "
-        hint += "`text:` for a text, `hub:` for a data set of the hub, "
-        hint += "`generate:` for a generated task, or `babi:` for stories with questions"
-        return error.fault(error.node.place, "missing", f"`data` needs one of {quote_all(DATA_SOURCES)}", hint)
+        message = f"`data` needs one of {quote_all(DATA_SOURCES)}"
+        return error.fault(error.node.place, "missing", message, Fix("write one of them"))
     first, second = error.detail[:2]
     message = f"`data` has `{first}` already, and only one of {quote_all(DATA_SOURCES)} can be"
-    return error.fault_at_name(second, "exclusive", message, f"remove `{second}`, or `{first}`")
+    fix = Fix(f"remove `{second}`, or `{first}`", error.remove(second))
+    return error.fault_at_name(second, "exclusive", message, fix)
 
 
 def _exclusive_keys(error: SchemaError) -> Fault:
     first, second = sorted(error.detail, key=lambda name: error.node.value[name].place[:3])
-    hint = f"remove one; write `{first}: null` if it is inherited"
-    return error.fault_at_name(second, "exclusive", f"`{first}` and `{second}` exclude each other", hint)
+    fix = Fix(f"remove one; write `{first}: null` if it is inherited", error.remove(second))
+    return error.fault_at_name(second, "exclusive", f"`{first}` and `{second}` exclude each other", fix)
 
 
 def _empty(error: SchemaError) -> Fault:
     if any(map(is_stack, alternatives(error.schema))):
         message = f"{error.subject} is a stack without blocks"
-        return error.fault(error.node.place, "empty", message, "write `[identity]` to change nothing")
+        fix = Fix("write `[identity]` to change nothing", edits.replace_value(error.node, error.path, "[identity]"))
+        return error.fault(error.node.place, "empty", message, fix)
     message = f"{error.subject if error.keyword == 'minItems' else error.owner} is empty"
-    return error.fault(error.node.place, "empty", message, "write something into it, or remove it")
+    fix = Fix("write something into it, or remove it", edits.remove(error.tree, error.path))
+    return error.fault(error.node.place, "empty", message, fix)
+
+
+def _duplicate(error: SchemaError) -> Fault:
+    edit = edits.remove(error.tree, (*error.path, error.detail))
+    return duplicate_fault(error.node.value, format_path(error.path), error.detail, edit)
 
 
 # ------------------------------------------------------------------------------------------- blocks and other choices
@@ -210,71 +269,45 @@ def _not_one_key(error: SchemaError) -> Fault:
     """Return the fault of a mapping that should have one key: a block, an optimizer, ..."""
     noun, names, keys = error.schema["x-noun"], list(error.schema["properties"]), list(error.value)
     if not keys:
-        return error.fault(error.node.place, "empty", f"there is no {noun} here", f"write its name: {quote_all(names)}")
+        fix = Fix(f"write its name: {quote_all(names)}", edits.remove(error.tree, error.path))
+        return error.fault(error.node.place, "empty", f"there is no {noun} here", fix)
     chosen = [key for key in keys if key in names]
-    if "type" in keys and not chosen:
-        return _type_key(error, names)
     if len(chosen) > 1:
         message = f"`{chosen[1]}` is a second {noun} after `{chosen[0]}`"
-        return error.fault_at_name(chosen[1], "exclusive", message, _separate_hint(error, chosen[1]))
+        return error.fault_at_name(chosen[1], "exclusive", message, _fix_of_second(error, chosen[1]))
     if len(chosen) == 1 and len(keys) > 1:
         return _second_key(error, chosen[0], next(key for key in keys if key != chosen[0]))
     return _unknown_name(error, keys[0])
 
 
-def _separate_hint(error: SchemaError, second: str) -> str:
-    # brackets would be a list in an axis
-    path, place = ".".join(map(str, error.path)), error.node.value[second].place
-    if place.file == COMMAND_LINE:
-        return f"keep one; as an override, write `{path}={flow_text({second: error.value[second]})}`"
-    if not place.text[: place.column - 1].endswith("."):
-        return f"begin a new item of the list: `- {second}`" if error.schema["x-choice"] == "block" else "keep one"
-    # the end of a path that a sweep sets
-    if any(error.root["$defs"][f"{error.schema['x-choice']}.{key}"].get("required") for key in error.value):
-        return f"let an axis `extend` the base by recipes with another `{path}`"
-    return f"choose it by an axis: `{{set: {path}, values: [{', '.join(error.value)}]}}`"
-
-
-def _type_key(error: SchemaError, names: list[str]) -> Fault:
-    """Return the fault of `type: rnn`, as other systems write it."""
-    value, noun = error.node.value["type"].value, error.schema["x-noun"]
-    name = (closest_match(value, names) if isinstance(value, str) else "") or names[0]
-    settings = ", ".join(f"{key}: ..." for key in error.value if key != "type")
-    form = ("- " if noun == "block" else "") + (f"{name}: {{{settings}}}" if settings else name)
-    message = f"{with_article(noun)} has no `type`; its name is the key"
-    return error.fault_at_name("type", "unknown", message, f"write `{form}`")
+def _fix_of_second(error: SchemaError, second: str) -> Fix:
+    if error.schema["x-choice"] == "block":
+        return Fix(f"begin a new item of the list: `- {second}`", error.remove(second))
+    return Fix("keep one", error.remove(second))
 
 
 def _second_key(error: SchemaError, name: str, other: str) -> Fault:
     if removed := _removed_setting(error, error.path, other):
         return removed
     settings = error.root["$defs"][f"{error.schema['x-choice']}.{name}"]["properties"]
-    message, hint = f"`{other}` is a setting of `{name}`", f"write `{name}: {{..., {other}: ...}}`"
-    if other not in settings:
-        noun, guess = with_article(error.schema["x-noun"]), did_you_mean(other, settings)
-        message = f"{noun} has one key, and `{other}` follows `{name}`{guess}"
-        hint = _choice_hint(error, other) or _separate_hint(error, other)
-    elif error.value[name] is None:
-        hint = f"indent `{other}` further than `{name}`"
-    return error.fault_at_name(other, "exclusive", message, hint)
+    if other in settings:
+        message, fix = f"`{other}` is a setting of `{name}`", Fix(f"write `{name}: {{..., {other}: ...}}`")
+        return error.fault_at_name(other, "exclusive", message, fix)
+    noun, guess = with_article(error.schema["x-noun"]), did_you_mean(other, settings)
+    message = f"{noun} has one key, and `{other}` follows `{name}`{guess}"
+    return error.fault_at_name(other, "exclusive", message, _fix_of_second(error, other))
 
 
 def _unknown_name(error: SchemaError, name: str) -> Fault:
     if removed := _removed_setting(error, error.path, name):
         return removed
     names = list(error.schema["properties"])
-    if joined := _joined_key(error, name, names):
-        return joined
-    message = f"there is no {error.schema['x-noun']} called `{name}`"
-    if foreign := foreign_key_hint(name, error.value, names):
-        return error.fault_at_name(name, "unknown", message, foreign)
-    if close := closest_match(name.removeprefix("-"), names):
-        hint = f"write `{entry_with_word(error.root['$defs'], error.schema['x-choice'], close, name)}`"
-    elif "file" in names and "." in name:
-        hint = f"write `{error.path[-1]}: {{file: {name}}}`"
+    message = f"there is no {error.schema['x-noun']} called `{name}`{did_you_mean(name, names)}"
+    if form := suggested_form(name, names):
+        fix = Fix(f"write `{form}`", error.rename(name, form))
     else:
-        hint = _choice_hint(error, name) or f"the names are {quote_all(names)}"
-    return error.fault_at_name(name, "unknown", message + did_you_mean(name, names), hint)
+        fix = Fix(f"the names are {quote_all(names)}")
+    return error.fault_at_name(name, "unknown", message, fix)
 
 
 def _wrong_choice(error: SchemaError) -> Fault:
@@ -282,15 +315,15 @@ def _wrong_choice(error: SchemaError) -> Fault:
     table, names, name = error.schema["x-choice"], error.schema["properties"], error.value
     if not isinstance(name, str):
         message = f"{with_article(error.schema['x-noun'])} is a name, or a name with settings; {_actual(error)}"
-        return error.fault(error.node.value_mark, "type", message, f"the names are {quote_all(names)}")
+        return error.fault(error.node.value_mark, "type", message, Fix(f"the names are {quote_all(names)}"))
     if name not in names:
         return _unknown_name(error, name)
     settings = error.root["$defs"][f"{table}.{name}"]
     required = settings["required"]
     meaning = settings["properties"][required[0]].get("description", "").rstrip(".")
     meaning = f": {meaning[0].lower()}{meaning[1:]}" if meaning and len(required) == 1 else ""
-    hint = f"write `{usage_example(name, settings)}`{meaning}"
-    return error.fault(error.node.mark, "missing", f"`{name}` needs {quote_all(required)}", hint)
+    fix = Fix(f"write `{usage_example(name, settings)}`{meaning}")
+    return error.fault(error.node.mark, "missing", f"`{name}` needs {quote_all(required)}", fix)
 
 
 # ------------------------------------------------------------------------------------------- values
@@ -301,10 +334,6 @@ def _wrong_value(error: SchemaError) -> Fault:
         return _wrong_choice(error)
     if error.keyword == "minItems" and not error.value:
         return _empty(error)
-    branches = [dereference(error.root["$defs"], branch) for branch in alternatives(error.schema)]
-    settings = [name for branch in branches for name in branch.get("properties", ())]
-    if isinstance(error.value, str) and (joined := _joined_key(error, error.value, settings)):
-        return joined
     if error.keyword == "type" and error.value is None and accepts_type(error.schema, "object"):
         return _nothing_after_colon(error)
     if error.path in (("recipe",), ("sweep",)):
@@ -312,22 +341,26 @@ def _wrong_value(error: SchemaError) -> Fault:
         if type(error.value) is int and error.value > VERSION:
             return unsupported_version(error.node.value_mark, subject, error.value)
         message = f"`{subject}` is the version of the language, and the only one is {VERSION}"
-        hint = f"write `{subject}: {VERSION}`"
+        edit = edits.replace_value(error.node, error.path, str(VERSION))
+        fix = Fix(f"write `{subject}: {VERSION}`", edit)
     else:
-        message, hint = f"{error.subject} takes {describe(error.schema, error.keyword)}", _value_hint(error)
+        message, fix = f"{error.subject} takes {describe(error.schema, error.keyword)}", _fix_of_value(error)
     code = "type" if error.keyword in ("type", "pattern") else "value" if error.keyword == "enum" else "bound"
-    return error.fault(error.node.value_mark, code, f"{message}; {_actual(error)}", hint)
+    return error.fault(error.node.value_mark, code, f"{message}; {_actual(error)}", fix)
 
 
 def _nothing_after_colon(error: SchemaError) -> Fault:
     name = str(error.path[-1])
-    hint = f"write `{name}` without the colon, or give it settings" if "x-first" in error.schema else "remove the key"
-    hint = f"write `{usage_example(name, error.schema)}`" if error.schema.get("required") else hint
-    sections = error.root.get("else", {}).get("properties", {})
-    if error.path == (name,) and name in sections:
-        keys = sections[name].get("required") or DATA_SOURCES
-        hint = f"write its keys below it, indented: {quote_all(keys)}, ..."
-    return error.fault(error.node.value_mark, "type", f"`{name}` has nothing after its colon", hint)
+    if error.path == (name,) and name in error.root.get("else", {}).get("properties", {}):
+        fix = Fix("write its keys below it, indented")
+    elif error.schema.get("required"):
+        fix = Fix(f"write `{usage_example(name, error.schema)}`")
+    elif is_block_path(error.path):
+        edit = edits.replace_value(error.node, error.path, "{}")
+        fix = Fix(f"write `{name}` without the colon, or give it settings", edit)
+    else:
+        fix = Fix("remove it, or give it a value", edits.remove(error.tree, error.path))
+    return error.fault(error.node.value_mark, "type", f"`{name}` has nothing after its colon", fix)
 
 
 def _actual(error: SchemaError) -> str:
@@ -349,44 +382,71 @@ def _actual(error: SchemaError) -> str:
 def _problem(error: SchemaError, value: Any) -> str:
     """Say what is wrong with a scalar."""
     words = allowed_words(error.schema)
-    takes_number = accepts_type(error.schema, "integer", "number")
     if isinstance(value, float) and not math.isfinite(value):
         return "not a finite number"
     if error.keyword in BOUNDS:
         return "too small" if error.keyword in LOWER_BOUNDS else "too large"
     if error.detail == RECIPE_NAME and len(value) > MAX_NAME:
         return f"too long: it has {len(value):,} characters"
-    if takes_number and isinstance(value, bool):
-        return "not a number"
-    if takes_number and isinstance(value, (int, float)) and (problem := float32_problem(value)):
-        return problem
-    if isinstance(value, float) and accepts_type(error.schema, "integer"):
-        return "not a whole number"
-    if error.keyword == "type" and isinstance(value, bool) and not accepts_type(error.schema, "boolean"):
-        return "a boolean"
-    if error.keyword == "type" and type(value) in (int, float) and not takes_number:
-        return "a number"
-    if isinstance(value, str) and (error.keyword == "type" or (error.node.quoted and value in words)):
-        return f"text{foreign_letter(value)}"
+    if type(value) in (int, float) and accepts_type(error.schema, "integer", "number"):
+        return float32_problem(value) or "not a whole number"
+    if error.keyword == "type" or (error.node.quoted and value in words):
+        return KINDS[json_type(value)]
     return f"not{did_you_mean(flow_text(value), words)}"
 
 
-def _value_hint(error: SchemaError) -> str:
-    """Return how to correct a value: what was surely meant, else what is accepted."""
-    branches, settings = alternatives(error.schema), list(error.schema.get("properties", ()))
-    if error.path[-1] in settings:  # those of one, where several have names
-        return f"write `{error.path[-2]}: [{{{', '.join(f'{key}: ...' for key in settings)}}}]`"
-    if hint := place_hint(error.path, error.value, error.keyword, error.schema):
-        return hint
-    if meant := correct(error.value, error.node.text, error.keyword, error.schema, str(error.path[-1])):
-        return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"
-    if any(map(is_stack, branches)) and isinstance(error.value, dict):
-        return "begin each block with `- `"
-    if mapping := mapping_branch(dereference(error.root["$defs"], error.schema)):
-        return f"write `{usage_example(str(error.path[-1]), mapping)}`"
-    if isinstance(error.value, (str, int)) and any(branch.get("pattern") == IDENTIFIER for branch in branches):
-        return name_hint(error.node.text)
-    return accepted_hint(error.schema, error.keyword, error.detail)
+def _fix_of_value(error: SchemaError) -> Fix:
+    """Return the closest word, the same value in another type, or what is accepted."""
+    value, schema = error.value, error.schema
+    words = allowed_words(schema) + (["true", "false"] if accepts_type(schema, "boolean") else [])
+    is_scalar = not isinstance(value, (dict, list)) and value not in (None, "")
+    text = closest_word(flow_text(value), words) if is_scalar else ""
+    if is_scalar and not text and (isinstance(value, str) or error.keyword == "type"):
+        text = _converted(value, error.node.text, schema)
+    if text:
+        quotes = " without quotes" if error.node.quoted and text == error.node.text else ""
+        return Fix(f"write `{text}`{quotes}", edits.replace_value(error.node, error.path, text))
+    if is_scalar and any(branch.get("pattern") == IDENTIFIER for branch in alternatives(schema)):
+        return _fix_of_name(error, error.node.text)
+    if mapping := mapping_branch(dereference(error.root["$defs"], schema)):
+        return Fix(f"write `{usage_example(str(error.path[-1]), mapping)}`")
+    bound = error.detail if error.keyword in ("minimum", "maximum") else schema.get("default")
+    edit = None
+    if bound is not None and not isinstance(bound, (dict, list)):
+        edit = edits.replace_value(error.node, error.path, scalar_text(bound))
+    return Fix(_accepted(schema, error.keyword, error.detail), edit)
+
+
+def _converted(value: str | float, text: str, schema: Schema) -> str:
+    """Return the same scalar as it is written in a type that is accepted, or as the only item of a list; or ""."""
+    if isinstance(value, str):
+        text = text.strip()
+        number = parse_scalar(text) if text and len(text) < MAX_NAME else text
+        if type(number) in (int, float) and accepts_scalar(schema, number):
+            return text
+    elif float(value).is_integer() and not isinstance(value, bool) and accepts_scalar(schema, int(value)):
+        return str(int(value))
+    elif accepts_scalar(schema, text):
+        return f'"{text}"'
+    for branch in alternatives(schema):
+        items = branch.get("items", {})
+        if is_stack(branch) and isinstance(value, str):
+            return f"[{text}]"
+        if any(item.get("type") == json_type(value) for item in alternatives(items)):
+            return f"[{', '.join([text] * max(1, branch.get('minItems', 1)))}]"
+    return ""
+
+
+def _accepted(schema: Schema, keyword: str, detail: Any) -> str:
+    """Say what a setting takes in place of a value that violates a keyword, and its default."""
+    branches, accepted, default = alternatives(schema), describe(schema, keyword), schema.get("default")
+    if default is None or default in ([], {}):
+        return f"write {accepted}"
+    if keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
+        accepted = describe_bounds(next(branch for branch in branches if branch.get(keyword) == detail), keyword)
+    elif "enum" in branches[0] and len(branches) == 1 and len(branches[0]["enum"]) > 1:  # which the message lists
+        accepted = "one of them"
+    return f"write {accepted}; the default is `{flow_text(default)}`"
 
 
 _EXPLANATIONS = {
@@ -396,6 +456,6 @@ _EXPLANATIONS = {
     "oneOf": _data_source,
     "not": _exclusive_keys,
     "minProperties": _empty,
-    "uniqueItems": lambda error: duplicate_fault(error.node.value, format_path(error.path), error.detail),
+    "uniqueItems": _duplicate,
     "x-choice": _not_one_key,
 }

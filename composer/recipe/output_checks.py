@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from composer.errors import Fault, KeyPath, did_you_mean
+from composer.errors import Fault, KeyPath
 from composer.recipe.data_sections import TableColumn
 from composer.recipe.schema_reader import quote_all
+from composer.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe

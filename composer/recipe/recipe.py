@@ -17,6 +17,7 @@ from composer.recipe.canonical_form import check_block_count, fill_defaults
 from composer.recipe.choices import Decoder
 from composer.recipe.data_sections import Data as DataSection
 from composer.recipe.earlier_versions import earlier_settings, without_removed_settings
+from composer.recipe.edits import edit_of_fix
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, extend, lost_settings
 from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
@@ -308,7 +309,9 @@ class Recipe:
             node = next(quoted, node)
         by_key = not exact or is_block or code == "causality" or isinstance(node.value, (bool, list, dict))
         mark = node.place if by_key else node.value_mark
-        return fault_at(mark if steps else mark._replace(length=1), code, format_path(steps), message, hint)
+        mark = mark if steps else mark._replace(length=1)
+        edit = edit_of_fix(hint, self.root, path, steps, exact, self.rules["$defs"])
+        return fault_at(mark, code, format_path(steps), message, hint, edit)
 
     @property
     def validates_by_search(self) -> bool:

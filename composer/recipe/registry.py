@@ -88,24 +88,6 @@ REMOVED_FROM_DECODING = {"compile": "a decoding step is not compiled any more"}
 RUN_FACTS = ("parameters", "vocabularies", "pairs", "fingerprints")
 """What the config of a run at Weights & Biases has beside the recipe: no axis of a sweep may be called so."""
 
-REFUSED_TRAINER_ARGUMENTS = {
-    **dict.fromkeys(("max_steps", "limit_train_batches"), "write `training.max_steps`"),
-    "max_epochs": "write `training.max_epochs`",
-    "max_time": "write `training.max_minutes`",
-    "min_steps": "write `training.max_steps`, and no `early_stopping`",
-    "min_epochs": "write `training.max_epochs`, and no `early_stopping`",
-    "precision": "write `training.precision`",
-    "accumulate_grad_batches": "write `training.accumulate`",
-    **dict.fromkeys(("gradient_clip_val", "gradient_clip_algorithm"), "write `training.clip_norm`"),
-    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "write `training.validate_every`"),
-    "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
-    "logger": "write `logging`",
-    "default_root_dir": "use `--run DIR` on the command line",
-    "fast_dev_run": "set `training.max_steps=1` on the command line",
-}
-"""Lightning's arguments that other keys stand for, and what to write instead."""
-
-
 CPU_REFUSES_16 = ("a CPU does not train in `16-mixed`", "write `precision: bf16-mixed`, or `32`")
 """Message and fix where nothing but a CPU is to train in half precision."""
 

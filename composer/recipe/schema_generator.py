@@ -5,9 +5,8 @@ importing torch. It is generated anew only where plug-ins add blocks. `seqcompos
 
 Its own keywords: `x-choice` marks a choice from a table, by a bare name or a mapping with one key, `x-noun` what one of
 them is called; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item may be
-written alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere; `x-family` is the kind of
-a block; `x-foreign` marks blocks that are not of this project. A setting that is neither required nor open and has no
-default is `null` if it is not written.
+written alone; `x-open` what is taken as it is; `x-family` is the kind of a block; `x-foreign` marks blocks that are not
+of this project. A setting that is neither required nor open and has no default is `null` if it is not written.
 """
 
 from __future__ import annotations
@@ -88,7 +87,6 @@ def generate() -> Schema:
     own["pattern"] = IDENTIFIER.replace("^", f"^(?!({taken})$)")
     stacks = {"encoder": {"type": "array"}, "encoders": {"type": "object"}}  # and not `null`, which removes
     defs["model"]["not"] = {"required": [*stacks], "properties": stacks}
-    defs["trainer"]["x-refused"] = registry.REFUSED_TRAINER_ARGUMENTS
     # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
     sources = [{"required": [source]} for source in DATA_SOURCES]
     needs = {"model": {"required": defs["model"].pop("required")}, "data": {"oneOf": sources}}

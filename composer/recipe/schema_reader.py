@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from unicodedata import decimal
 
-from composer.errors import MAX_EXPLAINED, SYNONYMS, Fault, KeyPath, Mark, closest_match, fault_at
+from composer.errors import MAX_EXPLAINED, Edit, Fault, KeyPath, Mark, fault_at
 from composer.recipe.registry import CHOICE_KEYS
-from composer.recipe.yaml_reader import Node, parse_scalar, to_data
+from composer.recipe.yaml_reader import Node, to_data
+from composer.suggest import closest_word
 
 Schema = dict[str, Any]
 
@@ -27,8 +27,6 @@ MAX_NAME = 100  # characters of a recipe's name
 RECIPE_NAME = f"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME - 1}}}$"
 VARIABLE_TEXT = r"^\$([A-Za-z_][A-Za-z0-9_-]*|\{[A-Za-z_][A-Za-z0-9_-]*\})$"
 """A value that is a variable: `$name`, or `${name}`."""
-DECIMAL_COMMA = re.compile(r"^(-?(?:0|\d+(?!,\d{3}$))),(?=\d+$)")
-"""The beginning of `0,001` and of `1,5`, with the comma: that of `1,000` parts thousands."""
 VARIABLE = {"$ref": "#/$defs/variable"}
 BLOCK = {"$ref": "#/$defs/block"}
 
@@ -53,10 +51,11 @@ def repeated_items(values: Iterable[Any]) -> Iterator[int]:
         seen.add(key)
 
 
-def duplicate_fault(items: Sequence[Node], path: str, index: int) -> Fault:
+def duplicate_fault(items: Sequence[Node], path: str, index: int, edit: Edit | None = None) -> Fault:
     """Return the fault of an item of a list that is in it before."""
     item = items[index]
-    return fault_at(item.mark, "duplicate", f"{path}[{index}]", f"`{item.text or 'this'}` is listed twice", "keep one")
+    message = f"`{item.text or 'this'}` is listed twice"
+    return fault_at(item.mark, "duplicate", f"{path}[{index}]", message, "keep one", edit)
 
 
 def unlisted_fault(faults: Iterable[Fault]) -> Fault:
@@ -245,17 +244,6 @@ def usage_example(name: str, settings: Schema) -> str:
     return f"{name}: {{{', '.join(settings_text)}}}"
 
 
-def parse_number(text: str) -> str:
-    """Return the number in a text such as `1_000`, `1,000` or a number in quotes, or ""."""
-    visible = "".join(char for char in text if char.isprintable())
-    plain = DECIMAL_COMMA.sub(r"\1.", "".join(str(decimal(char, char)) for char in visible))
-    digits = re.sub("[_,;\\s]|#.*", "", plain)
-    try:
-        return digits if type(parse_scalar(digits)) in (int, float) else ""
-    except ValueError:
-        return ""
-
-
 def with_article(noun: str) -> str:
     """Return a noun with its article: "an optimizer"."""
     return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
@@ -268,28 +256,16 @@ def quote_all(words: Iterable[str]) -> str:
     return ", ".join(f"`{word}`" for word in words[:MAX_WORDS]) + more
 
 
-# ------------------------------------------------------------------------------------------- what was meant
+# ------------------------------------------------------------------------------------------- paths of a recipe
 
 
 def intended_key(schema: Schema, defs: Schema, name: str) -> str:
     """Return the key of a mapping that was surely meant by an unknown one, or ""; for a block, that of the stack."""
     keys = schema["properties"]
-    close = closest_match(name, keys)
+    close = closest_word(name, keys)
     is_block = name in defs.get("block", {}).get("properties", {})
     stacks = (key for key, setting in keys.items() if any(map(is_stack, alternatives(setting))))
     return close or next(stacks if is_block else iter(()), "")
-
-
-def entry_with_word(defs: Schema, table: str, name: str, word: str) -> str:
-    """Return how `lstm` is written, a word that one setting of `rnn` takes; `rnn` itself for other words."""
-    settings = defs.get(f"{table}.{name}", {}).get("properties", {})
-    setting = next((key for key, schema in settings.items() if word in allowed_words(schema)), "")
-    return f"{name}: {{{setting}: {word}}}" if setting else name
-
-
-def inline_settings(value: Any) -> str:
-    """Return settings as they follow a name: `: 3`, or `: {...}` for several."""
-    return "" if value is None else ": {...}" if isinstance(value, (dict, list)) else f": {scalar_text(value)}"
 
 
 def is_block_path(path: KeyPath) -> bool:
@@ -320,51 +296,3 @@ def chosen_entry(rules: Schema, path: KeyPath, value: Any, name: str) -> str:
     chosen = schema.get("default", "") if value is None else value
     word = next(iter(chosen), "") if isinstance(chosen, dict) else str(chosen)
     return word if name in defs.get(f"{table}.{word}", {}).get("properties", {}) else ""
-
-
-def home_of(root: Schema, path: KeyPath, name: str) -> KeyPath:
-    """Return the path of a key of that name in the innermost section around a path, or in one at the top; or ().
-
-    Where there is none, it is that of the key that other systems call so.
-    """
-    defs, schema = root["$defs"], root
-    tops = [key for key in root["properties"] if name in defs.get(key, {}).get("properties", {})]
-    homes = list[KeyPath]([(tops[0],)] if tops else [])
-    for at, step in enumerate(path):
-        properties: Schema = {}
-        for branch in alternatives(dereference(defs, schema)):
-            properties |= dereference(defs, branch).get("properties", {})
-        homes += [path[:at]] if name in properties else []
-        if step not in properties:
-            break
-        schema = properties[step]
-    if not homes and name in SYNONYMS:
-        return home_of(root, path, SYNONYMS[name])
-    return (*homes[-1], name) if homes else ()
-
-
-def setting_of_choice(root: Schema, path: KeyPath, value: dict[str, Any], name: str) -> tuple[KeyPath, bool]:
-    """Return the path of a setting of the optimizer in use, or of another choice at or below a mapping, or ().
-
-    Also return whether nothing else is set there.
-    """
-    defs, schema = root["$defs"], root
-    for step in path:
-        schema = dereference(defs, schema).get("properties", {}).get(step, {})
-    rules = dereference(defs, schema)
-    if "x-choice" in rules:
-        present = {word: settings for word, settings in value.items() if word in rules["properties"]}
-        chosen = present or schema.get("default", "")
-        word = next(iter(chosen)) if isinstance(chosen, dict) else str(chosen)
-        settings = defs.get(f"{rules['x-choice']}.{word}", {}).get("properties", {})
-        setting = closest_match(name, settings)
-        return ((*path, word, setting), not present.get(word)) if setting else ((), True)
-    for key, inner in rules.get("properties", {}).items():
-        below = value.get(key)
-        is_choice = "x-choice" in defs.get(ref_name(inner), {})
-        if is_choice or (not path and "$ref" in inner):
-            below = {below: None} if isinstance(below, str) else below if isinstance(below, dict) else {}
-            setting_path, is_alone = setting_of_choice(root, (*path, key), below, name)
-            if setting_path:
-                return setting_path, is_alone
-    return (), True

@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from composer.atomic_io import atomic_write, os_errors_as_run_errors
-from composer.errors import Fault, KeyPath, RecipeError, RunError, did_you_mean, format_path
+from composer.errors import Fault, KeyPath, RecipeError, RunError, format_path
 from composer.recipe import schema_generator
 from composer.recipe.recipe import Recipe, load_node
 from composer.recipe.schema_reader import RECIPE_NAME, VARIABLE_TEXT
 from composer.recipe.validation import schema_faults
 from composer.recipe.yaml_reader import MAX_DEPTH, dump, parse, to_data
 from composer.recipe.yaml_reader import read as read_yaml
+from composer.suggest import did_you_mean
 
 PYTHON_SOURCE = "<python>"
 """What the YAML of objects is called in faults."""

@@ -3,53 +3,24 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, Mark, character_name, fault_at
+from composer.errors import Edit, Fault, Mark, fault_at
 from composer.formatting import count_noun
+from composer.suggest import character_name
 
 _VARIABLE = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
-_INDEXED_PATH = re.compile(r"[A-Za-z_][\w.-]*(\[[0-9]+\][\w.-]*)+")
 CLOSING = {"[": "]", "{": "}"}
-COLONS, DASHES = "\uff1a\ufe55\u2236\ua789", "\u2013\u2014\u2212\uff0d\u2010\u2011\u2022\u00b7\u2219\u25e6"
-LOOKALIKES = {
-    **dict.fromkeys(COLONS, ":"),
-    **dict.fromkeys(DASHES, "-"),
-    **dict.fromkeys("\u201c\u201d\u201e\u00ab\u00bb\uff02", '"'),
-    **dict.fromkeys("\u2018\u2019\u201a\u2039\u203a\uff07", "'"),
-    **dict(zip("\uff0c\uff5b\uff5d\uff3b\uff3d\uff03", ",{}[]#", strict=True)),
-}
-"""Characters that are taken for those of YAML."""
-ITEM = r" *(?:- +)*"
-KEY = rf"{ITEM}(?P<key>[\"']?[A-Za-z_][\w-]*[\"']?)"
-BLANKS = "[\u00a0\u2000-\u200b\u202f\u205f\u3000]+"
-
-NO_ITEM, NO_SPACE = "{at} begins no item of a list", "a space is missing after this `-`"
+KEY = re.compile(r" *(?:- +)*(?P<key>[A-Za-z_][\w-]*|\"[\w-]+\"|'[\w-]+')")
 SLIPS = (
-    (r"^ *(?P<at>```.*|>>>|<{7}.*|={7}.*|>{7}.*|\+)", "this is no part of a recipe", "remove it"),
-    (r"^ *(?P<at>//|/\*|--+(?= ))", "this begins no comment", "begin a comment with `#`"),
-    (rf"^{ITEM}-?(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
-    (rf"^{KEY} *:(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
-    (rf"^{KEY} *(?P<at>[{COLONS}]) *(?P<value>.*)", "{at} is not a colon", "write `{key}: {value}`"),
-    (rf"^ *(?P<at>[{DASHES}*]) ?(?P<value>.*)", NO_ITEM, "write `- {value}`"),
-    (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", NO_SPACE, "write `- {value}`"),
-    (rf"^{KEY} *(?P<at>:)(?P<value>[^\s:/].*)", "a space is missing after this `:`", "write `{key}: {value}`"),
-    (rf"^{ITEM}(?P<at>[A-Za-z_][\w-]*) +(?P<value>[\[{{].*)", "this key has no `:`", "write `{at}: {value}`"),
-    (
-        rf"^{KEY} *: *(?P<at>\()(?P<value>.*:.*)\)",
-        "a list is in [...], a mapping in {{...}}",
-        "write `{key}: {{{value}}}`",
-    ),
-    (rf"^{KEY} *(?P<at>=) *(?P<value>.*)", "a key and its value are parted by `: `", "write `{key}: {value}`"),
+    (re.compile(r" *(?:- +)*(?P<at>-)(?=[A-Za-z])"), "a space is missing after this `-`", " "),
+    (re.compile(rf"{KEY.pattern} *(?P<at>:)(?=[^\s:/])"), "a space is missing after this `:`", " "),
+    (re.compile(r" *(?:- +)*(?P<at>[A-Za-z_][\w-]*)(?= +[\[{])"), "this key has no `:`", ":"),
 )
-"""Mistakes that one line shows: what it looks like, what is wrong at `at`, the fix; in brackets only the first two."""
-LONE_ITEMS = (
-    (rf"^ *(?P<at>[{DASHES}])\s(?P<value>.*)", NO_ITEM),
-    (r"^ *(?P<at>-)(?P<value>[A-Za-z][^:]*)$", NO_SPACE),
-)
-"""An item of a list that YAML reads as a text, where no other line shows it to be a mistake."""
-_NO_COLON = rf"^(?P<before>{ITEM})(?P<at>[A-Za-z_][\w-]*)(?: +(?P<value>[^:]*[^: ]))?$"
+"""Mistakes that one line shows: what it looks like, what is wrong at `at`, and what is missing after that."""
+NO_COLON = re.compile(r"(?P<before> *(?:- +)*)(?P<at>[A-Za-z_][\w-]*)(?: +[^:]*[^: ])?$")
 
 # what libyaml and PyYAML's own parser say: pattern, message, fix
 COMPLAINTS = {
@@ -96,6 +67,11 @@ class SourceLines(NamedTuple):
         length = end.column - begin.column if end and end.line == begin.line else len(text) - column
         return Mark(self.file, line + 1, column + 1, max(1, length), text)
 
+    def after(self, end: Any) -> Mark:
+        """Return the location that a mark of the parser has, without a length."""
+        line = min(end.line, len(self.lines) - 1)
+        return Mark(self.file, line + 1, end.column + self.start + 1, 0, self.lines[line])
+
     def at(self, line: int, column: int) -> Mark:
         """Return the location of a character of a line; line and column count from 0."""
         return Mark(self.file, line + 1, column + 1, 1, self.lines[line])
@@ -121,7 +97,9 @@ def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: A
     if variable:
         message = f"`{variable.group()}` is not allowed inside [...] and {{...}}"
         mark = mark._replace(column=mark.column - 1)
-        return _fault(mark, message, _variable_hint(variable, text), len(variable.group()))
+        name = variable.group().strip("${}") or "name"
+        fix = f"write `${name}`, or put quotes around a text with a variable in it"
+        return _fault(mark, message, fix, len(variable.group()))
     is_flow = context is not None and text[context.index : context.index + 1] in CLOSING and "flow" in error.context
     if text[index : index + 1] == "\t":
         problem = "tab character"
@@ -150,35 +128,23 @@ def _bracket_above_item(begin: Any, text: str, mark: Mark) -> Any:
     return begin if is_item and begin is not None and text[begin.index : begin.index + 1] in CLOSING else None
 
 
-def _fault(mark: Mark, message: str, hint: str, length: int = 1) -> Fault:
-    return fault_at(mark._replace(length=length), "syntax", "", message, hint)
+def _fault(mark: Mark, message: str, hint: str, length: int = 1, edit: Edit | None = None) -> Fault:
+    return fault_at(mark._replace(length=length), "syntax", "", message, hint, edit)
 
 
 def _colon_fault(text: str, index: int, lines: SourceLines, mark: Mark, is_flow: bool) -> Fault | None:
     """Return the fault of a colon without a space, `stack:[norm]`, or of a missing one, `{stack [norm]}`; else None."""
     if re.match(r":[^\s,\]}]", text[index : index + 2]):
-        return _fault(mark, "a space is missing after this `:`", "write `: `")
+        edit = _replacement(mark._replace(length=1), ": ")
+        return _fault(mark, "a space is missing after this `:`", "write `: `", edit=edit)
     start, bracket = max(0, index - 200), text[index : index + 1]
     key = re.search(r"(?P<key>[\w-]+|\"[\w-]+\"|'[\w-]+')[\s=;.]*$", text[start:index])
     if key is None or not is_flow or bracket not in CLOSING:
         return None
-    word = re.split(r"[^\w.-]", text[start:index])[-1]
-    path = _INDEXED_PATH.match(text, index - len(word))
-    begin = path.start() if path else start + key.start()
-    before = text[:begin].split("\n")
+    before = text[: start + key.start()].split("\n")
     mark = lines.at(len(before) - 1, len(before[-1]) + lines.start)
-    if path:
-        message, word = "inside [...] and {...} a text with brackets needs quotes", path.group()
-        return _fault(mark, message, f'write `"{word}"`', len(word))
-    return _fault(mark, "this key has no `:`", f"write `{key['key']}: {bracket}...{CLOSING[bracket]}`", len(key["key"]))
-
-
-def _variable_hint(variable: re.Match[str], text: str) -> str:
-    name = variable.group().strip("${}") or "name"
-    # `{source: ${dir}/train.en}` is a text with a variable in it, and only quotes help
-    around = text[max(0, variable.start() - 1) : variable.start()] + text[variable.end() : variable.end() + 1]
-    is_alone = not around.strip(" \t\r\n,:[]{}\"'")
-    return f"write `${name}`" if is_alone else f'put quotes around the whole text: "...${{{name}}}..."'
+    fix = f"write `{key['key']}: {bracket}...{CLOSING[bracket]}`, or put quotes around a text"
+    return _fault(mark, "this key has no `:`", fix, len(key["key"]))
 
 
 def _indentation(line: str) -> int:
@@ -189,36 +155,46 @@ def _find_slip(lines: SourceLines, error: int, is_flow: bool) -> Fault | None:
     """Return the fault of a line that shows a mistake: the line of the error, or those that it continues."""
     for line in lines.upwards(error):
         text = re.split(r" #|\r", lines.lines[line])[0].rstrip(" ")
-        for pattern, message, fix in SLIPS[:2] if is_flow else SLIPS:
-            if match := re.match(pattern, text):
-                return _slip_fault(match, lines, line, message, fix)
-        has_deeper = _indentation(lines.lines[error]) > _indentation(lines.lines[line])
-        # without a colon an item of a list is a name, unless deeper lines follow it
-        if not is_flow and (match := re.match(_NO_COLON, text)) and (has_deeper or "-" not in match["before"]):
-            return _slip_fault(match, lines, line, "this key has no `:`", "write `{at}: {value}`")
-        if line == error and (match := re.search(f"(?P<at>[{''.join(LOOKALIKES)}])", text)):
-            message, fix = "{at} is not the `{meant}` of YAML", "write `{meant}`, or quotes around the text"
-            return _slip_fault(match, lines, line, message, fix)
+        foreign = next((at for at, char in enumerate(text) if _is_foreign(char)), None)
+        if foreign is not None:
+            return _foreign_fault(lines.at(line, foreign), text[foreign])
+        if not is_flow:
+            for pattern, message, missing in SLIPS:
+                if match := pattern.match(text):
+                    return _slip_fault(match, lines, line, message, missing)
+            has_deeper = _indentation(lines.lines[error]) > _indentation(lines.lines[line])
+            # without a colon an item of a list is a name, unless deeper lines follow it
+            if (match := NO_COLON.match(text)) and (has_deeper or "-" not in match["before"]):
+                return _slip_fault(match, lines, line, "this key has no `:`", ":")
         if line != error and (is_flow or re.search(":( |$)", text)):
             return None
     return None
 
 
-def item_fault(lines: SourceLines, mark: Mark) -> Fault | None:
-    """Return the fault of a text that is its line's first and should have been an item of a list: `-x`, `– x`."""
-    line = lines.lines[mark.line - 1].rstrip()
-    for pattern, message in LONE_ITEMS:
-        if (match := re.match(pattern, line)) and match.end("at") == mark.column:
-            return _slip_fault(match, lines, mark.line - 1, message, "write `- {value}`")
-    return None
+def _is_foreign(char: str) -> bool:
+    """Return True for a sign or a space that is not ASCII."""
+    return char > "~" and unicodedata.category(char)[0] in "PSZC"
 
 
-def _slip_fault(match: re.Match[str], lines: SourceLines, line: int, message: str, fix: str) -> Fault:
-    groups = {key: value or "" for key, value in match.groupdict().items()}
-    groups["meant"] = LOOKALIKES.get(match["at"], "")
-    message = message.format_map(groups | {"at": character_name(match["at"][0])})
-    fix = fix.format_map(groups).replace(": `", ":`")
-    return _fault(lines.at(line, match.start("at")), message, fix, len(match["at"]))
+def _foreign_fault(mark: Mark, char: str) -> Fault:
+    plain = unicodedata.normalize("NFKC", char)
+    fix = f"write `{plain}`" if plain.isascii() else "write it in ASCII, or put quotes around the text"
+    edit = _replacement(mark, plain) if plain.isascii() else None
+    return _fault(mark, f"{character_name(char)} is no sign of YAML", fix, 1, edit)
+
+
+def _slip_fault(match: re.Match[str], lines: SourceLines, line: int, message: str, missing: str) -> Fault:
+    mark = lines.at(line, match.start("at"))._replace(length=len(match["at"]))
+    key = match.groupdict().get("key") or ""
+    rest = match.string[match.end("at") :].lstrip()
+    fix = f"{key}{match['at']}{missing.rstrip()} {rest}".rstrip()
+    edit = _replacement(mark, match["at"] + missing)
+    return _fault(mark, message, f"write `{fix}`", mark.length, edit)
+
+
+def _replacement(mark: Mark, text: str) -> Edit:
+    """Return the edit that writes a text in place of what a location has."""
+    return Edit(mark.file, "", (mark.line, mark.column), (mark.line, mark.column + mark.length), text)
 
 
 def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) -> Fault | None:
@@ -226,12 +202,14 @@ def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) 
     if opened is None:
         message = f"this `{character}` {'parts nothing' if character == ',' else 'closes nothing'}"
         is_extra = character in (",", "]", "}")
-        return _fault(mark, message, "remove it") if is_extra else None
+        edit = _replacement(mark._replace(length=1), "")
+        return _fault(mark, message, "remove it", edit=edit) if is_extra else None
     place = lines.mark(opened)
     bracket = place.text[place.column - 1]
     if character and character in ")]}":
         message = f"this `{character}` does not close the `{bracket}` of line {place.line}, column {place.column}"
-        return _fault(mark, message, f"write `{CLOSING[bracket]}`")
+        edit = _replacement(mark._replace(length=1), CLOSING[bracket])
+        return _fault(mark, message, f"write `{CLOSING[bracket]}`", edit=edit)
     if mark.line > place.line and (character == "-" or _indentation(mark.text) <= _indentation(place.text)):
         return _fault(place, f"this `{bracket}` is never closed", f"close it with `{CLOSING[bracket]}`")
     key = re.search(r"[\"']?[\w-]+[\"']? *$", mark.text[: mark.column - 1])
@@ -252,4 +230,6 @@ def _indentation_fault(lines: SourceLines, error: int) -> Fault | None:
     others = [depths[other] for other in (*near[odd[0] :: -1], *near[odd[0] :])]
     fitting = next((other for other in others if abs(other - depth) == 1), depth - 1)
     message = f"this line is indented by {count_noun(depth, 'space')}, and lines like it by {fitting}"
-    return _fault(lines.at(line, depth), message, f"indent it by {fitting}", len(lines.lines[line].strip()))
+    edit = _replacement(lines.at(line, 0)._replace(length=depth), " " * fitting)
+    length = len(lines.lines[line].strip())
+    return _fault(lines.at(line, depth), message, f"indent it by {fitting}", length, edit)

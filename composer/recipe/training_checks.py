@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from composer.errors import Fault, did_you_mean
+from composer.errors import Fault
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
 from composer.recipe.output_checks import TARGETS_ONLY
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.recipe.schema_reader import quote_all
+from composer.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe

@@ -17,16 +17,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from composer.errors import (
-    MAX_EXPLAINED,
-    Fault,
-    KeyPath,
-    RecipeError,
-    closest_match,
-    did_you_mean,
-    fault_at,
-    format_path,
-)
+from composer.errors import MAX_EXPLAINED, Fault, KeyPath, RecipeError, fault_at, format_path
+from composer.recipe import edits
 from composer.recipe.data_checks import data_faults
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
@@ -44,6 +36,7 @@ from composer.recipe.schema_reader import (
 )
 from composer.recipe.training_checks import training_faults
 from composer.recipe.yaml_reader import Node, to_data
+from composer.suggest import closest_word, did_you_mean
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -96,7 +89,8 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
         node = root
         for step in path:
             node = node.value[step]
-        faults.append(explain(SchemaError(schema, path, error.validator, detail, error.instance, error.schema, node)))
+        violation = (error.validator, detail, error.instance, error.schema)
+        faults.append(explain(SchemaError(schema, path, *violation, node, root)))
     return [*faults, *([unlisted_fault(faults)] if len(errors) > MAX_EXPLAINED else [])]
 
 
@@ -239,8 +233,9 @@ def empty_keys(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iter
         if value.place.file != root.mark.file or path in REPLACED_WHOLE or (*path, key) in MEANINGFUL_NULLS:
             continue
         if value.value is None and not value.text:
-            message = f"`{key}` has nothing after its colon"
-            yield fault_at(value.place, "unused", format_path((*path, key)), message, "remove it, or give it a value")
+            message, fix = f"`{key}` has nothing after its colon", "remove it, or give it a value"
+            edit = edits.remove(root, (*path, key))
+            yield fault_at(value.place, "unused", format_path((*path, key)), message, fix, edit)
         elif isinstance(value.value, dict):
             yield from empty_keys(root, value, (*path, key))
 
@@ -263,18 +258,24 @@ def _data_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fault
             yield fault_at(node.place, "empty", format_path(path), message, "name a file of pairs in it")
         for place, part in parts.items():
             if isinstance(part.value, dict):  # else a number of pairs
-                yield from _keys_of(part, place, schema["$defs"][section]["properties"], sources)
+                own = schema["$defs"][section]["properties"]
+                yield from _keys_of(root, part, place, own, sources)
 
 
-def _keys_of(node: Node, path: KeyPath, own: Iterable[str], sources: list[str]) -> Iterator[Fault]:
+def _keys_of(root: Node, node: Node, path: KeyPath, own: Iterable[str], sources: list[str]) -> Iterator[Fault]:
     allowed = [*dict.fromkeys([*(key for key in own if key != "source"), *(sources or ["source"])])]
     unknown = [name for name in node.value if name not in allowed]
     section = next(key for key in reversed(path) if isinstance(key, str))
     for name in unknown:
         message = f"`{section}` has no key `{name}`{did_you_mean(name, allowed)}"
-        hint = f"allowed here: {quote_all(allowed)}"
-        yield fault_at(node.value[name].place, "unknown", format_path((*path, name)), message, hint)
-    misspelt = {closest_match(name, allowed) for name in unknown}
+        place, close = node.value[name].place, closest_word(name, allowed)
+        if close and close not in node.value:
+            hint, edit = f"write `{close}`", edits.rename(place, (*path, name), name, close)
+        else:
+            hint, edit = "remove it", edits.remove(root, (*path, name))
+        hint += f"; allowed here: {quote_all(allowed)}"
+        yield fault_at(place, "unknown", format_path((*path, name)), message, hint, edit)
+    misspelt = {closest_word(name, allowed) for name in unknown}
     for name in sources:
         if _get(node, name) is None and name not in misspelt:
             reader = "the encoder" if name == "source" else f"the encoder `{name}`"

@@ -17,8 +17,9 @@ from typing import Any, Literal, NoReturn
 import yaml
 
 from composer.atomic_io import open_regular
-from composer.errors import Fault, Mark, RecipeError, error_at, fault_at, similar_name, suggest_file
-from composer.recipe.syntax_faults import SourceLines, item_fault, syntax_fault
+from composer.errors import Edit, Fault, Mark, RecipeError, error_at, fault_at
+from composer.recipe.syntax_faults import SourceLines, syntax_fault
+from composer.suggest import suggest_file
 
 COMMAND_LINE = "<command line>"
 MAX_BYTES = 1 << 20
@@ -54,7 +55,7 @@ class Node:
     """A value with its source location. `value` is a scalar, a list of nodes or a dictionary of nodes.
 
     `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted` True if in quotes;
-    `replaced` is the value of a base that it replaces whole.
+    `replaced` is the value of a base that it replaces whole; `end` is the location after the value, if it was read.
     """
 
     value: Any
@@ -63,6 +64,7 @@ class Node:
     text: str = ""
     quoted: bool = False
     replaced: Node | None = None
+    end: Mark | None = None
 
     @property
     def place(self) -> Mark:
@@ -217,11 +219,13 @@ class _Open:
     """A list or mapping whose end has not been read yet.
 
     `key` is the name and the place of the key whose value comes next; the value of a key that cannot be used, whose
-    name is None, is read and dropped.
+    name is None, is read and dropped. `is_flow` says that it is in brackets, `end` where its last item ends.
     """
 
     value: list[Node] | dict[str, Node]
     begin: Any
+    is_flow: bool
+    end: Mark | None = None
     key: tuple[str | None, Mark] | None = None
 
 
@@ -246,7 +250,10 @@ class _Builder:
                 self._stop(mark, "syntax", "a second document begins here", "one file holds one recipe")
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             closed = self.open.pop()
-            self._add(Node(closed.value, self.lines.mark(closed.begin, event.end_mark)))
+            mark = self.lines.mark(closed.begin, event.end_mark)
+            # the parser ends a list or a mapping in lines where the next token begins, after comments
+            end = self.lines.after(event.end_mark) if closed.is_flow else closed.end
+            self._add(Node(closed.value, mark, end=end))
         elif isinstance(event, yaml.AliasEvent):
             self._fault(mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none", ONCE)
             self._add(Node(None, mark))
@@ -258,8 +265,8 @@ class _Builder:
                 self._stop(mark, "size", f"there are more than {MAX_VALUES} values here", hint)
             self._scalar(event, mark) if isinstance(event, yaml.ScalarEvent) else self._begin(event)
 
-    def _fault(self, mark: Mark, code: str, message: str, hint: str) -> None:
-        self.faults.append(fault_at(mark, code, "", message, hint))
+    def _fault(self, mark: Mark, code: str, message: str, hint: str, edit: Edit | None = None) -> None:
+        self.faults.append(fault_at(mark, code, "", message, hint, edit))
         if len(self.faults) == MAX_SYNTAX_FAULTS:
             message = f"after {MAX_SYNTAX_FAULTS} faults the rest is not read"
             self._stop(mark, "size", message, "fix the first ones; they may be the cause of the others")
@@ -283,15 +290,14 @@ class _Builder:
             mark = self.lines.mark(event.start_mark)._replace(length=1)
             message = f"this is nested deeper than {MAX_DEPTH} levels"
             self._stop(mark, "depth", message, "give stacks names under `model.stacks`, and `use` them")
-        self.open.append(_Open({} if isinstance(event, yaml.MappingStartEvent) else [], event.start_mark))
+        value: dict[str, Node] | list[Node] = {} if isinstance(event, yaml.MappingStartEvent) else []
+        self.open.append(_Open(value, event.start_mark, event.flow_style))
 
     def _scalar(self, event: Any, mark: Mark) -> None:
         value, is_plain = event.value, event.implicit[0]
         if event.style in ("'", '"') and event.start_mark.line < event.end_mark.line:
             self.long_quote = event.start_mark, event.end_mark
         if is_plain:
-            if fault := item_fault(self.lines, mark):
-                self.faults.append(fault)
             try:
                 value = parse_scalar(event.value)
             except ValueError:
@@ -300,13 +306,15 @@ class _Builder:
         elif (bad := _ESCAPED.search(value)) is not None:
             message = f"the character U+{ord(bad.group()):04X} is not allowed in a text"
             self._fault(mark, "encoding", message, "remove its escape")
-        self._add(Node(value, mark, text=event.value, quoted=not is_plain))
+        end = self.lines.after(event.end_mark)
+        self._add(Node(value, mark, text=event.value, quoted=not is_plain, end=end))
 
     def _add(self, node: Node) -> None:
         if not self.open:
             self.root = node
             return
         parent = self.open[-1]
+        parent.end = node.end
         if isinstance(parent.value, list):
             parent.value.append(node)
         elif parent.key is None:
@@ -326,14 +334,9 @@ class _Builder:
             self._fault(mark, "merge", "`<<` is a merge key; a recipe has none", hint)
         elif not isinstance(node.value, str) or not node.value:
             text = f"`{node.text}`" if node.text else "nothing"
-            hint = f'write "{node.text}"' if node.text else "write a name before the colon"
-            if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
-                hint = f'write `{similar_name(node.text)}`, or "{node.text}" where a name may begin with a digit'
-                if digits := re.search(r"\d+(?=,$)", mark.text[: mark.column - 1]):
-                    hint = f"a comma parts the items of a mapping: write `{digits[0]}.{node.text}`"
-                    if re.fullmatch(r"[1-9]\d*,\d{3}", f"{digits[0]},{node.text}"):
-                        hint += f", or `{digits[0]}{node.text}` if it parts thousands"
-            self._fault(mark, "type", f"a key is text, and this is {text}", hint)
+            hint = f'write `"{node.text}"`' if node.text else "write a name before the colon"
+            edit = Edit(mark.file, "", mark[1:3], (mark.line, mark.column + mark.length), f'"{node.text}"')
+            self._fault(mark, "type", f"a key is text, and this is {text}", hint, edit if node.text else None)
         elif node.value in siblings:
             line = siblings[node.value].place.line
             message = f"`{node.value}` is a duplicate key; the first is in line {line}"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from composer.errors import did_you_mean, error_at
+from composer.errors import error_at
 from composer.recipe.yaml_reader import Node
+from composer.suggest import did_you_mean
 
 Value = str | int | float | bool | None
 Values = Mapping[str, Value]

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
+from composer.errors import DataError, Fault, Mark, RecipeError, error_at, fault_at
 from composer.formatting import align_columns, count_each, count_noun, format_bound, si
 from composer.recipe import schema_generator
 from composer.recipe.fingerprints import fingerprints
@@ -19,6 +19,7 @@ from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, from_node, load
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse_value, read
 from composer.run_dir import RUNS, RunDir, find_run
+from composer.suggest import did_you_mean
 from composer.sweeps.conditions import holds
 from composer.sweeps.progress import with_progress
 from composer.sweeps.spec import read_sweep

@@ -13,7 +13,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from composer.errors import Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
+from composer.errors import Fault, Mark, RecipeError, error_at, fault_at
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
@@ -23,6 +23,7 @@ from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.training_checks import unavailable_metric
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
+from composer.suggest import did_you_mean
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.sweep import COSTS, DEFAULT_RANK, SWEEP_AXIS, Axis, Goal, Pruner, Resources, SearchAlgorithm, Sweep

@@ -13,12 +13,13 @@ from functools import lru_cache, reduce
 from itertools import islice, product
 from typing import NamedTuple
 
-from composer.errors import Fault, KeyPath, RecipeError, closest_match, error_at, fault_at, format_path
+from composer.errors import Fault, KeyPath, RecipeError, error_at, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, merge, parse_path
 from composer.recipe.interpolation import substitute
 from composer.recipe.schema_reader import Schema, first_setting, is_stack
 from composer.recipe.yaml_reader import Node, items_of, reachable
+from composer.suggest import closest_word
 from composer.sweeps.progress import with_progress
 from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, dependencies, same_value
 
@@ -264,8 +265,8 @@ def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     head, *words = text.split("..")
     blocks = [match.node for match in everything if not match.is_stack]
     names, aliases = sorted({*map(block_name, blocks)}), sorted({*map(alias_of, blocks)} - {""})
-    close = [closest_match(word, [*names, *aliases]) for word in words]
-    close = [closest_match(head, ["model", *(format_path(match.path) for match in everything)]), *close]
+    close = [closest_word(word, [*names, *aliases]) for word in words]
+    close = [closest_word(head, ["model", *(format_path(match.path) for match in everything)]), *close]
     message = f"`{text}` matches nothing in the base"
     if select(root, "..".join(close), rules):
         part, meant = next(pair for pair in zip((head, *words), close, strict=True) if pair[0] != pair[1])

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 from composer.atomic_io import parse_json, read_text
-from composer.errors import Fault, Mark, RunError, did_you_mean, fault_at
+from composer.errors import Fault, Mark, RunError, fault_at
 from composer.formatting import count_noun
 from composer.recipe.schema_reader import scalar_text
 from composer.recipe.sections import Training
 from composer.recipe.yaml_reader import Node
+from composer.suggest import did_you_mean
 from composer.sweeps.conditions import Condition, holds
 
 Value = str | int | float | bool

@@ -308,7 +308,9 @@ def report_to_main(error: Exception) -> bool:
         error = RunFailed.of(str(error) if expected else f"{type(error).__name__}: {error}", RESUME_HINT)
     with suppress(RuntimeError):
         rank = distributed.get_rank()
-        faults = [fault.as_dict() | {"message": f"process {rank}: {fault.message}"} for fault in error.faults]
+        faults = [
+            fault.as_dict() | {"message": f"process {rank}: {fault.message}", "edit": None} for fault in error.faults
+        ]
         rendezvous_store().set(ERROR_KEY, json.dumps(faults))
         return expected
     return False

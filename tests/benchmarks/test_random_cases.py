@@ -13,8 +13,9 @@ from benchmarks.random_recipes import SECTIONS, whole_recipes
 from benchmarks.random_settings import definitions, values_of
 from benchmarks.repairs import FixFailed, repair
 from benchmarks.whole_runs import run_commands, write_recipe
-from composer.errors import Fault
+from composer.errors import Edit, Fault
 from composer.recipe.recipe import load
+from composer.recipe.yaml_reader import parse, to_data
 from tests.laws.law_cases import draw_case
 
 CHOICES = ("tasks", "tokenizers", "optimizers", "schedules", "initializations", "decoders", "embeddings", "outputs")
@@ -52,18 +53,20 @@ def test_a_recipe_is_repaired_as_its_faults_say(tmp_path: Path) -> None:
     recipe["training"] = {"carry": True, "window": 3, "schedule": {"plateau": {}}, "tokens_per_batch": 2}
     (tmp_path / "random.yaml").write_text(json.dumps(recipe))
     assert repair(tmp_path / "random.yaml") == []
-    left = json.loads((tmp_path / "random.yaml").read_text())
+    left = to_data(parse((tmp_path / "random.yaml").read_text(), "random.yaml"))
     assert left["data"] == recipe["data"]  # what changes nothing is a warning, which refuses nothing
     assert left["training"] == {**recipe["training"], "tokens_per_batch": 60}
 
 
 def test_a_fix_that_does_not_help_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault = Fault("random.yaml", 1, 1, "unused", "model.width", "too wide", "remove `depth`, or write `width: 3`")
+    file = tmp_path / "random.yaml"
+    edit = Edit(str(file), "model.width", (1, 21), (1, 22), "3")
+    fault = Fault(str(file), 1, 21, "unused", "model.width", "too wide", "write `width: 3`", edit=edit)
     monkeypatch.setattr("benchmarks.repairs.composer.check", lambda _: [fault])
-    (tmp_path / "random.yaml").write_text('{"model": {"width": 4}}')
+    file.write_text('{"model": {"width": 4}}')
     with pytest.raises(FixFailed, match="too wide"):
-        repair(tmp_path / "random.yaml")
-    assert json.loads((tmp_path / "random.yaml").read_text()) == {"model": {"width": 3}}
+        repair(file)
+    assert json.loads(file.read_text()) == {"model": {"width": 3}}
 
 
 def test_a_refusal_after_check_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

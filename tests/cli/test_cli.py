@@ -133,8 +133,10 @@ def test_check_prints_faults_as_json(run: Runner) -> None:
     answer = run("check", "--json", write("bad.yaml", RECIPE.replace("heads", "heds")), "good.yaml")
     (fault,) = json.loads(answer.out)
     assert (answer.status, answer.err) == (2, "")
-    assert list(fault) == ["file", "line", "column", "code", "path", "message", "hint"]
+    assert list(fault) == ["file", "line", "column", "code", "path", "message", "hint", "edit"]
     assert (fault["file"], fault["line"], fault["column"]) == ("bad.yaml", 10, 25)
+    edit = {"file": "bad.yaml", "path": fault["path"], "start": [10, 25], "end": [10, 29], "replacement": "heads"}
+    assert fault["edit"] == edit
 
 
 @pytest.mark.parametrize(

@@ -363,15 +363,9 @@ def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:
 def test_a_second_choice_on_the_command_line_is_refused(tmp_path: Path) -> None:
     text = WRITTEN + "training: {optimizer: {adam: {}}}\n"
     (fault,) = refused(tmp_path, text, ["training.optimizer.sgd.momentum=0.5"])
-    assert (fault.code, fault.column) == ("exclusive", 24)
-    override = fault.hint.split("`")[1]
-    assert override == "training.optimizer={sgd: {momentum: 0.5}}"
+    assert (fault.code, fault.column, fault.edit) == ("exclusive", 24, None)
+    override = "training.optimizer={sgd: {momentum: 0.5}}"
     assert loaded(tmp_path, text, [override]).training.optimizer.momentum == 0.5
-    text = WRITTEN.partition("    - norm")[0] + "    - rnn: {cell: gru}\n"
-    (fault,) = refused(tmp_path, text, ["model.decoder.0.mamba.state=8"])
-    override = fault.hint.split("`")[1]
-    assert override == "model.decoder.0={mamba: {state: 8}}"
-    assert loaded(tmp_path, text, [override]).explicit["model"]["decoder"] == [{"mamba": {"state": 8}}]
 
 
 # ------------------------------------------------------------------------------------------- variables
@@ -485,19 +479,20 @@ def test_an_unknown_variable_without_braces_is_guessed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "hint"),
+    "value",
     [
-        ("{heads: ${heads}}", "write `$heads`"),
-        ("{heads: ${heads} }", "write `$heads`"),
-        ("{heads: ${heads}, window: 3}", "write `$heads`"),
-        ("{heads: ${heads", "write `$heads`"),
-        ("{heads: ${heads}x}", 'put quotes around the whole text: "...${heads}..."'),
-        ("{heads: x${heads}}", 'put quotes around the whole text: "...${heads}..."'),
+        "{heads: ${heads}}",
+        "{heads: ${heads} }",
+        "{heads: ${heads}, window: 3}",
+        "{heads: ${heads",
+        "{heads: ${heads}x}",
+        "{heads: x${heads}}",
     ],
 )
-def test_braces_inside_braces_are_answered_with_the_form_without_them(tmp_path: Path, value: str, hint: str) -> None:
+def test_braces_inside_braces_are_answered_with_the_form_without_them(tmp_path: Path, value: str) -> None:
     text = SMALL.replace("decoder: [norm]", f"decoder: [{{self_attention: {value}}}]")
     (fault,) = refused(tmp_path, text)
+    hint = "write `$heads`, or put quotes around a text with a variable in it"
     assert (fault.code, fault.hint) == ("syntax", hint)
     assert fault.excerpt[fault.column - 1 :].startswith("${heads")
 

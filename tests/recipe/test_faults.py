@@ -14,9 +14,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 INVALID_TEXT = "test_a_bad_text_is_refused_where_it_is_bad"
-INVALID_BLOCK, INVALID_RECIPE, INVALID_SECTION = (
-    f"test_an_invalid_{part}_is_refused" for part in ("block", "recipe", "section")
-)
+INVALID_BLOCK = INVALID_RECIPE = INVALID_SECTION = "test_faults_have_their_codes_places_and_words"
 
 FAULTS = {
     # the text of a recipe

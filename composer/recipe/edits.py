@@ -1,0 +1,205 @@
+"""Edits of a recipe's text that do what a fix says, so that a program can make them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from composer.errors import Edit, KeyPath, Mark, format_path
+from composer.recipe.schema_reader import Schema
+from composer.recipe.yaml_reader import Node, items_of
+
+FIX = re.compile(r"remove (?:`(?P<name>[\w.]+)(?:: [^`]*)?`|it\b)|(?P<verb>write|add) `(?P<value>[^`]+)`")
+"""Fixes that a program can make: ``remove it``, ``remove `KEY` ``, ``write `VALUE` ``, ``write `KEY: VALUE` ``."""
+PLACEHOLDER = re.compile(r"\b[A-Z]+\b|\.\.\.|:$|^- ")
+"""What such a fix leaves to its reader."""
+
+
+def rename(mark: Mark, path: KeyPath, old: str, word: str) -> Edit | None:
+    """Return the edit that writes another word in place of a key or a name, in its quotes if it has any."""
+    text = mark.text[mark.column - 1 : mark.column - 1 + mark.length]
+    quote = text[:1] if text[:1] in ("'", '"') else ""
+    if text != f"{quote}{old}{quote}":
+        return None
+    return _edit(path, mark, _after(mark), f"{quote}{word}{quote}")
+
+
+def replace_value(node: Node, path: KeyPath, text: str) -> Edit | None:
+    """Return the edit that writes another value, on one line, in place of a value; None if it is not in a text."""
+    if node.end is None or not _is_written(node):
+        return None
+    if node.value is None and not node.text:
+        return _edit(path, node.end, node.end, f" {text}")
+    return _edit(path, node.mark, node.end, text)
+
+
+def remove(root: Node, path: KeyPath) -> Edit | None:
+    """Return the edit that removes a key with its value, or an item of a list; None if it is not in a text."""
+    parent = find(root, path[:-1])
+    node = find(root, path)
+    if parent is None or node is None or node.end is None or not path:
+        return None
+    is_item = isinstance(parent.value, list)
+    start, end = node.mark if is_item else node.place, node.end
+    beside = _written_beside(parent, node)
+    after = [other for other in beside if _start(other) > _start(node)]
+    before = [other for other in beside if _start(other) < _start(node)]
+    if not _has_key(parent, start):
+        return None
+    opening = start.text[: start.column - 1]
+    stands_alone = re.fullmatch(r" *- +" if is_item else " *", opening) or not opening.strip()
+    ends_line = re.fullmatch(r" *,? *(#.*)?", end.text[end.column - 1 :]) is not None
+    ends_before = end.column == 1 and end.line > start.line  # a text after `|`
+    if beside and stands_alone and (ends_line or ends_before):
+        past = end.line if ends_before else end.line + 1
+        return Edit(start.file, format_path(path), (start.line, 1), (past, 1), "")
+    if after:
+        following = after[0].mark if is_item else after[0].place
+        return _edit(path, start, following, "")
+    if before and (previous := before[-1].end) is not None:
+        return _edit(path, previous, end, "")
+    in_brackets = parent.mark.text[parent.mark.column - 1 :][:1] in ("{", "[")
+    if in_brackets or not is_item:
+        return _edit(path, start, end, "" if in_brackets else "{}")
+    return None
+
+
+def set_value(root: Node, path: KeyPath, text: str) -> Edit | None:
+    """Return the edit that gives a key a value, in place of another or as a new key; None where that is not clear."""
+    node = root
+    for index, step in enumerate(path):
+        child = find(node, (step,))
+        if child is None:
+            return _insert(node, path[:index], path[index:], text)
+        node = child
+    return replace_value(node, path, text)
+
+
+def _insert(node: Node, path: KeyPath, rest: KeyPath, text: str) -> Edit | None:
+    """Return the edit that writes the keys `rest` below a node at `path`."""
+    if not all(isinstance(step, str) for step in rest):
+        return None
+    inner = text
+    for key in reversed(rest[1:]):
+        inner = f"{{{key}: {inner}}}"
+    if isinstance(node.value, dict):
+        first = min(_written_beside(node, node), key=_start, default=None)
+        if first is None:
+            return replace_value(node, path, f"{{{rest[0]}: {inner}}}")
+        at = first.place
+        if not _has_key(node, at):
+            return None
+        in_brackets = bool(at.text[: at.column - 1].strip(" -"))
+        between = ", " if in_brackets else "\n" + " " * (at.column - 1)
+        return _edit((*path, *rest), at, at._replace(length=0), f"{rest[0]}: {inner}{between}")
+    if len(rest) > 1 and node.value == rest[0]:  # a name without settings
+        return replace_value(node, path, f"{{{rest[0]}: {inner}}}")
+    return None
+
+
+def edit_of_fix(fix: str, root: Node, path: KeyPath, nearest: KeyPath, exact: bool, defs: Schema) -> Edit | None:
+    """Return the edit for the first part of a fix in words that a program can make; None without any.
+
+    path: What the fault is about, as in `canonical`.
+    nearest, exact: Its path in the recipe, or that of what is around it, if it is not nearest: see `Recipe.locate`.
+    """
+    for match in FIX.finditer(fix):
+        if match["value"] is not None:
+            edit = _written_value(match["value"], root, path, nearest, exact, defs)
+        elif match["name"]:
+            place = _find_name(root, nearest, match["name"].split("."))
+            edit = remove(root, place) if place else None
+        else:
+            is_its_own = exact and not _is_short(root, path, nearest)
+            edit = remove(root, nearest) if is_its_own else None
+        if edit is not None:
+            return edit
+    return None
+
+
+def _written_value(text: str, root: Node, path: KeyPath, nearest: KeyPath, exact: bool, defs: Schema) -> Edit | None:
+    """Return the edit for ``write `KEY: VALUE` `` or ``write `VALUE` ``."""
+    if PLACEHOLDER.search(text):
+        return None
+    key, colon, value = text.partition(": ")
+    node = find(root, nearest)
+    is_short = exact and _is_short(root, path, nearest) and key == path[-1]
+    if not colon or is_short:
+        return replace_value(node, nearest, value or text) if node is not None and exact else None
+    if not re.fullmatch(r"\w+", key) or f"block.{key}" in defs:  # in place of a block
+        return None
+    place = _find_name(root, nearest, [key])
+    return set_value(root, place or (*path[:-1], key), value)
+
+
+def _is_short(root: Node, path: KeyPath, nearest: KeyPath) -> bool:
+    """Return True for a value that stands for its only setting: `dropout: 0.1` for `dropout: {rate: 0.1}`."""
+    node = find(root, nearest)
+    return nearest[-1:] != path[-1:] and node is not None and node.value != path[-1]
+
+
+def find(root: Node, path: KeyPath) -> Node | None:
+    """Return the node at a path, or None."""
+    node = root
+    for step in path:
+        children = dict(items_of(node.value))
+        if step not in children:
+            return None
+        node = children[step]
+    return node
+
+
+def _find_name(root: Node, path: KeyPath, names: Sequence[str]) -> KeyPath | None:
+    """Return the path of a name in, beside or above a place; else where it stands, if that is once."""
+    for length in range(len(path), -1, -1):
+        if find(root, place := (*path[:length], *names)) is not None:
+            return place
+    places = [place for place in _paths(root) if place[-1] == names[-1]]
+    return places[0] if len(places) == 1 else None
+
+
+def _paths(node: Node, path: KeyPath = ()) -> list[KeyPath]:
+    """Return the paths of everything below a node."""
+    paths: list[KeyPath] = []
+    for step, child in items_of(node.value):
+        paths += [(*path, step), *_paths(child, (*path, step))]
+    return paths
+
+
+def _written_beside(parent: Node, node: Node) -> list[Node]:
+    """Return the other items of a list or a mapping that are in the same file, in order."""
+    file = (node.key or node.mark).file
+    children = [child for _, child in items_of(parent.value)]
+    return sorted((it for it in children if it is not node and it.end and it.place.file == file), key=_start)
+
+
+def _has_key(parent: Node, mark: Mark) -> bool:
+    """Return True unless a key is a part of a dotted path, on the command line or in a sweep."""
+    if isinstance(parent.value, list):
+        return True
+    rest = mark.text[mark.column - 1 + mark.length :]
+    return not mark.text[: mark.column - 1].endswith(".") and rest.lstrip().startswith(":")
+
+
+def _start(node: Node) -> tuple[int, int]:
+    return node.place.line, node.place.column
+
+
+def _after(mark: Mark) -> Mark:
+    return mark._replace(column=mark.column + mark.length, length=0)
+
+
+def _is_written(node: Node) -> bool:
+    """Return True if the text has the value where its location says, and not the name of a variable or an axis."""
+    if isinstance(node.value, (dict, list)) or node.value is None:
+        return True
+    shown = node.mark.text[node.mark.column - 1 :]
+    return shown.startswith(node.text) or shown[:1] in ("'", '"', "|", ">")
+
+
+def _edit(path: KeyPath, start: Mark, end: Mark, replacement: str) -> Edit | None:
+    """Return an edit between two locations of one file."""
+    if start.file != end.file:
+        return None
+    places = (start.line, start.column), (end.line, end.column)
+    return Edit(start.file, format_path(path), *places, replacement) if places[0] <= places[1] else None

@@ -1,0 +1,62 @@
+"""The closest word, what it is called here, and what is no misspelling of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from composer.suggest import OTHER_WORDS, closest_word, did_you_mean, suggested_form, valid_name
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [
+        ("haeds", "heads"),
+        ("cpoy", "copy"),
+        ("wrmup", "warmup"),
+        ("CrossAttention", "cross_attention"),
+        ("RNN", "rnn"),
+        ("n\u043erm", "norm"),
+        ("lr", "learning_rate"),
+        ("num_beams", "beam"),
+        ("no", "false"),
+    ],
+)
+def test_a_misspelt_or_foreign_word_is_known(word: str, other: str) -> None:
+    assert closest_word(word, ["nram", other, "dropout"]) == other
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [
+        ("mask", "as"),
+        ("layers", "vars"),
+        ("clip", "recipe"),
+        ("head_dim", "heads"),
+        ("warmup_steps", "max_steps"),
+        ("dropout:0.1", "dropout"),
+        ("zzz", "heads"),
+    ],
+)
+def test_another_word_is_no_misspelling(word: str, other: str) -> None:
+    assert did_you_mean(word, [other]) == ""
+
+
+def test_a_word_of_another_toolkit_may_be_a_word_and_its_settings() -> None:
+    assert suggested_form("lstm", ["rnn", "linear"]) == "rnn: {cell: lstm}"
+    assert suggested_form("rope", ["positions", "rotary"]) == "positions: rotary"
+    assert suggested_form("rope", ["absolute", "rotary"]) == "rotary"
+    assert did_you_mean("lstm", ["rnn", "linear"]) == "; did you mean `rnn`?"
+
+
+def test_no_word_of_ours_is_another_word_for_something_else_where_both_are() -> None:
+    assert not [form for form, others in OTHER_WORDS.items() if form.partition(":")[0] in others.split()]
+
+
+def test_a_letter_that_is_not_ascii_is_named() -> None:
+    expected = "; it has the character `\u043e` (U+043E, Cyrillic small letter o); did you mean `norm`?"
+    assert did_you_mean("n\u043erm", ["norm"]) == expected
+
+
+@pytest.mark.parametrize(("text", "name"), [("a b", "a_b"), ("1st", "x1st"), ("gr\u00f6\u00dfe", "gr_e")])
+def test_a_valid_name_has_letters_digits_and_lines(text: str, name: str) -> None:
+    assert valid_name(text) == name
