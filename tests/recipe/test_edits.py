@@ -48,7 +48,6 @@ EDITS = [
     ("recipe: 1\n", "", "recipe: 1\n"),
     ("data: {generate: copy}\n", "data: {generate: copy, text: {train: a}}\n", "data: {generate: copy}\n"),
     # of a block, and of what other sections say
-    ("cell: lstm, layers", "cell: lstm, reset: after, layers", "cell: lstm, layers"),
     ("cell: lstm, layers: 2", "cell: lstm, bidirectional: true", "cell: lstm"),
     # of the syntax
     ("  width: 8\n", "  width:8\n", "  width: 8\n"),
