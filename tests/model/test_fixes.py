@@ -82,14 +82,12 @@ def test_a_name_that_cannot_be_read_gets_an_exact_fix(model: str, message: str, 
     assert fault.hint == fix
 
 
-def test_an_override_of_the_optimizer_names_its_setting() -> None:
-    for optimizer, word in (("", "adam"), ("training: {optimizer: sgd}\n", "sgd")):
-        text = f"{HEAD}model: {{width: 16, decoder: [rnn]}}\n{optimizer}"
-        with pytest.raises(RecipeError) as raised:
-            load_text(text, overrides=["training.optimizer.lr=3"])
-        (fault,) = raised.value.faults
-        written = f"`optimizer: {{{word}: {{learning_rate: 3}}}}`"
-        assert fault.hint == f"write {written}, on the command line `training.optimizer.{word}.learning_rate=3`"
+def test_an_override_below_a_choice_names_its_words() -> None:
+    text = f"{HEAD}model: {{width: 16, decoder: [rnn]}}\n"
+    with pytest.raises(RecipeError) as raised:
+        load_text(text, overrides=["training.optimizer.lr=3"])
+    (fault,) = raised.value.faults
+    assert fault.hint == "the names are `adadelta`, `adagrad`, `adam`, `adamw`, `rmsprop`, `sgd`"
 
 
 @pytest.mark.parametrize(

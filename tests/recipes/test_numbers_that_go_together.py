@@ -49,8 +49,8 @@ def test_there_are_such_recipes() -> None:
 
 @pytest.mark.parametrize("path", AFTER_DROPOUT, ids=lambda path: path.stem)
 def test_weights_after_a_dropout_are_smaller_by_its_rate(path: Path) -> None:
-    model = load(path).model
-    scales = set(settings(model, "init_scale")) - {1.0}
+    recipe = load(path)
+    model, scales = recipe.model, set(settings(recipe.canonical["model"], "init_scale")) - {1.0}
     assert scales
     for scale in scales:
         assert scale == pytest.approx(math.sqrt(1 - model.dropout))
@@ -59,8 +59,8 @@ def test_weights_after_a_dropout_are_smaller_by_its_rate(path: Path) -> None:
 @pytest.mark.parametrize("layers", [8, 15])
 @pytest.mark.parametrize("path", GRADIENTS, ids=lambda path: path.stem)
 def test_the_encoder_s_gradient_is_divided_by_the_layers_that_read_it(path: Path, layers: int) -> None:
-    model = load(path, [f"vars.layers={layers}"]).model
-    assert set(settings(model.decoder, "times")) - {1} == {layers}
+    model = load(path, [f"vars.layers={layers}"]).canonical["model"]
+    assert set(settings(model["decoder"], "times")) - {1} == {layers}
     assert set(settings(model, "readers")) - {1} == {layers}
 
 

@@ -397,7 +397,7 @@ WRONG_SETTINGS = [
     ("{devices: [1, 1]}", "duplicate", "`1` is listed twice", 24),
     ("{accelerator: cpu, devices: [0, 1]}", "value", "CPUs have no numbers", 29),
     ("{devices: two}", "value", "`two` is not", 20),
-    ("{devices: true}", "type", "`true` is not a number", 20),
+    ("{devices: true}", "type", "`true` is a boolean", 20),
     ("{devices: 2.0}", "type", "`2.0` is not a whole number", 20),
     ("{accelerator: gpoo}", "value", "`gpoo` is not", 24),
     ("{accelerator: mps, strategy: ddp}", "conflict", "has one device", 39),

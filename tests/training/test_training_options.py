@@ -14,7 +14,6 @@ from torch import nn
 from composer.errors import RecipeError
 from composer.model.encoder_decoder import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, initialize, matrices_with_layouts
-from composer.recipe.recipe import load_text
 from composer.recipe.section import Chosen
 from composer.recipe.sections import EarlyStopping, GradientNoise
 from composer.run_dir import checkpoint_weights, list_checkpoints
@@ -190,11 +189,10 @@ def test_scheduled_sampling_needs_a_decoder_that_reads_tokens(tiny: Tiny) -> Non
         "model.decoder=[source_state]",
     )
     tied = "model.output.tie=[]"
-    tiny(*grid, tied).plan()
-    with pytest.raises(RecipeError, match="reads no tokens") as raised:
-        load_text(tiny(*grid, tied, SAMPLING).dump()).plan()
-    assert [fault.path for fault in raised.value.faults] == ["training.scheduled_sampling"]
-    assert "training.scheduled_sampling" in [warning.path for warning in tiny(*grid, tied, SAMPLING).plan().warnings]
+    path = "training.scheduled_sampling"
+    assert path not in [warning.path for warning in tiny(*grid, tied).plan().warnings]
+    (warning,) = [warning for warning in tiny(*grid, tied, SAMPLING).plan().warnings if warning.path == path]
+    assert "reads no tokens" in warning.message
 
 
 # ------------------------------------------------------------------------------------------- other matrices
