@@ -29,7 +29,8 @@ def replace_value(node: Node, path: KeyPath, text: str) -> Edit | None:
     if node.end is None or not _is_written(node):
         return None
     if node.value is None and not node.text:
-        return _edit(path, node.end, node.end, f" {text}")
+        has_colon = node.end.text[: node.end.column - 1].rstrip().endswith(":")  # not `{heads, ...}`
+        return _edit(path, node.end, node.end, f" {text}" if has_colon else f": {text}")
     return _edit(path, node.mark, node.end, text)
 
 

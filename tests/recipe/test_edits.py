@@ -43,6 +43,7 @@ EDITS = [
     ("heads: 2", "heads: '2'", "heads: 2"),
     ("heads: 2", "heads: 0", "heads: 1"),
     ("heads: 2", "heads:", "heads: 8"),
+    ("{cell: lstm, layers: 2}", "{layers, cell: lstm}", "{layers: 1, cell: lstm}"),
     ("{width: 8}", "{bias: yes}", "{bias: true}"),
     ("[{linear: {width: 8}}]", "norm", "[norm]"),
     ("recipe: 1\n", "", "recipe: 1\n"),
