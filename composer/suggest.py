@@ -65,18 +65,21 @@ OTHER_WORDS = {
 }
 """What recipes call a thing, a word or a word and its settings, and what other toolkits or YAML 1.1 call the same."""
 TRAINER_KEYS = {
-    **dict.fromkeys(("max_steps", "limit_train_batches", "fast_dev_run"), "training.max_steps"),
-    "max_epochs": "training.max_epochs",
-    "max_time": "training.max_minutes",
-    **dict.fromkeys(("min_steps", "min_epochs", "callbacks"), "training.early_stopping"),
-    "precision": "training.precision",
-    "accumulate_grad_batches": "training.accumulate",
-    **dict.fromkeys(("gradient_clip_val", "gradient_clip_algorithm"), "training.clip_norm"),
-    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "training.validate_every"),
-    "logger": "logging",
-    "default_root_dir": "logging",
+    **dict.fromkeys(("max_steps", "limit_train_batches"), "write `training.max_steps`"),
+    "max_epochs": "write `training.max_epochs`",
+    "max_time": "write `training.max_minutes`",
+    "min_steps": "write `training.max_steps`, and no `early_stopping`",
+    "min_epochs": "write `training.max_epochs`, and no `early_stopping`",
+    "precision": "write `training.precision`",
+    "accumulate_grad_batches": "write `training.accumulate`",
+    **dict.fromkeys(("gradient_clip_val", "gradient_clip_algorithm"), "write `training.clip_norm`"),
+    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "write `training.validate_every`"),
+    "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
+    "logger": "write `logging`",
+    "default_root_dir": "use `--run DIR` on the command line",
+    "fast_dev_run": "set `training.max_steps=1` on the command line",
 }
-"""Arguments of Lightning's Trainer that the section `trainer` refuses, and the keys that stand for them."""
+"""Arguments of Lightning's Trainer that the section `trainer` refuses, and what to write instead."""
 
 
 def closest_word(word: str, words: Iterable[str]) -> str:

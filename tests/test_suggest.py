@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+
 import pytest
 
-from composer.suggest import OTHER_WORDS, closest_word, did_you_mean, suggested_form, valid_name
+from composer.errors import RecipeError
+from composer.recipe.recipe import load_text
+from composer.recipe.sections import Training
+from composer.suggest import OTHER_WORDS, TRAINER_KEYS, closest_word, did_you_mean, suggested_form, valid_name
 
 
 @pytest.mark.parametrize(
@@ -60,3 +66,19 @@ def test_a_letter_that_is_not_ascii_is_named() -> None:
 @pytest.mark.parametrize(("text", "name"), [("a b", "a_b"), ("1st", "x1st"), ("gr\u00f6\u00dfe", "gr_e")])
 def test_a_valid_name_has_letters_digits_and_lines(text: str, name: str) -> None:
     assert valid_name(text) == name
+
+
+@pytest.mark.parametrize("argument", TRAINER_KEYS)
+def test_what_stands_for_an_argument_of_lightning_is_there(argument: str) -> None:
+    recipe = f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 4, decoder: [norm]}}\ntrainer: {{{argument}: 1}}\n"
+    with pytest.raises(RecipeError) as raised:
+        load_text(recipe)
+    (fault,) = raised.value.faults
+    assert (fault.code, fault.hint) == ("refused", TRAINER_KEYS[argument])
+    named = re.findall(r"`training\.(\w+)", fault.hint)
+    assert {*named} <= {setting.name for setting in fields(Training)}
+    assert named or "`logging`" in fault.hint or "`--run DIR`" in fault.hint
+
+
+def test_a_folder_for_a_run_is_no_key_of_a_recipe() -> None:
+    assert TRAINER_KEYS["default_root_dir"] == "use `--run DIR` on the command line"

@@ -148,7 +148,7 @@ def _unknown_key(error: SchemaError) -> Fault:
     if removed := _removed_setting(error, error.path[:-1], name):
         return removed
     if error.path == ("trainer",) and name in TRAINER_KEYS:
-        message, fix = f"`{name}` cannot be set under `trainer`", Fix(f"write `{TRAINER_KEYS[name]}`")
+        message, fix = f"`{name}` cannot be set under `trainer`", Fix(TRAINER_KEYS[name])
         return error.fault_at_name(name, "refused", message, fix)
     is_section = not any(isinstance(step, int) for step in error.path)
     message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`"
