@@ -105,17 +105,9 @@ def search_with(decoding: Decoder, search: decoders.Search) -> list[list[decoder
     if decoding.one_answer and search.n_best > 1:
         message = f"`{decoding.word}` finds one answer, and {search.n_best} are requested"
         raise RunError.of(message, f"use a beam: `--beam {search.n_best}` (in Python `beam={search.n_best}`)")
-    if problem := model_problem(decoding, search.models):
+    if problem := decoding.problem(any(map(has_state, search.models))):
         raise RunError.of(problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
     return decoding.decode(search)
-
-
-def model_problem(decoding: Decoder, models: Sequence[EncoderDecoder]) -> str:
-    """Return why a way of decoding does not suit these models; "" if it does."""
-    if not decoding.first_order or not any(map(has_state, models)):
-        return ""
-    needs = "needs a decoder whose next token depends on the last one alone"
-    return f"`{decoding.word}` {needs}, and this one has a state"
 
 
 @functools.cache

@@ -91,6 +91,12 @@ class Decoder(Choice):
         max_length: int
         max_ratio: float
 
+    def problem(self, has_state: bool) -> str:
+        """Return why it does not suit models, of which one has a state if `has_state`; "" if it does."""
+        if not (self.first_order and has_state):
+            return ""
+        return f"`{self.word}` needs a decoder whose next token depends on the last one alone, and this one has a state"
+
     def num_hypotheses(self, models: Sequence[Any]) -> int:
         """Return how many hypotheses of each row these models decode at once, by which batches are sized."""
         return 1

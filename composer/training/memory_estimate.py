@@ -70,7 +70,10 @@ LSTM = torch.ops.aten.mkldnn_rnn_layer.default
 
 
 def kept_by_lstm(x: Tensor, y: Tensor) -> int:
-    """Return about the bytes that an LSTM keeps, as was measured. x: (T, B, I), y: (T, B, H)"""
+    """Return about the bytes that an LSTM keeps for its backward pass: 6 max(I, H) + 9 H numbers a position.
+
+    Fitted to the measured peaks of four recipes. x: (T, B, I), y: (T, B, H)
+    """
     return 6 * max(x.nbytes, y.nbytes) + 9 * y.nbytes
 
 
