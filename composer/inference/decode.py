@@ -105,8 +105,8 @@ def search_with(decoding: Decoder, search: decoders.Search) -> list[list[decoder
     if decoding.one_answer and search.n_best > 1:
         message = f"`{decoding.word}` finds one answer, and {search.n_best} are requested"
         raise RunError.of(message, f"use a beam: `--beam {search.n_best}` (in Python `beam={search.n_best}`)")
-    if problem := decoding.problem(any(map(has_state, search.models))):
-        raise RunError.of(problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
+    if decoding.first_order and any(map(has_state, search.models)):
+        raise RunError.of(decoding.state_problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
     return decoding.decode(search)
 
 

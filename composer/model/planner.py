@@ -213,9 +213,9 @@ def unreached_by_loss(model: EncoderDecoder) -> set[int]:
 def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
     """Add a fault if the decoding method does not suit the model."""
     decoding = builder.recipe.decoding
-    if not builder.faults and (message := decoding.problem(has_state(model))):
+    if not builder.faults and decoding.first_order and has_state(model):
         fix = "write `decoding: {beam: {size: 5}}`; recurrence, self-attention, convolution and memories have a state"
-        builder.fault("markov", ("decoding",), message, fix)
+        builder.fault("markov", ("decoding",), decoding.state_problem, fix)
 
 
 def check_carried_state(builder: Builder, model: EncoderDecoder) -> None:

@@ -91,10 +91,9 @@ class Decoder(Choice):
         max_length: int
         max_ratio: float
 
-    def problem(self, has_state: bool) -> str:
-        """Return why it does not suit models, of which one has a state if `has_state`; "" if it does."""
-        if not (self.first_order and has_state):
-            return ""
+    @property
+    def state_problem(self) -> str:
+        """What is said of a way of decoding that is `first_order`, and of a model that has a state."""
         return f"`{self.word}` needs a decoder whose next token depends on the last one alone, and this one has a state"
 
     def num_hypotheses(self, models: Sequence[Any]) -> int:
