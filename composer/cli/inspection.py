@@ -12,7 +12,6 @@ import typer
 from composer import api
 from composer.cli import options
 from composer.cli.options import argument, complete_any, complete_block, complete_key, option
-from composer.formatting import to_json
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
@@ -135,15 +134,16 @@ def schema(
 
     Editors offer completion, hover texts and errors while typing with it.
     """
-    if not write:
-        options.print_json(api.schema())
-        return
     from composer.recipe import python_classes
-    from composer.recipe import schema_generator as recipe_schema
+    from composer.recipe.schema_file import schema_path, schema_text
+    from composer.recipe.schema_generator import generate
 
-    rules = recipe_schema.generate()
+    if not write:
+        options.echo(schema_text(api.schema()), nl=False)
+        return
+    rules = generate()
     texts = {
-        recipe_schema.schema_path(): to_json(rules) + "\n",
+        schema_path(): schema_text(rules),
         python_classes.CLASSES_PATH: python_classes.generate(rules),
     }
     for file, text in texts.items():

@@ -21,9 +21,9 @@ from composer.atomic_io import atomic_new_file
 from composer.data.columns import RowSubset, open_texts
 from composer.data.line_hashes import line_hashes
 from composer.errors import DataError, Fault, RecipeError, RunError
-from composer.recipe import schema_generator
 from composer.recipe.interpolation import recipe_text
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
+from composer.recipe.schema_file import schema_path
 from composer.recipe.text_lines import is_blank
 from composer.recipe.yaml_reader import parse_value
 
@@ -284,7 +284,7 @@ def in_comment(output: Path) -> str:
 
 def schema_line(output: Path) -> str:
     """Return the comment at the top of a recipe that names the schema, or says how to get it."""
-    schema = schema_generator.schema_path().resolve()
+    schema = schema_path().resolve()
     is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
     return f"# yaml-language-server: $schema={relative_to(schema, output)}" if is_in_clone else NO_SCHEMA
 

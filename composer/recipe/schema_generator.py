@@ -14,20 +14,18 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-import json
 import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from composer.errors import RunError
 from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
-from composer.recipe.extends_and_overrides import shipped_folder
 from composer.recipe.metrics import text_metrics, validation_keys
+from composer.recipe.schema_file import read_schema
 from composer.recipe.schema_reader import (
     BLOCK,
     DATA_SOURCES,
@@ -53,16 +51,11 @@ ENCODER_KEYS = ("Split", "MeasuredSplit", "Hub", "Table")
 def load() -> Schema:
     """Return the schema of all that is here: the file's, or a new one if there are more blocks. Raises RunError."""
     if not (registry.plug_ins() or registry.OWN):
-        return json.loads(schema_path().read_text(encoding="utf-8"))
+        return read_schema()
     try:
         return generate()
     except Exception as error:
         raise RunError.of(f"a plug-in's block cannot be used: {error}", "fix or uninstall the plug-in") from error
-
-
-def schema_path() -> Path:
-    """Return the path of the schema's file: inside an installed package, or beside it in a clone."""
-    return shipped_folder("schemas") / "recipe.schema.json"
 
 
 def generate() -> Schema:

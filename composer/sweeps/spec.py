@@ -20,6 +20,7 @@ from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS, decodes_all, metric_of, training_key
 from composer.recipe.recipe import default_name, from_node
 from composer.recipe.registry import RUN_FACTS
+from composer.recipe.schema_file import schema_path
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.training_checks import unavailable_metric
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
@@ -294,7 +295,7 @@ def _fingerprint(sweep: Sweep) -> str:
 @cache
 def load_schema() -> dict[str, Any]:
     """Return the JSON Schema of sweeps. It is written by hand, and lies beside the generated one of recipes."""
-    file = schema_generator.schema_path().with_name("sweep.schema.json")
+    file = schema_path().with_name("sweep.schema.json")
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from blocks.core.contract import Blocks, Bounds, Branches, Count, InitialState, NameList, Rate
 from composer.formatting import to_json
 from composer.recipe import schema_generator
+from composer.recipe.schema_file import schema_text
 from composer.recipe.schema_reader import flow_text
 from composer.recipe.yaml_reader import read, to_data
 
@@ -27,7 +28,7 @@ def generated() -> dict[str, Any]:
 
 def test_the_committed_schema_is_the_generated_one(generated: dict[str, Any]) -> None:
     committed = (ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8")
-    assert committed == to_json(generated) + "\n", "run `python -m composer.recipe.schema_generator`"
+    assert committed == schema_text(generated), "run `seqcomposer schema --write`"
     assert to_json(schema_generator.generate()) == to_json(generated)
 
 
