@@ -260,8 +260,11 @@ def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]
 
     With weight norm it replaces the direction alone, and the scale stays.
     """
-    word = builder.recipe.training.initialization.word
-    blocks = [(path, builder.recipe.settings_at(path)) for path in builder.names if word != "default"]
-    reason = f"`training.initialization: {word}` gives these weights a size of its own", "remove `init_scale`"
+    initialization = builder.recipe.training.initialization
+    if initialization.keeps_matrices:
+        return {}
+    blocks = [(path, builder.recipe.settings_at(path)) for path in builder.names]
+    message = f"`training.initialization: {initialization.word}` gives these weights a size of its own"
+    reason = message, "remove `init_scale`"
     scaled = [path for path, block in blocks if block.get("init_scale", 1.0) != 1.0 and not block.get("weight_norm")]
     return {(*path, "init_scale"): reason for path in scaled}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from blocks.core.contract import Path as BlockPath
-from blocks.core.contract import Positive
 from composer.atomic_io import atomic_write, open_regular
 from composer.errors import RunError, first_few, one_line_error
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.machine import available_memory
-from composer.recipe.section import Chosen
+from composer.recipe.choices import Initialization
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -131,56 +130,14 @@ NO_MATRIX = ""
 """Vectors, one for each head, gate or feature, and states: they keep their initialization and do not decay."""
 
 
-def default(matrix: Tensor) -> Tensor:
-    """The block's own: Glorot's, orthogonal from one step of an rnn to the next, or that of its paper."""
-    return matrix
-
-
-def orthogonal(matrix: Tensor, *, gain: Positive = 1.0) -> Tensor:
-    """Orthogonal rows of norm `gain`, convolution kernels flattened (Saxe et al. 2014, section 3).
-
-    A matrix with more rows than columns is taken as several, one below the other, as the gates of a cell are.
-
-    Settings:
-        gain: the norm of each row; 1.44 in Kaiser & Bengio's code
-    """
-    parts = matrix.split(matrix.shape[1])
-    return torch.cat([nn.init.orthogonal_(torch.empty_like(part), gain) for part in parts])
-
-
-def uniform_scaling(matrix: Tensor, *, gain: Positive = 1.8) -> Tensor:
-    """Uniform, of variance gain^2 / inputs, so that a layer keeps its input's size (Sussillo & Abbott 2014).
-
-    Settings:
-        gain: what the size is multiplied by; 1.8 in Kaiser & Sutskever's code
-    """
-    bound = gain * (3.0 / matrix.shape[1]) ** 0.5
-    return torch.empty_like(matrix).uniform_(-bound, bound)
-
-
-def uniform(matrix: Tensor, *, bound: Positive = 0.1) -> Tensor:
-    """Uniform between two bounds, whatever the size of the matrix (Zaremba et al. 2014, section 4.1).
-
-    Settings:
-        bound: the largest number; its negative is the smallest
-    """
-    return torch.empty_like(matrix).uniform_(-bound, bound)
-
-
-INITIALIZATIONS: dict[str, Callable[..., Tensor]] = {
-    function.__name__: function for function in (default, orthogonal, uniform, uniform_scaling)
-}
-"""Every initialization by its word in a recipe: from a matrix, in the form (outputs, inputs), to a new one."""
-
-
-def initialize(model: EncoderDecoder, chosen: Chosen) -> None:
+def initialize(model: EncoderDecoder, initialization: Initialization) -> None:
     """Initialize every matrix of the blocks as `training.initialization` says; with weight norm, its direction."""
-    if chosen.word == default.__name__:  # the matrices are those of the blocks already
+    if initialization.keeps_matrices:
         return
     with torch.no_grad():
         for parameter, layout in matrices_with_layouts(model):
             for matrix in as_matrices(parameter, layout):
-                matrix.copy_(INITIALIZATIONS[chosen.word](matrix.flatten(1), **chosen.settings).view_as(matrix))
+                matrix.copy_(initialization.draw(matrix.flatten(1)).view_as(matrix))
 
 
 def as_matrices(parameter: Tensor, layout: str) -> list[Tensor]:

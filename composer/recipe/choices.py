@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from composer.recipe.section import Section
 
 if TYPE_CHECKING:
-    from torch import optim
+    from torch import Tensor, optim
 
 
 def default(word: str) -> Any:
@@ -114,3 +114,13 @@ class Schedule(Choice):
     @abstractmethod
     def factor_at(self, progress: Progress) -> float:
         """Return what the learning rate is multiplied with."""
+
+
+class Initialization(Choice):
+    """How the matrices of blocks are drawn at first. `keeps_matrices`: they stay what the blocks drew."""
+
+    keeps_matrices: ClassVar[bool] = False
+
+    @abstractmethod
+    def draw(self, matrix: Tensor) -> Tensor:
+        """Return what a matrix is at first. (outputs, inputs) -> (outputs, inputs)"""

@@ -45,7 +45,7 @@ class Choice(NamedTuple):
 
 _EMBEDDINGS = "composer.model.characters:EMBEDDINGS"
 _OUTPUTS = "composer.model.output_heads:OUTPUTS"
-_INITIALIZATIONS = "composer.model.weights:INITIALIZATIONS"
+_INITIALIZATIONS = "composer.model.initializations:INITIALIZATIONS"
 CHOICES = {
     "optimizers": Choice(
         "optimizer", ("training", "optimizer"), "composer.training.optimizers:OPTIMIZERS", "Optimizer", False

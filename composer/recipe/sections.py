@@ -24,11 +24,11 @@ from blocks.core.settings import (
     Proportion,
     Rate,
 )
-from composer.recipe.choices import Decoder, Optimizer, Schedule, default
+from composer.recipe.choices import Decoder, Initialization, Optimizer, Schedule, default
 from composer.recipe.data_sections import Data, Identifier, Text
 from composer.recipe.metrics import as_maximised
 from composer.recipe.model_sections import Model, Names
-from composer.recipe.section import Chosen, Section
+from composer.recipe.section import Section
 
 Devices = Annotated[int, Bounds(minimum=1, maximum=128)]
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
@@ -225,7 +225,7 @@ class Training(Section):
     clip_norm: Positive | None = None
     gradient_noise: GradientNoise | None = None
     scheduled_sampling: ScheduledSampling | None = None
-    initialization: Annotated[Chosen, Kind("choice:initializations")] = default("default")
+    initialization: Annotated[Initialization, Kind("choice:initializations")] = default("default")
     accumulate: Count = 1
     validate_every: LargeCount | None = None
     validation_sample: ValidationSample = ValidationSample()

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from composer.model.builder import build
+from composer.model.initializations import INITIALIZATIONS, Default, Orthogonal, UniformScaling
 from composer.model.weights import as_matrices, initialize, matrices_with_layouts
+from composer.recipe.choices import Initialization
 from composer.recipe.recipe import load_text
-from composer.recipe.section import Chosen
 
 WIDTH, HEADS, KERNEL, LATENT = 64, 4, 4, 32
 SHARE = WIDTH // HEADS
@@ -39,21 +40,21 @@ INPUTS = {
 }
 
 
-def initialized(kind: str, gain: float) -> tuple[Any, dict[str, Tensor]]:
+def initialized(initialization: Initialization) -> tuple[Any, dict[str, Tensor]]:
     torch.manual_seed(0)
     model = build(load_text(TEXT), {"target": 20})
-    initialize(model, Chosen(kind, {"gain": gain}))
+    initialize(model, initialization)
     return model, dict(model.decoder.blocks.named_parameters())
 
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_uniform_scaling_divides_by_the_inputs_of_the_map(name: str) -> None:
-    _, parameters = initialized("uniform_scaling", 1.0)
+    _, parameters = initialized(UniformScaling(gain=1.0))
     assert float(parameters[name].detach().std()) == pytest.approx(INPUTS[name] ** -0.5, rel=0.1)
 
 
 def test_each_output_of_a_matrix_is_orthogonal_to_the_others() -> None:
-    model, _ = initialized("orthogonal", 2.0)
+    model, _ = initialized(Orthogonal(gain=2.0))
     count = 0
     for parameter, layout in matrices_with_layouts(model):
         for matrix in as_matrices(parameter.detach(), layout):
@@ -63,15 +64,22 @@ def test_each_output_of_a_matrix_is_orthogonal_to_the_others() -> None:
     assert count > 50
 
 
+def test_by_default_the_matrices_of_the_blocks_stay() -> None:
+    torch.manual_seed(0)
+    before = build(load_text(TEXT), {"target": 20}).decoder.blocks.state_dict()
+    _, after = initialized(Default())
+    assert all(torch.equal(after[name], before[name]) for name in after)
+
+
 def test_the_coefficients_of_a_long_convolution_are_no_matrix() -> None:
     torch.manual_seed(0)
     before = build(load_text(TEXT), {"target": 20}).decoder.blocks.state_dict()
-    _, after = initialized("orthogonal", 1.0)
+    _, after = initialized(Orthogonal())
     name = "5.directions.readers.0.weight"
     assert torch.equal(after[name], before[name])
 
 
-@pytest.mark.parametrize("kind", ["default", "orthogonal", "uniform", "uniform_scaling"])
-def test_a_head_may_be_one_number_wide(kind: str) -> None:
+@pytest.mark.parametrize("kind", INITIALIZATIONS.values())
+def test_a_head_may_be_one_number_wide(kind: type[Initialization]) -> None:
     text = TEXT.partition("  width:")[0] + "  width: 4\n  decoder: [{latent_attention: {heads: 4, latent: 8}}]\n"
-    initialize(build(load_text(text), {"target": 20}), Chosen(kind, {}))
+    initialize(build(load_text(text), {"target": 20}), kind())

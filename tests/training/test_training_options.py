@@ -13,8 +13,8 @@ from torch import nn
 
 from composer.errors import RecipeError
 from composer.model.encoder_decoder import BOS, EOS, PAD
-from composer.model.weights import INITIALIZATIONS, initialize, matrices_with_layouts
-from composer.recipe.section import Chosen
+from composer.model.initializations import Orthogonal, UniformScaling
+from composer.model.weights import initialize, matrices_with_layouts
 from composer.recipe.sections import EarlyStopping, GradientNoise
 from composer.run_dir import checkpoint_weights, list_checkpoints
 from composer.training.callback import TrainingLoopCallback
@@ -200,13 +200,13 @@ def test_scheduled_sampling_needs_a_decoder_that_reads_tokens(tiny: Tiny) -> Non
 
 @pytest.mark.parametrize("shape", [(5, 5), (3, 7), (12, 4), (10, 4)])
 def test_orthogonal_initialization_has_orthogonal_rows(shape: tuple[int, int]) -> None:
-    result = INITIALIZATIONS["orthogonal"](torch.zeros(shape), gain=2.0)
+    result = Orthogonal(gain=2.0).draw(torch.zeros(shape))
     for part in result.split(shape[1]):  # the gates of a cell, one below the other
         torch.testing.assert_close(part @ part.T, 4.0 * torch.eye(len(part)))
 
 
 def test_uniform_scaling_preserves_the_scale_of_the_input() -> None:
-    result = INITIALIZATIONS["uniform_scaling"](torch.zeros(300, 100), gain=1.8)
+    result = UniformScaling(gain=1.8).draw(torch.zeros(300, 100))
     assert result.abs().max() <= 1.8 * math.sqrt(3 / 100)
     x = torch.randn(2000, 100)
     assert abs((x @ result.T).square().mean().sqrt() - 1.8) < 0.05
@@ -219,7 +219,7 @@ def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
     )
     model = recipe.build()
     before = {name: value.clone() for name, value in model.named_parameters()}
-    initialize(model, Chosen("uniform_scaling", {"gain": 3.0}))
+    initialize(model, UniformScaling(gain=3.0))
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     known = {id(item) for item, _ in matrices_with_layouts(model)}
     assert changed == {name for name, value in model.named_parameters() if id(value) in known}
