@@ -64,7 +64,7 @@ def predict_next(opened, line: Sequence[str]) -> list[str]:
     import torch
 
     from composer.data.pairs import TARGET
-    from composer.model.encoder_decoder import BOS
+    from composer.model.special_tokens import BOS
 
     ids = [BOS, *opened.tokenizers.encode(TARGET, [" ".join(line)])[0]]
     with torch.inference_mode():

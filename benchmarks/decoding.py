@@ -33,7 +33,8 @@ from composer.inference.decode import decode_all
 from composer.inference.methods import Beam, Greedy
 from composer.inference.precision import Precision
 from composer.inference.run import Run, open_run
-from composer.model.encoder_decoder import EOS, NEVER
+from composer.model.encoder_decoder import NEVER
+from composer.model.special_tokens import EOS
 
 LENGTH_PENALTY = 1.0
 BY_HAND, CTRANSLATE2 = "by hand", "CTranslate2"

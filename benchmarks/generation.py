@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from composer.inference.decode import decode_all
 from composer.inference.methods import Greedy, Sample
 from composer.model.builder import build
-from composer.model.encoder_decoder import EOS, NEVER, PAD, EncoderDecoder
+from composer.model.encoder_decoder import NEVER, EncoderDecoder
+from composer.model.special_tokens import EOS, PAD
 from composer.recipe.recipe import load_text
 
 WIDTH, LAYERS, HEADS = 128, 4, 4

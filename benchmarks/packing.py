@@ -18,7 +18,8 @@ import torch
 
 from composer.data.collate import Batch, pack_rows
 from composer.model.builder import build
-from composer.model.encoder_decoder import BOS, EOS, NUM_SPECIAL, EncoderDecoder, StepInputs
+from composer.model.encoder_decoder import EncoderDecoder, StepInputs
+from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL
 from composer.recipe.recipe import load_text
 from composer.training.loss import sum_loss
 

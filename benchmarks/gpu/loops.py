@@ -21,7 +21,7 @@ from benchmarks.gpu.graphs import now
 from benchmarks.gpu.models import FULL, SMALL, WINDOWS, Size, plain_transformer, recipe_text, write_texts
 from composer.data.collate import Batch, BatchLoader
 from composer.data.sources import DataSource
-from composer.model.encoder_decoder import PAD
+from composer.model.special_tokens import PAD
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.loggers import ProgressDisplay

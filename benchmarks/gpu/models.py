@@ -11,7 +11,8 @@ from bare import Attention, Transformer
 from torch import Tensor, nn
 
 from composer.model.builder import build
-from composer.model.encoder_decoder import BOS, EOS, NUM_SPECIAL, PAD, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL, PAD
 from composer.recipe.recipe import Recipe, load_text
 
 

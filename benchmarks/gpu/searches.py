@@ -21,7 +21,8 @@ from composer.inference.decode import decode_all
 from composer.inference.methods import Beam, Greedy
 from composer.inference.run import Run
 from composer.model.builder import build
-from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL
+from composer.model.encoder_decoder import NEVER
+from composer.model.special_tokens import EOS, NUM_SPECIAL
 from composer.recipe.recipe import load
 
 BEAM = 5

@@ -16,7 +16,7 @@ from composer.data.pairs import TARGET
 from composer.data.sampler import BatchSlice
 from composer.data.stories import NO_FACT
 from composer.data.tokenizer import Tokenizers
-from composer.model.encoder_decoder import PAD
+from composer.model.special_tokens import PAD
 
 
 class Batch(TypedDict):

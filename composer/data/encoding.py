@@ -29,8 +29,8 @@ from composer.data.token_cache import count_text, encode_column, encode_document
 from composer.data.tokenizer import Tokenizers, tokenizer_kind, training_text
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import DataError, Fault, RunError
-from composer.model.encoder_decoder import UNK
 from composer.model.features import feature_settings
+from composer.model.special_tokens import UNK
 from composer.recipe.text_lines import is_blank
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from composer.data.features import Features, Ragged
 from composer.data.pairs import TARGET
-from composer.model.encoder_decoder import BOS, EOS, PAD, UNK
+from composer.model.special_tokens import BOS, EOS, PAD, UNK
 
 HASHED_ROWS = 100_000
 """Rows whose ids are hashed at once."""

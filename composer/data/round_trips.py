@@ -9,7 +9,7 @@ from typing import NamedTuple
 from composer.data.documents import Piece
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import CHUNK_LINES, Tokenizers
-from composer.model.encoder_decoder import UNK
+from composer.model.special_tokens import UNK
 from composer.recipe.metrics import References, is_exact, references_of
 from composer.recipe.text_lines import answer_line
 from composer.suggest import character_name

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from composer.data.text_files import find_file
 from composer.errors import Fault
-from composer.model.encoder_decoder import PAD
+from composer.model.special_tokens import PAD
 from composer.recipe.data_sections import Babi
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from composer.data.pairs import TARGET
 from composer.data.round_trips import kept_pieces
 from composer.data.tokenizer import Tokenizers
 from composer.formatting import show_progress
-from composer.model.encoder_decoder import EOS, UNK
+from composer.model.special_tokens import EOS, UNK
 from composer.recipe.text_lines import empty_if_blank
 
 CHUNK = 1 << 21

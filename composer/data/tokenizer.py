@@ -16,7 +16,7 @@ from composer.atomic_io import atomic_write, read_text
 from composer.data.tokenizer_files import File
 from composer.data.tokenizer_kinds import Bits, Bpe, Byte, Char, Integers, Part, TokenizerKind, Unigram, Word
 from composer.errors import RunError, one_line_error
-from composer.model.encoder_decoder import NUM_SPECIAL, UNK
+from composer.model.special_tokens import NUM_SPECIAL, UNK
 
 FORMAT = "seqcomposer tokenizer 1"
 CHUNK_LINES = 10_000  # lines that are encoded at once: enough to be fast, few enough not to fill the memory

@@ -22,7 +22,7 @@ from composer.atomic_io import open_regular, parse_json, read_text
 from composer.data.text_files import check_readable, find_file, missing_file
 from composer.data.tokenizer_kinds import UNK_TOKEN, TokenizerKind
 from composer.errors import Fault, RunError, one_line_error
-from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK
+from composer.model.special_tokens import NUM_SPECIAL, SPECIAL_TOKENS, UNK
 
 NO_CHARACTER = "\U0010ffff"
 """A code point that no text has: with it our special tokens are pieces of no text."""

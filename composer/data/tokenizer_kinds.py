@@ -20,7 +20,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from blocks.core.contract import Bounds, Count, Distinct
 from composer.model.bits import bits_vocabulary
-from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK
+from composer.model.special_tokens import NUM_SPECIAL, SPECIAL_TOKENS, UNK
 
 Part = Tokenizer
 """A tokenizer of the library, or what has those of its methods that are used."""

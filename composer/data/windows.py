@@ -18,7 +18,7 @@ from composer.data.encoding import Data
 from composer.data.epochs import EpochCorpus
 from composer.data.ids import Encoded, Ids, ragged_positions
 from composer.data.sampler import BatchSlice, EpochRows, EpochSampler, EvalBatchSampler
-from composer.model.encoder_decoder import BOS, EOS, PAD
+from composer.model.special_tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe

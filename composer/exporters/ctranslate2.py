@@ -27,8 +27,9 @@ from composer.data.pairs import TARGET
 from composer.errors import RunError
 from composer.inference.run import Run, open_run
 from composer.model.ctc import JointModel
-from composer.model.encoder_decoder import BOS, EOS, NEVER, PAD, UNK, Embedding
+from composer.model.encoder_decoder import NEVER, Embedding
 from composer.model.output_heads import LinearOutput
+from composer.model.special_tokens import BOS, EOS, PAD, UNK
 from composer.recipe.recipe import Recipe
 
 POSITIONS = 4096

@@ -18,8 +18,9 @@ from torch.utils import _pytree as pytree
 from blocks.core.contract import Output, State
 from blocks.core.lazy_outputs import LazyOutputs
 from composer.errors import RunError, one_line_error
-from composer.model.encoder_decoder import BOS, EncoderDecoder, example_ids, example_sources
+from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources
 from composer.model.output_heads import CnnOutput
+from composer.model.special_tokens import BOS
 
 Memories = Mapping[str, Output]
 Inputs: TypeAlias = "tuple[Tensor, list[Tensor], list[State]]"

@@ -15,7 +15,8 @@ from composer.inference.decode import SourceIds, decode_all
 from composer.inference.decoders import Hypothesis
 from composer.inference.drafts import Draft
 from composer.inference.lines import LINES, Line, cut_line, encode_lines, oom_as_run_failed, write_note
-from composer.model.encoder_decoder import UNK, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import UNK
 from composer.recipe.choices import Decoder
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import answer_line, is_blank

@@ -25,7 +25,8 @@ from composer.errors import RunError
 from composer.inference import decoders
 from composer.inference.drafts import Draft
 from composer.inference.target_lengths import LengthQuery, Lengths, length_constraint, token_limit
-from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder, has_state
+from composer.model.encoder_decoder import ROUNDING, EncoderDecoder, has_state
+from composer.model.special_tokens import EOS, PAD
 from composer.recipe.choices import Decoder
 
 SourceIds: TypeAlias = Sequence[int] | np.ndarray | Tensor

@@ -19,7 +19,7 @@ from composer.inference.drafts import Draft
 from composer.inference.lines import check_lines, oom_as_run_failed, write_note
 from composer.inference.methods import Sample
 from composer.inference.run import Run, decoding_settings, open_run, shared_settings
-from composer.model.encoder_decoder import UNK
+from composer.model.special_tokens import UNK
 from composer.recipe.choices import Decoder
 from composer.recipe.recipe import Recipe, load_text
 

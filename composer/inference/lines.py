@@ -30,8 +30,9 @@ from composer.data.windows import measured_lines
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.formatting import strip_control_characters
 from composer.inference.decode import SourceIds, evaluation_mode
-from composer.model.encoder_decoder import EOS, PAD, SPECIAL_TOKENS, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.features import feature_settings
+from composer.model.special_tokens import EOS, PAD, SPECIAL_TOKENS
 from composer.model.weights import is_out_of_memory
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank

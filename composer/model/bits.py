@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from composer.model.encoder_decoder import BOS, EOS, NUM_SPECIAL, TokenEmbedding
+from composer.model.encoder_decoder import TokenEmbedding
+from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL
 
 LEVELS = range(-100, 101)
 """The numbers that can stand behind a vector, in hundredths."""

@@ -22,9 +22,10 @@ from composer.errors import BlockCodeErrors, Fault, RecipeError, error_of_code
 from composer.model.bits import LinearEmbedding, bits_features
 from composer.model.characters import EMBEDDINGS
 from composer.model.ctc import Ctc, CtcModel, JointModel
-from composer.model.encoder_decoder import NUM_SPECIAL, Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
+from composer.model.encoder_decoder import Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
 from composer.model.features import FeatureInput, feature_settings, feature_shape
 from composer.model.output_heads import BEYOND_VOCABULARY, OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
+from composer.model.special_tokens import NUM_SPECIAL
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
 from composer.recipe.model_sections import Model
 from composer.recipe.recipe import Recipe

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from blocks.core.contract import Count
 from blocks.core.recurrence import LSTMLayer
 from composer.model.characters import BEGIN, END, NONE, CharacterTable, MaxLength, has_numbers, id_texts
-from composer.model.encoder_decoder import NUM_SPECIAL, OutputHead
+from composer.model.encoder_decoder import OutputHead
+from composer.model.special_tokens import NUM_SPECIAL
 
 SYMBOLS = 256
 """Bytes, and the marks among them that no text has."""

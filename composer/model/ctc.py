@@ -19,11 +19,8 @@ from blocks.core.contract import Output, State, Stream
 from blocks.core.linear_recurrence import log_linear_recurrence
 from blocks.core.stack import Stack
 from composer.model.encoder_decoder import (
-    BOS,
-    EOS,
     NEVER,
     NOTHING,
-    PAD,
     Encoder,
     EncoderDecoder,
     OutputHead,
@@ -31,6 +28,7 @@ from composer.model.encoder_decoder import (
     TokenEmbedding,
     is_impossible,
 )
+from composer.model.special_tokens import BOS, EOS, PAD
 
 BLANK = PAD
 IMPOSSIBLE = -1e30

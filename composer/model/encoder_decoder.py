@@ -1,4 +1,4 @@
-"""Encoder-decoder model: special tokens, embeddings, any number of encoders and one decoder.
+"""Encoder-decoder model: embeddings, any number of encoders and one decoder.
 
 `forward` trains, on all positions at once; `step` decodes, any number of positions from a state. Both run the same
 blocks, so whatever trains also decodes.
@@ -20,15 +20,10 @@ from torch.nn import functional as F
 from blocks.core.contract import Block, Context, Output, Penalties, State
 from blocks.core.functional import apply_dropout
 from blocks.core.stack import Stack
+from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL, PAD
 from composer.model.step_inputs import NOTHING as NOTHING
 from composer.model.step_inputs import StepInputs as StepInputs
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
-SPECIAL_TOKENS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
-"""The special tokens by id. Text cannot produce one: `bpe` and `unigram` know only bytes, `char` only characters, and
-the tokenizers of words take the brackets off or map such a word to unk."""
-NUM_SPECIAL = len(SPECIAL_TOKENS)
-"""A token's own id is this or more."""
 ROUNDING = 1e-9
 """What a product of a ratio and a length may be too large by."""
 

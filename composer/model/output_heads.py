@@ -15,7 +15,8 @@ from blocks.core.contract import BlockError, Bounds, Count, Few, NonNegativeInt
 from blocks.core.functional import no_autocast
 from composer.model.char_lstm import CharLstmOutput
 from composer.model.characters import CharacterCnn, MaxLength, NumLayers, has_numbers
-from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL, OutputHead
+from composer.model.encoder_decoder import NEVER, OutputHead
+from composer.model.special_tokens import EOS, NUM_SPECIAL
 
 Divisor = Annotated[float, Bounds(minimum=1.0)]
 """What the width of each cluster is divided by."""

@@ -16,7 +16,8 @@ from composer.errors import one_line_error
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, reorder_state
 from composer.inference.methods import Beam, Greedy
-from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs, source_mask
+from composer.model.encoder_decoder import Encoder, EncoderDecoder, StepInputs, source_mask
+from composer.model.special_tokens import BOS, EOS, PAD, UNK
 from composer.recipe.choices import Decoder, Precision
 from composer.testing.harness import LawError, max_difference
 

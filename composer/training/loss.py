@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from composer.model.encoder_decoder import PAD, OutputHead
+from composer.model.encoder_decoder import OutputHead
+from composer.model.special_tokens import PAD
 
 
 def sum_costs(output: OutputHead, outputs: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:

@@ -19,16 +19,9 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
 from composer.model.characters import write_characters
-from composer.model.encoder_decoder import (
-    BOS,
-    EOS,
-    NOTHING,
-    PAD,
-    EncoderDecoder,
-    StepInputs,
-    map_leaves,
-)
+from composer.model.encoder_decoder import NOTHING, EncoderDecoder, StepInputs, map_leaves
 from composer.model.parameter_paths import learning_rate_factors
+from composer.model.special_tokens import BOS, EOS, PAD
 from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import initialize
 from composer.recipe.choices import Progress

@@ -18,8 +18,9 @@ from composer.formatting import count_noun
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
 from composer.inference.lines import LINES, GivenLine, check_lines, encode_lines, encode_targets, oom_as_run_failed
 from composer.inference.run import Run
-from composer.model.encoder_decoder import BOS, EOS, SPECIAL_TOKENS, StepInputs
+from composer.model.encoder_decoder import StepInputs
 from composer.model.features import feature_settings
+from composer.model.special_tokens import BOS, EOS, SPECIAL_TOKENS
 from composer.viz import heat_maps
 from composer.viz.alignment_figure import alignment_svg
 from composer.viz.figure_files import save_figure

@@ -17,7 +17,7 @@ from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.inference.decode import SourceIds, is_story
 from composer.model.builder import encoder_stacks
-from composer.model.encoder_decoder import EOS, SPECIAL_TOKENS
+from composer.model.special_tokens import EOS, SPECIAL_TOKENS
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe, source_path
 from composer.viz.media import Cells

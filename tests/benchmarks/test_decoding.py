@@ -11,7 +11,8 @@ import torch
 from composer.data.encoding import load_data
 from composer.inference.run import Run
 from composer.model.builder import build
-from composer.model.encoder_decoder import BOS, EOS, NEVER, PAD
+from composer.model.encoder_decoder import NEVER
+from composer.model.special_tokens import BOS, EOS, PAD
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from tests.inference.untrained import text

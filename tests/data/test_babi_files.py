@@ -19,7 +19,7 @@ from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import check_files, open_pairs
 from composer.data.stories import NO_FACT, Question, StoryShape, parse_file, split_sentences, story_fault
 from composer.errors import DataError
-from composer.model.encoder_decoder import EOS, PAD
+from composer.model.special_tokens import EOS, PAD
 from composer.recipe.recipe import Recipe
 
 MODEL = {

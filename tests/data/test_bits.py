@@ -10,7 +10,7 @@ from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import TOKENIZERS, Tokenizers
 from composer.data.tokenizer_kinds import Bits
 from composer.model.bits import bits_features, bits_vocabulary
-from composer.model.encoder_decoder import BOS, EOS, PAD, UNK
+from composer.model.special_tokens import BOS, EOS, PAD, UNK
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}
 FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}

@@ -22,7 +22,7 @@ from composer.data.pairs import TARGET
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError
-from composer.model.encoder_decoder import UNK
+from composer.model.special_tokens import UNK
 from composer.training.preflight import dry_run
 from tests.data.conftest import Make
 

@@ -9,7 +9,7 @@ import pytest
 from composer.data.encoding import train_tokenizers
 from composer.data.tasks import TASKS, TaskError
 from composer.data.tokenizer import TOKENIZERS, Tokenizers
-from composer.model.encoder_decoder import NUM_SPECIAL, UNK
+from composer.model.special_tokens import NUM_SPECIAL, UNK
 
 
 def access(cells: list[int]) -> None:

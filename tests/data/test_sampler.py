@@ -18,7 +18,7 @@ from composer.data.sampler import (
     pair_lengths,
     plan_buckets,
 )
-from composer.model.encoder_decoder import BOS, EOS
+from composer.model.special_tokens import BOS, EOS
 
 
 def some(count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = ("source",)) -> Encoded:

@@ -19,7 +19,7 @@ from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, RunError
-from composer.model.encoder_decoder import EOS
+from composer.model.special_tokens import EOS
 
 LINES = ["the cat sat", "", "on the mat"]
 

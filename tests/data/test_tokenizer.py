@@ -17,7 +17,7 @@ from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import TOKENIZERS, Tokenizers
 from composer.data.tokenizer_kinds import MANY_TEXTS, THREADS, TokenizerKind
 from composer.errors import RunError
-from composer.model.encoder_decoder import UNK
+from composer.model.special_tokens import UNK
 
 SOURCE = ["A man, sleeping.", "two dogs run (fast)", 'he says: "no"', "the man's hat", "a dog a man a dog"] * 4
 TARGET = ["Ein Mann schläft.", "zwei Hunde rennen", "er sagt: „nein“", "der Hut des Mannes", "ein Hund ein Mann"] * 4

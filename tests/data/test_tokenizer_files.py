@@ -24,7 +24,7 @@ from composer.data.tokenizer_files import is_exponential
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import fingerprints
 from composer.model.builder import vocabulary_bounds
-from composer.model.encoder_decoder import UNK
+from composer.model.special_tokens import UNK
 from composer.recipe.recipe import load
 from tests.data.conftest import Make
 from tests.data.test_corpora import check_pieces

@@ -10,7 +10,7 @@ import pytest
 
 from composer.data.encoding import load_data
 from composer.data.tasks import TASKS, TaskError
-from composer.model.encoder_decoder import UNK
+from composer.model.special_tokens import UNK
 
 
 def test_vector_copy_repeats_the_source():

@@ -9,7 +9,7 @@ import torch
 from composer.data.collate import BatchLoader
 from composer.data.ids import Encoded, Ids
 from composer.data.windows import StreamSampler, WholeText, cut_streams, cut_windows, shuffle_windows
-from composer.model.encoder_decoder import BOS, EOS, PAD
+from composer.model.special_tokens import BOS, EOS, PAD
 
 
 def text(tokens: int) -> Encoded:

@@ -15,7 +15,7 @@ from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2
 from composer.inference.methods import Greedy
 from composer.inference.run import Run, open_run, translate_lines
-from composer.model.encoder_decoder import BOS, EOS, PAD
+from composer.model.special_tokens import BOS, EOS, PAD
 from tests.inference.untrained import GRU, made
 
 LINES = ["one two three", "seven", "ten nine eight one two"]

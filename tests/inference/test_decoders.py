@@ -14,7 +14,7 @@ from composer.errors import RunError
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, Search, beam_search, prefill, reorder_state
 from composer.inference.methods import DECODERS
-from composer.model.encoder_decoder import EOS
+from composer.model.special_tokens import EOS
 from composer.recipe.choices import Decoder
 from composer.recipe.schema_generator import choice_schema
 from tests.inference.small_models import PLACES, model_of

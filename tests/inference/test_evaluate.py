@@ -22,7 +22,7 @@ from composer.evaluation import accuracy_by_length, bleu_by_length, bucket, eval
 from composer.inference import decode
 from composer.inference.perplexity import perplexity_interval
 from composer.inference.run import open_run
-from composer.model.encoder_decoder import EOS
+from composer.model.special_tokens import EOS
 from composer.recipe.metrics import choose_metrics
 from composer.recipe.recipe import load
 from composer.training.train import train

@@ -20,7 +20,7 @@ from composer.inference.decoders import Search
 from composer.inference.generate import TextStream, generation_settings
 from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import open_run
-from composer.model.encoder_decoder import BOS
+from composer.model.special_tokens import BOS
 from tests.inference.small_models import Written
 from tests.inference.untrained import LANGUAGE, made
 

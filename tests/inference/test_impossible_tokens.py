@@ -14,7 +14,8 @@ from composer.inference.decoders import exclude_impossible
 from composer.inference.drafts import Draft
 from composer.inference.methods import Beam, Greedy, Sample, Viterbi
 from composer.model.builder import build
-from composer.model.encoder_decoder import EOS, NEVER, is_impossible
+from composer.model.encoder_decoder import NEVER, is_impossible
+from composer.model.special_tokens import EOS
 from composer.recipe.recipe import load_text
 
 VOCABULARY, LENGTH = 5, 3

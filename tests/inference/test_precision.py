@@ -15,7 +15,8 @@ from composer.inference.decode import decode_all
 from composer.inference.methods import DECODERS
 from composer.inference.precision import Int8Linear, SmallLinear, in_precision
 from composer.model.builder import build
-from composer.model.encoder_decoder import BOS, EOS, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import BOS, EOS
 from composer.recipe.recipe import load_text
 
 RECIPE = """

@@ -19,7 +19,7 @@ from composer.cli import main
 from composer.errors import DataError, RunError
 from composer.inference.run import open_run
 from composer.inference.score import minimal_pairs, read_pairs
-from composer.model.encoder_decoder import BOS, EOS
+from composer.model.special_tokens import BOS, EOS
 from tests.inference.untrained import LANGUAGE, TWO, made
 
 LINES = ["eins zwei", "", "drei vier fünf sechs", "unbekannt", "eins"]

@@ -25,7 +25,8 @@ from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
 from composer.inference.methods import Beam, Greedy, Mbr, Sample
 from composer.inference.run import open_run
-from composer.model.encoder_decoder import BOS, EOS, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import BOS, EOS
 from tests.inference.small_models import CROSS, LSTM, PLACES, SELF, Written, model_of, sized
 from tests.inference.untrained import LANGUAGE, made
 from tests.model.test_ctc import model_of as ctc_model

@@ -15,7 +15,7 @@ from composer.inference.decode import decode_all
 from composer.inference.methods import Greedy
 from composer.inference.run import Run, open_run, translate_lines
 from composer.model.builder import build
-from composer.model.encoder_decoder import BOS, EOS, PAD
+from composer.model.special_tokens import BOS, EOS, PAD
 from composer.model.weights import save_weights
 from composer.recipe.recipe import load, load_text
 from composer.run_dir import RunDir

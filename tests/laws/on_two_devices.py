@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from composer.data.collate import Batch, mask_rows
 from composer.data.tokenizer import Tokenizers
-from composer.model.encoder_decoder import EOS, PAD
+from composer.model.special_tokens import EOS, PAD
 from composer.recipe.choices import Progress
 from composer.testing.model_laws import FACTS, SOURCES, TARGETS, RandomPairs, random_pairs
 from composer.training.module import Seq2SeqModule

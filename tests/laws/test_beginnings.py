@@ -19,7 +19,8 @@ from torch import Tensor
 
 from composer.evaluation import evaluate
 from composer.inference.run import Run, open_run
-from composer.model.encoder_decoder import BOS, EOS, Embedding
+from composer.model.encoder_decoder import Embedding
+from composer.model.special_tokens import BOS, EOS
 from composer.recipe.recipe import Recipe, load
 from composer.training.train import train
 

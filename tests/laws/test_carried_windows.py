@@ -23,7 +23,8 @@ from torch import Tensor
 from blocks.core.functional import default_dtype
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError
-from composer.model.encoder_decoder import BOS, PAD, UNK, map_leaves, state_bytes
+from composer.model.encoder_decoder import map_leaves, state_bytes
+from composer.model.special_tokens import BOS, PAD, UNK
 from composer.recipe.recipe import Recipe, load
 from composer.testing.harness import NARROW, STACKS, WIDTH
 from composer.training import module as training_module

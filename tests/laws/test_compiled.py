@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch._dynamo import lookup_backend
 
-from composer.model.encoder_decoder import PAD, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import PAD
 from composer.training.loss import sum_loss
 from tests.laws.on_two_devices import module_of, pairs_of, share_of
 from tests.laws.test_recipes import HOME

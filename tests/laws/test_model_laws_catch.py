@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from blocks.core.contract import Output, State
 from composer.model.builder import build
-from composer.model.encoder_decoder import NOTHING, PAD, UNK, EncoderDecoder, StepInputs
+from composer.model.encoder_decoder import NOTHING, EncoderDecoder, StepInputs
+from composer.model.special_tokens import PAD, UNK
 from composer.recipe.recipe import load
 from composer.testing import LawError, check_model, model_laws
 from composer.testing.model_laws import expect_equal_logits, searching

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from composer.errors import ComposerError, RecipeError
 from composer.inference.run import open_run
 from composer.model.builder import build
-from composer.model.encoder_decoder import PAD
 from composer.model.output_heads import AdaptiveOutput, CnnOutput, SampledOutput, log_uniform, sample_ids, sampled_cost
+from composer.model.special_tokens import PAD
 from composer.recipe.recipe import load, load_text
 from composer.recipe.section import Chosen
 from composer.testing import check_model

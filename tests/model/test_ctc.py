@@ -18,8 +18,9 @@ from composer.inference.decode import decode_all
 from composer.inference.methods import Beam
 from composer.model.builder import build
 from composer.model.ctc import Ctc, CtcModel, JointModel
-from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder, StepInputs
+from composer.model.encoder_decoder import EncoderDecoder, StepInputs
 from composer.model.planner import plan
+from composer.model.special_tokens import EOS, PAD
 from composer.recipe.recipe import Recipe, load_text
 from composer.run_dir import read_metrics
 from composer.testing import check_model

@@ -10,15 +10,9 @@ from torch.nn import functional as F
 from composer.errors import RecipeError
 from composer.model.bits import LinearEmbedding, bits_features, bits_vocabulary
 from composer.model.builder import build
-from composer.model.encoder_decoder import (
-    EOS,
-    NEVER,
-    NUM_SPECIAL,
-    PAD,
-    OneHot,
-    force_length,
-)
+from composer.model.encoder_decoder import NEVER, OneHot, force_length
 from composer.model.output_heads import IdentityOutput, SigmoidOutput, target_bits
+from composer.model.special_tokens import EOS, NUM_SPECIAL, PAD
 from composer.recipe.recipe import load_text
 
 BITS = 3

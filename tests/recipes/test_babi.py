@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from composer.model.builder import build
-from composer.model.encoder_decoder import EOS, NUM_SPECIAL, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import EOS, NUM_SPECIAL
 from composer.recipe.recipe import load
 from tests.recipes.paper_models import expect_same_function
 

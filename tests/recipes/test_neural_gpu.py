@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from composer.model.encoder_decoder import PAD, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import PAD
 from tests.recipes.paper_models import REAL, SOURCE, TARGET, all_of, expect_same_function, model_of, planned
 
 SIZES = {"width": 6, "columns": 3}

@@ -12,7 +12,8 @@ from blocks.core.contract import Context
 from composer.inference.decode import decode_all
 from composer.inference.methods import Beam
 from composer.model.builder import build
-from composer.model.encoder_decoder import EOS, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import EOS
 from composer.recipe.recipe import load
 from composer.testing.model_laws import source_rows
 from tests.recipes.paper_models import PAPERS, all_of, expect

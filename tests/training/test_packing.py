@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from composer.errors import RecipeError
-from composer.model.encoder_decoder import BOS, PAD
+from composer.model.special_tokens import BOS, PAD
 from composer.run_dir import RunDir, read_metrics
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import sample_decoder_inputs

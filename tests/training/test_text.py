@@ -22,7 +22,7 @@ from composer.data.encoding import load_data
 from composer.errors import ComposerError, DataError
 from composer.evaluation import evaluate
 from composer.inference.run import open_run
-from composer.model.encoder_decoder import PAD
+from composer.model.special_tokens import PAD
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.score_meanings import score_entry
 from composer.run_dir import RunDir, read_checkpoint, read_metrics

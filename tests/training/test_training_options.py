@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from composer.errors import RecipeError
-from composer.model.encoder_decoder import BOS, EOS, PAD
 from composer.model.initializations import Orthogonal, UniformScaling
+from composer.model.special_tokens import BOS, EOS, PAD
 from composer.model.weights import initialize, matrices_with_layouts
 from composer.recipe.sections import EarlyStopping, GradientNoise
 from composer.run_dir import checkpoint_weights, list_checkpoints

@@ -15,7 +15,7 @@ from benchmarks.gpu.models import marian
 from benchmarks.gpu.searches import BEAM, Decode, Task, compare, ours, task_names, task_of
 from composer.exporters.ctranslate2 import export_ctranslate2
 from composer.inference.run import Run
-from composer.model.encoder_decoder import EOS
+from composer.model.special_tokens import EOS
 
 
 def cases(settings: Settings) -> list[str]:

@@ -21,16 +21,8 @@ from blocks.core.lazy_outputs import LazyOutputs
 from composer.inference.drafts import Draft
 from composer.inference.precision import in_precision
 from composer.inference.target_lengths import LengthConstraint, token_limit
-from composer.model.encoder_decoder import (
-    BOS,
-    EOS,
-    PAD,
-    EncoderDecoder,
-    is_impossible,
-    map_leaves,
-    source_mask,
-    state_leaves,
-)
+from composer.model.encoder_decoder import EncoderDecoder, is_impossible, map_leaves, source_mask, state_leaves
+from composer.model.special_tokens import BOS, EOS, PAD
 from composer.recipe.choices import Precision
 
 COMPACT_BELOW = 0.85

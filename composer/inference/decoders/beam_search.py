@@ -17,7 +17,7 @@ from composer.inference.decoders import (
     reorder_state,
 )
 from composer.inference.methods import Beam
-from composer.model.encoder_decoder import EOS, PAD
+from composer.model.special_tokens import EOS, PAD
 
 
 def beam(search: Search, settings: Beam) -> list[list[Hypothesis]]:

@@ -26,7 +26,7 @@ from composer.inference.decoders import (
 from composer.inference.decoders.beam_search import top_k as best_tokens
 from composer.inference.decoders.speculative import decode_speculatively
 from composer.inference.methods import Greedy, Mbr, Sample
-from composer.model.encoder_decoder import EOS
+from composer.model.special_tokens import EOS
 from composer.recipe.metrics import METRICS
 
 Choose = Callable[[Tensor, DecoderState, Tensor], Tensor]

@@ -29,7 +29,8 @@ from composer.inference.decoders import (
 )
 from composer.inference.methods import Greedy, Sample
 from composer.model.ctc import CtcModel, JointModel
-from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import EOS, PAD
 from composer.recipe.choices import Decoder
 
 FIRST_DRAFTED, MOST_DRAFTED = 4, 8

@@ -16,7 +16,8 @@ from composer.inference.decoders import (
     prefill,
 )
 from composer.inference.methods import Viterbi
-from composer.model.encoder_decoder import EOS, EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.special_tokens import EOS
 
 CELLS = 1 << 22
 """Scores that are computed at once, for each row of every word after every other."""
