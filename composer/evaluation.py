@@ -264,8 +264,7 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> T
         raise RecipeError(faults)
     try:
         chosen, word = recipe.evaluation.metrics, recipe.evaluation.bleu_tokenizer
-        by_characters = recipe.data.tokenizer.word in ("char", "byte")
-        metrics = choose_metrics(references, chosen, word, by_characters, of)
+        metrics = choose_metrics(references, chosen, word, recipe.data.tokenizer.is_of_characters, of)
     except OSError as error:  # flores200 is downloaded once
         message = f"BLEU's tokenizer `{word}` cannot be downloaded: {one_line_error(error)}"
         raise RunError.of(message, "connect to the network once, or write `bleu_tokenizer: char`") from error

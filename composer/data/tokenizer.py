@@ -21,7 +21,7 @@ from composer.model.special_tokens import NUM_SPECIAL, UNK
 FORMAT = "seqcomposer tokenizer 1"
 CHUNK_LINES = 10_000  # lines that are encoded at once: enough to be fast, few enough not to fill the memory
 TOKENIZERS: dict[str, type[TokenizerKind]] = {
-    kind.__name__.lower(): kind for kind in (Word, Char, Byte, Bpe, Unigram, Bits, Integers, File)
+    kind.word: kind for kind in (Word, Char, Byte, Bpe, Unigram, Bits, Integers, File)
 }
 """Every kind of tokenizer by its word in a recipe."""
 MAX_LINE, MAX_WORD = 1 << 20, 10_000

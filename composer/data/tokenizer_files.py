@@ -11,15 +11,15 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from tokenizers import Tokenizer
 
-from blocks.core.contract import Kind
+from blocks.core.settings import Kind
 from composer.atomic_io import open_regular, parse_json, read_text
-from composer.data.text_files import check_readable, find_file, missing_file
 from composer.data.tokenizer_kinds import UNK_TOKEN, TokenizerKind
 from composer.errors import Fault, RunError, one_line_error
 from composer.model.special_tokens import NUM_SPECIAL, SPECIAL_TOKENS, UNK
@@ -40,6 +40,7 @@ NESTED = re.compile(r"(?:[*+?|]|,\d*\})[^(]*\)[*+{]")
 """In a regular expression without escapes and classes: what varies in a group that is repeated."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class File(TokenizerKind):
     """Take the tokenizer of another model: `{file: tokenizer.json}` of the library tokenizers, or `{file: x.model}` of
     SentencePiece. A run has a copy of it. The file's special tokens have no ids, and text is never read as one.
@@ -48,12 +49,16 @@ class File(TokenizerKind):
         path: the file, looked up under `--data`, then beside the recipe
     """
 
+    word = "file"
     is_trained = False
-    is_slow = True
-    joint = True
+    is_slow = joint = True
+    path: Annotated[str, Kind("text")]
+    folders: Sequence[Path] = field(default=(), init=False, repr=False, compare=False)
 
-    def __init__(self, *, path: Annotated[str, Kind("text")]) -> None:
-        self.path = path
+    def with_folders(self, folders: Sequence[Path]) -> File:
+        kind = File(path=self.path)
+        object.__setattr__(kind, "folders", folders)
+        return kind
 
     def identity(self) -> str:
         return str(self.part.to_str())
@@ -71,6 +76,8 @@ class File(TokenizerKind):
             stored = parse_json(read_text(self.folders[-1] / "tokenizer.json"))
             if stored["settings"] == {"file": {"path": self.path}}:
                 return self.load(stored["parts"][0])
+        from composer.data.text_files import check_readable, find_file, missing_file  # which need NumPy
+
         path = find_file(self.path, self.folders)
         if problem := check_readable(path) if path else missing_file(self.path, self.folders, SUFFIXES):
             raise RunError([problem.in_file(self.path)])

@@ -1,7 +1,7 @@
 """The kinds of tokenizer: what a text is made of, how it is learned, and what is done to text before and after.
 
 No text is parsed for special tokens: `<pad>` in the input is only a text. To add a kind, write a subclass of
-`TokenizerKind` here, and name it in `composer.data.tokenizer.TOKENIZERS`.
+`TokenizerKind` here, and name it in `composer.data.tokenizer.TOKENIZERS`. Importing this imports no torch.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from blocks.core.contract import Bounds, Count, Distinct
-from composer.model.bits import bits_vocabulary
-from composer.model.special_tokens import NUM_SPECIAL, SPECIAL_TOKENS, UNK
+from blocks.core.settings import Bounds, Count, Distinct
+from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL, SPECIAL_TOKENS, UNK
+from composer.recipe import choices
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Part = Tokenizer
 """A tokenizer of the library, or what has those of its methods that are used."""
@@ -29,6 +33,8 @@ SPECIAL_START = UNK_TOKEN[0]
 """The character that all special tokens begin with."""
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
+LEVELS = range(-100, 101)
+"""The numbers that can stand behind a vector of `bits`, in hundredths."""
 ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 """A channel of 0.00 behind a vector of `bits`: the vector alone is the same token."""
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -57,7 +63,7 @@ NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
 """Number of integers, from 0."""
 
 
-class TokenizerKind:
+class TokenizerKind(choices.Tokenizer):
     """Kind of tokenizer with its settings: how it is trained, what it does to text, which limits it has."""
 
     model: ClassVar[type[models.Model]] = models.WordLevel
@@ -71,10 +77,12 @@ class TokenizerKind:
     """Whether ids hold all of a text, its spaces too, but what is unknown."""
     is_extendable: ClassVar[bool] = False
     """Whether a run may start from the weights of one whose tokenizer has other settings, and so fewer ids."""
-    size: int
-    joint: bool
-    folders: Sequence[Path] = ()
-    """Where files are looked up, that of the recipe last."""
+    if TYPE_CHECKING:
+        joint: bool
+
+    def with_folders(self, folders: Sequence[Path]) -> TokenizerKind:
+        """Return the kind that looks up files in these folders, that of the recipe last."""
+        return self
 
     def identity(self) -> str | None:
         """Return what else than its settings decides about an id before it is trained."""
@@ -169,6 +177,7 @@ class WordLevel(TokenizerKind):
         return [[ids.get(unit, UNK) for unit in self.units(text)] for text in texts]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Word(WordLevel):
     """Split text into words and punctuation marks; the most frequent ones have ids, the others are `unk`.
 
@@ -180,15 +189,15 @@ class Word(WordLevel):
         split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
     """
 
-    def __init__(
-        self,
-        *,
-        size: Vocabulary = 10_000,
-        joint: Joint = False,
-        min_count: Count = 1,
-        split: Literal["marks", "spaces"] = "marks",
-    ) -> None:
-        self.size, self.joint, self.min_count, self.has_joiners = size, joint, min_count, split == "marks"
+    word = "word"
+    size: Vocabulary = 10_000
+    joint: Joint = False
+    min_count: Count = 1
+    split: Literal["marks", "spaces"] = "marks"
+
+    @property
+    def splits_at_spaces(self) -> bool:
+        return self.split == "spaces"
 
     def trainer(self, **options: Any) -> trainers.Trainer:
         return trainers.WordLevelTrainer(min_frequency=self.min_count, **options)
@@ -196,18 +205,18 @@ class Word(WordLevel):
     def training_text(self, line: str) -> str:
         # a word that looks like a special token would take its id away, so it is not learned
         words = (word for word in line.split() if word not in SPECIAL_TOKENS)
-        return split_marks(line) if self.has_joiners else " ".join(words)
+        return " ".join(words) if self.splits_at_spaces else split_marks(line)
 
     def prepare(self, line: str) -> str:
-        return split_marks(line) if self.has_joiners else mask_special(line)
+        return mask_special(line) if self.splits_at_spaces else split_marks(line)
 
     def encode_rest(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        if self.has_joiners:  # on the side of the piece before, too
+        if not self.splits_at_spaces:  # on the side of the piece before, too
             texts = [f"{JOINER}{text}" if MARK.match(text) else text for text in texts]
         return self.encode(part, texts)
 
     def restore(self, text: str) -> str:
-        if not self.has_joiners:
+        if self.splits_at_spaces:
             return text
         return text.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
 
@@ -215,13 +224,14 @@ class Word(WordLevel):
         return "lower its `min_count`" if self.min_count > 1 else super().unknown_fix(token, target, texts)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Char(WordLevel):
     """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`."""
 
-    is_exact = True
-
-    def __init__(self, *, size: Vocabulary = 10_000, joint: Joint = False) -> None:
-        self.size, self.joint = size, joint
+    word = "char"
+    is_exact = is_of_characters = True
+    size: Vocabulary = 10_000
+    joint: Joint = False
 
     def untrained(self) -> Tokenizer:
         part = _word_level()
@@ -233,12 +243,13 @@ class Char(WordLevel):
         return text
 
 
+@dataclass(frozen=True, kw_only=True)
 class Byte(TokenizerKind):
     """Read the bytes of a text in UTF-8, all of which have ids: nothing is learned, and a text is decoded exactly."""
 
+    word = "byte"
     is_trained = False
-    is_exact = True
-    joint = True
+    is_exact = is_of_characters = joint = True
     size = NUM_SPECIAL + 256
 
     def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
@@ -264,14 +275,13 @@ class Byte(TokenizerKind):
         ]  # several times as fast as the library
 
 
+@dataclass(frozen=True, kw_only=True)
 class BytePieces(TokenizerKind):
     """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and decoded exactly."""
 
-    is_slow = True
-    is_exact = True
-
-    def __init__(self, *, size: Pieces = 8_000, joint: Joint = True) -> None:
-        self.size, self.joint = size, joint
+    is_slow = is_exact = True
+    size: Pieces = 8_000
+    joint: Joint = True
 
     def untrained(self) -> Tokenizer:
         part = Tokenizer(self.model())
@@ -293,9 +303,11 @@ def without_normalizer(part: Tokenizer) -> Tokenizer:
     return rest
 
 
+@dataclass(frozen=True, kw_only=True)
 class Bpe(BytePieces):
     """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`."""
 
+    word = "bpe"
     model = models.BPE
 
     def trainer(self, **options: Any) -> trainers.Trainer:
@@ -320,15 +332,18 @@ def then_one_thread(texts: Iterable[str]) -> Iterator[str]:
         os.environ[THREADS] = "false"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Unigram(BytePieces):
     """Split text into the pieces of a unigram language model on bytes (Kudo 2018); never `unk`. Trainings differ."""
 
+    word = "unigram"
     model = models.Unigram
 
     def trainer(self, **options: Any) -> trainers.Trainer:
         return trainers.UnigramTrainer(initial_alphabet=BYTES, unk_token=UNK_TOKEN, **options)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Bits(WordLevel):
     """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
 
@@ -341,15 +356,38 @@ class Bits(WordLevel):
         numbers: whether a source's vectors can have numbers
     """
 
-    is_trained = False
-    is_closed = True
-    joint = False
-
-    def __init__(self, *, size: NumBits = 8, marks: Marks = (";",), numbers: bool = False) -> None:
-        self.size, self.marks, self.numbers = size, marks, numbers
+    word = "bits"
+    is_trained = joint = False
+    is_closed = gives_bits = True
+    size: NumBits = 8
+    marks: Marks = (";",)
+    numbers: bool = False
 
     def vocabulary(self, target: bool) -> list[str]:
-        return bits_vocabulary({"size": self.size, "marks": self.marks, "numbers": self.numbers}, target)
+        """Return the words that have ids on a side, by id; the first id is NUM_SPECIAL."""
+        vectors = [f"{index:0{self.size}b}" for index in range(2**self.size)]
+        if target:
+            return vectors
+        levels = [f"@{level / 100:.2f}" if level else "" for level in LEVELS] if self.numbers else [""]
+        return [*dict.fromkeys(self.marks), *(vector + level for vector in vectors for level in levels)]
+
+    def features(self, target: bool) -> Tensor:
+        """Return the features of each id of a side: (ids, features) float32.
+
+        They are bos, eos, each mark, each digit from the first, and the number; pad and unk are zeros. A target has
+        neither marks nor numbers, and a source has no numbers without `numbers`.
+        """
+        import torch
+
+        marks = [] if target else list(dict.fromkeys(self.marks))
+        vectors = [word.partition("@") for word in self.vocabulary(target)[len(marks) :]]
+        first, digits = NUM_SPECIAL + len(marks), 2 + len(marks)
+        features = torch.zeros(first + len(vectors), digits + self.size + 1, dtype=torch.float32)
+        features[BOS, 0] = features[EOS, 1] = 1
+        features[NUM_SPECIAL:first, 2:digits] = torch.eye(len(marks))
+        features[first:, digits:-1] = torch.tensor([[digit == "1" for digit in vector] for vector, _, _ in vectors])
+        features[first:, -1] = torch.tensor([float(number or 0) for _, _, number in vectors], dtype=torch.float32)
+        return features if self.numbers and not target else features[:, :-1]
 
     def max_size(self, target: bool) -> int:
         return NUM_SPECIAL + len(self.vocabulary(target))
@@ -375,6 +413,7 @@ class Bits(WordLevel):
         return super().unknown_fix(token, target, texts)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Integers(WordLevel):
     """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
 
@@ -382,13 +421,13 @@ class Integers(WordLevel):
         below: how many integers there are: 0 to one less
     """
 
+    word = "integers"
     is_trained = False
-    is_closed = True
-    is_extendable = True
-    joint = True
+    is_closed = is_extendable = joint = True
+    below: NumIntegers = 10
 
-    def __init__(self, *, below: NumIntegers = 10) -> None:
-        self.below, self.size = below, NUM_SPECIAL + below
+    def max_size(self, target: bool) -> int:
+        return NUM_SPECIAL + self.below
 
     def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
         return [_word_level([str(value) for value in range(self.below)])]

@@ -19,7 +19,7 @@ from blocks.core.packing import packing_error
 from blocks.core.scope import FOLLOWS, Scope
 from blocks.core.stack import Stack
 from composer.errors import BlockCodeErrors, Fault, RecipeError, error_of_code
-from composer.model.bits import LinearEmbedding, bits_features
+from composer.model.bits import LinearEmbedding
 from composer.model.characters import EMBEDDINGS
 from composer.model.ctc import Ctc, CtcModel, JointModel
 from composer.model.encoder_decoder import Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
@@ -163,7 +163,7 @@ class Builder:
         chosen, width = self.recipe.model.embedding, self.recipe.model.width
         word = chosen.word
         if word == "linear":
-            return LinearEmbedding(bits_features(self.recipe.data.tokenizer.settings, key == "target"), width)
+            return LinearEmbedding(self.recipe.data.tokenizer.features(key == "target"), width)
         if word == "learned":
             return Embedding(vocabulary, width)
         try:
@@ -185,7 +185,7 @@ class Builder:
         path, chosen = ("model", "output", "kind"), self.recipe.model.output.kind
         word = chosen.word
         if word == "sigmoid":
-            return SigmoidOutput(out.width, self.recipe.data.tokenizer.settings["size"])
+            return SigmoidOutput(out.width, self.recipe.data.tokenizer.size)
         if word == "identity":
             tokens = vocabulary - NUM_SPECIAL
             if out.width != tokens:

@@ -124,3 +124,24 @@ class Initialization(Choice):
     @abstractmethod
     def draw(self, matrix: Tensor) -> Tensor:
         """Return what a matrix is at first. (outputs, inputs) -> (outputs, inputs)"""
+
+
+class Tokenizer(Choice):
+    """How a text becomes tokens.
+
+    gives_bits: its tokens are vectors of bits, of `size` digits. is_of_characters: a token is a character or less.
+    """
+
+    gives_bits: ClassVar[bool] = False
+    is_of_characters: ClassVar[bool] = False
+    if TYPE_CHECKING:
+        size: int
+
+    @property
+    def splits_at_spaces(self) -> bool:
+        """Whether a token is what stands between spaces."""
+        return False
+
+    def features(self, target: bool) -> Tensor:
+        """Return the numbers of each id of a side, where its tokens are vectors. -> (ids, features) float32"""
+        raise NotImplementedError

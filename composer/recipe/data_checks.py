@@ -67,8 +67,7 @@ def _stories(recipe: Recipe) -> Iterator[Fault]:
         message = f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has {actual}"
         hint = "write `encoders: {question: [...], story: [...]}`"
         yield recipe.fault("encoders", _encoder_path(recipe), message, hint)
-    tokenizer = recipe.data.tokenizer
-    if tokenizer.word != "word" or tokenizer.settings["split"] != "spaces":
+    if not recipe.data.tokenizer.splits_at_spaces:
         message = "a story is made of words between spaces, and its answer is one of them"
         hint = "write `tokenizer: {word: {split: spaces, joint: true}}`"
         key = "tokenizer" if "tokenizer" in recipe.explicit["data"] else "babi"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from blocks.core.settings import Bounds, Count, Distinct, Few, Kind, NonNegativeInt, Proportion, Rate
-from composer.recipe.choices import default
+from composer.recipe.choices import Tokenizer, default
 from composer.recipe.section import Chosen, Section, SidedSection
 
 Text = Annotated[str, Kind("text")]
@@ -318,7 +318,7 @@ class Data(Section):
     hub: Hub | None = None
     generate: Annotated[Chosen, Kind("choice:tasks")] | None = None
     babi: Babi | None = None
-    tokenizer: Annotated[Chosen, Kind("choice:tokenizers")] = default("word")
+    tokenizer: Annotated[Tokenizer, Kind("choice:tokenizers")] = default("word")
     max_length: Count = 256
     lowercase: bool = False
     packing: bool = False

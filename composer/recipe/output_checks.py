@@ -45,15 +45,15 @@ def _tied_embeddings(recipe: Recipe) -> Iterator[Fault]:
 
 def _bit_vectors(recipe: Recipe) -> Iterator[Fault]:
     """Check that bits are read and written where the tokenizer gives vectors of them, and tokens where it does not."""
-    tokenizer, output = recipe.data.tokenizer.word, recipe.model.output
+    tokenizer, output = recipe.data.tokenizer, recipe.model.output
     words = (
         (("model", "embedding"), recipe.model.embedding, "linear", ("learned",)),
         (KIND, output.kind, "sigmoid", ("linear", "sampled")),
     )
     for path, choice, for_bits, with_rows in words:
         word, for_tokens = choice.word, with_rows[0]
-        if word == for_bits and tokenizer != "bits":
-            message = f"`{for_bits}` works on vectors of bits, and the tokenizer `{tokenizer}` gives words"
+        if word == for_bits and not tokenizer.gives_bits:
+            message = f"`{for_bits}` works on vectors of bits, and the tokenizer `{tokenizer.word}` gives words"
             yield recipe.fault("vectors", path, message, f"write `{for_tokens}`, or `data: {{tokenizer: bits}}`")
         if word not in with_rows and output.tie:
             message = f"`{word}` has no matrix with a row for each token, and `tie` shares one"

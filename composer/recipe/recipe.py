@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from composer.atomic_io import sha256_of_file
 from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
@@ -23,7 +23,6 @@ from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.model_sections import Model
-from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.section import read_choice, read_section
 from composer.recipe.sections import Evaluation, Logging, Trainer, Training
@@ -229,11 +228,8 @@ class Recipe:
 
     @cached_property
     def tokenizer(self) -> TokenizerKind:
-        """The kind of its tokenizers, with their settings."""
-        chosen = self.data.tokenizer
-        kind: TokenizerKind = CHOICES["tokenizers"].constructors()[chosen.word](**chosen.settings)
-        kind.folders = self.folders()
-        return kind
+        """The kind of its tokenizers, which looks up files where the recipe does."""
+        return cast("TokenizerKind", self.data.tokenizer).with_folders(self.folders())
 
     def tokenizer_faults(self) -> list[Fault]:
         """Return the faults of the file of its tokenizer, if it is in one."""

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from composer.data.encoding import train_tokenizers
-from composer.data.tokenizer import TOKENIZERS, Tokenizers
+from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import Bits
-from composer.model.bits import bits_features, bits_vocabulary
 from composer.model.special_tokens import BOS, EOS, PAD, UNK
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}
@@ -38,10 +37,10 @@ def test_ids_of_vectors_are_in_numeric_order_after_the_marks() -> None:
 def test_every_word_is_decoded_to_itself(settings: dict) -> None:
     tokenizers = trained(settings)
     for side in ("source", "target"):
-        words = bits_vocabulary(settings, side == "target")
+        words = Bits(**settings).vocabulary(side == "target")
         (ids,) = tokenizers.encode(side, [" ".join(words)])
         assert ids == list(range(4, tokenizers.sizes[side]))
-        assert tokenizers.sizes[side] == TOKENIZERS["bits"](**settings).max_size(side == "target")
+        assert tokenizers.sizes[side] == Bits(**settings).max_size(side == "target")
         assert tokenizers.decode(side, [[BOS, *ids, EOS, PAD]]) == [" ".join(words)]
 
 
@@ -64,7 +63,7 @@ def test_a_target_is_of_vectors_alone() -> None:
 
 
 def test_features_are_the_digits_marks_and_numbers_of_the_words() -> None:
-    features = bits_features(FULL, target=False)
+    features = Bits(**FULL).features(target=False)
     tokenizers = trained(FULL)
     (ids,) = tokenizers.encode("source", ["? ; 101@-0.37 011"])
     assert features.shape == (tokenizers.sizes["source"], 2 + 2 + 3 + 1)
@@ -76,10 +75,12 @@ def test_features_are_the_digits_marks_and_numbers_of_the_words() -> None:
 
 
 def test_a_side_has_the_features_that_it_can_have() -> None:
-    assert bits_features(PLAIN, target=False).shape == (9, 2 + 1 + 2)
-    assert bits_features(PLAIN, target=True).tolist()[4:] == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 1, 1]]
-    assert bits_features(FULL, target=True).shape == (4 + 8, 2 + 3)
-    assert len(np.unique(bits_features(FULL, target=False), axis=0)) == 3 + 2 + 8 * 201 - 1  # pad and unk are the same
+    assert Bits(**PLAIN).features(target=False).shape == (9, 2 + 1 + 2)
+    assert Bits(**PLAIN).features(target=True).tolist()[4:] == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 1, 1]]
+    assert Bits(**FULL).features(target=True).shape == (4 + 8, 2 + 3)
+    assert (
+        len(np.unique(Bits(**FULL).features(target=False), axis=0)) == 3 + 2 + 8 * 201 - 1
+    )  # pad and unk are the same
 
 
 def test_bits_learn_nothing_from_the_lines(tmp_path) -> None:
@@ -93,5 +94,5 @@ def test_bits_learn_nothing_from_the_lines(tmp_path) -> None:
 
 def test_a_repeated_mark_has_one_id() -> None:
     twice = {**PLAIN, "marks": [";", ";"]}
-    assert bits_vocabulary(twice, target=False) == bits_vocabulary(PLAIN, target=False)
-    assert bits_features(twice, target=False).tolist() == bits_features(PLAIN, target=False).tolist()
+    assert Bits(**twice).vocabulary(target=False) == Bits(**PLAIN).vocabulary(target=False)
+    assert Bits(**twice).features(target=False).tolist() == Bits(**PLAIN).features(target=False).tolist()

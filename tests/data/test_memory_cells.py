@@ -8,7 +8,8 @@ import pytest
 
 from composer.data.encoding import train_tokenizers
 from composer.data.tasks import TASKS, TaskError
-from composer.data.tokenizer import TOKENIZERS, Tokenizers
+from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer_kinds import Integers
 from composer.model.special_tokens import NUM_SPECIAL, UNK
 
 
@@ -69,7 +70,7 @@ def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:
     assert tokenizers.encode("target", [line]) == [[NUM_SPECIAL, NUM_SPECIAL + 11, NUM_SPECIAL + 3]]
     assert tokenizers.decode("target", tokenizers.encode("source", [line])) == ["0 11 3"]
     assert tokenizers.encode("source", ["12 -1 03 ⟨pad⟩ x"]) == [[UNK] * 5]
-    assert len(TOKENIZERS["integers"](below=3).train({"source": [], "target": []})) == 1
+    assert len(Integers(below=3).train({"source": [], "target": []})) == 1
 
 
 def test_an_integer_tokenizer_survives_saving(tmp_path) -> None:

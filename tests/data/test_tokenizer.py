@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from composer.data import tokenizer_kinds
 from composer.data.encoding import train_tokenizers
-from composer.data.tokenizer import TOKENIZERS, Tokenizers
-from composer.data.tokenizer_kinds import MANY_TEXTS, THREADS, TokenizerKind
+from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer_kinds import MANY_TEXTS, THREADS, TokenizerKind, Word
 from composer.errors import RunError
 from composer.model.special_tokens import UNK
 
@@ -101,7 +101,7 @@ def test_joint_sides_share_one_vocabulary():
     separate = trained({"char": {"size": 10}})
     assert separate.sides == {"source": 0, "target": 1}
     assert separate.sizes["target"] == 10
-    assert TOKENIZERS["word"](size=7).train(BOTH)[0].get_vocab_size() == 7
+    assert Word(size=7).train(BOTH)[0].get_vocab_size() == 7
 
 
 def test_the_text_is_written_once():

@@ -89,8 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read(path: Path) -> Tokenizers:
     settings = {"file": {"path": path.name}}
-    kind = tokenizer_kind(settings)
-    kind.folders = [path.parent]
+    kind = tokenizer_kind(settings).with_folders([path.parent])
     return Tokenizers(kind, settings, False, {"target": 0}, tuple(kind.train({"target": []})))
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from composer.data.tokenizer_kinds import Bits
 from composer.errors import RecipeError
-from composer.model.bits import LinearEmbedding, bits_features, bits_vocabulary
+from composer.model.bits import LinearEmbedding
 from composer.model.builder import build
 from composer.model.encoder_decoder import NEVER, OneHot, force_length
 from composer.model.output_heads import IdentityOutput, SigmoidOutput, target_bits
@@ -25,7 +26,7 @@ def test_sigmoids_are_the_probabilities_of_the_bits_and_of_the_end() -> None:
     s = torch.sigmoid(output.map(y))  # (2, 4, 4)
     p = output(y).softmax(-1)
     assert torch.allclose(p[..., EOS], s[..., -1], atol=1e-6)
-    for index, word in enumerate(bits_vocabulary({"size": BITS}, target=True)):
+    for index, word in enumerate(Bits(size=BITS).vocabulary(target=True)):
         factors = [s[..., at] if digit == "1" else 1 - s[..., at] for at, digit in enumerate(word)]
         expected = (1 - s[..., -1]) * torch.stack(factors).prod(0)
         assert torch.allclose(p[..., NUM_SPECIAL + index], expected, atol=1e-6)
@@ -65,10 +66,9 @@ def test_one_hot_is_a_unit_vector_and_zeros_for_special_tokens() -> None:
 
 @pytest.mark.parametrize("target", [True, False])
 def test_a_linear_embedding_is_linear_in_the_bits(target: bool) -> None:
-    settings = {"size": BITS, "marks": [";"], "numbers": True}
-    known = bits_features(settings, target)
-    embedding = LinearEmbedding(known, 6)
-    words = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩", *bits_vocabulary(settings, target)]
+    tokenizer = Bits(size=BITS, numbers=True)
+    embedding = LinearEmbedding(tokenizer.features(target), 6)
+    words = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩", *tokenizer.vocabulary(target)]
     at = {word: embedding(torch.tensor(index)) for index, word in enumerate(words)}
     assert torch.allclose(at["101"], at["100"] + at["001"])
     assert at["⟨pad⟩"].abs().max() == 0

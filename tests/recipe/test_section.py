@@ -22,7 +22,7 @@ from composer.recipe.recipe import load
 
 recipe = load(sys.argv[1])
 recipe.training.optimizer.learning_rate, recipe.decoding.max_length, recipe.model.width, recipe.data.tokenizer.word
-sys.exit("torch" in sys.modules)
+sys.exit(bool({"torch", "numpy"} & set(sys.modules)))
 """
 
 
@@ -73,6 +73,6 @@ def test_several_encoders_have_a_key_each() -> None:
     assert (table.of_side("words"), table.of_side("target"), table.of_side("source")) == ("w", "t", None)
 
 
-def test_reading_sections_imports_no_torch() -> None:
+def test_reading_sections_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE, "recipes/quickstart.yaml"], cwd=ROOT, check=False)
     assert done.returncode == 0

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from blocks.core.contract import Bounds, PositiveProportion
 from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
-from composer.model.bits import LEVELS
+from composer.data.tokenizer_kinds import LEVELS
 
 Digits = Annotated[int, Bounds(minimum=1, maximum=12), "digits of a vector, 1 to 12"]
 Repeats = Annotated[int, Bounds(minimum=1, maximum=100)]
