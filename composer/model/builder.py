@@ -5,7 +5,6 @@ Building and shape inference are one: each block's constructor gets the stream t
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +28,8 @@ from composer.model.special_tokens import NUM_SPECIAL
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
 from composer.recipe.model_sections import Model
 from composer.recipe.recipe import Recipe
-from composer.recipe.registry import block_class, output_names
+from composer.recipe.registry import block_class
+from composer.recipe.section import BlockSpec, output_names, python_name, read_stack
 
 DEPENDS_ON_PLACE = ("name", "memory", "kind", "causality", "pace")
 """Codes of faults that a stack may have in one place and not in another."""
@@ -225,7 +225,7 @@ class Builder:
         return Ctc(memory, frames, vocabulary)
 
     def _outer_stack(
-        self, path: Path, stack: list[Any], stream: Stream, memories: Mapping[str, Named], causal: str
+        self, path: Path, stack: Sequence[BlockSpec], stream: Stream, memories: Mapping[str, Named], causal: str
     ) -> tuple[Site, Stack]:
         """Build the outermost stack of an encoder or decoder; return the site of its blocks too."""
         reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
@@ -256,12 +256,11 @@ class Builder:
         gives: list[frozenset[str]] = []
         site = replace(site, builder=self.stack, dry_builder=self.dry_build, shared_stacks=self.shared_stack)
         stream = site.stream
-        for index, entry in enumerate(entries):
-            ((word, settings),) = entry.items()
-            here = replace(site, stream=stream, path=(*site.path, index, word))
+        for spec in read_stack(entries, site.path):
+            here = replace(site, stream=stream, path=spec.path)
             num_reads, taken = len(site.names.reads), frozenset(site.names.taken)
-            block = self.block(here, word, settings)
-            name = settings.get("as")
+            block = self.block(here, spec.word, spec.settings)
+            name = spec.settings.get("as")
             if name is not None:
                 try:
                     site.names.define(name, Named(block.out, block.state_kind))
@@ -386,7 +385,7 @@ def checked_block(block: Block) -> Block:
     raise BlockError("", message, fix=f"{fix} in its constructor, as in docs/extending.md", code="block")
 
 
-def encoder_stacks(model: Model) -> Iterator[tuple[str, str, Path, list[Any]]]:
+def encoder_stacks(model: Model) -> Iterator[tuple[str, str, Path, Sequence[BlockSpec]]]:
     """Yield of each encoder its key in the data, its memory's name, its path in the recipe and its stack."""
     if model.encoder is not None:
         yield "source", "encoder", ("model", "encoder"), model.encoder
@@ -400,8 +399,3 @@ def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
         raise RecipeError(faults)
     keys = [key for key, *_ in encoder_stacks(recipe.model) if feature_settings(recipe.data, key) is None]
     return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
-
-
-def python_name(key: str) -> str:
-    """Return the keyword argument of a setting: `from` is `from_`, as for every keyword of Python."""
-    return f"{key}_" if keyword.iskeyword(key) else key

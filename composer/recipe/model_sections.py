@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from blocks.core.settings import Blocks, Count, Kind, PositiveProportion, Rate
+from blocks.core.settings import Count, Kind, PositiveProportion, Rate
 from composer.recipe.choices import default
 from composer.recipe.data_sections import Identifier
-from composer.recipe.section import Chosen, Section
+from composer.recipe.section import Chosen, Section, Stack
 
 Names = Annotated[Sequence[str], Kind("texts")]
 
@@ -76,8 +76,8 @@ class Model(Section):
     embedding: Annotated[Chosen, Kind("choice:embeddings")] = default("learned")
     embedding_dropout: Rate = 0.0
     dropout: Rate = 0.0
-    encoder: Blocks | None = None
-    encoders: dict[Identifier, Blocks] | None = None
-    decoder: Blocks | None = None
+    encoder: Stack | None = None
+    encoders: dict[Identifier, Stack] | None = None
+    decoder: Stack | None = None
     output: Output = Output()
-    stacks: dict[Identifier, Blocks] = EMPTY
+    stacks: dict[Identifier, Stack] = EMPTY

@@ -192,7 +192,7 @@ class Recipe:
 
     @cached_property
     def model(self) -> Model:
-        """The model, whose stacks are lists of single-key mappings."""
+        """The model."""
         return read_section(Model, self.canonical["model"], ("model",))
 
     @cached_property

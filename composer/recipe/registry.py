@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,17 +64,6 @@ CHOICE_KEYS: dict[KeyPath, str] = {
     ("training", "validation_sample", "decoding"): "decoders",
 }
 """Every key at which one of them is chosen, and from which table."""
-
-
-def output_names(value: Any) -> Iterator[str]:
-    """Yield every name that `as` gives anywhere in a stack."""
-    if isinstance(value, Mapping):
-        if isinstance(value.get("as"), str):
-            yield value["as"]
-        value = list(value.values())
-    if isinstance(value, list):
-        for child in value:
-            yield from output_names(child)
 
 
 def word_and_settings(choice: str | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

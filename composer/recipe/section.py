@@ -5,10 +5,11 @@ Nothing is checked here: the schema and the checks have accepted the data before
 
 from __future__ import annotations
 
+import keyword
 import pkgutil
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union
@@ -55,6 +56,56 @@ class Chosen:
     at: KeyPath = field(default=(), repr=False, compare=False)
 
 
+@dataclass(frozen=True)
+class BlockSpec:
+    """A block of a stack: its word in a recipe, and its settings. Stacks among these are data, which a builder opens.
+
+    path: Where it stands in a canonical recipe; its end is the word.
+    """
+
+    word: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    path: KeyPath = field(default=(), repr=False, compare=False)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as a mapping of its word to its settings."""
+        return {self.word: _as_data(self.settings)}
+
+
+Stack = Annotated[Sequence[BlockSpec], Kind("stack")]
+"""Blocks, the first one first."""
+
+
+def read_stack(entries: Sequence[Any], at: KeyPath) -> tuple[BlockSpec, ...]:
+    """Return the blocks of a stack, single-key mappings or read before, which stands at a path."""
+    blocks = []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, BlockSpec):
+            word, settings = entry.word, entry.settings
+        else:
+            ((word, settings),) = entry.items()
+        blocks.append(BlockSpec(word, settings, (*at, index, word)))
+    return tuple(blocks)
+
+
+def output_names(value: Any) -> Iterator[str]:
+    """Yield every name that `as` gives anywhere in a stack."""
+    if isinstance(value, BlockSpec):
+        value = value.settings
+    if isinstance(value, Mapping):
+        if isinstance(value.get("as"), str):
+            yield value["as"]
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for child in value:
+            yield from output_names(child)
+
+
+def python_name(key: str) -> str:
+    """Return the keyword argument of a setting: `from` is `from_`, as for every keyword of Python."""
+    return f"{key}_" if keyword.iskeyword(key) else key
+
+
 def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPath) -> SomeSection:
     """Return the section that stands at a path of a canonical recipe; what is not there is as by default."""
     hints = type_hints(kind)  # type: ignore[arg-type]  # every class is hashable
@@ -84,7 +135,7 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         return None
     for kind in _kinds_in(hint):
         if kind == "stack":
-            return value  # blocks stay data, which the builder opens
+            return read_stack(value, at)
         if kind.startswith("choice:"):
             return _read_chosen(kind.removeprefix("choice:"), value, hint, at)
     if isinstance(value, Mapping):
@@ -114,6 +165,8 @@ def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
 
 
 def _as_data(value: Any) -> Any:
+    if isinstance(value, BlockSpec):
+        return value.as_data()
     if isinstance(value, Chosen):
         return {value.word: _as_data(value.settings)}
     if isinstance(value, Section):

@@ -12,6 +12,7 @@ from typing import Any
 from composer.errors import KeyPath, format_path
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import is_stack, scalar_text
+from composer.recipe.section import BlockSpec, read_stack
 
 BRANCH, CHOICE = "branch", "choice"
 NAME = "as"
@@ -103,23 +104,23 @@ def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
     trees: dict[str, TreeNode] = {}
     for key in STACKS:
         value = getattr(recipe.model, key)
-        named = {(key,): value} if isinstance(value, list) else {(key, name): x for name, x in (value or {}).items()}
-        for steps, stack in named.items():
+        named = {(key, name): x for name, x in value.items()} if isinstance(value, Mapping) else {(key,): value}
+        for steps, stack in named.items() if value else ():
             name, path = ".".join(steps), ("model", *steps)
             trees[name] = TreeNode(BRANCH, name, path, {}, to_nodes(recipe, stack, path))
     return trees
 
 
-def to_nodes(recipe: Recipe, stack: list[Any], path: KeyPath) -> tuple[TreeNode, ...]:
+def to_nodes(recipe: Recipe, stack: Sequence[Any], path: KeyPath) -> tuple[TreeNode, ...]:
     """Return the blocks of one stack of a canonical recipe as nodes."""
-    return tuple(to_node(recipe, item, (*path, index)) for index, item in enumerate(stack))
+    return tuple(to_node(recipe, block) for block in read_stack(stack, path))
 
 
-def to_node(recipe: Recipe, item: Mapping[str, Any], path: KeyPath) -> TreeNode:
+def to_node(recipe: Recipe, block: BlockSpec) -> TreeNode:
     """Return one block of a canonical recipe as a node; stacks among its settings become children."""
-    ((word, settings),) = item.items()
+    word, settings, here = block.word, block.settings, block.path
     schema = recipe.rules["$defs"].get(f"block.{word}", {})
-    known, here = schema.get("properties", {}), (*path, word)
+    known = schema.get("properties", {})
     children: list[TreeNode] = []
     scalars = dict(settings)
     for key, entry in known.items():

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Context, Named, Output, Path, Site, State, Stream
 from blocks.core.scope import Scope
-from composer.model.builder import Builder, checked_block, python_name
+from composer.model.builder import Builder, checked_block
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.data_sections import Data
 from composer.recipe.model_sections import Model
 from composer.recipe.recipe import Recipe
-from composer.recipe.registry import output_names
+from composer.recipe.section import BlockSpec, output_names, python_name
 
 Place = Literal["decoder", "encoder"]
 Made = TypeVar("Made")
@@ -39,7 +39,10 @@ COLUMNS = 3
 HOLES = ((1, 1), (3, 0), (3, 2))
 """Cells of a grid, position and column, that are not real in any row; each position keeps one."""
 TOLERANCE = 1e-8
-STACKS = {"shelf": [{"linear": {"activation": "tanh"}}], "other_shelf": [{"rnn": {"cell": "tanh"}}]}
+STACKS: dict[str, Sequence[BlockSpec]] = {
+    "shelf": [BlockSpec("linear", {"activation": "tanh"})],
+    "other_shelf": [BlockSpec("rnn", {"cell": "tanh"})],
+}
 MEMORIES = ("encoder", "encoder.input", "encoder.earlier")
 GRIDS = ("encoder.grid", "encoder.earlier_grid")
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties, reduce_penalties
-from composer.model.builder import python_name
 from composer.recipe.schema_generator import positional_message
+from composer.recipe.section import python_name
 from composer.testing.block_laws import with_fixed_seed
 from composer.testing.harness import Batch, Case, context_of, max_difference, positions, random_batch, run, start
 

@@ -21,8 +21,8 @@ import pytest
 import torch
 
 from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties, reduce_penalties
-from composer.model.builder import python_name
 from composer.recipe.registry import blocks
+from composer.recipe.section import python_name
 from composer.testing import PLACES, Case
 from composer.testing.block_laws import with_fixed_seed
 from composer.testing.harness import COLUMNS, WIDTH, context_of, max_difference, positions, random_batch, run, start

@@ -36,8 +36,8 @@ model:
 def block(folder: Path, written: str, defaults: str = "dropout: 0.0") -> dict[str, Any]:
     """The canonical settings of the only block of a decoder."""
     recipe = loaded(folder, TEXT.replace("@", written).replace("%", defaults))
-    ((settings,),) = (list(item.values()) for item in recipe.model.decoder)
-    return settings
+    (only,) = recipe.model.decoder
+    return only.settings
 
 
 @pytest.mark.parametrize(

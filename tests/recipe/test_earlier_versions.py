@@ -203,8 +203,8 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def means_as_before(recipe: Recipe) -> bool:
-    settings = recipe.model.encoder[1]["residual"]["stack"][0]["self_attention"]
-    other = recipe.model.encoder[2]["residual"]["stack"][0]["feed_forward"]
+    settings = recipe.model.encoder[1].settings["stack"][0]["self_attention"]
+    other = recipe.model.encoder[2].settings["stack"][0]["feed_forward"]
     return (
         recipe.training.optimizer.weight_decay == 0.5
         and (settings["window"], settings["dropout"], other["dropout"]) == (3, 0.1, 0.0)
@@ -246,7 +246,7 @@ def test_a_run_keeps_the_defaults_that_it_stores(run: RunDir) -> None:
     run.update(canonical=canonical)
     recipe = load(run.recipe)
     assert recipe.decoding.length_penalty == 0.25
-    assert recipe.model.decoder[1]["residual"]["stack"][0]["rnn"]["layers"] == 2
+    assert recipe.model.decoder[1].settings["stack"][0]["rnn"]["layers"] == 2
     assert recipe.training.validation_sample.decoding.temperature == 0.5
     assert recipe.training.max_steps == 80
 
@@ -258,7 +258,7 @@ def test_what_a_run_stores_is_of_its_own_recipe_alone(run: RunDir) -> None:
     del text["model"]["dropout"]
     run.update(canonical=canonical)
     run.recipe.write_text(yaml.safe_dump(text), encoding="utf-8")
-    assert load(run.recipe).model.encoder[1]["residual"]["dropout"] == 0.0
+    assert load(run.recipe).model.encoder[1].settings["dropout"] == 0.0
 
 
 def test_a_recipe_beside_no_run_is_read_as_it_is(tmp_path: Path) -> None:

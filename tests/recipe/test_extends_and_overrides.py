@@ -12,6 +12,7 @@ from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, portable_text
 from composer.recipe.recipe import load, load_text
 from composer.recipe.schema_reader import Schema
+from composer.recipe.section import BlockSpec
 from tests.small_recipes import SMALL, loaded, places, refused
 
 BASE = """recipe: 1
@@ -351,9 +352,9 @@ def test_an_index_into_what_is_no_list_is_told_where_to_go(override: str, path: 
 def test_a_setting_of_a_block_is_told_the_name_that_it_lacks(tmp_path: Path) -> None:
     (fault,) = refused(tmp_path, SMALL, ["model.decoder.0.kind=rms"])
     assert fault.hint == "write `model.decoder[0].norm.kind`"
-    assert loaded(tmp_path, SMALL, ["model.decoder[0].norm.kind=rms"]).model.decoder == [
-        {"norm": {"kind": "rms", "eps": 1e-5}}
-    ]
+    assert loaded(tmp_path, SMALL, ["model.decoder[0].norm.kind=rms"]).model.decoder == (
+        BlockSpec("norm", {"kind": "rms", "eps": 1e-5}),
+    )
 
 
 def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:
@@ -383,7 +384,7 @@ model: {width: "${half}", dropout: '${rate}', output: {tie: "${list}"}, encoder:
     assert recipe.model.width == 64
     assert recipe.model.dropout == 0.1
     assert recipe.model.output.tie == ("source", "target")
-    assert recipe.model.decoder == [{"norm": {"kind": "layer", "eps": 1e-5}}]
+    assert recipe.model.decoder == (BlockSpec("norm", {"kind": "layer", "eps": 1e-5}),)
     assert recipe.data.lowercase is True
 
 

@@ -17,6 +17,7 @@ from composer.cli.main import main
 from composer.errors import ComposerError, RecipeError, RunError
 from composer.model import block_values
 from composer.recipe import own_blocks, registry
+from composer.recipe.section import BlockSpec
 from composer.run_dir import RunDir
 from composer.sweeps.points import list_points
 from composer.sweeps.spec import read_sweep
@@ -88,7 +89,7 @@ def test_a_class_is_a_block_of_every_recipe(tmp_path: Path) -> None:
     assert composer.block("shift")(Shift) is Shift
     recipe = loaded(tmp_path, RECIPE)
     assert composer.check(recipe) == []
-    assert recipe.model.encoder[1] == {"shift": {"past": 0.2}}
+    assert recipe.model.encoder[1] == BlockSpec("shift", {"past": 0.2})
     assert "shift" in [row.block for row in composer.plan(recipe).rows]
     assert "past" in composer.blocks("shift")["properties"]
     (fault,) = refused(tmp_path, RECIPE, ["model.encoder.1.shift.past=2"])

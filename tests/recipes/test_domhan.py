@@ -10,7 +10,7 @@ feed-forward network end with one, and an LSTM only where `dropout` is written a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 
 from composer.model.builder import build
 from composer.recipe.recipe import load
+from composer.recipe.section import read_stack
 
 HOME = Path(__file__).parents[2] / "recipes" / "domhan"
 SHORT = {
@@ -99,12 +100,12 @@ def _sequence(tokens: Iterator[str]) -> Tree:
     return tree
 
 
-def written(stack: list[dict[str, Any]]) -> Tree:
+def written(stack: Sequence[Any]) -> Tree:
     """The same of a canonical stack."""
-    return tuple(word for block in stack for word in _words(*next(iter(block.items()))))
+    return tuple(word for block in read_stack(stack, ()) for word in _words(block.word, block.settings))
 
 
-def _words(block: str, settings: dict[str, Any]) -> Tree:
+def _words(block: str, settings: Mapping[str, Any]) -> Tree:
     match block:
         case "repeat":
             assert not settings["share"]

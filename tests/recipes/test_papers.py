@@ -146,7 +146,7 @@ def test_layers_of_the_base_transformer_have_the_parameter_counts_of_table_3() -
 @pytest.mark.parametrize(("name", "heads", "dropout"), [("base", 8, 0.1), ("big", 16, 0.3)])
 def test_vaswani_has_the_settings_of_the_paper(name: str, heads: int, dropout: float) -> None:
     recipe = load(PAPERS / f"vaswani2017_{name}.yaml")
-    stack = recipe.model.encoder[-1]["repeat"]["stack"]
+    stack = recipe.model.encoder[-1].settings["stack"]
     assert [next(iter(item["residual"]["stack"][0])) for item in stack] == ["self_attention", "feed_forward"]
     assert {item["residual"]["norm"] for item in stack} == {"post"}
     assert {item["residual"]["dropout"] for item in stack} == {dropout}

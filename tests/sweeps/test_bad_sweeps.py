@@ -243,7 +243,7 @@ def test_a_value_is_checked_where_its_axis_is_active(tmp_path: Path) -> None:
   cell: {{set: "model.encoder.0.residual.stack.0.rnn.cell", values: [lstm, gru], when: encoder == "rnn"}}"""
     read = sweep(tmp_path, axes)
     cells = [point_recipe(read, point).model.encoder[0] for point in grid_points(read)[1:3]]
-    assert [item["residual"]["stack"][0]["rnn"]["cell"] for item in cells] == ["lstm", "gru"]
+    assert [item.settings["stack"][0]["rnn"]["cell"] for item in cells] == ["lstm", "gru"]
     ((line, message),) = faults(tmp_path, axes.replace("gru", "grue"))
     assert line == 5
     assert "grue" in message

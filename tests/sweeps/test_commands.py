@@ -59,7 +59,7 @@ def test_arguments_select_a_point(tmp_path: Path) -> None:
     assert recipe.training.optimizer.learning_rate == 0.005
     assert recipe.training.max_steps == 3
     assert recipe.model.width == 16
-    assert [next(iter(block)) for block in recipe.model.decoder] == ["rnn", "residual"]
+    assert [block.word for block in recipe.model.decoder] == ["rnn", "residual"]
     assert folder == Path("runs") / recipe.name
 
 

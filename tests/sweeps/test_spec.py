@@ -60,8 +60,8 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     assert recipe.data.generate.settings["train"] == 50
     assert recipe.model.width == 32
     encoder, decoder = recipe.model.encoder, recipe.model.decoder
-    assert encoder[0]["residual"]["stack"][0]["rnn"]["cell"] == "lstm"
-    assert decoder[0]["residual"]["stack"][0]["self_attention"]["heads"] == 2
+    assert encoder[0].settings["stack"][0]["rnn"]["cell"] == "lstm"
+    assert decoder[0].settings["stack"][0]["self_attention"]["heads"] == 2
 
 
 def test_missing_keys_have_defaults(tmp_path: Path) -> None:

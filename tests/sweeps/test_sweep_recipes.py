@@ -99,10 +99,10 @@ def test_both_sides_have_the_same_memory() -> None:
         assert ("slots" in point) == (point["memory"] == "tape")
         model = point_recipe(sweep, point).model
         for (loop,) in (model.encoder, model.decoder):
-            names = [name for block in loop["recurrent"]["stack"] for name in block]
+            names = [name for block in loop.settings["stack"] for name in block]
             assert names[:3] == ["concat", "rnn", kinds[str(point["memory"])]]
         if point["memory"] == "tape":
-            (ntm,) = (block["ntm"] for block in model.encoder[0]["recurrent"]["stack"] if "ntm" in block)
+            (ntm,) = (block["ntm"] for block in model.encoder[0].settings["stack"] if "ntm" in block)
             assert {key: ntm[key] for key in NTM} == {key: point[axis] for key, axis in NTM.items()}
 
 
