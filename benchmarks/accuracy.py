@@ -15,11 +15,12 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from composer.atomic_io import atomic_write
-from composer.data.tasks import TASKS
+from composer.data.tasks import SequenceTask
 from composer.errors import ComposerError
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
@@ -58,23 +59,22 @@ def read_run(run: Path, more_lengths: Sequence[int] = (), lines: int = 100) -> R
     """Return a run's accuracies. Exit if there is no length to test."""
     folder = RunDir(run)
     record, recipe = folder.read(), load(folder.recipe)
-    task, settings = task_of(recipe)
-    lengths = (*(settings["test_lengths"] or ()), *more_lengths)
+    task = task_of(recipe)
+    lengths = (*(task.test_lengths or ()), *more_lengths)
     if not lengths:
         raise SystemExit(f"the test of {run} has no `test_lengths`: name some with --lengths")
     accuracies = None
     if record["status"] == "finished":
-        recorded = recorded_accuracies(record, task, settings)
+        recorded = recorded_accuracies(record, task)
         missing = [length for length in more_lengths if length not in recorded]
-        accuracies = recorded | measure_lengths(folder, task, missing, lines)
-    return Row(run_label(run), record["name"], record["seed"], task, settings["max_length"], lengths, accuracies)
+        accuracies = recorded | measure_lengths(folder, task.word, missing, lines)
+    return Row(run_label(run), record["name"], record["seed"], task.word, task.max_length, lengths, accuracies)
 
 
-def task_of(recipe: Recipe) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the settings of a task with `test_lengths`. Exit if the recipe generates none."""
-    task = recipe.data.generate
-    if task and "test_lengths" in task.settings:
-        return task.word, task.settings
+def task_of(recipe: Recipe) -> SequenceTask:
+    """Return the task of a recipe, one with `test_lengths`. Exit if the recipe generates none."""
+    if isinstance(recipe.data.generate, SequenceTask):
+        return recipe.data.generate
     raise SystemExit(f"{recipe.file} generates no task that has `test_lengths`")
 
 
@@ -87,17 +87,17 @@ def run_label(run: Path) -> str:
 # ------------------------------------------------------------------------------------------- what is right
 
 
-def recorded_accuracies(record: Mapping[str, Any], task: str, settings: Mapping[str, Any]) -> dict[int, Accuracy]:
+def recorded_accuracies(record: Mapping[str, Any], task: SequenceTask) -> dict[int, Accuracy]:
     """Return the accuracies that a finished run recorded in its own test."""
     entries = [entry for entry in record["by_length"].get("test", ()) if "exact_match" in entry]
     accuracies = {entry["words"]: to_accuracy(entry) for entry in entries}
-    word_counts = {length: source_words(task, settings, length) for length in settings["test_lengths"] or ()}
+    word_counts = {length: source_words(task, length) for length in task.test_lengths or ()}
     return {length: accuracies[count] for length, count in word_counts.items() if count in accuracies}
 
 
-def source_words(task: str, settings: Mapping[str, Any], length: int) -> int:
+def source_words(task: SequenceTask, length: int) -> int:
     """Return the words of a source of this length: two numbers of k digits and their sign are 2 k + 1."""
-    return len(TASKS[task]("test", **{**settings, "test_lengths": [length], "test": 1}).source[0].split())
+    return len(replace(task, test_lengths=(length,), test=1).generate("test").source[0].split())
 
 
 def to_accuracy(scores: Mapping[str, Any], truncated: str = "") -> Accuracy:

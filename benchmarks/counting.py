@@ -51,7 +51,7 @@ def measure_run(run: Path, lengths: Sequence[int], lines: int) -> list[CountingA
 
     overrides = [f"data.generate.counting.test_lengths={list(lengths)}", f"data.generate.counting.test={lines}"]
     opened = open_run(run, overrides)
-    pattern = opened.recipe.data.generate.settings["pattern"]
+    pattern = opened.recipe.data.generate.pattern
     pairs = load_data(opened.recipe, opened.folders(None), opened.tokenizers, ["test"]).pairs["test"]
     texts = [line.split() for line in pairs.sides[TARGET]]
     predictions = [predict_next(opened, line) for line in texts]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from composer.data.tasks import TASKS
+from composer.data.tasks.sequences import Dialect
 from composer.inference.run import open_untrained
 from composer.model.encoder_decoder import EncoderDecoder, has_state
 from composer.recipe.recipe import load
@@ -38,12 +38,10 @@ def read_run(run: Path) -> Row:
     """Return a finished run of the dialect task with its loss. Exit for any other."""
     record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
     task = recipe.data.generate
-    settings = task.settings if task and task.word == "dialect" else None
-    if settings is None or "test/loss" not in record.get("scores", {}):
+    if not isinstance(task, Dialect) or "test/loss" not in record.get("scores", {}):
         raise SystemExit(f"{run} is no finished run of the task `dialect`")
     reads = model_reads(open_untrained(run).model)
-    lines = TASKS["dialect"]("test", **settings)
-    least = dialect_optimum(lines.source, settings["dialects"], settings["every"], reads)
+    least = dialect_optimum(task.generate("test").source, task.dialects, task.every, reads)
     return Row(run.name, reads, record["scores"]["test/loss"], least)
 
 

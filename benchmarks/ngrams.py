@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from composer.data.tasks import TASKS
+from composer.data.tasks.sequences import DynamicNgrams
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 
@@ -33,10 +33,10 @@ def read_run(run: Path) -> Row:
     """Return a finished run of the task. Exit for any other."""
     record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
     task = recipe.data.generate
-    if task is None or task.word != "dynamic_ngrams" or "test/bits_per_sequence" not in record.get("scores", {}):
+    if not isinstance(task, DynamicNgrams) or "test/bits_per_sequence" not in record.get("scores", {}):
         raise SystemExit(f"{run} is no finished run of the task `dynamic_ngrams` with `output: {{kind: sigmoid}}`")
-    lines = TASKS["dynamic_ngrams"]("test", **task.settings).target
-    return Row(run.name, record["scores"]["test/bits_per_sequence"], ngrams_optimum(lines, task.settings["context"]))
+    lines = task.generate("test").target
+    return Row(run.name, record["scores"]["test/bits_per_sequence"], ngrams_optimum(lines, task.context))
 
 
 def ngrams_optimum(lines: Sequence[str], context: int) -> float:

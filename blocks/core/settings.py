@@ -64,6 +64,8 @@ Proportion = Annotated[float, Bounds(minimum=0.0, maximum=1.0)]
 """A number from 0 to 1."""
 PositiveProportion = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 """A number above 0 and at most 1."""
+Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
+"""What random numbers start from."""
 Name = Annotated[str, Kind("name")]
 """The name of an earlier output of the same encoder or decoder (given with `as`), `input`, or a memory's output."""
 NameList = Annotated[list[str], Kind("names")]

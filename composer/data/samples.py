@@ -13,7 +13,7 @@ from composer.data.documents import Documents
 from composer.data.line_hashes import name_files
 from composer.data.media_files import file_size
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, text_names
-from composer.data.sources import DataSource, generate_pairs, task_settings
+from composer.data.sources import DataSource, generate_pairs
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -51,13 +51,13 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
 
     needs_sizes: Whether the model depends on the sizes of vocabularies.
     """
-    recipe, task = source.recipe, task_settings(source.recipe)
+    recipe, task = source.recipe, source.recipe.data.generate
     has_files = text_names(recipe) != side_names(recipe)
     refuses_lines = recipe.tokenizer.is_closed or recipe.model.output.length is not None
     is_slow = recipe.tokenizer.is_slow and not (has_files or refuses_lines or needs_sizes)
     opened, beginnings, complete = dict[str, Pairs](), dict[str, int](), list[str]()
     for split in available_splits(recipe):
-        if split == "train" and task and task["train"] > (count := count_drawn(recipe)):
+        if split == "train" and task and task.train > (count := count_drawn(recipe)):
             opened[split] = generate_pairs(recipe, split, train=count)
             beginnings[split] = count
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import glob
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from composer.data.documents import HubDocuments
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.parallel_files import check_parallel, open_parallel
 from composer.data.parquet_files import check_arrow_schema
+from composer.data.tasks import TaskError
 from composer.data.text_files import Problem
 from composer.errors import DataError, Fault, os_error_hint
 from composer.recipe.data_sections import Hub
@@ -170,14 +171,9 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     return Pairs({side: tables.DatasetColumn(dataset, name, hub.id) for side, name in columns.items()})
 
 
-def task_settings(recipe: Recipe) -> Mapping[str, Any]:
-    """Return the settings of the recipe's generated task; {} without one."""
-    return recipe.data.generate.settings if recipe.data.generate else {}
-
-
 def is_endless(recipe: Recipe) -> bool:
     """Return True if each epoch of the recipe's task has training pairs of its own."""
-    return bool(task_settings(recipe).get("endless"))
+    return recipe.data.generate is not None and recipe.data.generate.endless
 
 
 def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -> Pairs:
@@ -185,13 +181,11 @@ def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -
 
     changes: settings of the task in place of the recipe's.
     """
-    from composer.data.tasks import TASKS, TaskError
-
     task = recipe.data.generate
     assert task is not None
     try:
-        lines = TASKS[task.word](split, epoch, **{**task.settings, **changes})
+        source, target = replace(task, **changes).generate(split, epoch)
     except TaskError as error:
         path = (*task.at, error.setting)
         raise DataError([recipe.fault("task", path, error.message, error.fix)]) from error
-    return Pairs({side: lines.target if side == TARGET else lines.source for side in side_names(recipe)})
+    return Pairs({side: target if side == TARGET else source for side in side_names(recipe)})

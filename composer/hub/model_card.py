@@ -10,7 +10,6 @@ from typing import Any
 
 from composer.data.pairs import available_splits
 from composer.data.parallel_files import split_places
-from composer.data.sources import task_settings
 from composer.hub.pack_format import basename
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.metrics import METRICS
@@ -124,7 +123,7 @@ def languages(recipe: Recipe) -> list[str]:
     """Return the languages of sources and target, where columns, endings of files or settings name them."""
     parallel = recipe.data.parallel
     data = recipe.canonical["data"]["hub"] or (split_places(recipe, "train")[0][1] if parallel else {})
-    task = task_settings(recipe)
+    task = recipe.data.generate.as_data() if recipe.data.generate else {}
     names = [str(section.get(side, "")) for section in (data, task) for side in (*recipe.sources, "target")]
     endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in names]
     return list(dict.fromkeys(code for code in endings if LANGUAGES.fullmatch(code)))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
+from blocks.core.settings import Bounds, Seed
 from composer.recipe.section import Section
 
 if TYPE_CHECKING:
@@ -145,3 +147,28 @@ class Tokenizer(Choice):
     def features(self, target: bool) -> Tensor:
         """Return the numbers of each id of a side, where its tokens are vectors. -> (ids, features) float32"""
         raise NotImplementedError
+
+
+NumPairs = Annotated[int, Bounds(minimum=1, maximum=100_000_000)]
+NumTraining = Annotated[NumPairs, "training {pairs} of an epoch"]
+Endless = Annotated[bool, "whether every epoch has new training {pairs}"]
+"""Settings that tasks have. A word in braces is what their class says of itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Choice):
+    """Pairs that are generated: all of a split is a function of the settings, the seed and the epoch.
+
+    pairs: what its examples are called.
+    """
+
+    pairs: ClassVar[str] = "pairs"
+    train: NumTraining = 20_000
+    val: Annotated[NumPairs, "validation {pairs}"] = 500
+    test: Annotated[NumPairs, "test {pairs}"] = 1_000
+    seed: Annotated[Seed, "what the draws start from"] = 1
+    endless: Endless = True
+
+    @abstractmethod
+    def generate(self, split: str, epoch: int = 0) -> tuple[list[str], list[str]]:
+        """Return the sources and the targets of a split, line by line. Raises the error of tasks."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from blocks.core.settings import Bounds, Count, Distinct, Few, Kind, NonNegativeInt, Proportion, Rate
-from composer.recipe.choices import Tokenizer, default
-from composer.recipe.section import Chosen, Section, SidedSection
+from composer.recipe.choices import Task, Tokenizer, default
+from composer.recipe.section import Section, SidedSection
 
 Text = Annotated[str, Kind("text")]
 Identifier = Annotated[str, Kind("identifier")]
@@ -316,7 +316,7 @@ class Data(Section):
     table: Table | None = None
     text: Corpus | None = None
     hub: Hub | None = None
-    generate: Annotated[Chosen, Kind("choice:tasks")] | None = None
+    generate: Annotated[Task, Kind("choice:tasks")] | None = None
     babi: Babi | None = None
     tokenizer: Annotated[Tokenizer, Kind("choice:tokenizers")] = default("word")
     max_length: Count = 256

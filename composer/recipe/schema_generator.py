@@ -38,6 +38,7 @@ from composer.recipe.schema_reader import (
     flow_text,
     ref_name,
 )
+from composer.recipe.section import Section, type_hints
 from composer.recipe.yaml_reader import strings_in
 
 Constructors = Mapping[str, Callable[..., Any]]
@@ -185,20 +186,15 @@ def positional_message(block: Callable[..., Any]) -> str:
 def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
     """Return the schema of a constructor's keyword-only arguments, described in its docstring.
 
-    A setting that several constructors share is described by a text in its annotation, `Annotated[float, "..."]`.
-    Sections that the annotations name are added to `defs`.
+    A setting that several constructors share is described by a text in its annotation, `Annotated[float, "..."]`, in
+    which `{word}` is an attribute of the constructor. Sections that the annotations name are added to `defs`.
     """
     description, meanings = _parse_docstring(constructor)
-    owner = constructor.__init__ if inspect.isclass(constructor) else constructor
-    hints = typing.get_type_hints(owner, include_extras=True)
     properties, required = {}, []
-    for parameter in inspect.signature(constructor).parameters.values():
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-            continue
+    for parameter, hint in _parameters(constructor):
         name = parameter.name.rstrip("_")
-        hint, default = hints[parameter.name], parameter.default
-        schema, texts = _hint_schema(hint, defs), [note for note in typing.get_args(hint)[1:] if isinstance(note, str)]
-        meaning = meanings.get(name) or (texts[0] if texts and typing.get_origin(hint) is typing.Annotated else "")
+        default, schema = parameter.default, _hint_schema(hint, defs)
+        meaning = meanings.get(name) or _meaning(constructor, hint)
         properties[name] = {"description": meaning, **schema} if meaning else schema
         if default is inspect.Parameter.empty:
             required.append(name)
@@ -209,6 +205,30 @@ def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) ->
             if meaning and not is_empty:  # editors do not show a default by itself
                 properties[name]["markdownDescription"] = f"{meaning}\n\nDefault: `{flow_text(value)}`"
     return {"description": description, "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _parameters(constructor: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
+    """Return the keyword-only parameters and their annotations; of a section its own first, then those of its bases."""
+    parameters = inspect.signature(constructor).parameters.values()
+    keyword_only = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    if not (inspect.isclass(constructor) and issubclass(constructor, Section)):
+        owner = constructor.__init__ if inspect.isclass(constructor) else constructor
+        hints = typing.get_type_hints(owner, include_extras=True)
+        return [(one, hints[one.name]) for one in keyword_only]
+
+    def distance(one: inspect.Parameter) -> int:
+        """Return how far the base is that brings a setting in."""
+        return max(at for at, kind in enumerate(constructor.__mro__) if one.name in inspect.get_annotations(kind))
+
+    hints = type_hints(constructor)  # type: ignore[arg-type]  # every class is hashable
+    return [(one, hints[one.name]) for one in sorted(keyword_only, key=distance)]
+
+
+def _meaning(constructor: Callable[..., Any], hint: Any) -> str:
+    """Return the text in an annotation; "" if there is none."""
+    notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is typing.Annotated else ()
+    text = next((note for note in notes if isinstance(note, str)), "")
+    return re.sub(r"\{(\w+)\}", lambda word: getattr(constructor, word[1], word[0]), text)
 
 
 def _parse_docstring(constructor: Callable[..., Any]) -> tuple[str, dict[str, str]]:

@@ -23,6 +23,7 @@ from blocks.core.settings import (
     PositiveProportion,
     Proportion,
     Rate,
+    Seed,
 )
 from composer.recipe.choices import Decoder, Initialization, Optimizer, Schedule, default
 from composer.recipe.data_sections import Data, Identifier, Text
@@ -34,7 +35,6 @@ Devices = Annotated[int, Bounds(minimum=1, maximum=128)]
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
 RecipeName = Annotated[str, Kind("recipe_name")]
-Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from composer.data.largest_batch import BatchSize, largest_batch
 from composer.data.pairs import TARGET
 from composer.data.sampler import TrainBatchSampler
 from composer.data.samples import in_memory, read_sample
-from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
+from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import download_warnings, tokenizer_faults
@@ -208,8 +208,8 @@ def describe_long_warmup(recipe: Recipe, steps: float) -> str:
 def draw_warnings(recipe: Recipe) -> Iterator[Fault]:
     """Yield a warning of a task with so many pairs that drawing them takes minutes before the first step."""
     task = recipe.data.generate
-    if task and (minutes := task.settings["train"] * PAIR_SECONDS / 60) > 1:
-        gib, times = task.settings["train"] * PAIR_BYTES / 2**30, " in every epoch" if is_endless(recipe) else ""
+    if task and (minutes := task.train * PAIR_SECONDS / 60) > 1:
+        gib, times = task.train * PAIR_BYTES / 2**30, " in every epoch" if is_endless(recipe) else ""
         message = f"drawing so many pairs takes about {minutes:,.0f} minutes and {gib:,.1f} GiB of memory{times}"
         hint = "write fewer; with `endless`, every epoch has new ones"
         yield recipe.fault("budget", (*task.at, "train"), message, hint).as_warning()
@@ -361,9 +361,9 @@ def dry_run(source: DataSource, limits: AnswerLimits | None = None, data_use: Da
             raise
         unfiltered, is_all, beginnings = _encode(source, source), True, {}
         data = _answerable(recipe, unfiltered, limits)
-    if task := task_settings(recipe):  # whose other pairs nobody needs to draw
-        later = _later_pairs(source, data) if task["endless"] else None
-        return DryRun(data, is_all, beginnings, task["train"], later, unfiltered=unfiltered)
+    if task := recipe.data.generate:  # whose other pairs nobody needs to draw
+        later = _later_pairs(source, data) if task.endless else None
+        return DryRun(data, is_all, beginnings, task.train, later, unfiltered=unfiltered)
     train, share = source.pairs("train"), None
     if isinstance(documents := train.sides[TARGET], Documents):
         read, total = data.pairs["train"].sides[TARGET], sum(file.characters for file in documents.facts)

@@ -9,6 +9,8 @@ import accuracy
 import pytest
 from accuracy import Accuracy, Row
 
+from composer.data.tasks.numbers import BinaryAddition
+from composer.data.tasks.sequences import Reverse
 from composer.errors import DataError
 from composer.recipe.recipe import load
 from composer.training.train import train
@@ -112,8 +114,8 @@ def test_an_unfinished_run_is_listed_and_not_measured(run: Path) -> None:
 
 
 def test_the_number_of_source_words_follows_the_task() -> None:
-    assert accuracy.source_words("binary_addition", {"max_length": 5}, 7) == 7 + 1 + 7
-    assert accuracy.source_words("reverse", {"symbols": 4, "test": 50}, 9) == 9
+    assert accuracy.source_words(BinaryAddition(max_length=5), 7) == 7 + 1 + 7
+    assert accuracy.source_words(Reverse(symbols=4, test=50), 9) == 9
 
 
 def test_a_run_without_lengths_is_refused(run: Path) -> None:

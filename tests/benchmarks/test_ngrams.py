@@ -12,7 +12,7 @@ from pathlib import Path
 import ngrams
 import pytest
 
-from composer.data.tasks import TASKS
+from composer.data.tasks.sequences import DynamicNgrams
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.train import train
@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_optimum_is_that_of_the_test_lines_of_the_run(run: Path) -> None:
     row = ngrams.read_run(run)
-    lines = TASKS["dynamic_ngrams"]("test", context=2, min_length=12, max_length=12, test=30).target
+    lines = DynamicNgrams(context=2, min_length=12, max_length=12, test=30).generate("test").target
     assert row.least == ngrams.ngrams_optimum(lines, 2)
     assert row.bits == json.loads((run / "run.json").read_text())["scores"]["test/bits_per_sequence"]
     assert row.least < row.bits < 24
@@ -70,7 +70,7 @@ def beta_integral(ones: int, zeros: int) -> float:
 
 @pytest.mark.parametrize("context", [0, 1, 3])
 def test_the_optimum_is_the_bayesian_probability_of_the_line(context: int) -> None:
-    lines = TASKS["dynamic_ngrams"]("train", train=20, min_length=2, max_length=40, context=context).target
+    lines = DynamicNgrams(train=20, min_length=2, max_length=40, context=context).generate("train").target
     for line in lines:
         bits = line.split()
         counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)

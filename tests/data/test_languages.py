@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.counting import certain_words
-from composer.data.tasks import TASKS, TaskError
-from composer.data.tasks.sequences import FORMS
+from composer.data.tasks import TaskError
+from composer.data.tasks.sequences import FORMS, Counting, DynamicNgrams
 
 SIZES: dict[str, Callable[..., bool]] = {
     "anbn": lambda a, b: a == b,
@@ -26,7 +26,7 @@ SIZES: dict[str, Callable[..., bool]] = {
 
 
 def test_bits_follow_a_table_of_their_own_line() -> None:
-    lines = TASKS["dynamic_ngrams"]("train", train=300, context=2, min_length=400, max_length=400)
+    lines = DynamicNgrams(train=300, context=2, min_length=400, max_length=400).generate("train")
     assert set(lines.source) == {""}
     shares = []
     for line in lines.target:
@@ -50,7 +50,7 @@ def strings(line: str) -> list[str]:
 
 @pytest.mark.parametrize("pattern", FORMS)
 def test_strings_belong_to_the_language(pattern: str) -> None:
-    lines = TASKS["counting"]("train", train=200, pattern=pattern, strings=4, min_length=2, max_length=6)
+    lines = Counting(train=200, pattern=pattern, strings=4, min_length=2, max_length=6).generate("train")
     assert set(lines.source) == {""}
     for line in lines.target:
         assert len(strings(line)) == 4
@@ -63,7 +63,7 @@ def test_strings_belong_to_the_language(pattern: str) -> None:
 
 
 def test_a_test_line_ends_with_the_string_of_the_test_length() -> None:
-    lines = TASKS["counting"]("test", test=5, strings=5, max_length=6, test_lengths=[30, 7])
+    lines = Counting(test=5, strings=5, max_length=6, test_lengths=[30, 7]).generate("test")
     counts_by_line = [[string.count("b") for string in strings(line)] for line in lines.target]
     assert [counts[-1] for counts in counts_by_line] == [30] * 5 + [7] * 5
     assert max(count for counts in counts_by_line for count in counts[:-1]) <= 6
@@ -93,14 +93,14 @@ def every_string(pattern: str, most: int) -> list[str]:
 
 def test_a_string_that_no_language_has_is_refused() -> None:
     with pytest.raises(TaskError, match="no string of n = 1") as raised:
-        TASKS["counting"]("train", pattern="anbmcnm", min_length=1)
+        Counting(pattern="anbmcnm", min_length=1).generate("train")
     assert raised.value.setting == "min_length"
     with pytest.raises(TaskError) as raised:
-        TASKS["counting"]("test", pattern="anbmcnm", test_lengths=[9, 1])
+        Counting(pattern="anbmcnm", test_lengths=[9, 1]).generate("test")
     assert raised.value.setting == "test_lengths"
 
 
 def test_a_context_as_long_as_the_line_decides_nothing() -> None:
-    assert TASKS["dynamic_ngrams"]("train", train=3, context=9, min_length=10, max_length=10)
+    assert DynamicNgrams(train=3, context=9, min_length=10, max_length=10).generate("train")
     with pytest.raises(TaskError, match="has none that the 10 before it decide"):
-        TASKS["dynamic_ngrams"]("train", train=3, context=10, min_length=10, max_length=10)
+        DynamicNgrams(train=3, context=10, min_length=10, max_length=10).generate("train")

@@ -8,6 +8,7 @@ import pytest
 
 from composer.data.encoding import train_tokenizers
 from composer.data.tasks import TASKS, TaskError
+from composer.data.tasks.numbers import RamAccess
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import Integers
 from composer.model.special_tokens import NUM_SPECIAL, UNK
@@ -32,7 +33,7 @@ def copy(cells: list[int]) -> None:
 @pytest.mark.parametrize(("task", "program"), [("access", access), ("increment", increment), ("copy", copy)])
 @pytest.mark.parametrize("count", [9, 20])
 def test_the_target_is_what_the_program_leaves(task: str, program: Callable[[list[int]], None], count: int) -> None:
-    lines = TASKS[f"ram_{task}"]("train", train=300, cells=count, max_length=4)
+    lines = TASKS[f"ram_{task}"](train=300, cells=count, max_length=4).generate("train")
     for source, target in zip(lines.source, lines.target, strict=True):
         cells = [int(cell) for cell in source.split()]
         assert len(cells) == count
@@ -43,7 +44,7 @@ def test_the_target_is_what_the_program_leaves(task: str, program: Callable[[lis
 
 
 def test_every_index_and_every_length_occurs() -> None:
-    lines = TASKS["ram_access"]("train", train=500, cells=9, min_length=2, max_length=4)
+    lines = RamAccess(train=500, cells=9, min_length=2, max_length=4).generate("train")
     assert {int(line.split()[0]) for line in lines.source} == {0, 1, 2, 3}
     assert {sum(cell != "0" for cell in line.split()[1:]) for line in lines.source} == {2, 3, 4}
 
@@ -51,15 +52,15 @@ def test_every_index_and_every_length_occurs() -> None:
 @pytest.mark.parametrize(("task", "longest"), [("ram_access", 8), ("ram_increment", 9), ("ram_copy", 4)])
 def test_an_array_larger_than_the_tape_is_refused_with_the_cells_it_needs(task: str, longest: int) -> None:
     settings = {"cells": 10, "train": 20, "test": 20, "max_length": 2}
-    assert TASKS[task]("test", **settings, test_lengths=[longest]).source
+    assert TASKS[task](**settings, test_lengths=[longest]).generate("test").source
     with pytest.raises(TaskError) as raised:
-        TASKS[task]("test", **settings, test_lengths=[longest + 1])
+        TASKS[task](**settings, test_lengths=[longest + 1]).generate("test")
     assert raised.value.setting == "test_lengths"
     with pytest.raises(TaskError) as raised:
-        TASKS[task]("train", **settings | {"max_length": longest + 1})
+        TASKS[task](**settings | {"max_length": longest + 1}).generate("train")
     assert raised.value.setting == "max_length"
     room = int(raised.value.fix.removeprefix("write `cells: ").removesuffix("` or more"))
-    assert TASKS[task]("train", **settings | {"max_length": longest + 1, "cells": room}).source
+    assert TASKS[task](**settings | {"max_length": longest + 1, "cells": room}).generate("train").source
 
 
 def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import random
 from collections import Counter
@@ -14,8 +13,21 @@ from num2words import num2words
 
 from composer.data.sources import check_files, generate_pairs, is_endless, open_pairs
 from composer.data.tasks import TASKS, Lines, TaskError, split_of
-from composer.data.tasks.numbers import Language, from_bits, number_words, spell, to_bits
-from composer.data.tasks.sequences import CLOSING, OPENING, closing_next
+from composer.data.tasks.numbers import Increment, Language, NumberWords, from_bits, spell, to_bits
+from composer.data.tasks.sequences import (
+    CLOSING,
+    OPENING,
+    BigramFlip,
+    Copy,
+    Dialect,
+    Duplicate,
+    DynamicNgrams,
+    Parentheses,
+    Reverse,
+    Sort,
+    closing_next,
+)
+from composer.data.tasks.state_tracking import ModularSum, MultiQueryRecall
 from composer.recipe.schema_generator import settings_schema
 
 EDGES = [0, 1, 7, 16, 21, 100, 101, 421, 999, 1000, 1001, 1021, 1100, 1101, 21_000, 100_000, 101_001, 999_999]
@@ -52,9 +64,9 @@ def test_number_words_of_every_language(language):
     """Each number has words of its own, and the two sides are of the same numbers."""
     words, english_of = ({spell(value, code): value for value in range(2000)} for code in (language, "en"))
     assert len(words) == 2000
-    lines = number_words("test", source=language, target="en", test=40, maximum=1999)
+    lines = NumberWords(source=language, target="en", test=40, maximum=1999).generate("test")
     assert [words[line] for line in lines.source] == [english_of[line] for line in lines.target]
-    assert lines.target == number_words("test", source="en", target=language, test=40, maximum=1999).source
+    assert lines.target == NumberWords(source="en", target=language, test=40, maximum=1999).generate("test").source
 
 
 # ------------------------------------------------------------------------------------------- what all have in common
@@ -63,50 +75,57 @@ def test_number_words_of_every_language(language):
 @pytest.mark.parametrize("task", TASKS)
 def test_splits_are_disjoint_and_repeatable(task):
     sizes = {"train": 1000, "val": 20, "test": 50}
-    splits = {split: TASKS[task](split, **sizes) for split in sizes}
+    splits = {split: TASKS[task](**sizes).generate(split) for split in sizes}
     assert {split: len(lines.target) for split, lines in splits.items()} == sizes
-    assert splits == {split: TASKS[task](split, **sizes) for split in sizes}
-    assert splits["val"] != TASKS[task]("val", **sizes, seed=2)
+    assert splits == {split: TASKS[task](**sizes).generate(split) for split in sizes}
+    assert splits["val"] != TASKS[task](**sizes, seed=2).generate("val")
     sources = {split: set(sources_of(lines)) for split, lines in splits.items()}
     assert not sources["train"] & sources["test"]
     assert not sources["train"] & sources["val"]
     assert len(sources["val"]) == 20
     assert len(sources["test"]) == 50
     # another seed and another epoch draw other pairs, from the same splits
-    assert not set(sources_of(TASKS[task]("test", **sizes, seed=7))) & sources["train"]
-    assert not set(sources_of(TASKS[task]("train", 3, **sizes, endless=True))) & (sources["test"] | sources["val"])
+    assert not set(sources_of(TASKS[task](**sizes, seed=7).generate("test"))) & sources["train"]
+    later = set(sources_of(TASKS[task](**sizes, endless=True).generate("train", 3)))
+    assert not later & (sources["test"] | sources["val"])
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_epoch_of_an_endless_task_is_new_and_repeatable(task):
-    epochs = [TASKS[task]("train", epoch, train=20, endless=True) for epoch in range(3)]
-    assert epochs == [TASKS[task]("train", epoch, train=20, endless=True) for epoch in range(3)]
+    epochs = [TASKS[task](train=20, endless=True).generate("train", epoch) for epoch in range(3)]
+    assert epochs == [TASKS[task](train=20, endless=True).generate("train", epoch) for epoch in range(3)]
     assert all(sources_of(one) != sources_of(other) for one, other in itertools.combinations(epochs, 2))
-    assert epochs[0] == TASKS[task]("train", train=20)
-    assert TASKS[task]("train", 2, train=20, endless=False) == epochs[0]
-    assert TASKS[task]("val", 2, val=3, endless=True) == TASKS[task]("val", val=3)
-    assert TASKS[task]("test", 2, test=3, endless=True) == TASKS[task]("test", test=3)
+    assert epochs[0] == TASKS[task](train=20).generate("train")
+    assert TASKS[task](train=20, endless=False).generate("train", 2) == epochs[0]
+    assert TASKS[task](val=3, endless=True).generate("val", 2) == TASKS[task](val=3).generate("val")
+    assert TASKS[task](test=3, endless=True).generate("test", 2) == TASKS[task](test=3).generate("test")
 
 
 @pytest.mark.parametrize("task", LONG)
 def test_training_and_test_have_the_lengths_of_the_settings(task):
-    train = TASKS[task]("train", train=100, min_length=3, max_length=5, test_lengths=[9])
+    train = TASKS[task](train=100, min_length=3, max_length=5, test_lengths=[9]).generate("train")
     assert {len(line.split()) for line in sources_of(train)} == {words_of(task, length) for length in (3, 4, 5)}
-    test = TASKS[task]("test", test=3, min_length=3, max_length=5, test_lengths=[40, 9])
+    test = TASKS[task](test=3, min_length=3, max_length=5, test_lengths=[40, 9]).generate("test")
     assert [len(line.split()) for line in sources_of(test)] == [words_of(task, 40)] * 3 + [words_of(task, 9)] * 3
     # what is asked of one length does not depend on what else is asked
-    assert sources_of(test)[:3] == sources_of(TASKS[task]("test", test=3, test_lengths=[40]))
-    assert sources_of(test)[:3] == sources_of(TASKS[task]("test", test=5, test_lengths=[40, 40]))[:3]
-    assert TASKS[task]("test", test=3, test_lengths=[]) == TASKS[task]("test", test=3, test_lengths=None)
+    assert sources_of(test)[:3] == sources_of(TASKS[task](test=3, test_lengths=[40]).generate("test"))
+    assert sources_of(test)[:3] == sources_of(TASKS[task](test=5, test_lengths=[40, 40]).generate("test"))[:3]
+    assert TASKS[task](test=3, test_lengths=[]).generate("test") == TASKS[task](test=3).generate("test")
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_settings_are_documented_and_tasks_endless_by_default(task):
-    settings = inspect.signature(TASKS[task]).parameters
-    named = [name for name, parameter in settings.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     described = settings_schema(TASKS[task], {})["properties"]
-    assert named == [name for name, setting in described.items() if setting["description"]]
-    assert settings["endless"].default is (task != "number_words")
+    assert described.keys() == TASKS[task]().as_data().keys()
+    assert all(setting["description"] for setting in described.values())
+    assert described["endless"]["default"] is (task != "number_words")
+
+
+def test_the_settings_of_a_task_come_before_those_that_tasks_have_and_its_texts_say_what_is_counted():
+    described = settings_schema(DynamicNgrams, {})["properties"]
+    assert [*described][:4] == ["context", "min_length", "max_length", "test_lengths"]
+    assert described["min_length"]["description"] == "bits of the shortest line"
+    assert described["train"]["description"] == "training lines of an epoch"
 
 
 def test_val_and_test_are_five_percent_of_all_keys():
@@ -119,14 +138,14 @@ def test_val_and_test_are_five_percent_of_all_keys():
 
 
 def test_test_numbers_are_all_different_and_even():
-    test = number_words("test", test=1000)
+    test = NumberWords(test=1000).generate("test")
     assert len(set(test.source)) == 1000
     assert sum(" thousand" in words and words.count("hundred") >= 1 for words in test.source) > 850
 
 
 def test_sequence_targets_are_the_rearranged_source():
     copy, reverse, double, sort, flip = (
-        TASKS[name]("train", symbols=30, train=200) for name in ("copy", "reverse", "duplicate", "sort", "bigram_flip")
+        kind(symbols=30, train=200).generate("train") for kind in (Copy, Reverse, Duplicate, Sort, BigramFlip)
     )
     assert copy.source == copy.target == reverse.source == sort.source == double.source == flip.source
     for source, back, twice, ordered in zip(copy.source, reverse.target, double.target, sort.target, strict=True):
@@ -144,12 +163,12 @@ def test_binary_results_are_those_of_python():
     assert to_bits(6, 4) == [0, 1, 1, 0]
     signs = {"binary_addition": ("+", lambda k: k + 1), "binary_multiplication": ("*", lambda k: 2 * k)}
     for task, (sign, places) in signs.items():
-        lines = TASKS[task]("train", train=300, max_length=70)
+        lines = TASKS[task](train=300, max_length=70).generate("train")
         for source, target in zip(*lines, strict=True):
             one, other = (read(number) for number in source.split(sign))
             assert len(target.split()) == places(len(source.split()) // 2)
             assert read(target) == (one + other if sign == "+" else one * other)
-    for source, target in zip(*TASKS["increment"]("train", train=300), strict=True):
+    for source, target in zip(*Increment(train=300).generate("train"), strict=True):
         assert read(target) == read(source) + 1
         assert len(target.split()) == len(source.split()) + 1
 
@@ -163,7 +182,7 @@ def test_parentheses_name_the_next_closing_bracket():
     assert closing_next(["(", "[", "]", ")"]) == [")", "]", ")", "."]
     assert closing_next(["(", ")", ")", "("]) == [")", ".", "x", "x"]
     assert closing_next(["[", "(", "]"]) == ["]", ")", "x"]
-    lines = TASKS["parentheses"]("train", train=400, kinds=3, min_length=4, max_length=9)
+    lines = Parentheses(train=400, kinds=3, min_length=4, max_length=9).generate("train")
     assert {word for line in lines.source for word in line.split()} == set("()[]{}")
     broken = sum(line.endswith("x") for line in lines.target)
     assert 60 < broken < 200
@@ -186,15 +205,15 @@ def reduced_answer(brackets: Sequence[str]) -> str:
 
 
 def test_a_modular_sum_is_of_all_numbers_so_far():
-    for source, target in zip(*TASKS["modular_sum"]("train", train=200, modulus=5), strict=True):
+    for source, target in zip(*ModularSum(train=200, modulus=5).generate("train"), strict=True):
         numbers = [int(word) for word in source.split()]
         assert [int(word) for word in target.split()] == [sum(numbers[: at + 1]) % 5 for at in range(len(numbers))]
-    parity = TASKS["modular_sum"]("train", train=200, min_length=7)
+    parity = ModularSum(train=200, min_length=7).generate("train")
     assert {word for line in (*parity.source, *parity.target) for word in line.split()} == {"0", "1"}
 
 
 def test_every_key_of_a_line_is_asked_for_once_and_answered_by_its_value():
-    lines = TASKS["multi_query_recall"]("train", train=200, keys=9, values=3, min_length=2, max_length=9)
+    lines = MultiQueryRecall(train=200, keys=9, values=3, min_length=2, max_length=9).generate("train")
     in_order = 0
     for source, target in zip(*lines, strict=True):
         words, answer = source.split(), target.split()
@@ -205,14 +224,14 @@ def test_every_key_of_a_line_is_asked_for_once_and_answered_by_its_value():
         in_order += list(pairs) == words[2 * count :]
     assert in_order < 60
     with pytest.raises(TaskError, match="only 9"):
-        TASKS["multi_query_recall"]("test", keys=9, test_lengths=[4, 10])
+        MultiQueryRecall(keys=9, test_lengths=[4, 10]).generate("test")
 
 
 # ------------------------------------------------------------------------------------------- dialects
 
 
 def test_dialects_mark_every_third_symbol():
-    lines = TASKS["dialect"]("train", train=400, symbols=5, dialects=3, every=2, min_length=2, max_length=6)
+    lines = Dialect(train=400, symbols=5, dialects=3, every=2, min_length=2, max_length=6).generate("train")
     spoken = Counter()
     for source, target in zip(*lines, strict=True):
         words = source.split()
@@ -230,7 +249,7 @@ def test_dialects_mark_every_third_symbol():
 
 def test_an_impossible_task_is_refused_at_its_setting(make):
     with pytest.raises(TaskError):
-        number_words("test", maximum=99)
+        NumberWords(maximum=99).generate("test")
     recipe = make({"generate": {"number_words": {"maximum": 99}}})
     faults = check_files(recipe, recipe.folders())
     assert {fault.code for fault in faults} == {"task"}

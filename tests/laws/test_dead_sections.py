@@ -258,8 +258,8 @@ def test_a_rule_is_right(case: Dead, tmp_path: Path) -> None:
 
 
 def test_the_texts_of_tasks_have_no_capitals_but_in_dialects() -> None:
-    for name, generate in TASKS.items():
-        lines = generate("train", train=50)
+    for name, task in TASKS.items():
+        lines = task(train=50).generate("train")
         text = "".join([*lines.source, *lines.target])
         assert (text == text.lower()) == (name != "dialect")
 

@@ -139,7 +139,7 @@ def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
     assert recipe.name == "my-recipe"
     task = recipe.data.generate
     assert task is not None
-    assert {task.word: task.settings} == recipe.canonical["data"]["generate"]
+    assert {task.word: task.as_data()} == recipe.canonical["data"]["generate"]
     assert recipe.decoding == Greedy()
     assert (recipe.trainer.devices, recipe.trainer.at) == ("auto", ("trainer",))
     assert (recipe.logging.wandb, recipe.joint) == (None, False)

@@ -57,7 +57,7 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     recipe = point_recipe(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9})
     assert recipe.training.optimizer.learning_rate == 0.001
     assert (recipe.training.max_minutes, recipe.training.max_steps, recipe.training.seed) == (8.0, 9, 5)
-    assert recipe.data.generate.settings["train"] == 50
+    assert recipe.data.generate.train == 50
     assert recipe.model.width == 32
     encoder, decoder = recipe.model.encoder, recipe.model.decoder
     assert encoder[0].settings["stack"][0]["rnn"]["cell"] == "lstm"

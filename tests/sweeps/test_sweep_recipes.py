@@ -119,4 +119,4 @@ def test_a_search_stays_below_two_million_parameters() -> None:
     assert (sweep.search.kind, sweep.pruner.kind if sweep.pruner else None) == ("tpe", "hyperband")
     task = point_recipe(sweep, sampled[0].point).data.generate
     assert task is not None
-    assert (task.settings["source"], task.settings["target"]) == ("de", "es")
+    assert (task.source, task.target) == ("de", "es")

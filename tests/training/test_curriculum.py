@@ -18,7 +18,6 @@ from composer.data.encoding import load_data
 from composer.data.epochs import EpochCorpus, training_corpus
 from composer.data.ids import Encoded, Ids
 from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler
-from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
 from composer.recipe import sections
 from composer.run_dir import RunDir, read_metrics
@@ -222,7 +221,7 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     kept = corpus.of_epoch(2)
     expected = [
         line
-        for line in TASKS["reverse"]("train", 2, **recipe.data.generate.settings).source
+        for line in recipe.data.generate.generate("train", 2)[0]
         if 2 < len(data.tokenizers.encode("source", [line])[0]) <= 5
     ]
     assert 0 < len(expected) < 90

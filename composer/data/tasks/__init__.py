@@ -1,31 +1,32 @@
 """Generated tasks, which need no files: `TASKS` by name, and how their pairs are drawn.
 
-A task is a function with the decorator `task` in any module of this folder; nothing else is to be done to add one. All
-of a split is a function of the settings, the seed and the epoch. A pair belongs to test, val or train by a hash of its
-source, so the splits are disjoint by construction, whatever their sizes, seeds, epochs and ranges.
+A task is a class with its `word` in any module of this folder; nothing else is to be done to add one. A pair belongs to
+test, val or train by a hash of its source, so the splits are disjoint by construction, whatever their sizes, seeds,
+epochs and ranges. Importing this imports no torch.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib
-import inspect
 import pkgutil
 import random
-import typing
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, NamedTuple
 
-from blocks.core.contract import Bounds, Distinct
-from composer.recipe.sections import Seed
+from blocks.core.settings import Bounds, Distinct
+from composer.recipe.choices import NumPairs, Task
 
-Split = Literal["train", "val", "test"]
-Size = Annotated[int, Bounds(minimum=1, maximum=100_000_000)]
-"""Number of pairs."""
 Length = Annotated[int, Bounds(minimum=1, maximum=100_000)]
 """Length of a sequence, or number of digits."""
-Lengths = Annotated[list[Length], Distinct()]
+Lengths = Annotated[Sequence[Length], Distinct()]
+SHORTEST = "{items} of the shortest {row}"
+LONGEST = "{items} of the longest training and validation {row}"
+TESTED = "{items} of the test {row}s, to ask for longer ones than were trained; null: as in training"
+Shortest = Annotated[Length, SHORTEST]
+Longest = Annotated[Length, LONGEST]
 Key = tuple[int, ...]
 """What a source is made of; equal keys are equal sources."""
 
@@ -57,13 +58,13 @@ class Draws(NamedTuple):
     the test is as training.
     """
 
-    split: Split
+    split: str
     pairs: int
     seed: int
     epoch: int
-    shortest: int
-    longest: int
-    test_lengths: Sequence[int]
+    shortest: int = 1
+    longest: int = 1
+    test_lengths: Sequence[int] = ()
 
     def generator(self, *about: object) -> random.Random:
         """Return random numbers that depend on the split, seed, epoch and `about` alone."""
@@ -100,78 +101,56 @@ class Draws(NamedTuple):
         return [key for length in self.test_lengths for key in keys_of(length)]
 
 
-def split_of(key: Sequence[int]) -> Split:
+def split_of(key: Sequence[int]) -> str:
     """Return the split of a pair: 5 % of all keys are test, 5 % val, the others train."""
     text = " ".join(map(str, key))
     percent = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 100
     return "test" if percent < 5 else "val" if percent < 10 else "train"
 
 
-TASKS: dict[str, Callable[..., Lines]] = {}
-"""Every generated task by its word in a recipe: `task(split, epoch, *, settings)`."""
+TASKS: dict[str, type[Task]] = {}
+"""Every generated task by its word in a recipe."""
 
 
-def task(
-    items: str, of: str = "sequence", *, pairs: str = "pairs", length: Any = Length, **defaults: Any
-) -> Callable[[Callable[..., Lines]], Callable[..., Lines]]:
-    """Register a function, `function(draws, *, settings) -> Lines`, as the task of its name.
+class DrawnTask(Task):
+    """Task whose pairs are drawn at random."""
 
-    The settings that tasks have in common are added to its own: the lengths, counted in `items` of a sequence (none
-    without `items`), the sizes of the splits in `pairs`, `seed` and `endless`. `defaults` are theirs where not the
-    usual ones. A function that reads one of them declares and documents it itself.
-    """
-    tested = f"{items} of the test {of}s, to ask for longer ones than were trained; null: as in training"
-    common: dict[str, tuple[Any, Any, str]] = {
-        "min_length": (length, 1, f"{items} of the shortest {of}"),
-        "max_length": (length, 20, f"{items} of the longest training and validation {of}"),
-        "test_lengths": (Annotated[list[length], Distinct()] | None, None, tested),
-        "train": (Size, 20_000, f"training {pairs} of an epoch"),
-        "val": (Size, 500, f"validation {pairs}"),
-        "test": (Size, 1_000, f"test {pairs}{', of each test length' if items else ''}"),
-        "seed": (Seed, 1, "what the draws start from"),
-        "endless": (bool, True, f"whether every epoch has new training {pairs}"),
-    }
+    def __init_subclass__(cls) -> None:
+        if "word" in vars(cls):
+            TASKS[cls.word] = cls
 
-    def register(function: Callable[..., Lines]) -> Callable[..., Lines]:
-        _, *own = inspect.signature(function).parameters.values()
-        declared = {parameter.name for parameter in own}
-        lengths = () if items else ("min_length", "max_length", "test_lengths")
-        added = {name: entry for name, entry in common.items() if name not in (*declared, *lengths)}
-        positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-        first = [inspect.Parameter("split", positional), inspect.Parameter("epoch", positional, default=0)]
-        last = [
-            inspect.Parameter(name, keyword, default=defaults.get(name, default))
-            for name, (_, default, _) in added.items()
-        ]
-        signature = inspect.Signature([*first, *own, *last], return_annotation=Lines)
+    @abstractmethod
+    def lines(self, draws: Draws) -> Lines:
+        """Return the lines of a split. Raises TaskError."""
 
-        @functools.wraps(function)
-        def generate(*args: Any, **kwargs: Any) -> Lines:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            values = bound.arguments
-            return function(_draws(values), **{name: values[name] for name in declared})
+    def generate(self, split: str, epoch: int = 0) -> Lines:
+        """Return the lines of a split; only the training pairs of an endless task change from epoch to epoch."""
+        return self.lines(self.draws(split, epoch if self.endless and split == "train" else 0))
 
-        hints = typing.get_type_hints(function, include_extras=True)
-        generate.__annotations__ = hints | {name: Annotated[hint, text] for name, (hint, _, text) in added.items()}
-        vars(generate)["__signature__"] = signature  # what `inspect.signature` shows, and so the schema
-        TASKS[function.__name__] = generate
-        return generate
-
-    return register
+    def draws(self, split: str, epoch: int) -> Draws:
+        """Return the draws of a split."""
+        return Draws(split, getattr(self, split), self.seed, epoch)
 
 
-def _draws(values: dict[str, Any]) -> Draws:
-    """Return the draws of a task called with these settings. Raises TaskError."""
-    split: Split = values["split"]
-    shortest, longest = values.get("min_length", 1), values.get("max_length", 1)
-    if shortest > longest:
-        message = f"the shortest ({shortest}) is longer than the longest ({longest})"
-        raise TaskError("min_length", message, f"write `min_length: {longest}` or less")
-    test_lengths = values.get("test_lengths") or ()
-    # only the training pairs of an endless task change from epoch to epoch
-    epoch = values["epoch"] if values["endless"] and split == "train" else 0
-    return Draws(split, values[split], values["seed"], epoch, shortest, longest, test_lengths)
+@dataclass(frozen=True, kw_only=True)
+class SequenceTask(DrawnTask):
+    """Task whose sources have lengths: `items` are what is counted, and a `row` is what has so many."""
+
+    items: ClassVar[str]
+    row: ClassVar[str] = "sequence"
+    min_length: Shortest = 1
+    max_length: Longest = 20
+    test_lengths: Annotated[Lengths | None, TESTED] = None
+    test: Annotated[NumPairs, "test {pairs}, of each test length"] = 1_000
+
+    def draws(self, split: str, epoch: int) -> Draws:
+        """Return the draws of a split. Raises TaskError."""
+        shortest, longest = self.min_length, self.max_length
+        if shortest > longest:
+            message = f"the shortest ({shortest}) is longer than the longest ({longest})"
+            raise TaskError("min_length", message, f"write `min_length: {longest}` or less")
+        draws = super().draws(split, epoch)
+        return draws._replace(shortest=shortest, longest=longest, test_lengths=self.test_lengths or ())
 
 
 for _module in pkgutil.iter_modules(__path__):

@@ -12,12 +12,15 @@ program leaves it. An array has no 0 in it, and all other cells are 0.
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from blocks.core.contract import Bounds
-from composer.data.tasks import Draws, Key, Lines, TaskError, task
+from blocks.core.settings import Bounds
+from composer.data.tasks import DrawnTask, Draws, Key, Lines, Longest, SequenceTask, TaskError
+from composer.recipe.choices import Endless, NumTraining
 
 Cells = Annotated[int, Bounds(minimum=4, maximum=1000), "cells of a tape, and integers that there are"]
 Maximum = Annotated[int, Bounds(minimum=99, maximum=999_999)]
@@ -25,33 +28,60 @@ Maximum = Annotated[int, Bounds(minimum=99, maximum=999_999)]
 Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"]
 
 
-@task("digits", "number")
-def binary_addition(draws: Draws) -> Lines:
-    """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1 1 + 1 0" is
-    "0 0 1"."""
-    return _arithmetic(draws, "+", lambda one, other: one + other, lambda digits: digits + 1)
-
-
-@task("digits", "number")
-def binary_multiplication(draws: Draws) -> Lines:
-    """Multiply two binary numbers of k digits, the least significant first; the product has 2k digits: "1 1 * 1 1" is
-    "1 0 0 1"."""
-    return _arithmetic(draws, "*", lambda one, other: one * other, lambda digits: 2 * digits)
-
-
-@task("digits", "number")
-def increment(draws: Draws) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class Increment(SequenceTask):
     """Add one to a binary number of k digits, the least significant first, in k + 1 digits: "1 1 0" is
     "0 0 1 0". The answer is longer than the question."""
-    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=length)))
-    return Lines.of(keys, [to_bits(from_bits(key) + 1, len(key) + 1) for key in keys])
+
+    word = "increment"
+    items = "digits"
+    row = "number"
+
+    def lines(self, draws: Draws) -> Lines:
+        keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=length)))
+        return Lines.of(keys, [to_bits(from_bits(key) + 1, len(key) + 1) for key in keys])
 
 
-def _arithmetic(draws: Draws, sign: str, compute: Callable[[int, int], int], digits: Callable[[int], int]) -> Lines:
-    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=2 * length)))
-    pairs = [(key[: len(key) // 2], key[len(key) // 2 :]) for key in keys]
-    results = [to_bits(compute(from_bits(one), from_bits(other)), digits(len(one))) for one, other in pairs]
-    return Lines.of([(*one, sign, *other) for one, other in pairs], results)
+class Arithmetic(SequenceTask):
+    """Task of two binary numbers of k digits with a sign between."""
+
+    items = "digits"
+    row = "number"
+    sign: ClassVar[str]
+
+    @abstractmethod
+    def result(self, one: int, other: int, digits: int) -> list[int]:
+        """Return the digits of what comes of two numbers of so many digits."""
+
+    def lines(self, draws: Draws) -> Lines:
+        keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=2 * length)))
+        pairs = [(key[: len(key) // 2], key[len(key) // 2 :]) for key in keys]
+        results = [self.result(from_bits(one), from_bits(other), len(one)) for one, other in pairs]
+        return Lines.of([(*one, self.sign, *other) for one, other in pairs], results)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryAddition(Arithmetic):
+    """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1 1 + 1 0" is
+    "0 0 1"."""
+
+    word = "binary_addition"
+    sign = "+"
+
+    def result(self, one: int, other: int, digits: int) -> list[int]:
+        return to_bits(one + other, digits + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryMultiplication(Arithmetic):
+    """Multiply two binary numbers of k digits, the least significant first; the product has 2k digits: "1 1 * 1 1" is
+    "1 0 0 1"."""
+
+    word = "binary_multiplication"
+    sign = "*"
+
+    def result(self, one: int, other: int, digits: int) -> list[int]:
+        return to_bits(one * other, 2 * digits)
 
 
 def from_bits(bits: Sequence[int]) -> int:
@@ -64,59 +94,83 @@ def to_bits(value: int, count: int) -> list[int]:
     return [int(digit) for digit in reversed(f"{value:0{count}b}")]
 
 
-@task("integers", "array", max_length=8)
-def ram_access(draws: Draws, *, cells: Cells = 20) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class MemoryTask(SequenceTask):
+    """Task of the cells of a tape before and after a program has run."""
+
+    items = "integers"
+    row = "array"
+    cells: Cells = 20
+    max_length: Longest = 8
+
+    def check_cells(self, draws: Draws, needed: Callable[[int], int]) -> None:
+        """Raise TaskError if the longest array and what is beside it need more cells than a tape has."""
+        tested = draws.test_lengths if draws.split == "test" else ()
+        longest = max(tested, default=draws.longest)
+        if needed(longest) > self.cells:
+            message = f"an array of {longest} needs {needed(longest)} cells, and there are {self.cells}"
+            setting = "test_lengths" if tested else "max_length"
+            raise TaskError(setting, message, f"write `cells: {needed(longest)}` or more")
+
+    def arrays(self, draws: Draws, below: int) -> list[Key]:
+        """Draw arrays of integers from 1."""
+        return draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(1, below), k=length)))
+
+    def tapes(self, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> Lines:
+        """Return the lines of tapes, whose other cells are 0."""
+
+        def fill(values: Sequence[int]) -> list[int]:
+            return [*values, *[0] * (self.cells - len(values))]
+
+        return Lines.of(map(fill, before), map(fill, after))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RamAccess(MemoryTask):
     """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element. "1 7 9 4 0" becomes
     "9 7 9 4 0".
     """
-    _check_cells(draws, cells, lambda length: length + 2)
 
-    def random_array(numbers: random.Random, length: int) -> Key:
-        return numbers.randrange(length), *numbers.choices(range(1, cells), k=length)
+    word = "ram_access"
 
-    keys = draws.keys_by_length(random_array)
-    return _tapes(cells, keys, [(key[1 + key[0]], *key[1:]) for key in keys])
+    def lines(self, draws: Draws) -> Lines:
+        self.check_cells(draws, lambda length: length + 2)
+
+        def random_array(numbers: random.Random, length: int) -> Key:
+            return numbers.randrange(length), *numbers.choices(range(1, self.cells), k=length)
+
+        keys = draws.keys_by_length(random_array)
+        return self.tapes(keys, [(key[1 + key[0]], *key[1:]) for key in keys])
 
 
-@task("integers", "array", max_length=8)
-def ram_increment(draws: Draws, *, cells: Cells = 20) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class RamIncrement(MemoryTask):
     """Add one to each element of an array that ends with 0. "3 1 4 0 0 0" becomes "4 2 5 0 0 0"."""
-    _check_cells(draws, cells, lambda length: length + 1)
-    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(1, cells - 1), k=length)))
-    return _tapes(cells, keys, [[value + 1 for value in key] for key in keys])
+
+    word = "ram_increment"
+
+    def lines(self, draws: Draws) -> Lines:
+        self.check_cells(draws, lambda length: length + 1)
+        keys = self.arrays(draws, self.cells - 1)
+        return self.tapes(keys, [[value + 1 for value in key] for key in keys])
 
 
-@task("integers", "array", max_length=8)
-def ram_copy(draws: Draws, *, cells: Cells = 20) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class RamCopy(MemoryTask):
     """Copy an array to the cell behind it, whose number is in cell 0:
     "3 5 2 0 0" becomes "3 5 2 5 2".
     """
-    _check_cells(draws, cells, lambda length: 2 * length + 1)
-    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(1, cells), k=length)))
-    return _tapes(cells, [(len(key) + 1, *key) for key in keys], [(len(key) + 1, *key, *key) for key in keys])
+
+    word = "ram_copy"
+
+    def lines(self, draws: Draws) -> Lines:
+        self.check_cells(draws, lambda length: 2 * length + 1)
+        keys = self.arrays(draws, self.cells)
+        return self.tapes([(len(key) + 1, *key) for key in keys], [(len(key) + 1, *key, *key) for key in keys])
 
 
-def _check_cells(draws: Draws, cells: int, needed: Callable[[int], int]) -> None:
-    """Raise TaskError if the longest array and what is beside it need more cells than a tape has."""
-    tested = draws.test_lengths if draws.split == "test" else ()
-    longest = max(tested, default=draws.longest)
-    if needed(longest) > cells:
-        message = f"an array of {longest} needs {needed(longest)} cells, and there are {cells}"
-        setting = "test_lengths" if tested else "max_length"
-        raise TaskError(setting, message, f"write `cells: {needed(longest)}` or more")
-
-
-def _tapes(cells: int, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> Lines:
-    def fill(values: Sequence[int]) -> list[int]:
-        return [*values, *[0] * (cells - len(values))]
-
-    return Lines.of(map(fill, before), map(fill, after))
-
-
-@task("", train=30_000, endless=False)
-def number_words(
-    draws: Draws, *, maximum: Maximum = 999_999, source: Language = "en", target: Language = "de"
-) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class NumberWords(DrawnTask):
     """Translate number words, English to German by default: "four hundred and twenty-one", "vierhunderteinundzwanzig".
 
     Test and validation numbers are all different and drawn evenly from 0 to `maximum`. One training number in five is
@@ -127,19 +181,29 @@ def number_words(
         source: the language that is read: da, de, en, es, fi, fr, hu, it, nl, pl, pt, sv or tr
         target: the language that is written, one of the same
     """
-    digits = len(str(maximum))
 
-    def evenly(numbers: random.Random) -> Key:
-        return (numbers.randint(0, maximum),)
+    word = "number_words"
+    maximum: Maximum = 999_999
+    source: Language = "en"
+    target: Language = "de"
+    train: NumTraining = 30_000
+    endless: Endless = False
 
-    def with_short_ones(numbers: random.Random) -> Key:
-        if numbers.random() < 0.8:
-            return evenly(numbers)
-        length = numbers.randint(1, digits)
-        return (numbers.randint(0 if length == 1 else 10 ** (length - 1), min(maximum, 10**length - 1)),)
+    def lines(self, draws: Draws) -> Lines:
+        maximum = self.maximum
+        digits = len(str(maximum))
 
-    values = [value for (value,) in draws.keys(with_short_ones if draws.split == "train" else evenly)]
-    return Lines([spell(value, source) for value in values], [spell(value, target) for value in values])
+        def evenly(numbers: random.Random) -> Key:
+            return (numbers.randint(0, maximum),)
+
+        def with_short_ones(numbers: random.Random) -> Key:
+            if numbers.random() < 0.8:
+                return evenly(numbers)
+            length = numbers.randint(1, digits)
+            return (numbers.randint(0 if length == 1 else 10 ** (length - 1), min(maximum, 10**length - 1)),)
+
+        values = [value for (value,) in draws.keys(with_short_ones if draws.split == "train" else evenly)]
+        return Lines([spell(value, self.source) for value in values], [spell(value, self.target) for value in values])
 
 
 def spell(number: int, language: str) -> str:

@@ -7,18 +7,18 @@ languages for models without an encoder, whose sources are empty.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import random
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from string import ascii_lowercase
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from blocks.core.contract import Bounds, Count
-from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
+from blocks.core.settings import Bounds, Count
+from composer.data.tasks import Draws, Key, Length, Lines, Longest, SequenceTask, Shortest, TaskError
 
-Symbols = Annotated[int, Bounds(minimum=2, maximum=702)]
-"""Number of different symbols."""
+Symbols = Annotated[int, Bounds(minimum=2, maximum=702), "different symbols, 2 to 702"]
 Kinds = Annotated[int, Bounds(minimum=1, maximum=4)]
 """Number of kinds of brackets."""
 Dialects = Annotated[int, Bounds(minimum=2, maximum=100)]
@@ -31,58 +31,88 @@ OPENING, CLOSING = "([{<", ")]}>"
 NOTHING, BROKEN = ".", "x"
 
 
-def rearrange(function: Callable[[list[str]], list[str]]) -> Callable[..., Lines]:
-    """Register a function of a sequence as the task of its name, whose targets are the sources rearranged by it."""
+class SymbolTask(SequenceTask):
+    """Task of symbols: a to z, then aa, ab ..."""
 
-    def generate(draws: Draws, *, symbols: Symbols = 26) -> Lines:
-        rows = _symbol_rows(draws, symbols)
-        return Lines.of(rows, map(function, rows))
+    items = "symbols"
+    if TYPE_CHECKING:
+        symbols: int
 
-    generate.__name__ = function.__name__
-    generate.__doc__ = f"{inspect.getdoc(function)}\n\nSettings:\n    symbols: different symbols, 2 to 702"
-    return task("symbols")(generate)
+    def rows(self, draws: Draws) -> list[list[str]]:
+        """Draw sequences of the symbols."""
+        names = [*ascii_lowercase, *map("".join, itertools.product(ascii_lowercase, repeat=2))]
+        keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(self.symbols), k=length)))
+        return [[names[index] for index in key] for key in keys]
 
 
-@rearrange
-def copy(row: list[str]) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Rearrangement(SymbolTask):
+    """Task whose targets are the sources, rearranged."""
+
+    symbols: Symbols = 26
+
+    @abstractmethod
+    def rearrange(self, row: list[str]) -> list[str]:
+        """Return the target of a source."""
+
+    def lines(self, draws: Draws) -> Lines:
+        rows = self.rows(draws)
+        return Lines.of(rows, map(self.rearrange, rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(Rearrangement):
     """Copy a sequence of symbols: "d a c" is "d a c"."""
-    return row
+
+    word = "copy"
+
+    def rearrange(self, row: list[str]) -> list[str]:
+        return row
 
 
-@rearrange
-def reverse(row: list[str]) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Reverse(Rearrangement):
     """Reverse a sequence of symbols: "d a c" is "c a d"."""
-    return row[::-1]
+
+    word = "reverse"
+
+    def rearrange(self, row: list[str]) -> list[str]:
+        return row[::-1]
 
 
-@rearrange
-def duplicate(row: list[str]) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Duplicate(Rearrangement):
     """Write a sequence of symbols twice: "d a c" is "d a c d a c"."""
-    return row * 2
+
+    word = "duplicate"
+
+    def rearrange(self, row: list[str]) -> list[str]:
+        return row * 2
 
 
-@rearrange
-def sort(row: list[str]) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Sort(Rearrangement):
     """Sort a sequence of symbols alphabetically: "d a c" is "a c d"."""
-    return sorted(row)
+
+    word = "sort"
+
+    def rearrange(self, row: list[str]) -> list[str]:
+        return sorted(row)
 
 
-@rearrange
-def bigram_flip(row: list[str]) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class BigramFlip(Rearrangement):
     """Exchange each two symbols of a sequence: "d a c b" is "a d b c"; an odd last one stays. (Grefenstette et al.
     2015, section 4.1.)"""
-    return [word for at in range(0, len(row), 2) for word in reversed(row[at : at + 2])]
+
+    word = "bigram_flip"
+
+    def rearrange(self, row: list[str]) -> list[str]:
+        return [word for at in range(0, len(row), 2) for word in reversed(row[at : at + 2])]
 
 
-def _symbol_rows(draws: Draws, symbols: int) -> list[list[str]]:
-    """Draw sequences of the symbols a to z, then aa, ab ..."""
-    names = [*ascii_lowercase, *map("".join, itertools.product(ascii_lowercase, repeat=2))]
-    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(symbols), k=length)))
-    return [[names[index] for index in key] for key in keys]
-
-
-@task("symbols")
-def dialect(draws: Draws, *, symbols: Symbols = 10, dialects: Dialects = 4, every: Count = 3) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class Dialect(SymbolTask):
     """Copy symbols, the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
 
     Every third symbol is marked, by a capital. The dialect of a line is drawn evenly, and its source does not show it.
@@ -90,14 +120,20 @@ def dialect(draws: Draws, *, symbols: Symbols = 10, dialects: Dialects = 4, ever
     marked ones are certain, and each of these is even among the dialects until the answer's own words tell which it is.
 
     Settings:
-        symbols: different symbols, 2 to 702
         dialects: different dialects, 2 to 100
         every: how many symbols after one another have one marked among them; 1: each is
     """
-    rows = _symbol_rows(draws, symbols)
-    numbers = draws.generator("dialects").choices(range(1, dialects + 1), k=len(rows))
-    targets = [mark(row, every, str(number)) for row, number in zip(rows, numbers, strict=True)]
-    return Lines.of([mark(row, every) for row in rows], targets)
+
+    word = "dialect"
+    symbols: Symbols = 10
+    dialects: Dialects = 4
+    every: Count = 3
+
+    def lines(self, draws: Draws) -> Lines:
+        rows = self.rows(draws)
+        numbers = draws.generator("dialects").choices(range(1, self.dialects + 1), k=len(rows))
+        targets = [mark(row, self.every, str(number)) for row, number in zip(rows, numbers, strict=True)]
+        return Lines.of([mark(row, self.every) for row in rows], targets)
 
 
 def mark(row: Sequence[str], every: int, suffix: str = "") -> list[str]:
@@ -105,8 +141,8 @@ def mark(row: Sequence[str], every: int, suffix: str = "") -> list[str]:
     return [f"{word.upper()}{suffix}" if at % every == 0 else word for at, word in enumerate(row, 1)]
 
 
-@task("brackets")
-def parentheses(draws: Draws, *, kinds: Kinds = 2) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class Parentheses(SequenceTask):
     """Name after each bracket of a sequence the one that must close next: "( [ ] )" is ") ] ) .".
 
     `.` is where nothing is open, and `x` stands from the first bracket on that closes what is not open innermost: so
@@ -116,9 +152,15 @@ def parentheses(draws: Draws, *, kinds: Kinds = 2) -> Lines:
     Settings:
         kinds: kinds of brackets, 1 to 4: ( ), [ ], { }, < >
     """
-    keys = draws.keys_by_length(lambda numbers, length: _brackets(numbers, length, kinds))
-    sources = [[(OPENING + CLOSING)[index] for index in key] for key in keys]
-    return Lines.of(sources, map(closing_next, sources))
+
+    word = "parentheses"
+    items = "brackets"
+    kinds: Kinds = 2
+
+    def lines(self, draws: Draws) -> Lines:
+        keys = draws.keys_by_length(lambda numbers, length: _brackets(numbers, length, self.kinds))
+        sources = [[(OPENING + CLOSING)[index] for index in key] for key in keys]
+        return Lines.of(sources, map(closing_next, sources))
 
 
 def _brackets(numbers: random.Random, length: int, kinds: int) -> Key:
@@ -149,8 +191,8 @@ def closing_next(row: Sequence[str]) -> list[str]:
     return answer
 
 
-@task("bits", "line", pairs="lines", min_length=200, max_length=200)
-def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class DynamicNgrams(SequenceTask):
     """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No source.
 
     For each context the table has the probability of a 1, from Beta(1/2, 1/2); the bits that have too few before them
@@ -159,21 +201,32 @@ def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
     Settings:
         context: how many bits decide about the next, 0 to 12
     """
-    if context >= (longest := max([draws.longest, *draws.test_lengths])):
-        message = f"a line of {longest} bits has none that the {context} before it decide"
-        raise TaskError("context", message, f"write `context: {longest - 1}` or less, or longer lines")
 
-    def random_bits(numbers: random.Random, length: int) -> Key:
-        table = [numbers.betavariate(0.5, 0.5) for _ in range(2**context)]
-        bits: list[int] = []
-        before = 0  # the bits of the context, as a number
-        for at in range(length):
-            bits.append(int(numbers.random() < (table[before] if at >= context else 0.5)))
-            before = (2 * before + bits[-1]) % 2**context
-        return tuple(bits)
+    word = "dynamic_ngrams"
+    items = "bits"
+    row = "line"
+    pairs = "lines"
+    context: Context = 5
+    min_length: Shortest = 200
+    max_length: Longest = 200
 
-    keys = draws.keys_by_length(random_bits)
-    return Lines.of([()] * len(keys), keys)
+    def lines(self, draws: Draws) -> Lines:
+        context = self.context
+        if context >= (longest := max([self.max_length, *draws.test_lengths])):
+            message = f"a line of {longest} bits has none that the {context} before it decide"
+            raise TaskError("context", message, f"write `context: {longest - 1}` or less, or longer lines")
+
+        def random_bits(numbers: random.Random, length: int) -> Key:
+            table = [numbers.betavariate(0.5, 0.5) for _ in range(2**context)]
+            bits: list[int] = []
+            before = 0  # the bits of the context, as a number
+            for at in range(length):
+                bits.append(int(numbers.random() < (table[before] if at >= context else 0.5)))
+                before = (2 * before + bits[-1]) % 2**context
+            return tuple(bits)
+
+        keys = draws.keys_by_length(random_bits)
+        return Lines.of([()] * len(keys), keys)
 
 
 class Form(NamedTuple):
@@ -194,16 +247,8 @@ FORMS: dict[Pattern, Form] = {
 """Every pattern. Of `anbmcnm`, n says how often c comes, and a and b share it."""
 
 
-@task("strings", "line", pairs="lines")
-def counting(
-    draws: Draws,
-    *,
-    pattern: Pattern = "anbn",
-    strings: Count = 10,
-    min_length: Length = 2,
-    max_length: Length = 15,
-    test_lengths: Lengths | None = None,
-) -> Lines:
+@dataclass(frozen=True, kw_only=True)
+class Counting(SequenceTask):
     """Predict strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
 
     In the test, when `test_lengths` are given, the last string of a line has that n and the others are as in training.
@@ -217,19 +262,30 @@ def counting(
         max_length: the largest n in training and validation
         test_lengths: the n of the last string of each test line; null: as in training
     """
-    form = FORMS[pattern]
-    tested = min(draws.test_lengths, default=form.least)
-    for setting, shortest in (("min_length", min_length), ("test_lengths", tested)):
-        if shortest < form.least:
-            message = f"`{pattern}` has no string of n = {shortest}"
-            raise TaskError(setting, message, f"write `{setting}` of {form.least} or more")
 
-    def random_strings(numbers: random.Random, last: int) -> Key:
-        sizes = [*(numbers.randint(min_length, max_length) for _ in range(strings - 1)), last]
-        return tuple(itertools.chain.from_iterable(form.counts(numbers, n) for n in sizes))
+    word = "counting"
+    items = "strings"
+    row = "line"
+    pairs = "lines"
+    pattern: Pattern = "anbn"
+    strings: Count = 10
+    min_length: Length = 2
+    max_length: Length = 15
 
-    lines = []
-    for key in draws.keys_by_length(random_strings):
-        runs = zip(key, itertools.cycle(form.letters), strict=False)
-        lines.append(" ".join(" ".join(letter * count) for count, letter in runs))
-    return Lines([""] * len(lines), lines)
+    def lines(self, draws: Draws) -> Lines:
+        form = FORMS[self.pattern]
+        tested = min(draws.test_lengths, default=form.least)
+        for setting, shortest in (("min_length", self.min_length), ("test_lengths", tested)):
+            if shortest < form.least:
+                message = f"`{self.pattern}` has no string of n = {shortest}"
+                raise TaskError(setting, message, f"write `{setting}` of {form.least} or more")
+
+        def random_strings(numbers: random.Random, last: int) -> Key:
+            before = (numbers.randint(self.min_length, self.max_length) for _ in range(self.strings - 1))
+            return tuple(itertools.chain.from_iterable(form.counts(numbers, n) for n in [*before, last]))
+
+        lines = []
+        for key in draws.keys_by_length(random_strings):
+            runs = zip(key, itertools.cycle(form.letters), strict=False)
+            lines.append(" ".join(" ".join(letter * count) for count, letter in runs))
+        return Lines([""] * len(lines), lines)
