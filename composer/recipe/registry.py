@@ -43,8 +43,8 @@ class Choice(NamedTuple):
         return pkgutil.resolve_name(self.entries)
 
 
-_EMBEDDINGS = "composer.model.characters:EMBEDDINGS"
-_OUTPUTS = "composer.model.output_heads:OUTPUTS"
+_EMBEDDINGS = "composer.model.embedding_kinds:EMBEDDINGS"
+_OUTPUTS = "composer.model.output_kinds:OUTPUTS"
 _INITIALIZATIONS = "composer.model.initializations:INITIALIZATIONS"
 CHOICES = {
     "optimizers": Choice(
