@@ -48,15 +48,6 @@ class SidedSection(Section):
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A word that a recipe chooses, and its settings with their defaults."""
-
-    word: str
-    settings: Mapping[str, Any]
-    at: KeyPath = field(default=(), repr=False, compare=False)
-
-
-@dataclass(frozen=True)
 class BlockSpec:
     """A block of a stack: its word in a recipe, and its settings. Stacks among these are data, which a builder opens.
 
@@ -137,7 +128,7 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         if kind == "stack":
             return read_stack(value, at)
         if kind.startswith("choice:"):
-            return _read_chosen(kind.removeprefix("choice:"), value, hint, at)
+            return read_choice(kind.removeprefix("choice:"), value, at)
     if isinstance(value, Mapping):
         section = _section_in(hint)
         if section is not None:
@@ -150,13 +141,6 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
     return value
 
 
-def _read_chosen(table: str, value: Any, hint: Any, at: KeyPath) -> Any:
-    if _section_in(hint) is not None:
-        return read_choice(table, value, at)
-    word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
-    return Chosen(word, settings, (*at, word))
-
-
 def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
     """Return what is chosen, a word or a word with settings, as an object of its class in the table."""
     word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
@@ -167,8 +151,6 @@ def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
 def _as_data(value: Any) -> Any:
     if isinstance(value, BlockSpec):
         return value.as_data()
-    if isinstance(value, Chosen):
-        return {value.word: _as_data(value.settings)}
     if isinstance(value, Section):
         word = getattr(value, "word", None)  # of what is chosen
         return {word: value.as_data()} if word else value.as_data()
