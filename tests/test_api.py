@@ -13,11 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
-import composer
-from composer.errors import ComposerError, RecipeError, RunError
-from composer.inference.run import Run
-from composer.recipe import classes
 from composer.recipe.classes import (
     CopyTask,
     CrossAttention,
@@ -31,6 +26,11 @@ from composer.recipe.classes import (
     Trainer,
     Training,
 )
+
+import composer
+from composer.errors import ComposerError, RecipeError, RunError
+from composer.inference.run import Run
+from composer.recipe import classes
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import Seq2SeqModule
 from docs.hooks import commands as command_page

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from blocks.core.settings import Bounds, Seed
-from composer.recipe.section import Section
+from composer.recipe.section import ChoiceField, Section
 
 if TYPE_CHECKING:
     from torch import Tensor, optim
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from composer.model.encoder_decoder import OutputHead, TokenEmbedding
 
 
-def default(word: str) -> Any:
-    """Return the default of a choice: a word without settings, as a recipe would write it."""
-    return word
+def default(word: str | None) -> Any:
+    """Return the field of a choice whose default is a word without settings, as a recipe would write it, or nothing."""
+    return ChoiceField(word)
 
 
 class Choice(Section):
