@@ -397,5 +397,7 @@ def _to_recipe(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Pat
 
         return load_recipe(recipe, overrides, data)
     if overrides:
-        raise TypeError("overrides apply to a file or to a recipe in Python, and this one is loaded: load it with them")
+        raise TypeError(
+            "overrides apply to a file or to a recipe in Python, and this recipe is loaded: load it with them"
+        )
     return recipe if data is None else dataclasses.replace(recipe, data_dir=Path(data))

@@ -43,8 +43,8 @@ def _function(word: str, entry: Schema) -> Callable[..., BlockSpec]:
     def make(*first: Any, **settings: Any) -> BlockSpec:
         for name in settings.keys() - keys:
             raise TypeError(f"{word} has no setting `{name}`{did_you_mean(name, keys)}")
-        written = signature.bind(*first, **settings).arguments
-        return BlockSpec(word, {keys[name]: value for name, value in written.items()})
+        bound = signature.bind(*first, **settings).arguments
+        return BlockSpec(word, {keys[name]: value for name, value in bound.items()})
 
     make.__name__ = make.__qualname__ = word
     make.__doc__ = "\n".join([entry["description"], "", "Settings:", *map(_line, keys, entry["properties"].values())])

@@ -67,10 +67,10 @@ def _is_default(plain: Any, default: Any) -> bool:
 
 
 def _block(block: BlockSpec, path: KeyPath) -> Any:
-    """Return a block in its shortest form."""
+    """Return a block as a recipe writes it; where a stack or another list is all that it has, without its name."""
     settings = to_plain(block.settings, (*path, block.word))
     first = load()["$defs"].get(f"block.{block.word}", {}).get("x-first")
-    if set(settings) == {first} and isinstance(settings[first], str | int | float | list):
+    if set(settings) == {first} and isinstance(settings[first], list):
         return {block.word: settings[first]}
     return {block.word: settings} if settings else block.word
 

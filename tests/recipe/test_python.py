@@ -98,18 +98,18 @@ def test_encoders_keep_the_order_in_which_a_line_has_their_texts(tmp_path: Path)
     ("spec", "form"),
     [
         (block.dropout(), "dropout"),
-        (block.dropout(0.1), {"dropout": 0.1}),
+        (block.dropout(0.1), {"dropout": {"rate": 0.1}}),
         (block.dropout(0.1, as_="x"), {"dropout": {"rate": 0.1, "as": "x"}}),
         (block.cross_attention(from_="encoder"), {"cross_attention": {"from": "encoder"}}),
         (block.residual([block.norm()]), {"residual": ["norm"]}),
         (block.residual(["norm", {"unheard": {"past": 0.2}}]), {"residual": ["norm", {"unheard": {"past": 0.2}}]}),
-        (block.parallel({"a": [block.norm("rms")]}), {"parallel": {"branches": {"a": [{"norm": "rms"}]}}}),
+        (block.parallel({"a": [block.norm("rms")]}), {"parallel": {"branches": {"a": [{"norm": {"kind": "rms"}}]}}}),
         (block.rnn(width=None), {"rnn": {"width": None}}),
         (block.repeat(times=np.int64(3), stack=(block.norm(),)), {"repeat": {"times": 3, "stack": ["norm"]}}),
         (block.rnn(bidirectional=np.bool_(True)), {"rnn": {"bidirectional": True}}),
         (block.rnn(bidirectional=np.array(True)), {"rnn": {"bidirectional": True}}),
         (block.rnn(bidirectional=torch.tensor(True)), {"rnn": {"bidirectional": True}}),
-        (block.use("$s"), {"use": "$$s"}),  # Python has variables
+        (block.use("$s"), {"use": {"stack": "$$s"}}),  # Python has variables
     ],
 )
 def test_each_block_has_its_yaml_form(spec: BlockSpec, form: Any) -> None:
@@ -172,7 +172,7 @@ def test_a_fault_names_its_place_and_the_line_of_the_yaml() -> None:
     wrong = decoder(block.norm(), block.residual([block.self_attention(heads="4")]))
     (fault,) = composer.check(wrong)
     line = wrong.yaml().splitlines()[fault.line - 1]
-    assert (fault.file, fault.path) == ("<python>", "model.decoder[1].residual[0].self_attention")
+    assert (fault.file, fault.path) == ("<python>", "model.decoder[1].residual[0].self_attention.heads")
     assert fault.excerpt == line
     assert '"4"' in line
     (fault,) = refused(decoder({"self_attention": {"head": 4}})).faults
