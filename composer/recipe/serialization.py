@@ -10,7 +10,7 @@ from typing import Any
 
 from composer.errors import Fault, KeyPath, RecipeError, format_path
 from composer.recipe.schema_generator import load
-from composer.recipe.section import BlockSpec, Chosen, Section, SidedSection
+from composer.recipe.section import BlockSpec, Section, SidedSection
 from composer.recipe.yaml_reader import MAX_DEPTH
 
 PYTHON_SOURCE = "<python>"
@@ -29,8 +29,6 @@ def to_plain(value: Any, path: KeyPath = ()) -> Any:
         return _section(value, path)
     if isinstance(value, BlockSpec):
         return _block(value, path)
-    if isinstance(value, Chosen):
-        return {value.word: to_plain(value.settings, (*path, value.word))}
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
