@@ -24,6 +24,7 @@ from composer.data.tasks import SequenceTask
 from composer.errors import ComposerError
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
+from composer.runs.record import RunRecord
 
 CACHE_FILE = "accuracy.json"
 COLORS = ("#1c5fcf", "#c2410c", "#15803d", "#7c3aed", "#b45309", "#0e7490", "#be185d", "#4d5562")
@@ -64,11 +65,11 @@ def read_run(run: Path, more_lengths: Sequence[int] = (), lines: int = 100) -> R
     if not lengths:
         raise SystemExit(f"the test of {run} has no `test_lengths`: name some with --lengths")
     accuracies = None
-    if record["status"] == "finished":
+    if record.is_finished:
         recorded = recorded_accuracies(record, task)
         missing = [length for length in more_lengths if length not in recorded]
         accuracies = recorded | measure_lengths(folder, task.word, missing, lines)
-    return Row(run_label(run), record["name"], record["seed"], task.word, task.max_length, lengths, accuracies)
+    return Row(run_label(run), record.name, record.seed, task.word, task.max_length, lengths, accuracies)
 
 
 def task_of(recipe: Recipe) -> SequenceTask:
@@ -87,9 +88,9 @@ def run_label(run: Path) -> str:
 # ------------------------------------------------------------------------------------------- what is right
 
 
-def recorded_accuracies(record: Mapping[str, Any], task: SequenceTask) -> dict[int, Accuracy]:
+def recorded_accuracies(record: RunRecord, task: SequenceTask) -> dict[int, Accuracy]:
     """Return the accuracies that a finished run recorded in its own test."""
-    entries = [entry for entry in record["by_length"].get("test", ()) if "exact_match" in entry]
+    entries = [entry for entry in record.by_length.get("test", ()) if "exact_match" in entry]
     accuracies = {entry["words"]: to_accuracy(entry) for entry in entries}
     word_counts = {length: source_words(task, length) for length in task.test_lengths or ()}
     return {length: accuracies[count] for length, count in word_counts.items() if count in accuracies}
@@ -119,7 +120,7 @@ def measure_lengths(folder: RunDir, task: str, lengths: Iterable[int], lines: in
 
 def read_cache(folder: RunDir) -> dict[str, Any]:
     """Return the measurements cached since the run ended; none if it has been trained further."""
-    ended, path = folder.read().get("ended_at"), folder.path / CACHE_FILE
+    ended, path = folder.read().ended_at, folder.path / CACHE_FILE
     cache = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return cache if cache.get("ended") == ended else {"ended": ended, "measured": {}}
 

@@ -22,6 +22,7 @@ from composer.atomic_io import atomic_write
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
+from composer.runs.record import RunRecord
 
 CACHE_FILE = "babi.json"
 FAILED = 5.0
@@ -73,8 +74,8 @@ def read_run(folder: RunDir, data: Path | None) -> Run | None:
     if not babi:
         return None
     tasks = tuple(dict.fromkeys(babi.tasks))
-    common = f"{folder.path.parent.name}/{folder.path.name}", record["name"], record.get("seed", 0), tasks
-    if record["status"] != "finished":
+    common = f"{folder.path.parent.name}/{folder.path.name}", record.name, record.seed, tasks
+    if not record.is_finished:
         return Run(*common, 100.0, float("inf"), None)
     errors = read_or_measure(folder, record, data)
     return Run(*common, errors["train"], errors["loss"], {task: errors["test"][str(task)] for task in tasks})
@@ -83,12 +84,12 @@ def read_run(folder: RunDir, data: Path | None) -> Run | None:
 # ------------------------------------------------------------------------------------------- measurement
 
 
-def read_or_measure(folder: RunDir, record: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
+def read_or_measure(folder: RunDir, record: RunRecord, data: Path | None) -> dict[str, Any]:
     """Return the measurements of a finished run, from the cache or measured now."""
     path = folder.path / CACHE_FILE
     cache: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if not cache or cache.get("ended") != record.get("ended_at"):
-        cache = {"ended": record.get("ended_at"), **measure(folder.path, data)}
+    if not cache or cache.get("ended") != record.ended_at:
+        cache = {"ended": record.ended_at, **measure(folder.path, data)}
         atomic_write(path, (json.dumps(cache, indent=2) + "\n").encode())
     return cache
 

@@ -38,11 +38,11 @@ def read_run(run: Path) -> Row:
     """Return a finished run of the dialect task with its loss. Exit for any other."""
     record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
     task = recipe.data.generate
-    if not isinstance(task, Dialect) or "test/loss" not in record.get("scores", {}):
+    if not isinstance(task, Dialect) or "test/loss" not in record.scores:
         raise SystemExit(f"{run} is no finished run of the task `dialect`")
     reads = model_reads(open_untrained(run).model)
     least = dialect_optimum(task.generate("test").source, task.dialects, task.every, reads)
-    return Row(run.name, reads, record["scores"]["test/loss"], least)
+    return Row(run.name, reads, record.scores["test/loss"], least)
 
 
 def model_reads(model: EncoderDecoder) -> Reads:

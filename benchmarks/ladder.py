@@ -144,7 +144,7 @@ def read_record(run: Path) -> dict[str, Any]:
 
 def score_cells(run: Path, record: dict[str, Any], translated: Translated | None, data: Path | None) -> list[str]:
     """Return BLEU, BLEU 13a, perplexity, parameters, minutes and epochs of a run as text."""
-    size = f"{record['parameters'] / 1e6:.1f} M" if "parameters" in record else "unfinished"
+    size = f"{record['parameters'] / 1e6:.1f} M" if record.get("parameters") else "unfinished"
     if translated is None:
         return ["unfinished"] * 3 + [size] + ["unfinished"] * 2
     metrics = [bleu_metric(tokenised) for tokenised in (True, False)]

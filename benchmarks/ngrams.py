@@ -33,10 +33,10 @@ def read_run(run: Path) -> Row:
     """Return a finished run of the task. Exit for any other."""
     record, recipe = RunDir(run).read(), load(RunDir(run).recipe)
     task = recipe.data.generate
-    if not isinstance(task, DynamicNgrams) or "test/bits_per_sequence" not in record.get("scores", {}):
+    if not isinstance(task, DynamicNgrams) or "test/bits_per_sequence" not in record.scores:
         raise SystemExit(f"{run} is no finished run of the task `dynamic_ngrams` with `output: {{kind: sigmoid}}`")
     lines = task.generate("test").target
-    return Row(run.name, record["scores"]["test/bits_per_sequence"], ngrams_optimum(lines, task.context))
+    return Row(run.name, record.scores["test/bits_per_sequence"], ngrams_optimum(lines, task.context))
 
 
 def ngrams_optimum(lines: Sequence[str], context: int) -> float:

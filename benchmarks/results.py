@@ -25,6 +25,7 @@ from composer.recipe.canonical_form import TRAINING_WITHOUT_EFFECT
 from composer.recipe.fingerprints import FINGERPRINT_VERSION, fingerprints
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir
+from composer.runs.record import RunRecord
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs/results.json"
@@ -91,7 +92,7 @@ def to_result(record: Record, run: Recipe, differs: list[str]) -> Record:
     versions = {key: record["versions"][key] for key in VERSIONS if key in record["versions"]}
     return {
         "differs": differs,
-        "fingerprints": fingerprints_of(run, record.get("fingerprint_parts", {})),
+        "fingerprints": fingerprints_of(run, record.get("fingerprint_parts") or {}),
         **numbers,
         "pairs": record["data"]["pairs"],
         "scores": record["scores"],
@@ -174,8 +175,7 @@ def load_entry(entry: Record, overrides: Sequence[str] = ()) -> Recipe:
     with TemporaryDirectory() as folder:
         run = RunDir(Path(folder))
         run.recipe.write_text(entry["recipe"], encoding="utf-8")
-        stored = {"canonical": entry["canonical"]} if "canonical" in entry else {}
-        run.write({"recipe_sha256": sha256_of_file(run.recipe), **stored})
+        run.write(RunRecord(recipe_sha256=sha256_of_file(run.recipe), canonical=entry.get("canonical")))
         return composer.load(run.recipe, overrides)
 
 

@@ -50,7 +50,7 @@ from composer.recipe.metrics import (
 )
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
-from composer.recipe.training_sections import Training
+from composer.recipe.sections import Training
 
 Say = Callable[[str], object]
 Key = TypeVar("Key", int, tuple[int, str])
@@ -244,13 +244,13 @@ def run_metrics(run: Run, references: Sequence[str]) -> TextMetrics:
 
     Where it chose none, or settings of `evaluation` are others now, those of `recipe_metrics` for these references.
     """
-    recorded = {} if run.run_dir == IN_MEMORY else run.run_dir.read().get("metrics")
+    recorded = None if run.run_dir == IN_MEMORY else run.run_dir.read().metrics
     word = run.recipe.evaluation.bleu_tokenizer
-    if not recorded or run.recipe.evaluation.metrics is not None or recorded["bleu_tokenizer"] != word:
+    if recorded is None or run.recipe.evaluation.metrics is not None or recorded.bleu_tokenizer != word:
         return recipe_metrics(run.recipe, references)
-    if not {*recorded["names"]} <= {*text_metrics()}:
+    if not {*recorded.names} <= {*text_metrics()}:
         raise run.run_dir.invalid_record("in run.json `metrics` is not what a training writes")
-    return TextMetrics(tuple(recorded["names"]), word, recorded["left_out"])
+    return TextMetrics(recorded.names, word, recorded.left_out)
 
 
 def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> TextMetrics:

@@ -14,7 +14,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from textwrap import shorten
@@ -35,16 +35,14 @@ from composer.recipe.earlier_versions import counts_removed_settings
 from composer.recipe.fingerprints import FINGERPRINT_VERSION, sha256_of, without_defaults
 from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
-from composer.run_dir import HASHED, RESUME, UNVERIFIED, RunDir, invalid_checkpoint, is_verifying, read_checkpoint
+from composer.run_dir import RESUME, UNVERIFIED, RunDir, invalid_checkpoint, is_verifying, read_checkpoint
+from composer.runs.record import HASHED, Budget, FingerprintParts, InitialWeights, RunRecord
 
 PACKAGES = "seqcomposer torch pytorch-lightning numpy tokenizers datasets num2words safetensors sacrebleu wandb"
 """Packages that affect a run's result."""
 
 FILTERS = ("max_ratio", "deduplicate", "decontaminate")
 """Settings of `parallel` that decide which of its pairs are trained on."""
-
-InitialWeights = dict[str, str]
-"""SHA-256 of the `weights` and the `tokenizer` that a training starts from."""
 
 
 def fingerprints(recipe_or_run: Recipe | str | Path, data: str | Path | None = None) -> dict[str, str]:
@@ -134,10 +132,10 @@ def sha256_of_lines(lines: Sequence[str]) -> str:
 def initial_weights(run: RunDir) -> InitialWeights:
     """Return the SHA-256 of a run's weights and tokenizer, to start another from. Raises RunError if it has none."""
     with os_errors_as_run_errors(run.path, "cannot start from this run", "name a run that has finished"):
-        return {"weights": sha256_of_file(run.weights), "tokenizer": sha256_of_file(run.tokenizer)}
+        return InitialWeights(sha256_of_file(run.weights), sha256_of_file(run.tokenizer))
 
 
-def read_verified(run: RunDir) -> dict[str, Any]:
+def read_verified(run: RunDir) -> RunRecord:
     """Return run.json of a run whose files are those that the training wrote: recipe, tokenizer, weights, hypotheses.
 
     So are own blocks, whose sources were hashed. A file that is not there yet is missed by who reads it. Raises
@@ -146,13 +144,12 @@ def read_verified(run: RunDir) -> dict[str, Any]:
     record = run.read()
     check_recorded_blocks(record, run.path, is_verifying())
     if is_verifying():
-        hashes = {name: (key, record.get(key)) for key, name in HASHED.items()}
-        decoded = record.get("hypotheses_sha256", {})
-        hashes |= {name: ("hypotheses_sha256", sha256) for name, sha256 in decoded.items()}
+        hashes = {name: (key, getattr(record, key)) for key, name in HASHED.items()}
+        hashes |= {name: ("hypotheses_sha256", sha256) for name, sha256 in record.hypotheses_sha256.items()}
         for name, (key, sha256) in hashes.items():
             path = run.path / Path(name).name
             if os.path.lexists(path) and (difference := _difference(path, key, sha256)):
-                resume = f", finish the training with {RESUME}" if record.get("status") != "finished" else ""
+                resume = f", finish the training with {RESUME}" if not record.is_finished else ""
                 fix = f"take the file from the run again{resume}, or set {UNVERIFIED}=1 to use it as it is"
                 raise RunError.of(difference, fix, str(path))
     return record
@@ -230,33 +227,33 @@ def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
     return first_few([f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences])
 
 
-def has_current_fingerprints(record: Mapping[str, Any]) -> bool:
+def has_current_fingerprints(record: RunRecord) -> bool:
     """Return whether the fingerprints of a run.json are of this version, and of settings that it has."""
-    is_current = record.get("fingerprints", {}).get("version") == FINGERPRINT_VERSION
-    return is_current and not counts_removed_settings(record.get("canonical"))
+    is_current = record.fingerprints is not None and record.fingerprints.get("version") == FINGERPRINT_VERSION
+    return is_current and not counts_removed_settings(record.canonical)
 
 
-def is_recorded(recipe: Recipe, record: Mapping[str, Any]) -> bool:
+def is_recorded(recipe: Recipe, record: RunRecord) -> bool:
     """Return whether a recipe means what a run.json says that its run was trained with.
 
     Where its fingerprints are of another version, only the run's own file does, unchanged and without overrides.
     """
-    if not has_current_fingerprints(record):
+    if record.fingerprints is None or not has_current_fingerprints(record):
         is_file = recipe.unchanged is None and recipe.file.is_file()
-        return is_file and sha256_of_file(recipe.file) == record.get("recipe_sha256")
+        return is_file and sha256_of_file(recipe.file) == record.recipe_sha256
     prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, changes=known_changes(record))
-    return bool(prints["run"] == record["fingerprints"]["recipe"])
+    return prints["run"] == record.fingerprints["recipe"]
 
 
-def known_changes(record: Mapping[str, Any]) -> list[str]:
+def known_changes(record: RunRecord) -> list[str]:
     """Return the names of the TRAINING_CHANGES with which a run began: none where its run.json has none."""
-    return [*record.get("fingerprint_parts", {}).get("training_changes", ())]
+    return [*record.fingerprint_parts.training_changes] if record.fingerprint_parts else []
 
 
 def run_fingerprints(run: RunDir, data: str | Path | None = None) -> dict[str, str]:
     """Return the fingerprints of a run, and that of its weights. Raises RunError if a file has changed."""
     record = read_verified(run)
-    if record.get("fingerprints") is None:
+    if record.fingerprints is None:
         fix = f"use `seqcomposer fingerprints {run.recipe}`, with `--data DIR` if its files are elsewhere"
         raise RunError.of("its run.json has no `fingerprints` as a training writes it", fix, str(run.path))
     recipe = load(run.recipe)
@@ -264,64 +261,67 @@ def run_fingerprints(run: RunDir, data: str | Path | None = None) -> dict[str, s
         message = "this recipe is not the one that the run was started with"
         raise RunError.of(message, "put it back as it was", str(run.recipe))
     prints = {**current_fingerprints(recipe, record, data), "version": FINGERPRINT_VERSION}
-    if record.get("weights_sha256") is None:
+    if record.weights_sha256 is None:
         return prints
     if not run.weights.is_file():
         raise RunError.of("these weights are not there", "take the file from the run again", str(run.weights))
-    return {**prints, "weights": record["weights_sha256"]}
+    return {**prints, "weights": record.weights_sha256}
 
 
-def current_fingerprints(recipe: Recipe, record: Mapping[str, Any], data: str | Path | None = None) -> dict[str, str]:
+def current_fingerprints(recipe: Recipe, record: RunRecord, data: str | Path | None = None) -> dict[str, str]:
     """Return a run's fingerprints by this version: the recorded ones, or anew from its recipe and what it records.
 
     Those of the first version need the data; where these are not there, or several processes trained, `data` and `run`
     are missing. data: where its files are looked up first, by default where they were.
     """
-    if has_current_fingerprints(record):
-        return {key: value for key, value in record["fingerprints"].items() if key != "version"}
-    parts, machine = record.get("fingerprint_parts", {}), record.get("machine", {})
-    lines = parts.get("lines") or _lines_of_run(recipe, record, data)
-    processes = parts.get("processes", machine.get("processes", 1))
-    parts = {"lines": lines, "processes": processes, "training_changes": known_changes(record)}
-    prints = make_fingerprints(recipe, parts, record.get("initial_weights"), record.get("budgets", ()))
-    if record.get("averaged"):
+    if record.fingerprints is not None and has_current_fingerprints(record):
+        return {key: str(value) for key, value in record.fingerprints.items() if key != "version"}
+    if (parts := record.fingerprint_parts) is None:
+        lines = _lines_of_run(recipe, record, data)
+        parts = FingerprintParts(lines or "", record.processes)
+        is_known = lines is not None and record.processes == 1
+    else:
+        is_known = True
+    prints = make_fingerprints(recipe, parts, record.initial_weights, record.budgets)
+    if record.averaged:
         prints["run"] = averaged_sha256(prints["run"], record)
-    is_known = lines is not None and (processes == 1 or "fingerprint_parts" in record)
     return {key: value for key, value in prints.items() if is_known or key in ("model", "recipe")}
 
 
 def make_fingerprints(
-    recipe: Recipe, parts: Mapping[str, Any], began: InitialWeights | None, budgets: Sequence[Mapping[str, Any]]
+    recipe: Recipe, parts: FingerprintParts, began: InitialWeights | None, budgets: Sequence[Budget]
 ) -> dict[str, str]:
     """Return the fingerprints of a run, by its recipe, and by `fingerprint_parts`, weights and budgets of its run.json.
 
-    `lines` of the parts are the SHA-256 of the data's lines, `processes` those that count.
+    `lines` of the parts are the SHA-256 of the data's lines, "" if unknown, `processes` those that count.
     """
-    changes, lines = parts["training_changes"], parts["lines"]
-    is_plain = len(budgets) < 2 and not any("until_step" in budget for budget in budgets)
-    data = None if lines is None else data_sha256(recipe, lines)
-    more = began, parts["processes"], () if is_plain else budgets
-    prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, data, *more, changes)
+    changes = parts.training_changes
+    is_plain = len(budgets) < 2 and all(budget.until_step is None for budget in budgets)
+    data = data_sha256(recipe, parts.lines) if parts.lines else None
+    weights = asdict(began) if began else None
+    spent = [] if is_plain else [budget.as_dict() for budget in budgets]
+    prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, data, weights, parts.processes, spent, changes)
     alone = of_recipes.fingerprints(recipe.canonical, recipe.rules, changes=changes)
     return {**prints, "recipe": alone["run"]}
 
 
-def averaged_sha256(run: str, record: Mapping[str, Any]) -> str:
+def averaged_sha256(run: str, record: RunRecord) -> str:
     """Return the fingerprint `run` of an average, by that of its training and the checkpoints that its run.json names.
 
     Nobody trains its weights: it is no training's fingerprint, and that of every average of the same checkpoints.
     """
-    return sha256_of({"run": run, "averaged": record.get("checkpoints_used", {}).get("checkpoints")})
+    used = record.checkpoints_used
+    return sha256_of({"run": run, "averaged": [*used.checkpoints] if used else None})
 
 
-def _lines_of_run(recipe: Recipe, record: Mapping[str, Any], data: str | Path | None) -> str | None:
+def _lines_of_run(recipe: Recipe, record: RunRecord, data: str | Path | None) -> str | None:
     """Return the SHA-256 of the lines that a run was trained on, None where they are not to be found."""
-    recorded = [] if data is not None else record.get("data", {}).get("folders", [])
+    recorded = () if data is not None else record.data.folders
     folders = [*map(Path, recorded), *recipe.folders(data)]
     with suppress(DataError):
         pairs = DataSource(replace(recipe, data_dir=folders[0]), folders).all_pairs()
         counts = {split: len(lines) for split, lines in pairs.items()}
-        if counts == record.get("data", {}).get("pairs", counts):
+        if counts == (record.data.pairs or counts):
             return lines_sha256(recipe, pairs)
     return None
 

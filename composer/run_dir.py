@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 from composer.atomic_io import (
     NO_WAIT,
     atomic_write,
-    is_hash,
     is_temporary,
     lock,
     parse_json,
@@ -26,11 +24,12 @@ from composer.atomic_io import (
     try_lock,
 )
 from composer.errors import RunError, os_error_hint, os_error_reason
-from composer.formatting import null_where_not_finite
 from composer.suggest import suggest_file
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from composer.runs.record import RunRecord
 
 RUNS = Path("runs")
 """Parent of run folders by default."""
@@ -39,10 +38,6 @@ RESUME = "`--resume` (in Python `resume=True`)"
 OTHER_RUN = "`--run DIR` (in Python `run=DIR`)"
 START_FROM = "`--from RUN` (in Python `start_from=RUN`)"
 """How errors name these arguments, for the command line and for Python."""
-HASHED = {"recipe_sha256": "recipe.yaml", "tokenizer_sha256": "tokenizer.json", "weights_sha256": "model.safetensors"}
-"""Files whose SHA-256 is in run.json, by its key there."""
-RESULTS, RESULTS_SHA256 = ("scores", "signatures", "by_length"), "results_sha256"
-"""What run.json says of the final weights, and its SHA-256 in run.json; runs of 0.1.0 have none."""
 UNVERIFIED = "SEQCOMPOSER_UNVERIFIED"
 """Environment variable: set to 1, runs are opened although their files are not those of the training."""
 REQUIRED_KEYS = ("status", "fingerprints", "data", "tokenizer_sha256", "vocabularies", "parameters", "wandb_id")
@@ -54,14 +49,6 @@ MODULE_PREFIX = "model."
 def is_verifying() -> bool:
     """Return whether runs are refused whose parts are not those of the training."""
     return os.environ.get(UNVERIFIED, "0") in ("", "0")
-
-
-def with_results_sha256(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run.json with the SHA-256 of the results in it, and without one where there are none."""
-    others = {key: value for key, value in record.items() if key != RESULTS_SHA256}
-    results = null_where_not_finite({key: record[key] for key in RESULTS if key in record})
-    text = json.dumps(results, sort_keys=True)
-    return others | {RESULTS_SHA256: hashlib.sha256(text.encode()).hexdigest()} if results else others
 
 
 @dataclass
@@ -92,10 +79,14 @@ class RunDir:
         """Return whether there is nothing yet; the lock and temporary files of killed processes do not count."""
         return not self.path.exists() or all(one.name == LOCK or is_temporary(one) for one in self.path.iterdir())
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> RunRecord:
         """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
+        # late: pydantic takes a tenth of a second to import, and most commands open no run
+        from composer.runs.record import WrongKey, parse_record, results_sha256
+
         try:
-            record = parse_json(read_text(self.record, 1 << 24))
+            text = read_text(self.record, 1 << 24)
+            data = parse_json(text)
         except (FileNotFoundError, NotADirectoryError):
             raise self.missing_record() from None
         except OSError as error:
@@ -103,14 +94,14 @@ class RunDir:
             raise RunError.of(message, fix, str(self.record)) from None
         except ValueError as error:
             raise self.invalid_record(f"run.json cannot be read: {error}") from None
-        if not isinstance(record, dict):
+        if not isinstance(data, dict):
             raise self.invalid_record("run.json is not a JSON object")
-        for key, value in record.items():
-            if not RECORD.get(key, is_plain_data)(value):
-                raise self.invalid_record(f"in run.json `{key[:100]}` is not what a training writes")
-        recorded = record.get(RESULTS_SHA256)
-        if recorded is not None and is_verifying() and with_results_sha256(record).get(RESULTS_SHA256) != recorded:
-            message = f"the scores in run.json are not those that the training wrote: see its `{RESULTS_SHA256}`"
+        try:
+            record = parse_record(text)
+        except WrongKey as key:
+            raise self.invalid_record(f"in run.json `{key}` is not what a training writes") from None
+        if record.results_sha256 and is_verifying() and results_sha256(data) != record.results_sha256:
+            message = "the scores in run.json are not those that the training wrote: see its `results_sha256`"
             fix = f"put the file back as it was; `evaluate` with {UNVERIFIED}=1 measures them again"
             raise RunError.of(message, fix, str(self.record))
         return record
@@ -133,15 +124,10 @@ class RunDir:
         fix = f"put back the file as it was, or begin a new run with {OTHER_RUN}; no training leaves it like this"
         return RunError.of(message, fix, str(self.record))
 
-    def write(self, record: Mapping[str, Any]) -> None:
+    def write(self, record: RunRecord) -> None:
         """Write run.json atomically, with the SHA-256 of its results."""
-        text = json.dumps(null_where_not_finite(with_results_sha256(record)), indent=2, ensure_ascii=False)
+        text = json.dumps(record.as_data(), indent=2, ensure_ascii=False)
         atomic_write(self.record, f"{text}\n".encode())
-
-    def update(self, **changes: Any) -> dict[str, Any]:
-        """Set some keys of run.json, and return all of it."""
-        self.write(record := with_results_sha256(self.read() | changes))
-        return record
 
 
 def find_run(reference: str | os.PathLike[str]) -> Path:
@@ -161,14 +147,8 @@ def find_run(reference: str | os.PathLike[str]) -> Path:
 def recorded_data(folder: Path) -> Path | None:
     """Return where the training of a run folder looked up its data first, if that is there; None of other folders."""
     run = RunDir(folder)
-    recorded = run.read().get("data", {}).get("folders", []) if run.record.exists() else []
+    recorded = run.read().data.folders if run.record.exists() else ()
     return next((Path(path) for path in recorded if os.path.isdir(path)), None)
-
-
-def recorded_vocabularies(record: Mapping[str, Any]) -> dict[str, int] | None:
-    """Return the vocabulary sizes in a run.json, or None if one of them is not a size."""
-    sizes: dict[str, int] | None = record.get("vocabularies")
-    return sizes if sizes and all(size > 0 for size in sizes.values()) else None
 
 
 def seed_dirs(folder: Path) -> dict[int, RunDir]:
@@ -188,7 +168,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         with suppress(ValueError):
             row = parse_json(line)
-            if mapping_of(_is_metric, "step")(row) and is_count(row["step"]):
+            if is_metrics_row(row):
                 rows.append(row)
     return rows
 
@@ -196,110 +176,45 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------- forms of what is read
 
 MAX_TEXT, MAX_INTEGER, MAX_DEPTH = 4000, 1 << 63, 8
-MAX_RECIPE_DEPTH = 200
-"""Of the canonical recipe, which may be nested three times as deep as what is written."""
-
-Check = Callable[[Any], bool]
 
 
-def is_text(value: Any) -> bool:
-    """Return whether a value is a text that is not too long."""
-    return isinstance(value, str) and len(value) <= MAX_TEXT
-
-
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """Return whether a value is an integer from 0 on."""
     return type(value) is int and 0 <= value < MAX_INTEGER  # no bool
 
 
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
+    """Return whether a value is a number, and no truth value."""
     return isinstance(value, float) or (type(value) is int and abs(value) < MAX_INTEGER)
 
 
-def _is_steps(value: Any) -> bool:
-    return mapping_of(is_count)(value) and all(step.isdecimal() and len(step) < 16 for step in value)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_TEXT
 
 
-def _is_metric(value: Any) -> bool:
-    return value is None or _is_number(value) or (isinstance(value, list) and all(map(_is_number, value)))
-
-
-def _is_scalar(value: Any) -> bool:
-    return value is None or _is_bool(value) or _is_number(value) or is_text(value)
-
-
-def is_plain_data(value: Any, depth: int = MAX_DEPTH) -> bool:
+def is_plain_data(value: object, depth: int = MAX_DEPTH) -> bool:
     """Return whether a value is made of scalars, lists and mappings, nested no deeper than `depth`."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if items is None:
-        return _is_scalar(value)
-    return depth > 0 and all((is_text(key) or is_count(key)) and is_plain_data(item, depth - 1) for key, item in items)
+    if isinstance(value, dict):
+        if not all(_is_text(key) or is_count(key) for key in value):
+            return False
+        value = list(value.values())
+    if isinstance(value, list):
+        return depth > 0 and all(is_plain_data(item, depth - 1) for item in value)
+    return value is None or isinstance(value, bool) or is_number(value) or _is_text(value)
 
 
-def _optional(check: Check) -> Check:
-    return lambda value: value is None or check(value)
+def is_metrics_row(row: object) -> bool:
+    """Return whether a value is a row of metrics.jsonl: the `step`, and numbers, lists of numbers or nothing."""
+    if not isinstance(row, dict) or not is_count(row.get("step")):
+        return False
+    values = [item for value in row.values() for item in (value if isinstance(value, list) else [value])]
+    return all(map(_is_text, row)) and all(value is None or is_number(value) for value in values)
 
 
-def _list_of(check: Check) -> Check:
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-def mapping_of(check: Check = _is_scalar, *required: str, **checks: Check) -> Check:
-    """Make a check of a mapping with at least the keys `required`; values whose key is not in `checks` pass `check`."""
-    return lambda value: (
-        isinstance(value, dict)
-        and all(is_text(key) and checks.get(key, check)(item) for key, item in value.items())
-        and all(key in value for key in required)
-    )
-
-
-_REPRODUCES = {"run": is_text, "fingerprint": is_hash, "weights_sha256": _optional(is_hash), "message": is_text}
-_REPRODUCES |= {"differs": _list_of(is_text), "same": _optional(_is_bool)}
-_SCORES = dict.fromkeys(("bleu", "exact_match", "positional_accuracy", "bits"), _is_number)
-RECORD: Mapping[str, Check] = {
-    **dict.fromkeys(("name", "status", "started_at", "ended_at", "wandb_id"), is_text),
-    **dict.fromkeys(("seed", "parameters", "steps"), is_count),
-    **dict.fromkeys(("minutes", "epochs"), _is_number),
-    **dict.fromkeys(("source", "weights_sha256", "recipe_sha256", RESULTS_SHA256), _optional(is_hash)),
-    "hypotheses_sha256": mapping_of(is_hash),
-    **dict.fromkeys(("versions", "signatures"), mapping_of(is_text)),
-    "fingerprints": mapping_of(is_hash, "model", "data", "run", "recipe", version=is_text),
-    "fingerprint_parts": mapping_of(
-        is_count, "lines", "processes", lines=is_hash, processes=is_count, training_changes=_list_of(is_text)
-    ),
-    "canonical": lambda value: isinstance(value, dict) and is_plain_data(value, MAX_RECIPE_DEPTH),
-    "plug_ins": mapping_of(mapping_of(_optional(is_text))),
-    "machine": mapping_of(gpus=_list_of(is_text)),
-    "git": _optional(mapping_of(_is_scalar, "commit", commit=is_text, dirty=_is_bool)),
-    "start_from": _optional(is_text),
-    "initial_weights": _optional(mapping_of(is_hash, "weights", "tokenizer")),
-    "transferred": _optional(mapping_of(mapping_of(is_count), "taken", "new")),
-    "reproduces": _optional(mapping_of(_is_scalar, "run", "weights_sha256", "differs", **_REPRODUCES)),
-    "resumed_with": _list_of(is_text),
-    "budgets": _list_of(mapping_of(_is_number, until_step=is_count, validated=_is_bool)),
-    "recipe_budget": _optional(mapping_of(_is_number)),
-    "planned_steps": _is_steps,
-    "finished_early": _is_bool,
-    "data": mapping_of(
-        folders=_list_of(is_text),
-        pairs=mapping_of(is_count),
-        train_pairs_used=is_count,
-        sha256=_optional(is_hash),
-        val_sha256=_optional(is_hash),
-        val_unknown=_optional(_is_number),
-    ),
-    "metrics": _optional(mapping_of(is_text, "names", "bleu_tokenizer", "left_out", names=_list_of(is_text))),
-    "tokenizer_sha256": is_hash,
-    "vocabularies": mapping_of(is_count),
-    "checkpoints_used": mapping_of(_is_scalar, "how", "checkpoints", how=is_text, checkpoints=_list_of(is_text)),
-    "scores": mapping_of(_optional(_is_number)),
-    "by_length": mapping_of(_list_of(mapping_of(_is_scalar, "lines", lines=is_count, **_SCORES))),
-}
-"""Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
+def is_history(value: object) -> TypeGuard[list[dict[str, float]]]:
+    """Return whether a value is what a checkpoint has of the validations before it: each the `step`, and scores."""
+    rows = value if isinstance(value, list) else [None]
+    return all(isinstance(row, dict) and "step" in row and all(map(is_number, row.values())) for row in rows)
 
 
 # ------------------------------------------------------------------------------------------- checkpoint files, lock
@@ -386,8 +301,8 @@ def checkpoint_history(path: Path) -> list[dict[str, float]]:
     """Return the scores of every validation before a checkpoint, each with its `step`. Raises RunError."""
     callbacks = read_checkpoint(path, mmap=True).get("callbacks")
     state = callbacks.get("TrainingLoopCallback") if isinstance(callbacks, dict) else None
-    history: list[dict[str, float]] | None = state.get("history") if isinstance(state, dict) else None
-    if not _list_of(mapping_of(_is_number, "step"))(history) or history is None:
+    history = state.get("history") if isinstance(state, dict) else None
+    if not is_history(history):
         raise invalid_checkpoint(path, "it has no `history` of validations")
     return history
 
@@ -402,9 +317,12 @@ def check_writable(run_dir: RunDir, resume: bool) -> None:
     if not resume:
         fix = f"continue the run in it with {RESUME}, name another folder with {OTHER_RUN}, or remove it"
         raise RunError.of("this folder is not empty", fix, path)
-    record = run_dir.read()
-    if missing := [key for key in REQUIRED_KEYS if key not in record]:
-        raise run_dir.invalid_record(f"run.json has no `{missing[0]}` as a training writes it")
+    from composer.runs.record import RunRecord  # late: see `RunDir.read`
+
+    record, unset = run_dir.read(), RunRecord()
+    for key in REQUIRED_KEYS:
+        if getattr(record, key) == getattr(unset, key):
+            raise run_dir.invalid_record(f"run.json has no `{key}` as a training writes it")
 
 
 def locked(

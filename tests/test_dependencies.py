@@ -69,7 +69,7 @@ print("refused:", *sorted(refused))
 
 import composer
 composer.check(sys.argv[1])
-print("trained:", composer.train(sys.argv[1], run=sys.argv[2]).record["status"])
+print("trained:", composer.train(sys.argv[1], run=sys.argv[2]).record.status)
 optional = {"wandb", "optuna", "datasets", "plotly", "jinja2", "huggingface_hub", "num2words"}
 optional |= {"ray", "submitit", "scipy"}
 print("imported:", *sorted(optional & set(sys.modules)))

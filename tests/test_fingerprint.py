@@ -29,6 +29,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.training import reproduce
 from composer.training.train import train
+from tests.run_records import change_record, record_of
 
 SOURCE, TARGET = ["a b", "b  c", "ä ö"], ["x y", "y z", ""]
 MODEL = {"width": 8, "encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
@@ -325,7 +326,7 @@ def damage(run: Path, how: str) -> None:
     elif how == "no weights":
         folder.weights.unlink()
     elif how == "incomplete":
-        folder.update(fingerprints={"model": "1" * 64, "data": "2" * 64, "run": "3" * 64})
+        change_record(folder, fingerprints={"model": "1" * 64, "data": "2" * 64, "run": "3" * 64})
     else:
         folder.record.unlink()
 
@@ -405,13 +406,13 @@ def test_processes_count_in_the_fingerprint_of_the_run_alone(make: Make) -> None
 
 def test_the_lock_is_in_run_json(trained: Path) -> None:
     record = RunDir(trained).read()
-    assert is_hash(record["source"])
-    assert record["machine"]["threads"] == torch.get_num_threads()
-    assert record["machine"]["processes"] == 1
-    assert record["versions"]["torch"] == torch.__version__
-    assert record["plug_ins"] == {}
-    assert (record["initial_weights"], record["reproduces"]) == (None, None)
-    assert str(Path.home()) not in json.dumps({key: record[key] for key in ("versions", "machine", "plug_ins")})
+    assert is_hash(record.source)
+    assert record.machine["threads"] == torch.get_num_threads()
+    assert record.machine["processes"] == 1
+    assert record.versions["torch"] == torch.__version__
+    assert record.plug_ins == {}
+    assert (record.initial_weights, record.reproduces) == (None, None)
+    assert str(Path.home()) not in json.dumps([record.versions, record.machine, record.plug_ins])
 
 
 def test_the_source_is_all_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,7 +441,7 @@ def test_used_plug_ins_are_recorded(tmp_path: Path, make: Make, monkeypatch: pyt
     assert result == {"rnn": {"from": "odd_blocks:rnn", "distribution": None, "version": None, "sha256": code}}
     assert "odd_blocks" not in sys.modules
     other = {"rnn": {**result["rnn"], "sha256": "a" * 64}}
-    assert reproduce.environment_differences({"plug_ins": other}, {"plug_ins": result}) == [
+    assert reproduce.environment_differences(record_of(plug_ins=other), record_of(plug_ins=result)) == [
         f"rnn: odd_blocks:rnn {'a' * 12} there, odd_blocks:rnn {code[:12]} here"
     ]
 
@@ -456,14 +457,14 @@ class OnGpu:
 def test_the_gpus_used_for_training_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"card {index}")
     result = reproduce.hardware(cast(Any, OnGpu()))
-    assert (result["device"], result["gpus"], result["processes"]) == ("cuda", ["card 1", "card 3"], 4)
+    assert (result["device"], result["gpus"], result["processes"]) == ("cuda", ("card 1", "card 3"), 4)
 
 
 @pytest.mark.parametrize(
     ("then", "now", "told"),
     [
         ({"versions": {"torch": "1"}}, {"versions": {"torch": "2"}}, ["torch: 1 there, 2 here"]),
-        ({"versions": {"ray": "1"}}, {"versions": {}}, ["ray: 1 there, none here"]),
+        ({"versions": {"ray": "1", "a": "1"}}, {"versions": {"a": "1"}}, ["ray: 1 there, none here"]),
         ({"machine": {"gpus": ["A"]}}, {"machine": {"gpus": []}}, ["gpus: A there, none here"]),
         ({"machine": {"threads": 1}}, {"machine": {"threads": 1}}, []),
         ({}, {"machine": {"threads": 1}, "git": {"commit": "a"}}, []),
@@ -477,7 +478,7 @@ def test_the_gpus_used_for_training_are_recorded(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_differences_of_two_environments_are_listed(then: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
-    assert reproduce.environment_differences(then, now) == told
+    assert reproduce.environment_differences(record_of(**then), record_of(**now)) == told
 
 
 def test_the_hash_of_documents_is_that_of_their_texts(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def diff(
         hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))
         changes.append(Change("set", "data", "", "", "", "the lines in the files", *hashes))
     if one.folder and other.folder:
-        changes += record_changes(one.record, other.record)
+        changes += record_changes(one.record.as_data(), other.record.as_data())
     return Difference(one, other, tuple(changes), agreement, costs, tested)
 
 

@@ -24,7 +24,8 @@ from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
-from composer.run_dir import RunDir, recorded_vocabularies
+from composer.run_dir import RunDir
+from composer.runs.record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,13 @@ class Side:
 
     name: str
     recipe: Recipe
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: RunRecord = field(default_factory=RunRecord)
     folder: Path | None = None
 
     @property
     def scores(self) -> dict[str, float]:
         """The scores of a run that has finished."""
-        return {key: x for key, x in self.record.get("scores", {}).items() if isinstance(x, float)}
+        return {key: x for key, x in self.record.scores.items() if isinstance(x, float)}
 
 
 KEYS = ("model", "data", "run")
@@ -92,7 +93,7 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None, log: Callabl
 def recipe_fingerprints(side: Side) -> Mapping[str, str]:
     """Return the fingerprints of a recipe, in which data files count by their names; of an average, with its own."""
     prints = side.recipe.fingerprints
-    if not side.record.get("averaged"):
+    if not side.record.averaged:
         return prints
     return {**prints, "run": averaged_sha256(prints["run"], side.record)}
 
@@ -100,9 +101,9 @@ def recipe_fingerprints(side: Side) -> Mapping[str, str]:
 def content_fingerprints(side: Side, data: Path | None, log: Callable[[str], None]) -> Mapping[str, str]:
     """Return a run's fingerprints, or those of a recipe and its data; {} where unknown. Raises DataError."""
     if side.folder:
-        recorded = side.record.get("fingerprints") or {}
-        is_earlier = bool(recorded) and recorded.get("version") != FINGERPRINT_VERSION
-        if is_earlier and not side.record.get("fingerprint_parts", {}).get("lines"):
+        recorded = side.record.fingerprints
+        is_earlier = recorded is not None and recorded.get("version") != FINGERPRINT_VERSION
+        if is_earlier and side.record.fingerprint_parts is None:
             # data of any size: nothing else tells whether a run of before was trained on the same lines
             log(f"{side.name}: its fingerprints are of an earlier version, and are computed anew from all of its data")
         prints = current_fingerprints(side.recipe, side.record, data)
@@ -137,7 +138,7 @@ def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
     """
     sizes = []
     for side in (one, other):
-        recorded, needed = recorded_vocabularies(side.record) or {}, vocabulary_bounds(side.recipe)
+        recorded, needed = side.record.vocabularies, vocabulary_bounds(side.recipe)
         sizes.append({key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {})
     if one.recipe.data == other.recipe.data:
         sizes = [sizes[0] or sizes[1], sizes[1] or sizes[0]]
@@ -177,12 +178,12 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
     """
     if one.folder is None or other.folder is None:
         return ""
-    unfinished = [side.name for side in (one, other) if side.record.get("status") != "finished"]
+    unfinished = [side.name for side in (one, other) if not side.record.is_finished]
     if unfinished:
         return f"{' and '.join(unfinished)}: not finished"
     a, b = RunDir(one.folder).weights, RunDir(other.folder).weights
     # equal weights decode equally only with the same tokenizer: `unigram` differs with each training
-    same_tokenizers = one.record.get("tokenizer_sha256") == other.record.get("tokenizer_sha256")
+    same_tokenizers = one.record.tokenizer_sha256 == other.record.tokenizer_sha256
     decode_equally = one.recipe.decoding == other.recipe.decoding and same_tokenizers
     if decode_equally and a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False):
         return "the weights of both are the same, to the last bit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,7 +15,7 @@ from composer.recipe.canonical_form import block_paths
 from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump, strings_in
-from composer.run_dir import recorded_vocabularies
+from composer.runs.record import RunRecord
 from composer.viz.architecture import Drawing, draw
 
 SPLIT_TITLES = {"val": "validation"}
@@ -27,10 +27,8 @@ LANGUAGES = re.compile(
 )
 """ISO 639-1 codes that are recognised in names of columns and endings of files."""
 
-Record = Mapping[str, Any]
 
-
-def model_card(recipe: Recipe, record: Record, license: str = "", drawing: Drawing | None = None) -> str:
+def model_card(recipe: Recipe, record: RunRecord, license: str = "", drawing: Drawing | None = None) -> str:
     """Return the model card of a finished run: metadata in YAML, then prose from TEMPLATE.
 
     record: the run's run.json; what it does not know is left out. license: its identifier on the hub, such as `mit`.
@@ -76,14 +74,14 @@ def model_card(recipe: Recipe, record: Record, license: str = "", drawing: Drawi
     return str(ModelCard.from_template(metadata, str(TEMPLATE), **_prose(recipe, record, drawing)))
 
 
-def _prose(recipe: Recipe, record: Record, drawing: Drawing | None) -> dict[str, Any]:
+def _prose(recipe: Recipe, record: RunRecord, drawing: Drawing | None) -> dict[str, Any]:
     """Return the variables of TEMPLATE."""
-    drawing = drawing or draw(recipe, vocabularies=recorded_vocabularies(record))
+    drawing = drawing or draw(recipe, vocabularies=record.vocabularies or None)
     sides = recipe.sources
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
     scores = list(finite_scores(recipe, record))
     settings = {key: recipe.canonical["training"][key] for key in ("optimizer", "schedule")}
-    signatures = record.get("signatures") or {}
+    signatures = record.signatures
     return {
         "recipe": recipe,
         "record": record,
@@ -101,7 +99,7 @@ def _prose(recipe: Recipe, record: Record, drawing: Drawing | None) -> dict[str,
         "data_option": "" if recipe.data.generate or is_on_hub(recipe) else " --data DIR",
         "dataset": dataset_name(recipe),
         "settings": {key: dump(value).strip() for key, value in settings.items() if value},
-        "start_from": basename(record.get("start_from") or ""),
+        "start_from": basename(record.start_from or ""),
         "cell": cell,
         "code": code,
         "code_cell": code_cell,
@@ -109,9 +107,9 @@ def _prose(recipe: Recipe, record: Record, drawing: Drawing | None) -> dict[str,
     }
 
 
-def finite_scores(recipe: Recipe, record: Record) -> Iterator[tuple[str, str, float]]:
+def finite_scores(recipe: Recipe, record: RunRecord) -> Iterator[tuple[str, str, float]]:
     """Yield split, name and value of each finite score of the run's weights that is in METRICS."""
-    scores = record.get("scores") or {}
+    scores = record.scores
     for split in (name for name in available_splits(recipe) if name != "train"):
         for name in METRICS:
             value = scores.get(f"{split}/{name}")

@@ -12,8 +12,9 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO
@@ -25,12 +26,12 @@ from composer.hub.model_card import model_card
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RESUME, RunDir, find_run
+from composer.runs.record import RunRecord
 from composer.viz.architecture import Drawing
 
 CARD = "README.md"
 SUFFIX = ".tar.gz"
 MAX_PADDING = 1 << 16
-PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
 
 
 def pack(run: str | PathLike[str], output: str | Path | None = None, license: str = "") -> Path:
@@ -116,13 +117,11 @@ def write_pack(
     return pack_format.parse_manifest(data, folder.path)
 
 
-def redact_record(record: Mapping[str, Any]) -> bytes:
-    """Return run.json for others: without this machine's folders, users and host. Idempotent."""
-    paths = {text.rstrip("\\/") for text in strings_in(record) if pack_format.is_local_path(text)}
-    public = {key: value for key, value in record.items() if key not in PRIVATE_KEYS}  # inside, they may be of the data
-    redacted = _redact(public, sorted(filter(None, paths), key=len, reverse=True))
-    if isinstance(redacted.get("data"), dict) and "folders" in redacted["data"]:
-        redacted["data"]["folders"] = []  # none of them exists where the pack is pulled
+def redact_record(record: RunRecord) -> bytes:
+    """Return run.json for others: without this machine's folders and users. Idempotent."""
+    paths = {text.rstrip("\\/") for text in strings_in(record.as_data()) if pack_format.is_local_path(text)}
+    public = replace(record, data=replace(record.data, folders=()))  # none of them exists where the pack is pulled
+    redacted = _redact(public.as_data(), sorted(filter(None, paths), key=len, reverse=True))
     return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
 
 

@@ -25,7 +25,8 @@ from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES, read, strings_in
-from composer.run_dir import HASHED, RESUME, RunDir, is_plain_data
+from composer.run_dir import RESUME, RunDir, is_plain_data
+from composer.runs.record import HASHED, RunRecord
 
 MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
@@ -216,14 +217,14 @@ def check_card(card: bytes, origin: str | Path) -> None:
         refuse(origin, "README.md has control characters", "remove them, and pack the run again")
 
 
-def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], origin: str | Path) -> None:
+def check_digests(record: RunRecord, files: Mapping[str, FileDigest], origin: str | Path) -> None:
     """Raise RunError where run.json belongs to another recipe, another tokenizer or other weights."""
     for key, name in HASHED.items():
-        if record.get(key) not in (None, files[name].sha256):
+        if getattr(record, key) not in (None, files[name].sha256):
             refuse(origin, f"run.json was recorded with another `{name}`", "take all files from the same run again")
 
 
-def read_record(folder: Path, origin: str) -> dict[str, Any]:
+def read_record(folder: Path, origin: str) -> RunRecord:
     """Return run.json. Raises RunError where it is not that of a finished run."""
     try:
         record = RunDir(folder).read()
@@ -234,9 +235,9 @@ def read_record(folder: Path, origin: str) -> dict[str, Any]:
     return record
 
 
-def check_finished(record: Mapping[str, Any], origin: str | Path, fix: str) -> None:
+def check_finished(record: RunRecord, origin: str | Path, fix: str) -> None:
     """Raise RunError where the training of a run has not finished, whether it has left weights or not."""
-    if record.get("status") != "finished":
+    if not record.is_finished:
         refuse(origin, "the training of this run has not finished", fix)
 
 
@@ -258,7 +259,7 @@ def is_visible(data: Any) -> bool:
     return all(map(is_visible, data)) if isinstance(data, list) else not isinstance(data, str) or data.isprintable()
 
 
-def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
+def read_recipe(path: Path, record: RunRecord, origin: str) -> Recipe:
     """Load the recipe of a pack, which must not extend another. Raises RunError with its first fault."""
     try:
         if "extends" in read(path, path.name).value:
@@ -268,7 +269,7 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
         raise
     except ComposerError as error:
         first = error.faults[0]
-        theirs = (record.get("versions") or {}).get("seqcomposer")
+        theirs = record.versions.get("seqcomposer")
         ours = next((one.version for one in distributions(name="seqcomposer")), None)
         is_other = theirs and theirs != ours
         maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask its author"
@@ -277,14 +278,14 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
         refuse(origin, message, missing_plug_ins(record) or first.hint or maker)
 
 
-def missing_plug_ins(record: dict[str, Any]) -> str:
+def missing_plug_ins(record: RunRecord) -> str:
     """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all are.
 
     `record` has passed `check_record`.
     """
     installed = {*OWN, *(point.name for point in plug_ins())}
     names = []
-    for name, source in (record.get("plug_ins") or {}).items():
+    for name, source in record.plug_ins.items():
         package = source.get("distribution") or source.get("from") or "an unknown package"
         is_pinned = source.get("distribution") and source.get("version")
         if name not in installed:
@@ -292,9 +293,9 @@ def missing_plug_ins(record: dict[str, Any]) -> str:
     return f"review and install the plug-in with the block {', '.join(names)}" if names else ""
 
 
-def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
+def check_record(record: RunRecord, origin: str | Path) -> None:
     """Raise RunError where a text in a run.json has characters that cannot be seen."""
-    for key, value in record.items():
+    for key, value in record.as_data().items():
         if not is_visible([key, value]):
             message = f"in run.json `{key[:100]}` is not what a training writes"
             refuse(origin, message, "ask for the run again, with run.json as the training has left it")

@@ -321,8 +321,8 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
         )
     record = pack_format.read_record(folder, origin)
     # data would be looked up under these paths
-    folders = record.get("data", {}).get("folders")
-    path = next(filter(pack_format.is_local_path, strings_in(record)), None)
+    folders = record.data.folders
+    path = next(filter(pack_format.is_local_path, strings_in(record.as_data())), None)
     if folders or path is not None:
         pack_format.refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
     with (folder / "metrics.jsonl").open("rb") as metrics:

@@ -54,6 +54,7 @@ from composer.run_dir import (
 )
 
 if TYPE_CHECKING:
+    from composer.runs.record import RunRecord
     from composer.viz.alignments import Alignment
 
 OVERRIDABLE = ("decoding", "evaluation", "data.generate", "data.babi.folder", "data.babi.tasks")
@@ -208,7 +209,7 @@ class Run:
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
         """Return where data files are looked up: in `data`, else where training read them; then next to the recipe."""
-        known = [] if data is not None or self.run_dir == IN_MEMORY else self.run_dir.read()["data"]["folders"]
+        known = () if data is not None or self.run_dir == IN_MEMORY else self.run_dir.read().data.folders
         return [*map(Path, known), *self.recipe.folders(data)]
 
 
@@ -243,10 +244,10 @@ def describe_unfinished(run_dir: RunDir) -> str:
     """Return in words that a run has weights and its training has not finished, or was continued; "" if neither."""
     record = run_dir.read()
     newest = max((checkpoint_step(path) or 0 for path in list_checkpoints(run_dir.checkpoints)), default=0)
-    if newest > (used := record.get("steps", newest)):
+    if record.steps is not None and newest > (used := record.steps):
         note = f"these weights are of step {used:,}, and there are newer checkpoints, to step {newest:,}"
         return f"{note}: `--checkpoint best` takes the best one"
-    if record.get("status") != "finished":
+    if not record.is_finished:
         return f"these weights are whole, but their training has not finished: {RESUME} finishes it"
     return ""
 
@@ -274,7 +275,7 @@ def find_checkpoint(run_dir: RunDir, recipe: Recipe, name: str) -> Path:
 def missing_weights(run_dir: RunDir) -> RunError:
     """Return the error of a run without final weights: those of a finished one were removed."""
     checkpoint = '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
-    if run_dir.read().get("status") == "finished":
+    if run_dir.read().is_finished:
         message, fix = "the weights of this run, which has finished, are missing", "restore the file, or pass "
     elif not list_checkpoints(run_dir.checkpoints):
         message = "this run has no weights, and no checkpoint: nothing of its training has been saved yet"
@@ -309,9 +310,9 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     return Run(run_dir, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 
-def as_begun(recipe: Recipe, record: Mapping[str, Any]) -> Recipe:
+def as_begun(recipe: Recipe, record: RunRecord) -> Recipe:
     """Return the recipe of a run as the run began: with bos before a single document, in early versions."""
-    is_single = record.get("data", {}).get("pairs", {}).get("train") == 1
+    is_single = record.data.pairs.get("train") == 1
     return replace(recipe, begins_with_bos=is_single and TEXTS_AFTER_END not in known_changes(record))
 
 

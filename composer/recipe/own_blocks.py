@@ -7,7 +7,6 @@ import hashlib
 import inspect
 import re
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +17,7 @@ from composer.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
     from blocks.core.contract import Block
+    from composer.runs.record import RunRecord
 
 Kind = TypeVar("Kind", bound="type[Block]")
 GUIDE = "docs/extending.md"
@@ -97,9 +97,9 @@ def refuse_own_blocks(recipe: Recipe, reason: str) -> None:
         raise RecipeError(faults)
 
 
-def check_recorded_blocks(record: Mapping[str, Any], run: Path, verify: bool = True) -> None:
+def check_recorded_blocks(record: RunRecord, run: Path, verify: bool = True) -> None:
     """Raise RunError where a run.json names a block that is not here, or, to `verify`, one that has another source."""
-    recorded_blocks = record.get("plug_ins") or {}
+    recorded_blocks = record.plug_ins
     installed = {point.name for point in registry.plug_ins()} if recorded_blocks else set()
     for word, recorded in recorded_blocks.items():
         here, sha256 = registry.OWN.get(word), recorded.get("sha256") or "unknown"

@@ -25,7 +25,7 @@ from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.model_sections import Model
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.section import read_choice, read_section
-from composer.recipe.training_sections import Evaluation, Logging, Trainer, Training
+from composer.recipe.sections import Evaluation, Logging, Trainer, Training
 from composer.recipe.yaml_reader import Node, dump, parse, to_data
 from composer.run_dir import RunDir
 
@@ -102,10 +102,10 @@ def stored_by(run: RunDir) -> Stored | None:
     """Return the canonical recipe that a run stores of its recipe's text; {} if of another; None without run.json."""
     try:
         record = run.read()
-        is_its_own = sha256_of_file(run.recipe) == record.get("recipe_sha256")
+        is_its_own = sha256_of_file(run.recipe) == record.recipe_sha256
     except (RunError, OSError):  # which who reads these files raises
         return None
-    return dict(record.get("canonical", {})) if is_its_own else {}
+    return dict(record.canonical or {}) if is_its_own else {}
 
 
 def _as_trained(recipe: Recipe, root: Node, stored: Stored) -> Node:

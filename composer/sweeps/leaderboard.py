@@ -167,7 +167,7 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
     tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
     records = [[run for trial in board.results for run in trial.trial.records.values()] for board in boards]
-    data = [{one["fingerprints"]["data"] for one in some if "data" in one.get("fingerprints", {})} for some in records]
+    data = [{one.fingerprints["data"] for one in some if one.fingerprints} for some in records]
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
     labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
@@ -220,7 +220,7 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
     if metric in COSTS:
         # parameters are those trained where a run has counted them: a plan may know only a vocabulary's largest size
         records = trial.records.values() if metric == "parameters" else ()
-        counts = [count for record in records if (count := finite(record.get("parameters"))) is not None]
+        counts = [count for record in records if (count := finite(record.parameters)) is not None]
         cost = counts[0] if counts else float(getattr(trial, metric))
         return Measurement({0: cost}, trial.at_most and not counts)
     values: dict[int, float | None] = {}

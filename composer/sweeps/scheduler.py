@@ -39,6 +39,7 @@ from composer.sweeps.trial import (
     write_trial,
 )
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
+from composer.training.budget import budget_of
 from composer.training.loggers import ProgressDisplay
 from composer.training.preflight import plan_training
 from composer.training.wandb_logger import sweep_overrides
@@ -293,7 +294,7 @@ class Scheduler:
         data = recipe.data_dir or recipe.file.parent
         shown = sweep_overrides(recipe, self.sweep.name, suggestion.point)
         arguments = [*shown, "--data", str(data.absolute())]
-        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, recipe.training.limits)
+        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, budget_of(recipe.training))
 
     def refresh_trials(self) -> None:
         """Read the trials that are new, or had not ended, since other workers may have trained them."""

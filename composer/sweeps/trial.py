@@ -14,12 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.errors import RunError
 from composer.run_dir import RunDir, checkpoint_step, read_metrics, seed_dirs, utc_now
 from composer.sweeps.sweep import COSTS, Point, SweepDir, format_value
+
+if TYPE_CHECKING:
+    from composer.runs.record import RunRecord
 
 Status = Literal["running", "finished", "pruned", "failed"]
 ENDED = ("finished", "pruned", "failed")
@@ -55,14 +58,14 @@ class Trial:
     pruned_at: int | None = None
     error: str | None = None
     folder: Path = field(compare=False, kw_only=True)
-    records: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    records: Mapping[int, RunRecord] = field(default_factory=dict, compare=False)
     at_most: bool = False
     retries: tuple[Retry, ...] = ()
 
     @property
     def finished_seeds(self) -> list[int]:
         """The seeds whose training has finished, in order."""
-        return [seed for seed, record in sorted(self.records.items()) if record.get("status") == "finished"]
+        return [seed for seed, record in sorted(self.records.items()) if record.is_finished]
 
     @property
     def has_scores(self) -> bool:
@@ -118,7 +121,7 @@ def read_trial(folder: Path) -> Trial:
         raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
 
 
-def read_run_records(folder: Path) -> dict[int, dict[str, Any]]:
+def read_run_records(folder: Path) -> dict[int, RunRecord]:
     """Return the run.json of each seed in a trial's directory."""
     return {seed: run.read() for seed, run in seed_dirs(folder).items() if run.record.exists()}
 
@@ -132,9 +135,10 @@ def final_score(trial: Trial, seed: int, metric: str) -> float | None:
     """Return the result of a seed: a cost of the plan, or a score in run.json; None where that is no finite number."""
     if metric in COSTS:
         return float(getattr(trial, metric))
-    record = trial.records.get(seed, {})
-    scores = record if metric == "minutes" else record.get("scores") or {}
-    return finite(scores.get(metric))
+    record = trial.records.get(seed)
+    if record is None:
+        return None
+    return finite(record.minutes if metric == "minutes" else record.scores.get(metric))
 
 
 def finite(value: Any) -> float | None:
@@ -146,7 +150,7 @@ def finite(value: Any) -> float | None:
 def missing_weights(trials: Iterable[Trial]) -> list[str]:
     """Return a sentence for each finished seed whose weights are not there any more."""
     runs = [(trial.run(seed), trial.records[seed]) for trial in trials for seed in trial.finished_seeds]
-    lost = [run for run, record in runs if record.get("weights_sha256") and not RunDir(run).weights.exists()]
+    lost = [run for run, record in runs if record.weights_sha256 and not RunDir(run).weights.exists()]
     cure = "put them back, or remove this folder: the sweep trains it again"
     return [f"the weights of {run} are gone; {cure}" for run in lost]
 

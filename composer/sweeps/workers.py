@@ -28,6 +28,7 @@ from composer.model.machine import available_memory, visible_cpus, visible_gpus
 from composer.processes.python import python_environment, secure_children, seqcomposer_command
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
+from composer.runs.record import Budget
 from composer.sweeps.leases import Lease
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Resources
@@ -45,7 +46,6 @@ from composer.sweeps.trial import (
     retry_record,
     write_trial,
 )
-from composer.training.budget import Budget
 
 PACKAGES = Path(__file__).parents[2]
 """The folder that this package is imported from."""
@@ -231,7 +231,7 @@ WorkerPool = LocalWorkerPool | RayWorkerPool
 
 @dataclass
 class TrialRunner:
-    """Trains one trial in one slot of a worker pool. `arguments` are those of `train`; `budget` has its limits."""
+    """Trains one trial in one slot of a worker pool. `arguments` are those of `train`; `budget` is theirs."""
 
     study: Study
     pool: WorkerPool
@@ -240,7 +240,7 @@ class TrialRunner:
     lease: Lease
     slot: int
     arguments: Sequence[str]
-    budget: Mapping[str, float | None]
+    budget: Budget
     job: Job | None = None
     metrics_size: int = -1
     log_start: int = 0
@@ -302,7 +302,7 @@ class TrialRunner:
         last: dict[str, Any] = {"step": 0, "epoch": 0.0, "minutes": 0.0}
         for row in rows:  # those of a test have neither an epoch nor minutes
             last |= row
-        return Budget.of(self.budget).spent(last["step"], last["epoch"], last["minutes"])
+        return self.budget.spent(last["step"], last["epoch"], last["minutes"])
 
     def report(self) -> int | None:
         """Report new scores of the first seed, and return the step at which the trial is to be pruned, if it is."""
@@ -355,7 +355,7 @@ class TrialRunner:
             self.end("finished", value=fmean(values))
             return
         missing = ", ".join(str(seed) for seed, value in scores.items() if value is None)
-        logged = sorted({name for record in self.trial.records.values() for name in record.get("scores", {})})
+        logged = sorted({name for record in self.trial.records.values() for name in record.scores})
         error = f"no `{self.goal.metric}` was logged with seed {missing}; logged were: {', '.join(logged)}"
         self.end("failed", error=error)
 

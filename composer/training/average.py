@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
@@ -12,7 +13,6 @@ from composer.formatting import count_noun
 from composer.inference.run import open_untrained
 from composer.model.weights import save_weights
 from composer.run_dir import (
-    RESULTS,
     RunDir,
     checkpoint_history,
     checkpoint_path,
@@ -20,10 +20,8 @@ from composer.run_dir import (
     is_intact,
     latest_checkpoint,
 )
+from composer.runs.record import Averaged, UsedCheckpoints
 from composer.training.checkpointing import average_weights
-
-OF_OTHER_WEIGHTS = (*RESULTS, "hypotheses_sha256", "reproduces")
-"""What run.json says of the weights that the training chose."""
 
 
 def average(run: str | Path, last: int, output: str | Path | None = None) -> Path:
@@ -42,7 +40,7 @@ def average(run: str | Path, last: int, output: str | Path | None = None) -> Pat
     run_dir = RunDir(find_run(run))
     target = Path(output) if output is not None else run_dir.path.with_name(f"{run_dir.path.name}-average-{last}")
     opened, record = open_untrained(run_dir.path), run_dir.read()
-    if record.get("status") != "finished":
+    if not record.is_finished:
         fix = "finish it by `train ... --resume`, or `--finish` to end it with its best weights"
         raise RunError.of("this run has not finished", fix, str(run_dir.path))
     paths = last_checkpoints(run_dir, last)
@@ -56,12 +54,20 @@ def average(run: str | Path, last: int, output: str | Path | None = None) -> Pat
             if file.is_file():
                 shutil.copy(file, draft / file.name)
         save_weights(opened.model, new.weights)
-        made = {key: value for key, value in record.items() if key not in OF_OTHER_WEIGHTS}
-        made["weights_sha256"] = sha256_of_file(new.weights)
-        made["checkpoints_used"] = {"how": "average", "checkpoints": [path.name for path in paths]}
-        made["averaged"] = {"run": str(run_dir.path), "weights_sha256": record.get("weights_sha256")}
-        prints = record["fingerprints"]
-        made["fingerprints"] = {**prints, "run": averaged_sha256(prints["run"], made)}
+        made = replace(
+            record,
+            weights_sha256=sha256_of_file(new.weights),
+            checkpoints_used=UsedCheckpoints("average", tuple(path.name for path in paths)),
+            averaged=Averaged(str(run_dir.path), record.weights_sha256),
+            # what follows is of the weights that the training chose
+            hypotheses_sha256={},
+            reproduces=None,
+            scores={},
+            signatures={},
+            by_length={},
+        )
+        if prints := record.fingerprints:
+            made = replace(made, fingerprints={**prints, "run": averaged_sha256(prints["run"], made)})
         new.write(made)
     return target
 

@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from composer.recipe.canonical_form import BUDGET_KEYS
+from composer.recipe.sections import Training
+from composer.runs.record import Budget
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Limits of a training; the first reached ends it. At least one of the three is given.
-
-    until_step: The step after which another budget took its place, or `--finish` ended the training.
-    validated: Whether there was a validation after that step.
-    """
-
-    max_steps: int | None = None
-    max_epochs: int | None = None
-    max_minutes: float | None = None
-    until_step: int | None = None
-    validated: bool = False
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Budget:
-        """Return the budget in `training` of a recipe, or in an entry of run.json's `budgets`."""
-        names = [field.name for field in fields(cls)]
-        return cls(**{name: settings[name] for name in names if settings.get(name) is not None})
-
-    def as_dict(self) -> dict[str, float | bool]:
-        """Return what run.json says of it."""
-        values = {key: value for key, value in asdict(self).items() if value is not None}
-        return values if self.until_step is not None else {key: values[key] for key in BUDGET_KEYS if key in values}
-
-    def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
-        """Return the share of the budget that is used up, 0 to 1. `minutes` is None where they are not known now."""
-        amounts = ((steps, self.max_steps), (epochs, self.max_epochs), (minutes, self.max_minutes))
-        shares = [used / limit for used, limit in amounts if limit is not None and used is not None]
-        return min(1.0, max(shares, default=0.0))
+def budget_of(training: Training) -> Budget:
+    """Return the budget of a recipe."""
+    return Budget(training.max_steps, training.max_epochs, training.max_minutes)
 
 
 def replace_budget(budgets: Sequence[Budget], new: Budget, step: int, validated: bool) -> list[Budget]:

@@ -22,7 +22,8 @@ from composer.inference.run import Sample
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe
-from composer.training.budget import Budget, Clock
+from composer.runs.record import Budget
+from composer.training.budget import Clock, budget_of
 from composer.training.carried_state import deal_streams, has_shapes_of, join_streams
 from composer.training.checkpointing import (
     CheckpointManager,
@@ -65,7 +66,7 @@ class TrainingLoopCallback(Callback):
     ) -> None:
         training = recipe.training
         self.sampler, self.curriculum, self.decoder = sampler, curriculum, decoder
-        self.budgets = deque(budgets or [Budget.of(training.limits)])  # the one in force, and those that follow
+        self.budgets = deque(budgets or [budget_of(training)])  # the one in force, and those that follow
         self.validate_every: int | None = training.validate_every
         self.early_stopping = training.early_stopping
         average, gib = training.average_checkpoints, training.checkpoints_gib

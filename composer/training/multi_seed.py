@@ -11,9 +11,8 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from composer import run_dir
 from composer.atomic_io import atomic_write
@@ -24,6 +23,7 @@ from composer.recipe.metrics import as_maximised, metric_name
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics, seed_dirs
+from composer.runs.record import RunRecord
 
 SIGNAL_STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 MAX_SEEDS = 1000
@@ -81,9 +81,9 @@ def train_seeds(
     options += ["--from", start_from] if start_from is not None else []
     for seed in wanted:
         run = RunDir(folder / f"seed-{seed}")
-        record = run.read() if resume and run.record.exists() else {}
-        is_same = "fingerprints" not in record or is_recorded(recipes[seed], record)
-        if record.get("status") == "finished" and is_same:
+        record = run.read() if resume and run.record.exists() else RunRecord()
+        is_same = record.fingerprints is None or is_recorded(recipes[seed], record)
+        if record.is_finished and is_same:
             say(f"seed {seed}: already finished")
             status = 0
         else:
@@ -103,8 +103,8 @@ def train_seed(run: RunDir, arguments: Sequence[str | Path]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
     child = subprocess.Popen(command, env=python_environment(os.environ), process_group=0)
     status = wait_forwarding_signals(child)
-    if run.record.exists() and run.read().get("status") == "running":  # it was killed, and could not say so itself
-        run.update(status="failed")
+    if run.record.exists() and (record := run.read()).status == "running":  # killed, and could not say so itself
+        run.write(replace(record, status="failed"))
     return status
 
 
@@ -154,10 +154,12 @@ def seed_runs(folder: Path, metric: str) -> SeedRuns:
 
 def seed_run(seed: int, run: RunDir) -> SeedRun:
     """Return the result of one seed."""
-    record: dict[str, Any] = run.read() if run.record.exists() else {}
+    record = run.read() if run.record.exists() else RunRecord(status="failed")
     rows = read_metrics(run.metrics)
     validated = [{key: row[key] for key in row if key.startswith("val/")} for row in rows]
-    scores: Mapping[str, float] = record.get("scores") or next(filter(None, reversed(validated)), {})
-    last = {"steps": rows[-1]["step"], "minutes": rows[-1].get("minutes", 0.0)} if rows else {}
-    known = {"status": "failed", "steps": 0, "minutes": 0.0, **last, **record}
-    return SeedRun(seed, run.path.name, known["status"], known["steps"], known["minutes"], scores)
+    finite = {name: value for name, value in record.scores.items() if value is not None}
+    scores = finite or next(filter(None, reversed(validated)), {})
+    last = rows[-1] if rows else {"step": 0, "minutes": 0.0}
+    steps = int(last["step"]) if record.steps is None else record.steps
+    minutes = last.get("minutes", 0.0) if record.minutes is None else record.minutes
+    return SeedRun(seed, run.path.name, record.status, steps, minutes, scores)

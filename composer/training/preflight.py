@@ -36,7 +36,7 @@ from composer.model.machine import available_memory
 from composer.model.no_effect import unused
 from composer.model.planner import Plan, at_sizes, plan
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir, recorded_data, recorded_vocabularies
+from composer.run_dir import RunDir, recorded_data
 from composer.training.machine_checks import int8_faults, process_faults, speed_warnings
 from composer.training.memory_estimate import (
     MemoryEstimate,
@@ -138,7 +138,7 @@ def check_model_and_data(
 
 def depends_on_sizes(recipe: Recipe) -> bool:
     """Return whether the sizes of vocabularies decide whether a model can be built."""
-    return recipe.model.embedding.depends_on_size or recipe.model.output.kind.depends_on_size
+    return recipe.model.embedding.word == "one_hot" or recipe.model.output.kind.word != "linear"
 
 
 def stand_in_sizes(recipe: Recipe) -> dict[str, int] | None:
@@ -412,9 +412,9 @@ def plan_run(run: RunDir, data: str | Path | None = None, time: bool = False) ->
 
     Raises ComposerError.
     """
-    sizes = recorded_vocabularies(run.read())
+    sizes = run.read().vocabularies
     planned = plan_training(load(run.recipe, (), data or recorded_data(run.path)), time)
-    if sizes is None:
+    if not sizes:
         return planned
     known = at_sizes(planned, planned.recipe, sizes)
     blocks = {field.name: getattr(known, field.name) for field in fields(Plan)}

@@ -13,10 +13,9 @@ import importlib.util
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -27,7 +26,6 @@ from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.fingerprint import (
-    InitialWeights,
     current_fingerprints,
     initial_weights,
     is_recorded,
@@ -43,6 +41,7 @@ from composer.recipe.earlier_versions import changes_since
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.run_dir import RUNS, START_FROM, RunDir
+from composer.runs.record import Commit, InitialWeights, PlugIn, Reproduces, RunRecord, Scalar
 from composer.training.lightning import Trainer
 
 HOME = Path(__file__).parents[2]
@@ -53,71 +52,72 @@ class ReproducedRun:
     """The run that is reproduced, and its run.json."""
 
     run_dir: RunDir
-    record: Mapping[str, Any]
+    record: RunRecord
 
     def tokenizers(self, source: DataSource) -> Tokenizers | None:
         """Return the run's tokenizers, or None if the data have changed. Raises RunError if tokenizer.json has."""
         if not self.has_data(lines_sha256(source.recipe, pairs := source.all_pairs()), pairs):
             return None
         tokenizers = Tokenizers.load(self.run_dir.tokenizer)
-        if tokenizers.sha256 != self.record.get("tokenizer_sha256"):
+        if tokenizers.sha256 != self.record.tokenizer_sha256:
             message = "this tokenizer is not the one that the run was trained with"
             raise RunError.of(message, "restore tokenizer.json as it was", str(self.run_dir.tokenizer))
         return tokenizers
 
     def has_data(self, lines: str, pairs: Mapping[str, Pairs]) -> bool:
         """Return whether data are the run's, by their `lines_sha256`; of an older run, by the number of their lines."""
-        recorded = self.record.get("fingerprint_parts", {}).get("lines")
-        counts = {split: len(rows) for split, rows in pairs.items()}
-        return recorded == lines if recorded else self.record["data"]["pairs"] == counts
+        if self.record.fingerprint_parts:
+            return self.record.fingerprint_parts.lines == lines
+        return self.record.data.pairs == {split: len(rows) for split, rows in pairs.items()}
 
     def initial_run(self) -> Path | None:
         """Return the run whose weights this run started from, None for random ones. Raises RunError if it is lost."""
-        weights = self.record.get("initial_weights")
+        weights = self.record.initial_weights
         if not weights:
             return None
-        for path in self._candidate_runs():
+        for path in self._candidate_runs(weights):
             if _matches(path, weights):
                 return path
-        where = f" in {self.record['start_from']}" if self.record.get("start_from") else ""
+        where = f" in {self.record.start_from}" if self.record.start_from else ""
         message = f"the run whose weights this one started from was found neither beside it nor{where or ' elsewhere'}"
         fix = f"name the folder of that run with {START_FROM}"
-        raise RunError.of(f"{message}; their SHA-256 is {weights['weights']}", fix, str(self.run_dir.path))
+        raise RunError.of(f"{message}; their SHA-256 is {weights.weights}", fix, str(self.run_dir.path))
 
-    def _candidate_runs(self) -> Iterator[Path]:
+    def _candidate_runs(self, wanted: InitialWeights) -> Iterator[Path]:
         """Yield where the initial run was, then the runs beside this one that have its weights."""
-        if self.record.get("start_from"):
-            yield Path(self.record["start_from"])
+        if self.record.start_from:
+            yield Path(self.record.start_from)
         for path in sorted(self.run_dir.path.parent.glob("*/run.json")):
             try:
-                weights = RunDir(path.parent).read().get("weights_sha256")
+                weights = RunDir(path.parent).read().weights_sha256
             except RunError:
                 continue
-            if weights == self.record["initial_weights"]["weights"]:
+            if weights == wanted.weights:
                 yield path.parent
 
-    def comparison_record(self, recipe: Recipe, data: Data, record: Mapping[str, Any]) -> dict[str, Any]:
+    def comparison_record(self, recipe: Recipe, data: Data, record: RunRecord) -> Reproduces:
         """Return `reproduces` of the run.json `record` of a reproduction: this run, and all that is known to differ."""
+        assert record.fingerprint_parts is not None  # which every training writes
         differs = []
         if not is_recorded(recipe, self.record):
             differs.append("its recipe.yaml has changed")
-        if recipe.training.max_minutes is not None and "planned_steps" not in self.record:
+        if recipe.training.max_minutes is not None and self.record.planned_steps is None:
             differs.append("its budget is in minutes, of whose spending it records the number of steps alone")
-        if not self.has_data(record["fingerprint_parts"]["lines"], data.pairs):
+        if not self.has_data(record.fingerprint_parts.lines, data.pairs):
             differs.append("the data are not those that it was trained on")
-        elif self.record["data"].get("sha256") not in (None, record["data"]["sha256"]):
+        elif self.record.data.sha256 not in (None, record.data.sha256):
             differs.append("its lines become other tokens here")
         differs += [f"since then, {change}" for change in changes_since(recipe.canonical, known_changes(self.record))]
         differs += environment_differences(self.record, record)
-        differs += [f"it was resumed with {change}" for change in self.record.get("resumed_with") or []]
-        folder = next(iter(record["data"]["folders"]), None)  # where the data are now
-        prints = {**self.record["fingerprints"], **current_fingerprints(recipe, self.record, folder)}
-        return {
-            "run": str(self.run_dir.path),
-            "fingerprint": prints["run"],
-            "weights_sha256": None if self.record.get("averaged") else self.record.get("weights_sha256"),
-            "differs": differs,
-        }
+        differs += [f"it was resumed with {change}" for change in self.record.resumed_with]
+        folder = next(iter(record.data.folders), None)  # where the data are now
+        recorded = self.record.fingerprints["run"] if self.record.fingerprints else ""
+        return Reproduces(
+            str(self.run_dir.path),
+            None if self.record.averaged else self.record.weights_sha256,
+            tuple(differs),
+            current_fingerprints(recipe, self.record, folder).get("run", recorded),
+        )
 
 
 def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | Path | None) -> ReproducedRun | None:
@@ -132,24 +132,24 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
     if run is not None and Path(run).resolve() == run_dir.path.resolve():
         return None
     record = run_dir.read()
-    if "fingerprints" not in record:
+    if record.fingerprints is None:
         return None
     if load(run_dir.recipe).fingerprints["run"] != recipe.fingerprints["run"]:
         return None
-    if start_from is not None and not _matches(Path(start_from), record.get("initial_weights")):
+    if start_from is not None and not _matches(Path(start_from), record.initial_weights):
         return None
     return ReproducedRun(run_dir, record)
 
 
-def reproduced_steps(run_dir: RunDir) -> dict[int, int]:
+def reproduced_steps(run_dir: RunDir) -> Mapping[int, int]:
     """Return how many steps the minutes of a run made, as it estimated them, by the step after which it did.
 
     A run of 0.1.0 has no estimates: its minutes made the steps at which it ended.
     """
-    record = run_dir.read() if run_dir.record.exists() else {}
-    if "planned_steps" in record:
-        return {int(step): planned for step, planned in record["planned_steps"].items()}
-    return {0: record["steps"]} if record.get("steps") else {}
+    record = run_dir.read() if run_dir.record.exists() else RunRecord()
+    if record.planned_steps is not None:
+        return record.planned_steps
+    return {0: record.steps} if record.steps else {}
 
 
 def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) -> Path:
@@ -172,11 +172,9 @@ def _matches(run: Path, wanted: InitialWeights | None) -> bool:
     return wanted is not None and exists and initial_weights(run_dir) == wanted
 
 
-def compare_outcome(
-    reproduces: Mapping[str, Any], recipe: Recipe, weights: Path, on_gpu: bool
-) -> tuple[bool | None, str]:
+def compare_outcome(reproduces: Reproduces, recipe: Recipe, weights: Path, on_gpu: bool) -> tuple[bool | None, str]:
     """Return whether a reproduction has the run's final weights (None if it had none to compare), and a sentence."""
-    run, expected = RunDir(Path(reproduces["run"])), reproduces["weights_sha256"]
+    run, expected = RunDir(Path(reproduces.run)), reproduces.weights_sha256
     if expected is None:
         return None, f"nothing to compare with: {run.path} had not finished when this began, or is an average"
     same = f"the same weights as {run.path}, to the last bit"
@@ -188,23 +186,24 @@ def compare_outcome(
         difference = "their SHA-256 differs, and the run's weights are no longer there"
     if not difference:
         return True, f"{same}, in a file that is written differently"
-    reasons = [*reproduces["differs"]]
+    reasons = [*reproduces.differs]
     if on_gpu and recipe.trainer.deterministic is not True:
         reasons.append("sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`")
     why = f"that may be because: {'; '.join(reasons)}" if reasons else "no known difference explains it"
     return False, f"not the same weights as {run.path}: {difference}; {why}"
 
 
-def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:
-    """Return what run.json records of the code and the hardware of a training."""
+def with_environment(record: RunRecord, recipe: Recipe, trainer: Trainer) -> RunRecord:
+    """Return run.json with the code and the hardware of a training."""
     commit = commit_around(recipe.file.parent)
-    return {
-        "versions": versions(),
-        "source": source_sha256(),
-        "plug_ins": plug_in_versions(recipe),
-        "machine": hardware(trainer),
-        "git": {"commit": commit} if commit else None,
-    }
+    return replace(
+        record,
+        versions=versions(),
+        source=source_sha256(),
+        plug_ins=plug_in_versions(recipe),
+        machine=hardware(trainer),
+        git=Commit(commit) if commit else None,
+    )
 
 
 @cache  # what is imported does not follow its files
@@ -216,15 +215,16 @@ def source_sha256() -> str:
     return digest.hexdigest()
 
 
-def plug_in_versions(recipe: Recipe) -> dict[str, dict[str, str | None]]:
+def plug_in_versions(recipe: Recipe) -> dict[str, PlugIn]:
     """Return the plug-ins whose blocks a recipe uses: their distribution, version, and SHA-256 of the module.
 
     Of a block of this process alone it is the SHA-256 of the class.
     """
     used = {path[-1] for path in block_paths(recipe.canonical["model"])}
-    unpacked = {"distribution": None, "version": None}
-    own = {word: block for word, block in OWN.items() if word in used}
-    records = {word: {"from": block.origin, **unpacked, "sha256": block.sha256} for word, block in own.items()}
+    records: dict[str, PlugIn] = {}
+    for word, block in OWN.items():
+        if word in used:
+            records[word] = {"from": block.origin, "distribution": None, "version": None, "sha256": block.sha256}
     for point in plug_ins():
         if point.name in used:
             spec = importlib.util.find_spec(point.module)
@@ -238,7 +238,7 @@ def plug_in_versions(recipe: Recipe) -> dict[str, dict[str, str | None]]:
     return records
 
 
-def hardware(trainer: Trainer) -> dict[str, Any]:
+def hardware(trainer: Trainer) -> dict[str, Scalar | tuple[str, ...]]:
     """Return the hardware and what else can change how sums are rounded or which random numbers are drawn."""
     kind = trainer.strategy.root_device.type
     on_gpu = kind == "cuda"
@@ -251,7 +251,7 @@ def hardware(trainer: Trainer) -> dict[str, Any]:
         "cpu": processors[0] if processors else platform.processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "device": kind,
-        "gpus": [torch.cuda.get_device_name(device) for device in trainer.device_ids] if on_gpu else [],
+        "gpus": tuple(torch.cuda.get_device_name(device) for device in trainer.device_ids) if on_gpu else (),
         "cuda": torch.version.cuda if on_gpu else None,
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,
         "matmul": torch.get_float32_matmul_precision(),
@@ -260,17 +260,16 @@ def hardware(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def environment_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Describe where two environment records differ. What one of them does not have is not compared."""
-    differences = []
-    for section in ("versions", "plug_ins", "machine"):
-        one, other = then.get(section), now.get(section)
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
-            differences += [f"{name}: {_text(one.get(name))} there, {_text(other.get(name))} here" for name in names]
-    commits = [(environment.get("git") or {}).get("commit") for environment in (then, now)]
+def environment_differences(then: RunRecord, now: RunRecord) -> list[str]:
+    """Describe where the environments of two trainings differ. What one of them does not have is not compared."""
+    differences = _differing(then.plug_ins, now.plug_ins)
+    if then.versions and now.versions:
+        differences += _differing(then.versions, now.versions)
+    if then.machine and now.machine:
+        differences += _differing(then.machine, now.machine)
+    commits = [record.git.commit if record.git else None for record in (then, now)]
     hashes = {
-        "the code of seqcomposer": (then.get("source"), now.get("source")),
+        "the code of seqcomposer": (then.source, now.source),
         "the commit of the recipe's repository": commits,
     }
     for name, (was, became) in hashes.items():
@@ -279,7 +278,13 @@ def environment_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> 
     return differences
 
 
-def _text(value: Any) -> str:
+def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """Describe the keys in which two mappings differ."""
+    names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
+    return [f"{name}: {_text(one.get(name))} there, {_text(other.get(name))} here" for name in names]
+
+
+def _text(value: object) -> str:
     """Write a value of an environment record on one line."""
     if isinstance(value, Mapping):  # a plug-in
         sha256 = (value.get("sha256") or "")[:SHORT_HASH]

@@ -39,6 +39,8 @@ from composer.recipe.recipe import Recipe, as_trained, from_node, load, load_nod
 from composer.recipe.tree import match_trees, stack_trees
 from composer.recipe.yaml_reader import COMMAND_LINE, read, to_data
 from composer.run_dir import OTHER_RUN, START_FROM, RunDir, is_verifying
+from composer.runs.record import Budget, RunRecord
+from composer.training.budget import budget_of
 from composer.training.reproduce import ReproducedRun
 
 NEW_RUN = f"begin a new run with {OTHER_RUN}; {START_FROM} starts it from these weights"
@@ -63,7 +65,7 @@ def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None
 
 
 def resolve_initial_run(
-    requested: str | Path | None, record: Mapping[str, Any], run_dir: RunDir, original: ReproducedRun | None = None
+    requested: str | Path | None, record: RunRecord | None, run_dir: RunDir, original: ReproducedRun | None = None
 ) -> Path | None:
     """Return the run whose weights this run starts from, or None for random weights.
 
@@ -71,9 +73,9 @@ def resolve_initial_run(
     reproduction keeps its original's. Raises RunError if `requested` differs from the recorded run.
     """
     path = Path(requested).absolute() if requested is not None else None
-    if not record:
+    if record is None:
         return original.initial_run() if path is None and original is not None else path
-    recorded = Path(record["start_from"]) if record.get("start_from") else None
+    recorded = Path(record.start_from) if record.start_from else None
     if path is not None and path != recorded:
         began = f"from the weights of {recorded}" if recorded else "from random weights"
         fix = f"omit {START_FROM}, or begin a new run with {OTHER_RUN}"
@@ -81,7 +83,7 @@ def resolve_initial_run(
     return recorded
 
 
-def keep_meaning(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> Recipe:
+def keep_meaning(recipe: Recipe, run_dir: RunDir, record: RunRecord) -> Recipe:
     """Return a recipe with the meaning that it had when a run was begun with it, if it says what the run's own says.
 
     A command that is given again then resumes a run of an earlier version, whose defaults were others. The budget and
@@ -108,7 +110,7 @@ def literal_settings(recipe: Recipe) -> Mapping[str, Any]:
     return sections | {"training": training, "trainer": trainer}
 
 
-def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:
+def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: RunRecord) -> None:
     """Raise RunError if own blocks, or the recipe but for its budget, are not those that the run was started with."""
     check_recorded_blocks(record, run_dir.path, is_verifying())
     if is_recorded(recipe, record):
@@ -128,13 +130,13 @@ def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]
     raise RunError.of(f"this run was started with another recipe: {cause}", fix, str(run_dir.path))
 
 
-def check_same_data(source: DataSource, data: Data, record: Mapping[str, Any], run_dir: RunDir) -> None:
+def check_same_data(source: DataSource, data: Data, record: RunRecord, run_dir: RunDir) -> None:
     """Raise RunError if the tokenizer, or the training or validation data, are not those of the run's start."""
-    if data.tokenizers.sha256 != record["tokenizer_sha256"]:
+    if data.tokenizers.sha256 != record.tokenizer_sha256:
         message = "this tokenizer has changed since the run was started"
         raise RunError.of(message, "restore tokenizer.json as it was", str(run_dir.tokenizer))
-    recorded = record["data"]
-    hashes = ("training", "train", recorded["sha256"]), ("validation", "val", recorded.get("val_sha256"))
+    recorded = record.data
+    hashes = ("training", "train", recorded.sha256), ("validation", "val", recorded.val_sha256)
     for name, split, sha256 in hashes:
         encoded = data.splits.get(split)
         if sha256 is not None and (encoded is None or encoded.sha256 != sha256):
@@ -151,7 +153,7 @@ def _files_of(source: DataSource, split: str) -> str:
     return " and ".join(f"`{file}`" for file in files) if 0 < len(files) <= MAX_LISTED else "the files"
 
 
-def file_budget(recipe: Recipe) -> dict[str, float] | None:
+def file_budget(recipe: Recipe) -> Budget | None:
     """Return the limits of a training in a recipe's file, without overrides; None if the file alone is at fault."""
     root = recipe.root
     if recipe.unchanged is not None:
@@ -161,27 +163,30 @@ def file_budget(recipe: Recipe) -> dict[str, float] | None:
             return None
     training = to_data(root).get("training") or {}
     limits = {key: training[key] for key in BUDGET_KEYS if training.get(key) is not None}
-    return limits or {"max_epochs": DEFAULT_EPOCHS}
+    return Budget(**limits) if limits else Budget(max_epochs=DEFAULT_EPOCHS)
 
 
 def resumed_recipe(
-    recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any], finish: bool, say: Callable[[str], None]
+    recipe: Recipe, run_dir: RunDir, record: RunRecord, finish: bool, say: Callable[[str], None]
 ) -> Recipe:
     """Return the recipe with the budget with which its run goes on; say which limits change, and why.
 
     Each limit stays as run.json has it, unless the command line gives it, or the recipe's file gives another than it
     did when the run last began. To `finish`, all stay.
     """
-    run, section = (record.get("budgets") or [recipe.training.limits])[-1], recipe.root.value.get("training")
-    of_file, is_own = file_budget(recipe) or {}, recipe.file.resolve() == run_dir.recipe.resolve()
-    then = of_file if is_own else record.get("recipe_budget") or of_file
+    run = record.budgets[-1] if record.budgets else budget_of(recipe.training)
+    section = recipe.root.value.get("training")
+    of_file, is_own = file_budget(recipe), recipe.file.resolve() == run_dir.recipe.resolve()
+    then = of_file if is_own else record.recipe_budget or of_file
     changes: dict[str, float | None] = {}
     for key in BUDGET_KEYS:
-        old, new, node = run.get(key), recipe.training.limits[key], section and section.value.get(key)
-        is_override = (node and node.place.file == COMMAND_LINE) or (of_file and new != of_file.get(key))
-        source = "command line" if is_override else "recipe" if of_file.get(key) != then.get(key) else ""
+        old, new = run.limits[key], recipe.training.limits[key]
         if old == new:
             continue
+        node = section and section.value.get(key)
+        is_override = (node and node.place.file == COMMAND_LINE) or (of_file and new != of_file.limits[key])
+        has_changed = of_file is not None and then is not None and of_file.limits[key] != then.limits[key]
+        source = "command line" if is_override else "recipe" if has_changed else ""
         unit = key.removeprefix("max_")
         was, now = (f"{limit:,.10g}" if limit else "no limit" for limit in (old, new))
         if source and not finish:

@@ -8,8 +8,8 @@ import secrets
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -50,7 +50,16 @@ from composer.run_dir import (
     read_metrics,
     utc_now,
 )
-from composer.training.budget import Budget, replace_budget
+from composer.runs.record import (
+    Budget,
+    ChosenMetrics,
+    FingerprintParts,
+    Fingerprints,
+    RecordedData,
+    RunRecord,
+    Transferred,
+)
+from composer.training.budget import budget_of, replace_budget
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, weight_averages
 from composer.training.datamodule import Curriculum, RecipeDataModule
@@ -71,8 +80,8 @@ from composer.training.module import Seq2SeqModule
 from composer.training.reproduce import (
     ReproducedRun,
     environment_differences,
-    environment_record,
     reproduced_steps,
+    with_environment,
 )
 from composer.training.resume import Transfer, check_same_data, existing_tokenizers, file_budget, transfer_weights
 from composer.training.sharding import ShardedStrategy
@@ -88,7 +97,7 @@ TOKENIZER_SECONDS = 3600.0
 class TrainingSetup:
     """The parts of one training in this process.
 
-    `record` is the run.json that was there, empty for a new run; `checkpoint` is what to resume from; `start_from` is
+    `record` is the run.json that was there, None for a new run; `checkpoint` is what to resume from; `start_from` is
     the run whose weights this one starts from, `transfer` what it takes of them; `original` is the run that it
     reproduces; `budgets` are in order; `metrics` are those of decoded texts. `plan` is that of the model, None in all
     processes but the main one.
@@ -96,7 +105,7 @@ class TrainingSetup:
 
     source: DataSource
     run_dir: RunDir
-    record: Mapping[str, Any]
+    record: RunRecord | None
     display: ProgressDisplay
     data: RecipeDataModule
     module: Seq2SeqModule
@@ -105,7 +114,7 @@ class TrainingSetup:
     start_from: Path | None
     checkpoint: Path | None
     original: ReproducedRun | None
-    budgets: Sequence[Budget]
+    budgets: tuple[Budget, ...]
     transfer: Transfer | None
     metrics: TextMetrics | None
     plan: Plan | None
@@ -125,7 +134,7 @@ class TrainingSetup:
 def setup(
     source: DataSource,
     run_dir: RunDir,
-    record: Mapping[str, Any],
+    record: RunRecord | None,
     start_from: Path | None,
     display: ProgressDisplay,
     original: ReproducedRun | None = None,
@@ -157,7 +166,8 @@ def setup(
         message = "nothing of this training has been saved yet, so there is nothing to finish with"
         fix = f"continue it with {RESUME}; where its loss has diverged, begin a new run with a smaller learning rate"
         raise RunError.of(message, fix, str(run_dir.path))
-    budgets = plan_budgets(recipe, record or (original.record if original else {}), bool(record), checkpoint, finish)
+    recorded = record or (original.record if original else None)
+    budgets = plan_budgets(recipe, recorded, record is not None, checkpoint, finish)
 
     training = recipe.training
     seed_everything(training.seed, verbose=False)
@@ -185,11 +195,17 @@ def setup(
     if metrics and metrics.left_out:
         display.say(metrics.left_out)
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
-    first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
-    loop.reproduced_steps = reproduced_steps(RunDir(Path(first))) if first else {}
+    loop.reproduced_steps = steps_to_repeat(record, original)
     trainer = build_trainer(recipe, [*weight_averages(recipe), loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
     return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer, metrics, planned)
+
+
+def steps_to_repeat(record: RunRecord | None, original: ReproducedRun | None) -> Mapping[int, int]:
+    """Return the steps that the minutes of the reproduced run made, of a training that begins or resumes."""
+    if record and record.reproduces:
+        return reproduced_steps(RunDir(Path(record.reproduces.run)))
+    return reproduced_steps(original.run_dir) if original else {}
 
 
 def prepare_model(module: Seq2SeqModule, say: Callable[[str], None]) -> None:
@@ -201,16 +217,14 @@ def prepare_model(module: Seq2SeqModule, say: Callable[[str], None]) -> None:
 
 
 def plan_budgets(
-    recipe: Recipe, record: Mapping[str, Any], is_resumed: bool, checkpoint: Path | None, finish: bool
-) -> list[Budget]:
+    recipe: Recipe, record: RunRecord | None, is_resumed: bool, checkpoint: Path | None, finish: bool
+) -> tuple[Budget, ...]:
     """Return the budgets of a training, in order: those that run.json records, and the recipe's if that is another.
 
     record: run.json of the run that is resumed, or else of the one that is reproduced, which followed the same budgets.
     """
-    budgets, new = (
-        [*map(Budget.of, record.get("budgets") or [recipe.training.limits])],
-        Budget.of(recipe.training.limits),
-    )
+    new = budget_of(recipe.training)
+    budgets = record.budgets if record and record.budgets else (new,)
     is_new = replace(budgets[-1], until_step=None, validated=False) != new
     if not is_resumed or not (is_new or finish):
         return budgets
@@ -219,8 +233,8 @@ def plan_budgets(
         step, history = checkpoint_step(checkpoint) or 0, checkpoint_history(checkpoint)
     validated = bool(history) and history[-1]["step"] == step
     if finish:  # another budget of the recipe is none that anything was trained with
-        return [*budgets[:-1], replace(budgets[-1], until_step=step, validated=validated)]
-    return replace_budget(budgets, new, step, validated)
+        return (*budgets[:-1], replace(budgets[-1], until_step=step, validated=validated))
+    return tuple(replace_budget(budgets, new, step, validated))
 
 
 def start_logging(training: TrainingSetup) -> MetricsLogger:
@@ -233,7 +247,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     if not run_dir.tokenizer.exists():
         data.tokenizers.save(run_dir.tokenizer)
     settings = recipe.logging.wandb
-    wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb_id"], say)
+    wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record.wandb_id, say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
     last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
@@ -253,17 +267,18 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
             wandb.write(row)
     for note in data.data.notes:
         say(note)
-    for change in changes_since(recipe.canonical, known_changes(training.record)) if training.record else ():
+    known = known_changes(training.record) if training.record else TRAINING_CHANGES
+    for change in changes_since(recipe.canonical, known):
         say(f"this run began with an earlier version; since then, {change}")
-    if reproduces := record.get("reproduces"):
-        say(f"reproduces {reproduces['run']}")
-        for difference in reproduces["differs"]:
+    if reproduces := record.reproduces:
+        say(f"reproduces {reproduces.run}")
+        for difference in reproduces.differs:
             say(f"differs from it: {difference}")
-    sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
+    sizes = ", ".join(f"{side} {size:,}" for side, size in record.vocabularies.items())
     noun = "pairs" if recipe.sources else "texts"
     pairs = f"{len(data.train):,} training {noun}{', new ones in every epoch' if is_endless(recipe) else ''}"
     frozen = f", {count:,} of them frozen" if (count := count_frozen(recipe, training.module.model)) else ""
-    say(f"{record['parameters']:,} parameters{frozen}; {pairs}; vocabulary: {sizes}")
+    say(f"{record.parameters:,} parameters{frozen}; {pairs}; vocabulary: {sizes}")
     return MetricsLogger(writer, wandb, training.display)
 
 
@@ -276,73 +291,107 @@ def picture_of(training: TrainingSetup) -> str:
         return ""
 
 
-def start_record(training: TrainingSetup) -> dict[str, Any]:
+def start_record(training: TrainingSetup) -> RunRecord:
     """Return run.json for a training that begins or resumes, perhaps with other code or on another machine."""
-    recipe, tokenizers, data = training.recipe, training.data.tokenizers, training.data.data
-    environment = environment_record(recipe, training.trainer)
-    sha256 = hashlib.sha256(recipe.dump().encode()).hexdigest()
-    record, budgets = training.record, [budget.as_dict() for budget in training.budgets]
-    folders = [str(folder) for folder in training.source.folders]
-    is_resumed = training.run_dir.tokenizer.exists()
-    if is_resumed:
-        since = [f"other code: {change}" for change in changes_since(recipe.canonical, known_changes(record))]
-        changes = [*record.get("resumed_with", []), *since, *environment_differences(record, environment)]
-        changes = [*dict.fromkeys(changes)]
-        record = {key: value for key, value in record.items() if key not in ("ended_at", "finished_early")}
-        record |= {"status": "running", "recipe_sha256": sha256, **environment, "resumed_with": changes}
-        record["canonical"] = recipe.canonical
-        record["data"] = {**record["data"], "folders": folders}  # the data may have moved
-        if recipe.file.resolve() != training.run_dir.recipe.resolve():  # whose budget is the run's own
-            record["recipe_budget"] = file_budget(recipe)
-        if budgets == record.get("budgets", budgets) and has_current_fingerprints(training.record):
-            return record
-        weights = record.get("initial_weights")
-    else:
-        weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
-    processes = training.trainer.world_size
-    counted = processes if processes > 1 and training.plan and training.plan.draws_random_numbers else 1
-    known = known_changes(record) if is_resumed else [*TRAINING_CHANGES]
-    parts = {"lines": lines_sha256(recipe, data.pairs), "processes": counted, "training_changes": known}
-    fingerprints = make_fingerprints(recipe, parts, weights, budgets) | {"version": FINGERPRINT_VERSION}
-    made = {"fingerprints": fingerprints, "fingerprint_parts": parts}
-    if is_resumed:
-        reproduces = record.get("reproduces") if budgets == record.get("budgets", budgets) else None
-        return {**record, "budgets": budgets, **made, "reproduces": reproduces}
-    record = {
-        "name": recipe.name,
-        "status": "running",
-        **made,
-        "canonical": recipe.canonical,
-        "budgets": budgets,
-        "recipe_budget": file_budget(recipe),
-        "seed": recipe.training.seed,
-        **environment,
-        "started_at": utc_now(),
-        "start_from": str(training.start_from) if training.start_from else None,
-        "initial_weights": weights,
-        "transferred": {"taken": training.transfer.taken, "new": training.transfer.new} if training.transfer else None,
-        "reproduces": None,
-        "data": {
-            "folders": folders,
-            "pairs": {split: len(pairs) for split, pairs in data.pairs.items()},
-            "train_pairs_used": len(training.data.train),
-            "sha256": data.train.sha256 if data.train else None,
-            "val_sha256": data.val.sha256 if data.val else None,
-            "val_unknown": round(data.val.unknown_share(), 4) if data.val else None,
-        },
-        "metrics": asdict(training.metrics) if training.metrics and recipe.evaluation.metrics is None else None,
-        "recipe_sha256": sha256,
-        "tokenizer_sha256": tokenizers.sha256,
-        "vocabularies": tokenizers.sizes,
-        "parameters": count_parameters(training.module.model),
-        "wandb_id": secrets.token_hex(4),
-    }
+    if training.record is None or not training.run_dir.tokenizer.exists():
+        return fresh_record(training)
+    return resumed_record(training, training.record)
+
+
+def fresh_record(training: TrainingSetup) -> RunRecord:
+    """Return run.json for a training that begins."""
+    recipe, data, module = training.recipe, training.data, training.module
+    pairs, train, val = data.data.pairs, data.data.train, data.data.val
+    weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
+    transfer, metrics = training.transfer, training.metrics
+    chosen = None  # by the data, where the recipe names none
+    if metrics and recipe.evaluation.metrics is None:
+        chosen = ChosenMetrics(metrics.names, metrics.bleu_tokenizer, metrics.left_out)
+    record = RunRecord(
+        name=recipe.name,
+        status="running",
+        canonical=recipe.canonical,
+        budgets=training.budgets,
+        recipe_budget=file_budget(recipe),
+        seed=recipe.training.seed,
+        started_at=utc_now(),
+        start_from=str(training.start_from) if training.start_from else None,
+        initial_weights=weights,
+        transferred=Transferred(transfer.taken, transfer.new) if transfer else None,
+        data=RecordedData(
+            folders=data_folders(training),
+            pairs={split: len(rows) for split, rows in pairs.items()},
+            train_pairs_used=len(data.train),
+            sha256=train.sha256 if train else None,
+            val_sha256=val.sha256 if val else None,
+            val_unknown=round(val.unknown_share(), 4) if val else None,
+        ),
+        metrics=chosen,
+        recipe_sha256=recipe_sha256(recipe),
+        tokenizer_sha256=data.tokenizers.sha256,
+        vocabularies=data.tokenizers.sizes,
+        parameters=count_parameters(module.model),
+        wandb_id=secrets.token_hex(4),
+    )
+    record = with_fingerprints(with_environment(record, recipe, training.trainer), training, TRAINING_CHANGES)
     if training.original:
-        record["reproduces"] = training.original.comparison_record(recipe, data, record)
+        return replace(record, reproduces=training.original.comparison_record(recipe, data.data, record))
     return record
 
 
-def wait_for_record(run_dir: RunDir) -> dict[str, Any]:
+def resumed_record(training: TrainingSetup, before: RunRecord) -> RunRecord:
+    """Return run.json for a training that resumes: with what has changed since it began, and its new budget."""
+    recipe, known = training.recipe, known_changes(before)
+    record = replace(
+        with_environment(before, recipe, training.trainer),
+        status="running",
+        ended_at=None,
+        finished_early=False,
+        canonical=recipe.canonical,
+        recipe_sha256=recipe_sha256(recipe),
+        data=replace(before.data, folders=data_folders(training)),  # the data may have moved
+    )
+    since = [f"other code: {change}" for change in changes_since(recipe.canonical, known)]
+    changes = dict.fromkeys([*before.resumed_with, *since, *environment_differences(before, record)])
+    record = replace(record, resumed_with=tuple(changes))
+    if recipe.file.resolve() != training.run_dir.recipe.resolve():  # whose budget is the run's own
+        record = replace(record, recipe_budget=file_budget(recipe))
+    has_same_budgets = not before.budgets or training.budgets == before.budgets
+    if has_same_budgets and has_current_fingerprints(before):
+        return record
+    reproduces = record.reproduces if has_same_budgets else None
+    record = replace(record, budgets=training.budgets, reproduces=reproduces)
+    return with_fingerprints(record, training, known)
+
+
+def with_fingerprints(record: RunRecord, training: TrainingSetup, changes: Iterable[str]) -> RunRecord:
+    """Return run.json with the fingerprints of a training. changes: the TRAINING_CHANGES with which it began."""
+    recipe, count = training.recipe, training.trainer.world_size
+    draws = training.plan is not None and training.plan.draws_random_numbers
+    lines = lines_sha256(recipe, training.data.data.pairs)
+    parts = FingerprintParts(lines, count if draws else 1, tuple(changes))
+    prints = make_fingerprints(recipe, parts, record.initial_weights, record.budgets)
+    made = Fingerprints(
+        model=prints["model"],
+        data=prints["data"],
+        run=prints["run"],
+        recipe=prints["recipe"],
+        version=FINGERPRINT_VERSION,
+    )
+    return replace(record, fingerprints=made, fingerprint_parts=parts)
+
+
+def recipe_sha256(recipe: Recipe) -> str:
+    """Return the SHA-256 of a run's recipe.yaml."""
+    return hashlib.sha256(recipe.dump().encode()).hexdigest()
+
+
+def data_folders(training: TrainingSetup) -> tuple[str, ...]:
+    """Return where the data of a training are looked up."""
+    return tuple(str(folder) for folder in training.source.folders)
+
+
+def wait_for_record(run_dir: RunDir) -> RunRecord:
     """Return run.json once the main process has written all that the others read. Raises RunError after an hour."""
     deadline = time.monotonic() + TOKENIZER_SECONDS
     while not run_dir.tokenizer.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +39,8 @@ from composer.run_dir import (
     read_metrics,
     utc_now,
 )
-from composer.training.budget import Budget
+from composer.runs.record import RunRecord, UsedCheckpoints
+from composer.training.budget import budget_of
 from composer.training.checkpointing import average_weights, restore_error
 from composer.training.distributed import (
     RESUME_HINT,
@@ -75,12 +75,12 @@ class TrainingResult:
     """A finished run: its run directory and its run.json."""
 
     run_dir: Path
-    record: Mapping[str, Any] = field(repr=False)
+    record: RunRecord = field(repr=False)
 
     @property
-    def scores(self) -> Mapping[str, float]:
+    def scores(self) -> Mapping[str, float | None]:
         """Return the scores of the final weights, by the names under which they are logged."""
-        return self.record.get("scores", {})
+        return self.record.scores
 
 
 @restored_process()
@@ -108,28 +108,28 @@ def train(
         raise RunError.of("there is no run to finish in this folder", f"name it with {OTHER_RUN}", str(run_dir.path))
     if is_main_process():
         check_writable(run_dir, resume)
-        record = {} if run_dir.is_empty() else run_dir.read()
+        record = None if run_dir.is_empty() else run_dir.read()
         if record:
             recipe = keep_meaning(recipe, run_dir, record)
             check_same_recipe(recipe, run_dir, record)
     else:
         record = wait_for_record(run_dir)
         recipe = keep_meaning(recipe, run_dir, record)
-    if resume:
+    if resume and record:
         recipe = as_begun(resumed_recipe(recipe, run_dir, record, finish, display.say), record)
-    if record.get("status") == "finished" and (finish or is_spent(recipe, record)):
+    if record and record.is_finished and (finish or is_spent(recipe, record)):
         read_verified(run_dir)
         key = next(key for key in BUDGET_KEYS if recipe.training.limits[key] is not None)
-        most = max(recipe.training.limits[key] or 0, *(budget.get(key) or 0 for budget in record.get("budgets", [])))
+        most = max(recipe.training.limits[key] or 0, *(budget.limits[key] or 0 for budget in record.budgets))
         more = f"; a larger budget continues it, such as `--resume training.{key}={2 * most:.10g}`"
-        is_stopped = recipe.training.early_stopping and not record.get("finished_early")
+        is_stopped = recipe.training.early_stopping and not record.finished_early
         display.say(f"{run_dir.path} has already finished; there is nothing to do{'' if is_stopped else more}")
         return TrainingResult(run_dir.path, record)
-    if record.get("status") == "finished":
+    if record and record.is_finished:
         check_continuable(run_dir)
 
-    recorded = record or (original.record if original else {})
-    folders = [] if data is not None else [Path(folder) for folder in recorded.get("data", {}).get("folders", [])]
+    recorded = record or (original.record if original else RunRecord())
+    folders = [] if data is not None else [*map(Path, recorded.data.folders)]
     folders += [path.resolve() for path in recipe.folders(data)]
     source = DataSource(recipe, list(dict.fromkeys(folders)))
     planned = None
@@ -151,13 +151,14 @@ def train(
         return result
 
 
-def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
+def is_spent(recipe: Recipe, record: RunRecord) -> bool:
     """Return whether a finished run has nothing left of the recipe's budget; always if it is the budget of the run."""
-    budget = Budget.of(recipe.training.limits)
-    if record.get("budgets") and replace(Budget.of(record["budgets"][-1]), until_step=None, validated=False) == budget:
+    budget = budget_of(recipe.training)
+    if record.budgets and replace(record.budgets[-1], until_step=None, validated=False) == budget:
         return True
-    spent = [record.get(key, math.inf) for key in ("steps", "epochs", "minutes")]
-    return budget.spent(*spent) >= 1.0
+    if record.steps is None or record.epochs is None:  # of an average nobody knows them
+        return True
+    return budget.spent(record.steps, record.epochs, record.minutes) >= 1.0
 
 
 def check_continuable(run_dir: RunDir) -> None:
@@ -189,7 +190,7 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
 
 
 @contextmanager
-def locked_run(run_dir: RunDir, resume: bool, record: Mapping[str, Any]) -> Iterator[None]:
+def locked_run(run_dir: RunDir, resume: bool, record: RunRecord | None) -> Iterator[None]:
     """Lock the run directory against other trainings. The main process alone writes, so the others need no lock.
 
     Raises RunError if another process holds it, or has written since `record` was read.
@@ -250,7 +251,8 @@ def record_end(training: TrainingSetup, status: str) -> None:
         training.loop.logger.close(1)
     if is_main_process():
         with suppress(OSError, RunError):
-            training.run_dir.update(status=status, ended_at=utc_now())
+            record = training.run_dir.read()
+            training.run_dir.write(replace(record, status=status, ended_at=utc_now()))
 
 
 def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed | RunError | None:
@@ -279,14 +281,15 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     """
     run_dir, loop, say = training.run_dir, training.loop, training.display.say
     if logger is None:
-        return TrainingResult(run_dir.path, {})
+        return TrainingResult(run_dir.path, RunRecord())
     minutes = loop.clock.minutes()  # without what follows
     loop.checkpoints.prune(loop.progress.step, loop.history)  # a run that was killed before it had could not
     how, paths = loop.checkpoints.select(loop.history)
     model = training.module.unsharded_model()
     model.load_state_dict(average_weights(paths))
     save_weights(model, run_dir.weights)
-    run_dir.update(weights_sha256=sha256_of_file(run_dir.weights), hypotheses_sha256={})
+    record = replace(run_dir.read(), weights_sha256=sha256_of_file(run_dir.weights), hypotheses_sha256={})
+    run_dir.write(record)
     run = Run(run_dir, training.recipe, training.data.tokenizers, model.eval().to(device_for(training.recipe)))
     logger.display.close()
 
@@ -307,29 +310,32 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     decoded = [run_dir.hypotheses(split) for split in splits]
     names = ("accuracy_by_length", "bleu_by_source_length")
     by_length = {split: [measured[key] for name in names if (key := f"{split}/{name}") in measured] for split in splits}
-    record = run_dir.update(
+    record = replace(
+        record,
         status="finished",
         ended_at=utc_now(),
         minutes=round(minutes, 3),
         steps=loop.progress.step,
         epochs=round(loop.sampler.epochs(), 3),
-        planned_steps={str(step): planned for step, planned in (loop.reproduced_steps or loop.planned_steps).items()},
-        checkpoints_used={"how": how, "checkpoints": [path.name for path in paths]},
-        scores=new | known,
+        planned_steps=loop.reproduced_steps or loop.planned_steps,
+        checkpoints_used=UsedCheckpoints(how, tuple(path.name for path in paths)),
+        scores={**new, **known},
         hypotheses_sha256={file.name: sha256_of_file(file) for file in decoded if file.is_file()},
         signatures={name: value for name, value in measured.items() if name.endswith("_signature")},
-        by_length={split: tables[0] for split, tables in by_length.items() if tables},
-        **({"finished_early": True} if training.budgets[-1].until_step is not None else {}),
+        by_length={split: tuple(tables[0]) for split, tables in by_length.items() if tables},
+        finished_early=training.budgets[-1].until_step is not None,
     )
+    run_dir.write(record)
     shown = by_length.get("test") or by_length.get("val") or []
     log_pictures(training, logger, run, [row for table in shown for row in table])
     log_model(training, logger)
     print_summary(training, run, record)
-    if reproduces := record.get("reproduces"):
+    if reproduces := record.reproduces:
         on_gpu = training.trainer.strategy.root_device.type != "cpu"
         same, message = compare_outcome(reproduces, training.recipe, run_dir.weights, on_gpu)
         say(message)
-        record = run_dir.update(reproduces={**reproduces, "same": same, "message": message})
+        record = replace(record, reproduces=replace(reproduces, same=same, message=message))
+        run_dir.write(record)
     return TrainingResult(run_dir.path, record)
 
 
@@ -371,14 +377,19 @@ def log_model(training: TrainingSetup, logger: MetricsLogger) -> None:
         say(f"the model went to Weights & Biases, {format_bytes(manifest.size)}: get it by `seqcomposer pull {name}`")
 
 
-def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) -> None:
+def print_summary(training: TrainingSetup, run: Run, record: RunRecord) -> None:
     """Print steps, weights, scores, samples, hints, and the commands to go on with."""
     say = training.display.say
-    spent = f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes of computing"
+    assert record.checkpoints_used is not None  # of what has finished
+    assert record.steps is not None
+    assert record.epochs is not None
+    spent = f"{record.steps:,} steps, {record.epochs:.2f} epochs, {record.minutes:.2f} minutes of computing"
     say(f"{spent}, validations included")
-    say(f"weights: {describe_weights(record['checkpoints_used'], training.loop.checkpoints.metric)}")
+    say(f"weights: {describe_weights(record.checkpoints_used, training.loop.checkpoints.metric)}")
     for split in available_splits(training.recipe):
-        own = {name: value for name, value in record["scores"].items() if name.startswith(f"{split}/")}
+        own = {
+            name: value for name, value in record.scores.items() if value is not None and name.startswith(f"{split}/")
+        }
         if split != "train" and own:
             say(f"{split}: {format_scores(own)}")
     # a language model continues a text, it does not translate one
@@ -387,18 +398,18 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     shown = [Sample("\t".join(line), target, text) for (line, target), text in zip(pairs, outputs, strict=True)]
     training.display.show(shown)
     if not training.recipe.data.generate:
-        sizes = record["data"]["pairs"] if training.recipe.sources else {}  # one text can be long
+        sizes = record.data.pairs if training.recipe.sources else {}  # one text can be long
         rows, section = read_metrics(training.run_dir.metrics), training.recipe.training
-        unknown = record["data"].get("val_unknown") or 0.0
-        for hint in training_hints(rows, sizes, record["epochs"], section, unknown):
+        unknown = record.data.val_unknown or 0.0
+        for hint in training_hints(rows, sizes, record.epochs, section, unknown):
             say(f"note: {hint}")
     # how many steps there are in a budget in minutes is known only now
     minutes = training.recipe.training.max_minutes
-    if minutes is not None and (message := describe_long_warmup(training.recipe, record["steps"])):
+    if minutes is not None and (message := describe_long_warmup(training.recipe, record.steps)):
         say(f"note: {message}; {SHORTER_WARMUP}")
     folder = shlex.quote(str(training.run_dir.path))
     say(f"everything is in {training.run_dir.path}; next:")
-    if any(word in OWN for word in record["plug_ins"]):  # a command is a process without these blocks
+    if any(word in OWN for word in record.plug_ins):  # a command is a process without these blocks
         say(f"    composer.open_run({str(training.run_dir.path)!r})     # .translate(lines), .evaluate(), .report()")
         return
     if training.recipe.sources:
@@ -408,11 +419,11 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     say(f"    seqcomposer report {folder}        # curves, outputs, attention: one page for the browser")
 
 
-def describe_weights(used: Mapping[str, Any], metric: str) -> str:
+def describe_weights(used: UsedCheckpoints, metric: str) -> str:
     """Return which checkpoints the final weights are made of, in words."""
-    steps = ", ".join(f"{checkpoint_step(Path(name)):,}" for name in used["checkpoints"])
+    steps = ", ".join(f"{checkpoint_step(Path(name)):,}" for name in used.checkpoints)
     descriptions = {"average": f"the average of steps {steps}", "best": f"of step {steps}, the best by {metric}"}
-    return descriptions.get(used["how"], f"of step {steps}, the last")
+    return descriptions.get(used.how, f"of step {steps}, the last")
 
 
 def first_pairs(training: TrainingSetup) -> list[tuple[Line, str]]:

@@ -19,7 +19,8 @@ from composer.processes.wandb import load_wandb_settings
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import RUN_FACTS
-from composer.recipe.training_sections import WandB
+from composer.recipe.sections import WandB
+from composer.runs.record import RunRecord
 from composer.training.wandb_history import recorded_names
 
 WandbMode = Literal["online", "offline", "disabled"]
@@ -86,12 +87,17 @@ def describe_mode(mode: WandbMode, folder: Path) -> str:
     return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"
 
 
-def run_config(recipe: Recipe, record: Mapping[str, Any]) -> dict[str, Any]:
+def run_config(recipe: Recipe, record: RunRecord) -> dict[str, Any]:
     """Return the config of a run: the resolved recipe with all defaults, and of run.json the RUN_FACTS.
 
     Names of axes are no keys of these; they are `logging.wandb.config`, which the run has from its start.
     """
-    facts = {**record, "pairs": record["data"]["pairs"]}
+    facts = {
+        "parameters": record.parameters,
+        "vocabularies": record.vocabularies,
+        "pairs": record.data.pairs,
+        "fingerprints": record.fingerprints,
+    }
     return {**recipe.canonical, **{name: facts[name] for name in RUN_FACTS}}
 
 

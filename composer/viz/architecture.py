@@ -14,7 +14,7 @@ from composer.fingerprint import read_verified
 from composer.formatting import strip_control_characters
 from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir, recorded_vocabularies
+from composer.run_dir import RunDir
 from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold
 from composer.viz.architecture_layout import MARGIN, Layout, PlacedBox, Span, StreamLine, Text
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
@@ -96,7 +96,7 @@ def draw(recipe: Recipe | str | Path, vocabularies: Mapping[str, int] | None = N
             folder = RunDir(path)
             record = read_verified(folder)
             path = folder.recipe
-            vocabularies = vocabularies or recorded_vocabularies(record)
+            vocabularies = vocabularies or record.vocabularies or None
         recipe = load(path)
     return draw_plan(recipe, plan(recipe, vocabularies))
 

@@ -32,9 +32,9 @@ from composer.run_dir import (
     is_locked,
     list_checkpoints,
     read_metrics,
-    recorded_vocabularies,
     utc_now,
 )
+from composer.runs.record import RunRecord
 from composer.viz.alignments import Alignment, alignments, pictures
 from composer.viz.architecture import Drawing, draw
 from composer.viz.media import example
@@ -79,7 +79,7 @@ class Source(NamedTuple):
 
     run_dir: RunDir
     recipe: Recipe
-    record: Mapping[str, Any]
+    record: RunRecord
     rows: Rows
     run: Run | None
     weights: str
@@ -128,7 +128,7 @@ def report(
     default = next((name for name in ("test", "val") if name in available_splits(recipe)), "")
     notes = [] if opened else [f"No translations and no alignments: {weights}."]
     rows = read_metrics(run_dir.metrics)
-    scores = dict(record.get("scores", {})) if weights == FINAL else last_validation(rows, opened)
+    scores = dict(record.scores) if weights == FINAL else last_validation(rows, opened)
     source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes, scores)
     translated = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
@@ -176,7 +176,7 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     if run is None or pairs is None:
         return [], [], []
     is_measured = source.weights == FINAL and data is None
-    known = source.record.get("by_length", {}).get(source.split) if is_measured else None
+    known = source.record.by_length.get(source.split) if is_measured else None
     sides = run.recipe.sources
     recorded = source.run_dir.hypotheses(source.split)
     recorded_outputs = sides and is_measured
@@ -266,8 +266,7 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
     bleu, accuracy = bleu_chart(source.split, by_length), accuracy_chart(source.split, by_length)
     counts = [row["lines"] for row in by_length]
-    status = str(record.get("status", "unknown"))
-    was_killed = status == "running" and is_locked(source.run_dir) is False  # and could not write how it ended
+    was_killed = record.status == "running" and is_locked(source.run_dir) is False  # and could not write how it ended
     sections = [
         ("curves", "Learning curves", learning_curves(source.rows)),
         ("length", "BLEU by source length", bleu and figure_html(*bleu)),
@@ -283,7 +282,7 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
         "report.html",
         title=f"{recipe.name}: report",
         name=recipe.name,
-        status="killed, or running on another machine" if was_killed else status,
+        status="killed, or running on another machine" if was_killed else record.status,
         facts={name: value for name, value in facts(source).items() if value},
         scores=score_table(source),
         hints=hints(source),
@@ -296,7 +295,7 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
         shown_kinds=list(dict.fromkeys(memory.kind for one in shown for memory in one.memories)),
         has_sounds=any(medium.hop for one in shown for medium in one.media.values()),
         counts=" to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else "",
-        versions=record.get("versions", {}),
+        versions=record.versions,
         now=to_minute(utc_now()),
     )
 
@@ -304,39 +303,40 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
 def hints(source: Source) -> list[str]:
     """Return what to try next, after a finished training on data that is not generated."""
     record = source.record
-    if record.get("status") != "finished" or source.recipe.data.generate:
+    if not record.is_finished or source.recipe.data.generate:
         return []
-    data = record.get("data", {})
-    sizes, unknown = data.get("pairs", {}) if source.recipe.sources else {}, data.get("val_unknown") or 0.0
-    return evaluation.training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training, unknown)
+    sizes, unknown = record.data.pairs if source.recipe.sources else {}, record.data.val_unknown or 0.0
+    return evaluation.training_hints(source.rows, sizes, record.epochs or 0, source.recipe.training, unknown)
 
 
 def facts(source: Source) -> dict[str, str]:
     """Return what run.json says about the run, as text; of a run that goes on, what its last rows say."""
     record = source.record
-    ended = record if record.get("status") == "finished" else {}
     last = {key: value for row in source.rows for key, value in row.items()}
-    data, git = record.get("data", {}), record.get("git")
-    changes = ", with changes" if git and git.get("dirty") else ""
-    sizes = (f"{side} {format_number(size)}" for side, size in record.get("vocabularies", {}).items())
+    spent = last.get("step"), last.get("epoch"), last.get("minutes")
+    if record.is_finished and record.steps is not None:
+        spent = record.steps, record.epochs, record.minutes
+    git, seed = record.git, source.recipe.training.seed if record.seed is None else record.seed
+    changes = ", with changes" if git and git.dirty else ""
+    sizes = (f"{side} {format_number(size)}" for side, size in record.vocabularies.items())
     return {
-        "parameters": format_number(record.get("parameters")),
-        "seed": format_number(record.get("seed", source.recipe.training.seed)),
-        "steps": format_number(ended.get("steps", last.get("step"))),
-        "epochs": format_number(ended.get("epochs", last.get("epoch"))),
-        "minutes of computing": format_number(ended.get("minutes", last.get("minutes"))),
-        "training pairs": format_number(data.get("train_pairs_used")),
+        "parameters": format_number(record.parameters),
+        "seed": format_number(seed),
+        "steps": format_number(spent[0]),
+        "epochs": format_number(spent[1]),
+        "minutes of computing": format_number(spent[2]),
+        "training pairs": format_number(record.data.train_pairs_used),
         "vocabulary": ", ".join(sizes),
         "weights on this page": source.weights if source.run else "",
-        "started": to_minute(record.get("started_at")),
-        "ended": to_minute(record.get("ended_at")),
-        "commit of the recipe's repository": f"{str(git['commit'])[:SHORT_HASH]}{changes}" if git else "",
+        "started": to_minute(record.started_at),
+        "ended": to_minute(record.ended_at),
+        "commit of the recipe's repository": f"{git.commit[:SHORT_HASH]}{changes}" if git else "",
     }
 
 
-def to_minute(time: Any) -> str:
+def to_minute(time: str | None) -> str:
     """Return a time of run.json without its seconds."""
-    return str(time)[:16].replace("T", " ") + " UTC" if time else ""
+    return time[:16].replace("T", " ") + " UTC" if time else ""
 
 
 SPLIT_TITLES = {"val": "validation", SAMPLE: "a sample of it"}
@@ -382,4 +382,4 @@ def architecture(source: Source) -> dict[str, str] | Markup:
 
 def draw_model(source: Source) -> Drawing:
     """Return the diagram of the model with the run's vocabularies. Raises RecipeError if it cannot be built here."""
-    return draw(source.recipe, vocabularies=recorded_vocabularies(source.record))
+    return draw(source.recipe, vocabularies=source.record.vocabularies or None)

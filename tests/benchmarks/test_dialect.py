@@ -14,6 +14,7 @@ from composer.data.tasks.sequences import mark
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.train import train
+from tests.run_records import change_record
 
 RECIPE = """
 recipe: 1
@@ -52,7 +53,7 @@ def test_a_loss_is_compared_with_the_models_own_optimum(tmp_path: Path, reads: s
     assert (row.name, row.reads) == (reads, reads)
     assert row.loss == json.loads((run / "run.json").read_text())["scores"]["test/loss"]
     assert row.loss > row.least
-    RunDir(run).update(scores={})
+    change_record(RunDir(run), scores={})
     with pytest.raises(SystemExit, match="no finished run of the task `dialect`"):
         dialect.read_run(run)
 

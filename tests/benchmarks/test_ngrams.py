@@ -16,6 +16,7 @@ from composer.data.tasks.sequences import DynamicNgrams
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.train import train
+from tests.run_records import change_record
 
 RECIPE = """
 recipe: 1
@@ -52,7 +53,7 @@ def test_the_optimum_is_that_of_the_test_lines_of_the_run(run: Path) -> None:
 def test_a_run_of_another_task_is_refused(run: Path, tmp_path: Path) -> None:
     for name in ("run.json", "recipe.yaml"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
-    RunDir(tmp_path).update(scores={})
+    change_record(RunDir(tmp_path), scores={})
     with pytest.raises(SystemExit, match="no finished run of the task `dynamic_ngrams`"):
         ngrams.read_run(tmp_path)
 

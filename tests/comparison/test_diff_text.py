@@ -16,6 +16,7 @@ from composer.comparison.tables import format_change, model_costs, scores_table
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
 from tests.inference.untrained import GRU, made, record_hashes
+from tests.run_records import change_record
 from tests.sweeps.leaderboard_dirs import begun, trial
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +119,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             "vocabularies": {"source": 13, "target": 14},
             "versions": {"torch": str(bleu)},
         }
-        RunDir(run).update(**record)
+        change_record(RunDir(run), **record)
     return one, other
 
 
@@ -159,7 +160,7 @@ def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.Mo
 def test_a_trial_is_named_by_its_rank_and_verified(two: tuple[Path, Path], tmp_path: Path) -> None:
     sweep = begun(tmp_path / "sweep")
     run = Path(shutil.copytree(two[0], trial(sweep, 1) / "seed-1"))
-    RunDir(run).update(scores={"val/bleu": 12.5})
+    change_record(RunDir(run), scores={"val/bleu": 12.5})
     assert diff(f"{sweep}#1", two[1], quick=True).one.name == f"{sweep}#1, seed-1"
     (run / "tokenizer.json").write_bytes((run / "tokenizer.json").read_bytes() + b"\n")
     with pytest.raises(ComposerError, match="not the one that the training wrote"):
@@ -190,7 +191,7 @@ def test_a_missing_test_comes_with_its_reason(two: tuple[Path, Path], tmp_path: 
     file = tmp_path / "data" / "test.1"
     file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
     assert "different test lines" in str(diff(two[0], other).tested)
-    RunDir(other).update(status="running")
+    change_record(RunDir(other), status="running")
     assert "not finished" in str(diff(two[0], other).tested)
 
 

@@ -18,6 +18,7 @@ from composer.errors import RunError
 from composer.inference.run import open_run
 from composer.run_dir import RunDir
 from tests.inference.untrained import GRU, LANGUAGE, made
+from tests.run_records import change_record
 
 WORDS = ["der", "die", "das", "ein", "eine", "haus", "hund", "katze", "läuft", "schläft"]
 
@@ -138,7 +139,7 @@ def test_runs_that_measure_bleu_otherwise_are_refused(two: tuple[Path, Path], tm
     other = shutil.copytree(two[1].parent, tmp_path / "other") / two[1].name
     recipe = other / "recipe.yaml"
     recipe.write_text(recipe.read_text(encoding="utf-8") + "evaluation: {bleu_tokenizer: char}\n", encoding="utf-8")
-    RunDir(other).update(recipe_sha256=sha256_of_file(recipe))
+    change_record(RunDir(other), recipe_sha256=sha256_of_file(recipe))
     with pytest.raises(RunError, match="by different tokenizers \\(`13a` and `char`\\)"):
         compare_trials(two[0], other)
 
@@ -151,7 +152,7 @@ def test_a_language_model_is_refused(two: tuple[Path, Path], tmp_path: Path) -> 
 def test_nothing_is_announced_where_nothing_is_translated(tmp_path: Path) -> None:
     runs, said = [made(tmp_path / name, LANGUAGE, seed=seed) for seed, name in enumerate("ab")], list[str]()
     for run in runs:
-        RunDir(run).update(scores={"test/loss": 1.0})
+        change_record(RunDir(run), scores={"test/loss": 1.0})
     result = diff(*runs, log=said.append)
     assert said == []
     assert "no p: a language model translates nothing, and its scores are those of its own training" in result.text()

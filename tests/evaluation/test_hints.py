@@ -11,6 +11,7 @@ import pytest
 from composer.evaluation import training_hints
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.sections import EarlyStopping, Training
+from composer.runs.record import UsedCheckpoints
 from composer.training.train import describe_weights
 
 STEPS = Training(max_steps=500)
@@ -109,4 +110,4 @@ def test_few_validation_or_test_pairs_are_a_hint() -> None:
     ],
 )
 def test_describe_weights_names_the_checkpoints(how: str, names: list[str], said: str) -> None:
-    assert describe_weights({"how": how, "checkpoints": names}, "val/bleu") == said
+    assert describe_weights(UsedCheckpoints(how, tuple(names)), "val/bleu") == said

@@ -66,10 +66,10 @@ def test_one_entry_makes_a_metric(tmp_path: Path, word_ratio: Metric, capsys: py
     record = train(load(tmp_path / "tiny.yaml", ["evaluation.metrics=[word_ratio]"]), run=run.path).record
     rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
     assert sum("val_sample/word_ratio" in row for row in rows) == 3
-    shown = word_ratio.format(record["scores"]["test/word_ratio"])
+    shown = word_ratio.format(record.scores["test/word_ratio"])
     assert f"word ratio {shown}" in capsys.readouterr().out
     scores = evaluate(run.path)
-    assert scores["test/word_ratio"] == record["scores"]["test/word_ratio"]
+    assert scores["test/word_ratio"] == record.scores["test/word_ratio"]
     print_evaluation(scores)
     printed = capsys.readouterr().out
     assert shown in printed

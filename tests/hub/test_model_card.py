@@ -13,6 +13,7 @@ from huggingface_hub.repocard_data import eval_results_to_model_index
 
 from composer.hub.model_card import cell, code, code_cell, fenced, languages, model_card
 from composer.recipe.recipe import Recipe, load
+from tests.run_records import record_of
 
 ROOT = Path(__file__).parents[2]
 FULL = {
@@ -53,23 +54,23 @@ def test_huggingface_hub_parses_the_card(folder: Path) -> None:
 
 
 def test_scores_are_numbers_in_the_metadata() -> None:
-    results = head(model_card(recipe("quickstart.yaml"), FULL)).eval_results
+    results = head(model_card(recipe("quickstart.yaml"), record_of(**FULL))).eval_results
     assert results
     assert {item.metric_type: item.metric_value for item in results} == {"bleu": 30.5, "loss": 1e-5}
     assert {item.dataset_split for item in results} == {"test"}
 
 
 def test_without_test_scores_the_card_has_validation_scores_and_a_warning() -> None:
-    text = model_card(recipe("quickstart.yaml"), {"scores": {"val/bleu": 31.0}})
+    text = model_card(recipe("quickstart.yaml"), record_of(scores={"val/bleu": 31.0}))
     results = head(text).eval_results
     assert results
     assert [item.dataset_split for item in results] == ["validation"]
     assert "too good" in text
-    assert "too good" not in model_card(recipe("quickstart.yaml"), FULL)
+    assert "too good" not in model_card(recipe("quickstart.yaml"), record_of(**FULL))
 
 
 def test_unknown_metadata_is_left_out() -> None:
-    text = model_card(recipe("quickstart.yaml"), {})
+    text = model_card(recipe("quickstart.yaml"), record_of())
     data = head(text)
     assert data.license is None
     assert not data.eval_results
@@ -78,7 +79,10 @@ def test_unknown_metadata_is_left_out() -> None:
 
 
 def test_of_a_language_model_nothing_is_said_of_decoding_or_pairs() -> None:
-    text = model_card(recipe("language_models/zaremba2014_small.yaml"), FULL | {"checkpoints_used": {"how": "best"}})
+    text = model_card(
+        recipe("language_models/zaremba2014_small.yaml"),
+        record_of(**{**FULL, "checkpoints_used": {"how": "best", "checkpoints": []}}),
+    )
     assert "\nThe weights are those of the best checkpoint.\n" in text
     assert "\n| texts, train | 5 |\n" in text
     assert "\nseqcomposer generate runs/zaremba2014-small\n" in text
@@ -87,16 +91,15 @@ def test_of_a_language_model_nothing_is_said_of_decoding_or_pairs() -> None:
 
 
 def test_signatures_are_those_of_the_run() -> None:
-    signed = model_card(
-        recipe("quickstart.yaml"), {**FULL, "signatures": {"test/bleu_signature": "nrefs:1|case:mixed"}}
-    )
+    full = {**FULL, "signatures": {"test/bleu_signature": "nrefs:1|case:mixed"}}
+    signed = model_card(recipe("quickstart.yaml"), record_of(**full))
     assert "- BLEU (test): `nrefs:1|case:mixed`" in signed
-    assert "nrefs:1" not in model_card(recipe("quickstart.yaml"), FULL)
+    assert "nrefs:1" not in model_card(recipe("quickstart.yaml"), record_of(**FULL))
 
 
 def test_languages_come_from_the_names_of_the_data() -> None:
     assert languages(recipe("quickstart.yaml")) == ["en", "de"]
-    assert head(model_card(recipe("quickstart.yaml"), {})).to_dict()["pipeline_tag"] == "translation"
+    assert head(model_card(recipe("quickstart.yaml"), record_of())).to_dict()["pipeline_tag"] == "translation"
 
 
 PARTS = ("sweeps", "fragments")
@@ -106,7 +109,7 @@ RECIPES = [path for path in sorted((ROOT / "recipes").glob("*/*.yaml")) if path.
 @pytest.mark.parametrize("path", RECIPES[::25], ids=lambda path: path.stem)
 def test_every_kind_of_recipe_has_a_card(path: Path) -> None:
     read = load(path)
-    text = model_card(read, FULL)
+    text = model_card(read, record_of(**FULL))
     assert head(text).model_name == read.name
     assert "/home/ann" not in text
     assert "abc, with changes" in text
@@ -116,7 +119,7 @@ def test_every_kind_of_recipe_has_a_card(path: Path) -> None:
 def test_text_cannot_leave_its_code_block_or_table_cell() -> None:
     assert fenced("a\n```\nb", "yaml") == "````yaml\na\n```\nb\n````\n"
     assert cell("a|b\nc") == "a\\|b c"
-    text = model_card(recipe("quickstart.yaml"), {**FULL, "versions": {"a|b": "c\nd|e"}})
+    text = model_card(recipe("quickstart.yaml"), record_of(**{**FULL, "versions": {"a|b": "c\nd|e"}}))
     assert "\n| version, a\\|b | c d\\|e |\n" in text
 
 

@@ -19,6 +19,7 @@ from composer.run_dir import RunDir, checkpoint_path, checkpoint_weights, read_c
 from composer.training.checkpointing import AtomicCheckpointIO
 from composer.training.train import train
 from composer.viz.report import report
+from tests.run_records import write_record
 from tests.training.tiny_recipes import TINY
 
 
@@ -38,8 +39,9 @@ def unfinished(trained: Path, tmp_path: Path) -> Path:
     shutil.copytree(trained, run)
     (run / "model.safetensors").unlink()
     late = {"scores", "by_length", "steps", "epochs", "minutes", "ended_at", "checkpoints_used", "weights_sha256"}
-    record = {name: value for name, value in RunDir(run).read().items() if name not in late}
-    RunDir(run).write(record | {"status": "interrupted"})
+    record = json.loads(RunDir(run).record.read_text())
+    record = {key: value for key, value in record.items() if key not in late}
+    write_record(RunDir(run), record | {"status": "interrupted"})
     return run
 
 
@@ -53,7 +55,7 @@ def has_weights_of(run: composer.inference.run.Run, step: int) -> bool:
 
 
 def test_a_checkpoint_by_its_name(trained: Path, unfinished: Path) -> None:
-    (best,) = RunDir(trained).read()["checkpoints_used"]["checkpoints"]
+    (best,) = RunDir(trained).read().checkpoints_used.checkpoints
     for run in (trained, unfinished):
         assert has_weights_of(open_run(run, checkpoint="last"), max(steps(run)))
         assert has_weights_of(open_run(run, checkpoint="best"), int(best[5:13]))

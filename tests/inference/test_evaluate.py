@@ -253,9 +253,9 @@ def test_training_records_accuracy_by_length_and_reports_truncated_answers(
     recipe.write_text((run / "recipe.yaml").read_text(encoding="utf-8") + training, encoding="utf-8")
     record = train(load(recipe), run=tmp_path / "trained").record
     scores = evaluate(tmp_path / "trained")
-    assert record["by_length"]["test"] == scores["test/accuracy_by_length"]
+    assert [*record.by_length["test"]] == scores["test/accuracy_by_length"]
     assert f"test: {scores[CUT]}" in "".join(capsys.readouterr())
-    assert CUT not in record["scores"]
+    assert CUT not in record.scores
 
 
 def test_buckets_are_of_ten_words() -> None:

@@ -17,6 +17,7 @@ from composer.inference.methods import Beam, Greedy
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.run_dir import RunDir, checkpoint_path
 from tests.inference.untrained import LANGUAGE, SWAPPED, TWO, made, record_hashes
+from tests.run_records import change_record
 from tests.small_recipes import SMALL, loaded
 from tests.sweeps.leaderboard_dirs import begun, trial
 
@@ -110,7 +111,7 @@ def test_the_folder_of_several_runs_names_one(gru: Path, tmp_path: Path, capsys:
     folders = [trial(sweep, number) for number in (1, 2)]
     for folder, bleu in zip(folders, (10.0, 20.0), strict=True):
         shutil.copytree(gru, folder / "seed-1")
-        RunDir(folder / "seed-1").update(status="finished", scores={"val/bleu": bleu})
+        change_record(RunDir(folder / "seed-1"), status="finished", scores={"val/bleu": bleu})
     for path, kind in (
         (sweep, "this folder holds a whole sweep"),
         (folders[1], "this folder holds one run for each seed"),
@@ -141,7 +142,7 @@ def test_a_run_without_weights_is_refused(status: str, words: str, gru: Path, tm
     (tmp_path / "run" / "model.safetensors").unlink()
     (tmp_path / "run" / "checkpoints").mkdir(exist_ok=True)
     checkpoint_path(tmp_path / "run" / "checkpoints", 1).touch()
-    RunDir(tmp_path / "run").update(status=status)
+    change_record(RunDir(tmp_path / "run"), status=status)
     with pytest.raises(RunError, match=words):
         open_run(tmp_path / "run")
 
@@ -150,7 +151,7 @@ def test_a_run_that_has_saved_nothing_is_told_what_there_is_to_do(gru: Path, tmp
     """Its loss diverged before the first checkpoint: there is nothing that `--finish` could end it with."""
     shutil.copytree(gru, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
-    RunDir(tmp_path / "run").update(status="failed")
+    change_record(RunDir(tmp_path / "run"), status="failed")
     with pytest.raises(RunError, match="nothing of its training has been saved yet") as refused:
         open_run(tmp_path / "run")
     assert "--finish" not in refused.value.faults[0].hint

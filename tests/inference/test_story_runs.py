@@ -22,6 +22,7 @@ from composer.run_dir import RunDir
 from composer.training.train import train
 from composer.viz.alignments import alignments
 from tests.inference.untrained import record_hashes
+from tests.run_records import write_record
 
 RECIPE = """
 recipe: 1
@@ -75,7 +76,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     save_weights(model, inside / "model.safetensors")
-    RunDir(inside).write({"name": "stories", "status": "finished", "data": {"folders": [str(folder)]}})
+    write_record(RunDir(inside), {"name": "stories", "status": "finished", "data": {"folders": [str(folder)]}})
     record_hashes(inside)
     return open_run(inside)
 
@@ -199,7 +200,7 @@ def test_training_on_stories_goes_to_its_end(tmp_path: Path) -> None:
     recipe = load(write_recipe(tmp_path))
     done = train(recipe, run=tmp_path / "run")
     assert {"val/exact_match", "test/exact_match"} <= set(done.scores)
-    assert done.record["steps"] == 3
+    assert done.record.steps == 3
     assert open_run(tmp_path / "run").translate(["where is a\ta went to hall."])[0]
 
 
@@ -208,4 +209,4 @@ CURRICULUM = "training.curriculum={start: 1, by: story}"
 
 def test_a_curriculum_counts_sentences(tmp_path: Path) -> None:
     recipe = load(write_recipe(tmp_path), [CURRICULUM])
-    assert train(recipe, run=tmp_path / "run").record["steps"] == 3
+    assert train(recipe, run=tmp_path / "run").record.steps == 3

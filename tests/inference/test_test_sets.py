@@ -51,11 +51,11 @@ def run(folder: Path) -> Path:
 
 def test_named_test_sets_are_measured_at_the_end_and_by_evaluate(run: Path) -> None:
     record = RunDir(run).read()
-    assert record["data"]["pairs"] == {"train": 12, "val": 12, "test": 12, "both": 12, "news": 12}
+    assert record.data.pairs == {"train": 12, "val": 12, "test": 12, "both": 12, "news": 12}
     for split in ("test", "news", "both"):
         scores = {key: value for key, value in evaluate(run, split).items() if isinstance(value, float)}
         assert f"{split}/bleu" in scores
-        recorded = {key: value for key, value in record["scores"].items() if key.startswith(f"{split}/")}
+        recorded = {key: value for key, value in record.scores.items() if key.startswith(f"{split}/")}
         assert recorded == pytest.approx(scores)
     assert "both/bleu" in (run / "metrics.jsonl").read_text(encoding="utf-8")
 

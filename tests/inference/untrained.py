@@ -12,7 +12,9 @@ from composer.data.encoding import load_data
 from composer.model.builder import build
 from composer.model.weights import save_weights
 from composer.recipe.recipe import load
-from composer.run_dir import HASHED, RunDir
+from composer.run_dir import RunDir
+from composer.runs.record import HASHED
+from tests.run_records import change_record, write_record
 
 GRU = """
 encoder: [{rnn: {cell: gru, bidirectional: true}}]
@@ -75,13 +77,13 @@ decoding: {decoding}
     with torch.no_grad():
         built.output.weight.mul_(4.0)
     save_weights(built, folder / "model.safetensors")
-    RunDir(folder).write({"name": "untrained", "status": "finished", "data": {"folders": [str(data)]}})
+    write_record(RunDir(folder), {"name": "untrained", "status": "finished", "data": {"folders": [str(data)]}})
     return record_hashes(folder)
 
 
 def record_hashes(folder: Path) -> Path:
     """Let run.json say of the files of a run that its training wrote them as they are."""
-    RunDir(folder).update(**{key: sha256_of_file(folder / name) for key, name in HASHED.items()})
+    change_record(RunDir(folder), **{key: sha256_of_file(folder / name) for key, name in HASHED.items()})
     return folder
 
 

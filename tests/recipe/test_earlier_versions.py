@@ -29,6 +29,7 @@ from composer.recipe.schema_reader import Schema
 from composer.run_dir import RunDir
 from tests.recipe.defaults import FILE, defaults
 from tests.recipe.test_canonical_form import RECIPES
+from tests.run_records import change_record
 
 RUNS = Path(__file__).parents[1] / "versions" / "0.1.0"
 MISSING = "a setting without a default"
@@ -243,7 +244,7 @@ def test_a_run_keeps_the_defaults_that_it_stores(run: RunDir) -> None:
     canonical["training"]["validation_sample"]["decoding"] = {"sample": {"temperature": 0.5}}
     canonical["training"]["max_steps"] = 7
     canonical["from_a_later_version"] = 1
-    run.update(canonical=canonical)
+    change_record(run, canonical=canonical)
     recipe = load(run.recipe)
     assert recipe.decoding.length_penalty == 0.25
     assert recipe.model.decoder[1].settings["stack"][0]["rnn"]["layers"] == 2
@@ -256,7 +257,7 @@ def test_what_a_run_stores_is_of_its_own_recipe_alone(run: RunDir) -> None:
     canonical = copy.deepcopy(load(run.recipe).canonical)
     text = yaml.safe_load(run.recipe.read_text(encoding="utf-8"))
     del text["model"]["dropout"]
-    run.update(canonical=canonical)
+    change_record(run, canonical=canonical)
     run.recipe.write_text(yaml.safe_dump(text), encoding="utf-8")
     assert load(run.recipe).model.encoder[1].settings["dropout"] == 0.0
 

@@ -11,10 +11,12 @@ import re
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from composer.run_dir import RunDir, locked, read_metrics
+from composer.runs.record import Fingerprints, RunRecord
 
 STEPS = 5
 
@@ -35,11 +37,13 @@ def main() -> int:
 
 
 def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path) -> int:
-    if run.record.exists() and run.read()["status"] == "finished":
+    if run.record.exists() and run.read().status == "finished":
         return 0
     signal.signal(signal.SIGTERM, lambda *_: end(run, "interrupted", 143))
-    fingerprints = dict.fromkeys(("model", "data", "run", "recipe"), "0" * 64)
-    run.write({"status": "running", "seed": seed, "fingerprints": fingerprints})
+    nothing = "0" * 64
+    fingerprints = Fingerprints(model=nothing, data=nothing, run=nothing, recipe=nothing)
+    record = RunRecord(status="running", seed=seed, fingerprints=fingerprints)
+    run.write(record)
     if plan.get("fails") == seed and starts_of(home, rate) <= plan.get("times", 1000):
         sys.stderr.write("step 1\nerror[run]: the loss is NaN\n   fix: a lower rate\n1 error\n")
         end(run, "failed", plan.get("status", 1))
@@ -55,7 +59,7 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
             os.kill(os.getpid(), signal.SIGKILL)
         if step >= plan.get("from", 1):
             time.sleep(plan.get("pause", 0.0))
-    run.write({"status": "finished", "seed": seed, "minutes": 0.1, "scores": {"val/loss": rate + seed / 100}})
+    run.write(replace(record, status="finished", minutes=0.1, scores={"val/loss": rate + seed / 100}))
     return 0
 
 
@@ -71,7 +75,7 @@ def starts_of(home: Path, rate: float) -> int:
 
 
 def end(run: RunDir, status: str, number: int) -> None:
-    run.write({**run.read(), "status": status})
+    run.write(replace(run.read(), status=status))
     os._exit(number)
 
 

@@ -52,7 +52,7 @@ def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == ["finished", "failed", "finished", "pruned"]
     assert "the loss is NaN" in (result[0.2].error or "")
-    assert result[0.9].records[1]["status"] == "interrupted"
+    assert result[0.9].records[1].status == "interrupted"
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.3, 0.9]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # Ray's own is not left behind
 
@@ -82,7 +82,7 @@ def test_a_sweep_that_is_stopped_has_neither_failures_nor_retries(home: Path) ->
     trials = trials_by_rate(home / "run")
     assert trials[0.1].status == "running"
     assert not trials[0.1].retries
-    assert trials[0.1].records[1]["status"] == "interrupted", "its training has written a checkpoint"
+    assert trials[0.1].records[1].status == "interrupted", "its training has written a checkpoint"
 
 
 def test_relative_paths_are_those_of_the_sweep(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,9 +125,9 @@ def test_commands_take_a_trial(words: tuple[str, ...], sweep: Path, capsys: pyte
 def test_the_plan_of_a_run_has_its_vocabularies(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = RunDir(trained).read()
     assert command("plan", str(trained), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["parameters"] == record["parameters"]
+    assert json.loads(capsys.readouterr().out)["parameters"] == record.parameters
     assert composer.plan(trained).at_most is False
-    assert composer.plan(composer.open_run(trained)).vocabularies == record["vocabularies"]
+    assert composer.plan(composer.open_run(trained)).vocabularies == record.vocabularies
 
 
 # ------------------------------------------------------------------------------------------- points

@@ -23,6 +23,7 @@ from composer.errors import DataError, RecipeError, RunError
 from composer.recipe.earlier_versions import TRAINING_CHANGES, TrainingChange
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
+from composer.runs.record import Budget, RunRecord
 from composer.sweeps import scheduler
 from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.points import dry_run_text, list_points, point_fingerprint
@@ -32,6 +33,7 @@ from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import Resources, SweepDir
 from composer.sweeps.trial import MAX_KILLS, Trial, failures, read_trials, retry_record, write_trial
 from composer.sweeps.workers import TrialRunner, worker_environment
+from tests.run_records import change_record
 from tests.sweeps.stub_sweeps import (
     BASE,
     RATE,
@@ -223,7 +225,7 @@ def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
     worst = trials_by_rate(home / "run")[0.9]
     assert (worst.status, worst.value, worst.pruned_at) == ("pruned", None, 200)
     assert starts(home)[-1] == (0.9, 1)  # its second seed was never begun
-    assert worst.records[1]["status"] == "interrupted"
+    assert worst.records[1].status == "interrupted"
     run(file, home)
     assert len(starts(home)) == 5
 
@@ -278,7 +280,7 @@ def test_signals_end_all_workers_first(home: Path, number: signal.Signals, statu
     out = printed(child, home / "run")
     assert child.exitcode == status, out
     assert "stopped; run the same command to resume" in out
-    assert {trial.records[1]["status"] for trial in trials_by_rate(home / "run").values()} == {"interrupted"}
+    assert {trial.records[1].status for trial in trials_by_rate(home / "run").values()} == {"interrupted"}
     plan(home)
     assert run(home / "sweep.yaml", home, workers=2) == 0
 
@@ -411,11 +413,11 @@ def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
     good, bad = read_trials(tmp_path / "run")
     assert (good.status, bad.status) == ("finished", "pruned")
     record = RunDir(good.run(3)).read()
-    assert (record["status"], record["seed"], record["scores"]["val/loss"]) == ("finished", 3, good.value)
-    assert record["parameters"] <= good.parameters
+    assert (record.status, record.seed, record.scores["val/loss"]) == ("finished", 3, good.value)
+    assert record.parameters <= good.parameters
     assert RunDir(good.run(3)).weights.exists()
     # a training that is told to end leaves a checkpoint, from which it could go on
-    assert RunDir(bad.run(3)).read()["status"] == "interrupted"
+    assert RunDir(bad.run(3)).read().status == "interrupted"
     assert list(RunDir(bad.run(3)).checkpoints.glob("step-*"))
 
 
@@ -497,7 +499,7 @@ def test_a_seed_that_was_interrupted_is_trained_when_its_point_is_chosen_again(h
     trial = trials_by_rate(home / "run")[0.1]
     write_trial(replace(trial, status="running", value=None))
     last = RunDir(trial.run(4))
-    last.write({**last.read(), "status": "interrupted"})
+    change_record(last, status="interrupted")
     assert run(write("rate > 0.1"), home) == 0
     trial = trials_by_rate(home / "run")[0.1]
     assert (trial.status, trial.value) == ("finished", pytest.approx(0.1 + (0.01 + 0.02) / 2))
@@ -538,8 +540,8 @@ def test_a_damaged_trial_file_is_refused(tmp_path: Path, key: str, value: object
 
 
 def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
-    trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, records={1: {"status": "finished"}})
-    budget = {"max_steps": 10_000, "max_epochs": None, "max_minutes": 5.0}
+    trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, records={1: RunRecord(status="finished")})
+    budget = Budget(10_000, None, 5.0)
     runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2), budget=budget)
     runner.budget_spent = partial(TrialRunner.budget_spent, runner)
     assert running_progress(runner) == (0.5, "")  # one of two seeds
@@ -555,7 +557,7 @@ def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
 def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of another trial one seed of two was finished before."""
     lines: list[str] = []
-    half = Trial(1, {}, "f", 1, 1, 1, folder=Path(), records={1: {"status": "finished"}})
+    half = Trial(1, {}, "f", 1, 1, 1, folder=Path(), records={1: RunRecord(status="finished")})
     runners = [None, SimpleNamespace(trial=SimpleNamespace(fingerprint="g"))]
     parts: dict[str, Any] = {
         "trials": {"f": half},
@@ -623,7 +625,7 @@ def test_weights_that_are_gone_are_said(home: Path, capsys: pytest.CaptureFixtur
     runs = [RunDir(trial.run(1)) for trial in read_trials(home / "run")]
     for one in runs:
         one.weights.touch()
-        one.update(weights_sha256="0" * 64)
+        change_record(one, weights_sha256="0" * 64)
     assert run(file, home) == 0
     assert "are gone" not in capsys.readouterr().out
     runs[0].weights.unlink()

@@ -66,7 +66,7 @@ def test_a_preempted_and_a_killed_worker_lose_nothing(tmp_path: Path) -> None:
     logs = "".join(log.read_text(encoding="utf-8") for log in (folder / "slurm").glob("*.out"))
     assert "goes on here" in logs
     time.sleep(1.0)  # the last line is written after the last trial
-    assert {trial.records[1]["status"] for trial in read_trials(folder)} == {"finished"}
+    assert {trial.records[1].status for trial in read_trials(folder)} == {"finished"}
 
 
 @pytest.mark.parametrize("other", ["--dry-run", "--status", "--ray=local", "--worker", "--retry"])

@@ -22,6 +22,7 @@ from composer.sweeps.spec import load_schema, read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import SweepDir
 from composer.sweeps.trial import MAX_KILLS, Trial, read_trials, retry_record, write_trial
+from tests.run_records import change_record
 from tests.sweeps.stub_sweeps import plan, rates, starts, train_by_stub, trials_by_rate, write_sweep
 
 PRUNE = "prune: {median: {min_steps: 200, trials: 2}}\nset: {training.max_steps: 500}"
@@ -88,7 +89,7 @@ def set_running(home: Path) -> Trial:
     trial = replace(read_trials(home / "runs/tried")[0], status="running", value=None)
     write_trial(trial)
     record = RunDir(trial.run(1))
-    record.write({**record.read(), "status": "running"})
+    change_record(record, status="running")
     return trial
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from composer.fingerprint import current_fingerprints, read_verified
 from composer.inference.run import Run
 from composer.recipe.metrics import METRICS
 from composer.run_dir import RunDir, checkpoint_weights, list_checkpoints
+from composer.runs.record import UsedCheckpoints
+from tests.run_records import change_record
 from tests.sweeps.small_sweeps import BASE
 
 STEPS = ["training.max_steps=8", "training.validate_every=2"]
@@ -53,8 +56,8 @@ def test_an_average_is_the_mean_of_the_last_checkpoints(home: Path, tmp_path: Pa
     for name, value in load_file(new / "model.safetensors").items():
         torch.testing.assert_close(value, ((one[name].double() + other[name].double()) / 2).to(value.dtype))
     record = read_verified(RunDir(new))
-    assert record["checkpoints_used"] == {"how": "average", "checkpoints": [path.name for path in paths]}
-    assert "scores" not in record
+    assert record.checkpoints_used == UsedCheckpoints("average", tuple(path.name for path in paths))
+    assert record.scores == {}
     assert composer.open_run(new).translate(["a b"])
     assert composer.evaluate(new)["test/loss"] != composer.evaluate(home / "all")["test/loss"]
     assert {path: path.read_bytes() for path in (home / "all").rglob("*") if path.is_file()} == before
@@ -79,10 +82,10 @@ def test_an_average_has_a_fingerprint_of_its_own(home: Path, tmp_path: Path) -> 
     assert not difference.same
     assert difference.agreement.text() == "model and data the same, run not"
     result = composer.train(new / "recipe.yaml", run=tmp_path / "reproduced")
-    assert result.record["fingerprints"]["run"] == trained["run"]
-    assert result.record["weights_sha256"] == trained["weights"]
-    assert result.record["reproduces"]["fingerprint"] == prints["run"]
-    assert (result.record["reproduces"]["same"], "is an average" in result.record["reproduces"]["message"]) == (
+    assert result.record.fingerprints["run"] == trained["run"]
+    assert result.record.weights_sha256 == trained["weights"]
+    assert result.record.reproduces.fingerprint == prints["run"]
+    assert (result.record.reproduces.same, "is an average" in result.record.reproduces.message) == (
         None,
         True,
     )
@@ -91,13 +94,11 @@ def test_an_average_has_a_fingerprint_of_its_own(home: Path, tmp_path: Path) -> 
 def test_the_own_fingerprint_of_an_average_is_known_where_all_are_computed_anew(home: Path, tmp_path: Path) -> None:
     new = composer.average(home / "all", 2, tmp_path / "new")
     record, recipe = RunDir(new).read(), composer.load(new / "recipe.yaml")
-    earlier = {**record, "fingerprints": {**record["fingerprints"], "version": "1"}}
-    assert current_fingerprints(recipe, earlier)["run"] == record["fingerprints"]["run"]
+    earlier = replace(record, fingerprints={**record.fingerprints, "version": "1"})
+    assert current_fingerprints(recipe, earlier)["run"] == record.fingerprints["run"]
     # as of a run of several processes, whose `run` nobody knows by now: what is compared is the recipes' own
-    unknown = {key: value for key, value in earlier.items() if key != "fingerprint_parts"} | {
-        "machine": {"processes": 2}
-    }
-    one, other = (Side("", recipe, {**unknown, "averaged": of}, new) for of in (record["averaged"], None))
+    unknown = replace(earlier, fingerprint_parts=None, machine={"processes": 2})
+    one, other = (Side("", recipe, replace(unknown, averaged=of), new) for of in (record.averaged, None))
     assert "run" not in current_fingerprints(recipe, one.record)
     lost = compare_fingerprints(one, other, None, print)
     assert (lost.same("model"), lost.same("run")) == (True, False)
@@ -122,7 +123,7 @@ def test_checkpoints_of_a_gap_are_not_the_last(home: Path, tmp_path: Path) -> No
 
 def test_a_run_that_has_not_finished_is_refused(home: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(home / "two", tmp_path / "run"))
-    RunDir(run).update(status="interrupted")
+    change_record(RunDir(run), status="interrupted")
     with pytest.raises(RunError, match="this run has not finished"):
         composer.average(run, 2)
 
@@ -136,7 +137,7 @@ def test_the_command_names_the_new_folder(home: Path, tmp_path: Path, capsys: py
     new = f"{run}-average-2"
     assert command("train", f"{new}/recipe.yaml", "--resume", "training.max_steps=20") == 2
     assert "its checkpoints are not here" in capsys.readouterr().err
-    assert read_verified(RunDir(Path(new)))["status"] == "finished"
+    assert read_verified(RunDir(Path(new))).status == "finished"
 
 
 # ------------------------------------------------------------------------------------------- ensembles

@@ -15,19 +15,20 @@ from composer.inference.run import open_run
 from composer.recipe.choices import Progress
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
+from composer.runs.record import Budget, RunRecord
 from composer.training import callback
-from composer.training.budget import Budget, replace_budget
+from composer.training.budget import replace_budget
 from composer.training.callback import TrainingLoopCallback
 from composer.training.train import train
 from tests.training.interruptions import Killed, die, interrupted_at_step, killed_at_step, killed_in_batch
 from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
-UNTIL_6 = {"max_steps": 6, "until_step": 6, "validated": True}
+UNTIL_6 = Budget(6, until_step=6, validated=True)
 
 
-def repeat(run: Path, to: Path) -> dict[str, Any]:
+def repeat(run: Path, to: Path) -> RunRecord:
     """Reproduce a run, and return the reproduction's run.json."""
-    return dict(train(load(run / "recipe.yaml"), to).record)
+    return train(load(run / "recipe.yaml"), to).record
 
 
 @pytest.fixture
@@ -50,26 +51,26 @@ def test_an_extended_run_is_repeated_to_the_bit(
     run = tmp_path / "run"
     first = train(tiny("training.max_steps=6", *overrides), run).record
     record = train(tiny("training.max_steps=11", *overrides), run, resume=True).record
-    assert record["budgets"] == [UNTIL_6, {"max_steps": 11}]
-    assert (record["steps"], record["status"]) == (11, "finished")
-    assert record["fingerprints"]["run"] != first["fingerprints"]["run"]
+    assert record.budgets == (UNTIL_6, Budget(11))
+    assert (record.steps, record.status) == (11, "finished")
+    assert record.fingerprints["run"] != first.fingerprints["run"]
     rates = [row["train/learning_rate"] for row in read_metrics(run / "metrics.jsonl") if "train/learning_rate" in row]
     assert overrides or rates[1] < rates[2]  # the cosine of the larger budget
     assert any(row["step"] == 6 and "epoch" not in row for row in read_metrics(run / "metrics.jsonl"))
     again = repeat(run, tmp_path / "again")
-    assert again["reproduces"]["same"] is True
-    assert again["budgets"] == record["budgets"]
-    assert again["fingerprints"] == record["fingerprints"]
+    assert again.reproduces.same is True
+    assert again.budgets == record.budgets
+    assert again.fingerprints == record.fingerprints
     assert overrides or not same_weights(run, undisturbed(tiny("training.max_steps=11")))
 
 
 def test_an_interrupted_run_with_a_new_budget_is_repeated(tiny: Tiny, tmp_path: Path, interrupted: Path) -> None:
     record = train(tiny("training.max_steps=10"), interrupted, resume=True).record
-    assert record["budgets"] == [{"max_steps": 12, "until_step": 7, "validated": False}, {"max_steps": 10}]
+    assert record.budgets == (Budget(12, until_step=7, validated=False), Budget(10))
     with interrupted_at_step(9):  # while the reproduction is under way, in its second budget
         repeat(interrupted, tmp_path / "again")
     recipe = load(interrupted / "recipe.yaml")
-    assert train(recipe, tmp_path / "again", resume=True).record["reproduces"]["same"] is True
+    assert train(recipe, tmp_path / "again", resume=True).record.reproduces.same is True
 
 
 class Hare:
@@ -94,11 +95,11 @@ def test_a_budget_in_minutes_is_extended_and_repeated(
     run = tmp_path / "run"
     train(tiny(*minutes[:2], f"{minutes[2]}=0.2"), run)
     record = train(tiny(*minutes[:2], f"{minutes[2]}=0.5"), run, resume=True).record
-    first, second = record["budgets"]
-    assert (first["max_minutes"], second) == (0.2, {"max_minutes": 0.5})
-    assert 0 < first["until_step"] < record["steps"]
+    first, second = record.budgets
+    assert (first.max_minutes, second) == (0.2, Budget(max_minutes=0.5))
+    assert 0 < first.until_step < record.steps
     again = repeat(run, tmp_path / "again")
-    assert (again["steps"], again["reproduces"]["same"]) == (record["steps"], True)
+    assert (again.steps, again.reproduces.same) == (record.steps, True)
 
 
 def test_a_smaller_budget_ends_at_once_and_says_so(
@@ -109,9 +110,9 @@ def test_a_smaller_budget_ends_at_once_and_says_so(
     assert "no further step after step 7: the budget (max_steps 5) is spent; it ends with the best" in (
         " ".join(capsys.readouterr().out.split())
     )
-    assert (record["steps"], record["checkpoints_used"]["checkpoints"]) == (7, ["step-00000004.ckpt"])
+    assert (record.steps, record.checkpoints_used.checkpoints) == (7, ("step-00000004.ckpt",))
     again = repeat(run, tmp_path / "again")
-    assert (again["steps"], again["reproduces"]["same"]) == (7, True)
+    assert (again.steps, again.reproduces.same) == (7, True)
     train(tiny("training.max_steps=3"), run, resume=True)
     assert "already finished" in capsys.readouterr().out
     assert RunDir(run).read() == record
@@ -130,7 +131,7 @@ def test_an_interrupted_run_goes_on_with_its_own_budget(
     with interrupted_at_step(7):
         train(tiny("training.max_steps=8"), run)
     record = train(tiny(), run, resume=True).record
-    assert (record["steps"], record["budgets"], record["recipe_budget"]) == (8, [{"max_steps": 8}], {"max_steps": 12})
+    assert (record.steps, record.budgets, record.recipe_budget) == (8, (Budget(8),), Budget(12))
     assert load(run / "recipe.yaml").training.max_steps == 8
     assert "budget: 8 steps, as the run has it (the recipe: 12)" in printed()
     assert same_weights(run, undisturbed(tiny("training.max_steps=8")))
@@ -151,15 +152,15 @@ def test_a_finished_run_is_finished_without_its_override(tiny: Tiny, finished: P
 def test_a_limit_of_the_command_line_is_new(tiny: Tiny, finished: Path, printed: Any) -> None:
     run = finished
     record = train(tiny("training.max_epochs=1"), run, resume=True).record
-    assert record["budgets"] == [{"max_steps": 6}]
+    assert record.budgets == (Budget(6),)
     assert "budget: no limit -> 1 epochs (from the command line)" in printed()
     record = train(tiny("training.max_steps=8"), run, resume=True).record
-    assert (record["steps"], record["budgets"]) == (8, [UNTIL_6, {"max_steps": 8}])
+    assert (record.steps, record.budgets) == (8, (UNTIL_6, Budget(8)))
     assert "budget: 6 -> 8 steps (from the command line)" in printed()
     train(tiny("training.max_steps=12"), run, resume=True)  # what the recipe says, too
     assert "budget: 8 -> 12 steps (from the command line)" in printed()
     record = train(tiny("training.max_steps=null", "training.max_epochs=2"), run, resume=True).record
-    assert record["budgets"][-1] == {"max_epochs": 2}
+    assert record.budgets[-1] == Budget(max_epochs=2)
     assert "budget: 12 -> no limit of steps (from the command line)" in printed()
 
 
@@ -168,20 +169,20 @@ def test_a_limit_that_was_edited_in_the_recipe_is_new(tiny: Tiny, tmp_path: Path
     train(tiny("training.max_steps=4"), run)
     file.write_text(file.read_text().replace("max_steps: 12", "max_steps: 8"))
     record = train(tiny(), run, resume=True).record
-    assert (record["steps"], record["recipe_budget"]) == (8, {"max_steps": 8})
+    assert (record.steps, record.recipe_budget) == (8, Budget(8))
     assert "budget: 4 -> 8 steps (from the recipe)" in printed()
     train(tiny("training.max_steps=9"), run, resume=True)
     train(load(run / "recipe.yaml", ["training.max_steps=10"]), run, resume=True)
-    assert train(tiny(), run, resume=True).record["steps"] == 10
+    assert train(tiny(), run, resume=True).record.steps == 10
 
 
 def test_the_default_budget_gives_way(tiny: Tiny, tmp_path: Path) -> None:
     file = tiny().file
     file.write_text(file.read_text().replace("  max_steps: 12\n", ""))
     record = train(tiny("training.max_epochs=1"), tmp_path / "run").record
-    assert train(tiny(), tmp_path / "run", resume=True).record["epochs"] == record["epochs"] == 1
+    assert train(tiny(), tmp_path / "run", resume=True).record.epochs == record.epochs == 1
     extended = train(tiny("training.max_steps=11"), tmp_path / "run", resume=True).record
-    assert extended["budgets"][-1] == {"max_steps": 11}
+    assert extended.budgets[-1] == Budget(11)
 
 
 def test_what_was_finished_stays_while_a_run_is_extended(
@@ -193,8 +194,8 @@ def test_what_was_finished_stays_while_a_run_is_extended(
         with killed_at_step(step):
             train(tiny("training.max_steps=12"), run, resume=True)
         record = RunDir(run).read()
-        assert record["status"] != "finished"
-        assert record["scores"] == before["scores"]
+        assert record.status != "finished"
+        assert record.scores == before.scores
         assert sha256_of_file(run / "model.safetensors") == weights
         assert open_run(run).translate(["a b c"]) == outputs
         notes = capsys.readouterr().err
@@ -202,8 +203,8 @@ def test_what_was_finished_stays_while_a_run_is_extended(
             step > 8
         )
     record = train(tiny(), run, resume=True).record  # it has 12 of the command line by now
-    assert record["budgets"] == [UNTIL_6, {"max_steps": 12}]
-    assert repeat(run, tmp_path / "again")["reproduces"]["same"] is True
+    assert record.budgets == (UNTIL_6, Budget(12))
+    assert repeat(run, tmp_path / "again").reproduces.same is True
 
 
 def test_finish_ends_a_run_that_was_stopped(
@@ -211,38 +212,38 @@ def test_finish_ends_a_run_that_was_stopped(
 ) -> None:
     for run, step in ((interrupted, 7), (cut, 4)):
         record = train(tiny(), run, finish=True).record
-        assert (record["status"], record["finished_early"], record["steps"]) == ("finished", True, step)
-        assert record["checkpoints_used"]["checkpoints"] == ["step-00000004.ckpt"]
-        assert {"val/loss", "test/loss", "test/exact_match"} <= record["scores"].keys()
+        assert (record.status, record.finished_early, record.steps) == ("finished", True, step)
+        assert record.checkpoints_used.checkpoints == ("step-00000004.ckpt",)
+        assert {"val/loss", "test/loss", "test/exact_match"} <= record.scores.keys()
         assert train(tiny(), run, finish=True).record == record
         assert "there is nothing to do; a larger budget continues it" in " ".join(capsys.readouterr().out.split())
         again = repeat(run, tmp_path / f"{run.name} again")
-        assert (again["steps"], again["reproduces"]["same"], again["finished_early"]) == (step, True, True)
-        assert again["fingerprints"] == record["fingerprints"]
+        assert (again.steps, again.reproduces.same, again.finished_early) == (step, True, True)
+        assert again.fingerprints == record.fingerprints
     longer = train(tiny("training.max_steps=6"), cut, resume=True).record
-    assert (longer["steps"], "finished_early" in longer, len(longer["budgets"])) == (6, False, 2)
+    assert (longer.steps, longer.finished_early, len(longer.budgets)) == (6, False, 2)
 
 
 def test_the_status_is_right_at_once_after_a_resume(
     tiny: Tiny, interrupted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert {"status", "ended_at"} <= RunDir(interrupted).read().keys()
+    assert RunDir(interrupted).read().ended_at is not None
     seen = []
     monkeypatch.setattr(
         TrainingLoopCallback, "on_train_start", lambda *_: seen.append(RunDir(interrupted).read()) or die()
     )
     with pytest.raises(Killed):
         train(tiny(), interrupted, resume=True)
-    assert [(record["status"], "ended_at" in record) for record in seen] == [("running", False)]
+    assert [(record.status, record.ended_at) for record in seen] == [("running", None)]
 
 
 def test_finish_with_another_budget_records_the_one_that_was_in_force(
     tiny: Tiny, tmp_path: Path, interrupted: Path
 ) -> None:
     record = train(tiny("training.max_steps=6"), interrupted, finish=True).record
-    assert record["budgets"] == [{"max_steps": 12, "until_step": 7, "validated": False}]
-    assert repeat(interrupted, tmp_path / "again")["reproduces"]["same"] is True
-    assert train(tiny("training.max_steps=9"), interrupted, resume=True).record["steps"] == 9
+    assert record.budgets == (Budget(12, until_step=7, validated=False),)
+    assert repeat(interrupted, tmp_path / "again").reproduces.same is True
+    assert train(tiny("training.max_steps=9"), interrupted, resume=True).record.steps == 9
 
 
 def test_nothing_to_finish(tiny: Tiny, tmp_path: Path) -> None:
@@ -286,7 +287,7 @@ def test_the_minutes_of_a_run_are_without_its_last_evaluation(
 
     monkeypatch.setattr(callback, "Clock", Clock)
     monkeypatch.setattr("composer.training.train.evaluate_pairs", evaluate)
-    assert train(tiny("training.max_steps=1"), tmp_path / "run").record["minutes"] == 0.0
+    assert train(tiny("training.max_steps=1"), tmp_path / "run").record.minutes == 0.0
 
 
 @pytest.mark.parametrize("limit", ["max_steps", "max_minutes"])
@@ -353,9 +354,9 @@ def test_minutes_are_estimated_after_each_tenth_more_steps(tiny: Tiny) -> None:
 def test_budgets_in_order() -> None:
     first, second, third = (Budget(max_steps=steps) for steps in (10, 20, 30))
     extended = replace_budget([first], second, 10, True)
-    assert [budget.as_dict() for budget in extended] == [
-        {"max_steps": 10, "until_step": 10, "validated": True},
-        {"max_steps": 20},
+    assert extended == [
+        Budget(10, until_step=10, validated=True),
+        Budget(20),
     ]
     # nothing was trained with the second; or the checkpoints after step 4 are lost; or all of them
     assert replace_budget(extended, third, 10, True) == [extended[0], third]
@@ -379,7 +380,7 @@ def test_a_validation_that_uses_up_the_minutes_is_the_last(
     monkeypatch.setattr(callback, "Clock", SlowValidation)
     monkeypatch.setattr(TrainingLoopCallback, "on_validation_epoch_end", validate)
     recipe = tiny("training.max_steps=null", "training.max_minutes=2.0")
-    assert train(recipe, tmp_path / "run").record["steps"] == 8
+    assert train(recipe, tmp_path / "run").record.steps == 8
     validated = [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
     assert validated == [4, 8]
-    assert repeat(tmp_path / "run", tmp_path / "again")["reproduces"]["same"] is True
+    assert repeat(tmp_path / "run", tmp_path / "again").reproduces.same is True

@@ -339,14 +339,14 @@ def told_to_train(tiny: Tiny, folder: Path, lines: list[tuple[str, str]]) -> Any
     data = "data={parallel: {train: {source: a.txt, target: b.txt}}, tokenizer: {char: {joint: true}}}"
     recipe = tiny(data, NEURAL_GPU, "training.max_steps=2", "training.validate_every=null")
     train(recipe, folder / "run", data=folder)
-    return RunDir(folder / "run").read()["data"]
+    return RunDir(folder / "run").read().data
 
 
 def test_pairs_whose_answers_have_no_room_are_left_out(
     tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [("abc", "abcab"), ("abc", "abcabc"), ("ab", "abab"), ("ab", "ababa")]  # of 6, 6, 5, 5 tokens at most
-    assert told_to_train(tiny, tmp_path, lines)["train_pairs_used"] == 2
+    assert told_to_train(tiny, tmp_path, lines).train_pairs_used == 2
     assert "left out 2 of 4 training pairs whose answer is longer than 1.5 times its source" in capsys.readouterr().out
 
 

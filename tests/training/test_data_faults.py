@@ -69,7 +69,7 @@ def test_a_file_emptied_during_training_is_an_error(
         train(recipe, tmp_path / "run", resume=True)
     shutil.copy(texts / "kept.txt", texts / "d.txt")
     at_step_3(lambda: (texts / "d.txt").touch())
-    assert train(recipe, tmp_path / "run", resume=True).record["status"] == "finished"
+    assert train(recipe, tmp_path / "run", resume=True).record.status == "finished"
     assert same_weights(reference, tmp_path / "run")
 
 
@@ -102,5 +102,5 @@ def test_files_removed_during_training_stay_open(
     recipe = tiny(*SHORT)
     reference = undisturbed(recipe)
     at_step_3(lambda: shutil.rmtree(texts))
-    assert train(recipe, tmp_path / "run").record["status"] == "finished"
+    assert train(recipe, tmp_path / "run").record.status == "finished"
     assert same_weights(reference, tmp_path / "run")

@@ -26,6 +26,7 @@ from composer.training import checkpointing
 from composer.training.module import Seq2SeqModule
 from composer.training.optimizers import OPTIMIZERS
 from composer.training.train import train
+from tests.run_records import change_record
 from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 143, said
     assert "Traceback" not in said
-    assert RunDir(run).read()["status"] == "interrupted"
+    assert RunDir(run).read().status == "interrupted"
     (kept,) = list_checkpoints(run / "checkpoints")
     assert is_intact(kept)
 
@@ -102,7 +103,7 @@ def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monke
     with pytest.raises(RunFailed, match="loss is nan") as raised:
         train(tiny(), tmp_path / "run")
     assert raised.value.status == 1
-    assert RunDir(tmp_path / "run").read()["status"] == "failed"
+    assert RunDir(tmp_path / "run").read().status == "failed"
     (kept,) = list_checkpoints(tmp_path / "run" / "checkpoints")
     assert kept.name == "step-00000004.ckpt"
     assert all(value.isfinite().all() for value in checkpoint_weights(kept).values())
@@ -125,7 +126,7 @@ def test_a_gradient_that_is_infinite_spoils_no_checkpoint(
     with pytest.raises(RunFailed, match="NaN or infinite") as raised:
         train(tiny(data, "training.clip_norm=null"), tmp_path / "run", data=tmp_path)
     assert raised.value.status == 1
-    assert RunDir(tmp_path / "run").read()["status"] == "failed"
+    assert RunDir(tmp_path / "run").read().status == "failed"
     kept = list_checkpoints(tmp_path / "run" / "checkpoints")
     assert [path.name for path in kept] == ["step-00000004.ckpt"]
 
@@ -229,7 +230,7 @@ def test_partial_files_of_a_killed_training_are_removed(tiny: Tiny, tmp_path: Pa
     mine = tmp_path / "run" / ".gitignore"
     train(tiny("training.max_steps=2"), tmp_path / "run")  # the folder counts as empty
     assert not any(draft.exists() for draft in drafts)
-    RunDir(tmp_path / "run").update(status="interrupted")
+    change_record(RunDir(tmp_path / "run"), status="interrupted")
     for path in (drafts[2], mine, inner / "step-00000001.ckpt.sha256"):
         path.write_text("half")
     train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)

@@ -109,7 +109,8 @@ def steps(run: Path) -> dict[tuple[int, ...], set[tuple[str, ...]]]:
 def result(run: Path) -> dict[str, Any]:
     """What run.json says of the end."""
     record = RunDir(run).read()
-    return {key: record[key] for key in ("status", "steps", "epochs", "checkpoints_used", "scores", "by_length")}
+    keys = ("status", "steps", "epochs", "checkpoints_used", "scores", "by_length")
+    return {key: getattr(record, key) for key in keys}
 
 
 def names(run: Path) -> set[str]:
@@ -202,7 +203,7 @@ def test_a_killed_data_worker_is_an_error_and_training_resumes(
     with pytest.raises(RunFailed, match=r"`training\.workers` is killed"):
         train(tiny("training.workers=2"), tmp_path / "cut")
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
-    assert RunDir(tmp_path / "cut").read()["status"] == "failed"
+    assert RunDir(tmp_path / "cut").read().status == "failed"
     train(tiny("training.workers=2"), tmp_path / "cut", resume=True)
     assert same_weights(reference, tmp_path / "cut")
     assert rows(reference) == rows(tmp_path / "cut")

@@ -91,7 +91,7 @@ def test_a_job_that_gets_sigterm_resumes_in_the_next_job(folder: Path, of_two_ma
     first = subprocess.run(words, env=output, text=True, capture_output=True, timeout=LIMIT)
     assert first.returncode == 143, first.stderr
     assert log.read_text() == "requeue 77\n"
-    assert RunDir(run).read()["status"] == "interrupted"
+    assert RunDir(run).read().status == "interrupted"
     assert all(is_intact(path) for path in list_checkpoints(run / "checkpoints"))
     second = subprocess.run(words, env=output, text=True, capture_output=True, timeout=LIMIT)
     assert (second.returncode, second.stderr) == (0, "")
@@ -136,7 +136,7 @@ def test_all_processes_end_if_one_is_lost(
     assert said.count("the training cannot continue") + said.count("process 1: ") == 1
     assert "Traceback" not in said
     # who waits inside a library for one that never came can say nothing more than its error
-    assert RunDir(run).read()["status"] == ("running" if fault.endswith(":0") else "failed")
+    assert RunDir(run).read().status == ("running" if fault.endswith(":0") else "failed")
 
 
 class Ended:
@@ -237,12 +237,12 @@ def test_a_signal_during_the_final_evaluation_leaves_it_to_the_resumed_run(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert left.value.code == 143
-    assert RunDir(tmp_path / "cut").read()["status"] == "interrupted"
+    assert RunDir(tmp_path / "cut").read().status == "interrupted"
     monkeypatch.setattr(finalize, "evaluate_pairs", real)
     done = train(tiny(), tmp_path / "cut", resume=True)
-    assert done.record["status"] == "finished"
+    assert done.record.status == "finished"
     assert same_weights(reference, tmp_path / "cut")
-    assert done.scores == pytest.approx(dict(RunDir(reference).read()["scores"]))
+    assert done.scores == pytest.approx(dict(RunDir(reference).read().scores))
 
 
 def test_a_signal_while_the_data_are_read_ends_at_once(
@@ -279,7 +279,7 @@ def test_a_second_signal_ends_at_once(
         train(tiny(), tmp_path / "run")
     assert left.value.code == status
     assert {item: signal.getsignal(item) for item in before} == before
-    assert RunDir(tmp_path / "run").read()["status"] == "interrupted"
+    assert RunDir(tmp_path / "run").read().status == "interrupted"
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     train(tiny(), tmp_path / "run", resume=True)
     assert same_weights(undisturbed(tiny()), tmp_path / "run")

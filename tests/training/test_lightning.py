@@ -219,7 +219,7 @@ def test_callbacks_and_loggers_change_no_result(tiny: Tiny, tmp_path: Path, undi
 def test_a_user_s_early_stopping_ends_our_training_with_a_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
     stopping = EarlyStopping("val/loss", patience=1, min_delta=100.0)
     result = train(tiny("training.validate_every=2"), tmp_path / "run", callbacks=[stopping])
-    assert result.record["steps"] == 4
+    assert result.record.steps == 4
     assert (tmp_path / "run" / "checkpoints" / "step-00000004.ckpt").exists()
 
 

@@ -156,8 +156,8 @@ def test_a_trial_trains_in_memory(
     assert memory["bytes"] == memory["weight_bytes"] + memory["activation_bytes"]
     assert trial["peak_bytes"] == pytest.approx(memory["bytes"], rel=0.2)
     result = composer.train(recipe, tmp_path / "run")
-    assert plan["parameters"] == result.record["parameters"]
-    assert trial["steps_per_epoch"] * 3 == result.record["steps"]
+    assert plan["parameters"] == result.record.parameters
+    assert trial["steps_per_epoch"] * 3 == result.record.steps
     assert trial["budget_minutes"] == pytest.approx(3 * trial["minutes_per_epoch"])
     assert trial["tokens_per_second"] > trial["steps_per_second"] == pytest.approx(STEPS / trial["seconds"])
 

@@ -19,6 +19,7 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.multi_seed import SeedRuns, check_single_process, parse_seeds, seed_runs, train_seeds
 from composer.training.train import train
+from tests.run_records import change_record, write_record
 from tests.training.tiny_recipes import TINY, same_weights
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def finishes(loss: float, bleu: float = 0.0) -> Any:
     def ends(folder: Path) -> int:
         folder.mkdir(parents=True)
         scores = {"val/loss": loss, "val/bleu": bleu, "test/loss": 2 * loss}
-        RunDir(folder).write({"status": "finished", "steps": 9, "minutes": 1.5, "scores": scores})
+        write_record(RunDir(folder), {"status": "finished", "steps": 9, "minutes": 1.5, "scores": scores})
         return 0
 
     return ends
@@ -64,7 +65,7 @@ def finishes(loss: float, bleu: float = 0.0) -> Any:
 
 def fails(folder: Path) -> int:
     folder.mkdir(parents=True)
-    RunDir(folder).write({"status": "failed"})
+    write_record(RunDir(folder), {"status": "failed"})
     rows: list[dict[str, float]] = [
         {"step": 4, "minutes": 0.5, "val/loss": 7.0},
         {"step": 6, "minutes": 0.6, "train/loss": 9.0},
@@ -75,7 +76,7 @@ def fails(folder: Path) -> int:
 
 def is_killed(folder: Path) -> int:
     folder.mkdir(parents=True)
-    RunDir(folder).write({"status": "running"})
+    write_record(RunDir(folder), {"status": "running"})
     return -9
 
 
@@ -171,7 +172,7 @@ def test_finished_seeds_are_not_trained_again(recipe: Path, tmp_path: Path, comm
     assert [item.seed for item in result.seeds] == [2, 3, 8]  # all that are in the folder
     assert result.best == 8
     others = dict.fromkeys(("model", "data", "run", "recipe"), "0" * 64)
-    RunDir(tmp_path / "runs" / "seed-8").update(fingerprints=others)
+    change_record(RunDir(tmp_path / "runs" / "seed-8"), fingerprints=others)
     with pytest.raises(FileExistsError):  # of another budget: it goes on
         train_all(recipe, tmp_path / "runs", "3,8", resume=True)
 
@@ -246,7 +247,7 @@ def test_a_signal_stops_the_current_and_all_further_seeds(recipe: Path, tmp_path
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 130, said
     assert "Traceback" not in said
-    assert RunDir(run).read()["status"] == "interrupted"
+    assert RunDir(run).read().status == "interrupted"
     assert list((run / "checkpoints").glob("*.ckpt"))
     assert not (run.parent / "seed-2").exists()
     assert json.loads((run.parent / "seeds.json").read_text())["seeds"][0]["status"] == "interrupted"

@@ -9,6 +9,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -37,6 +38,7 @@ from composer.run_dir import (
     list_checkpoints,
     read_metrics,
 )
+from composer.runs.record import RunRecord
 from composer.training import checkpointing, loggers
 from composer.training.budget import Budget, Clock
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager, has_finite_state
@@ -323,8 +325,9 @@ def test_run_json_is_written_updated_and_read(tmp_path: Path) -> None:
     folder = RunDir(tmp_path)
     with pytest.raises(RunError, match="not a run folder"):
         folder.read()
-    folder.write({"status": "running"})
-    assert folder.update(status="finished", steps=3) == {"status": "finished", "steps": 3}
+    folder.write(RunRecord(status="running"))
+    folder.write(replace(folder.read(), status="finished", steps=3))
+    assert (folder.read().status, folder.read().steps) == ("finished", 3)
     folder.record.write_text("{")
     with pytest.raises(RunError, match="cannot be read"):
         folder.read()

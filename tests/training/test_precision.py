@@ -51,10 +51,10 @@ def test_a_precision_trains_decodes_and_resumes_bit_for_bit(
     recipe = tiny(f"training.precision={precision}")
     reference, plain = undisturbed(recipe), undisturbed(tiny())
     runs = [RunDir(run).read() for run in (reference, plain)]
-    assert runs[0]["scores"]["val/loss"] == pytest.approx(runs[1]["scores"]["val/loss"], rel=0.02)
+    assert runs[0].scores["val/loss"] == pytest.approx(runs[1].scores["val/loss"], rel=0.02)
     assert not same_weights(reference, plain)
     assert str(load(reference / "recipe.yaml").training.precision) == precision
-    assert runs[0]["fingerprints"]["run"] != runs[1]["fingerprints"]["run"]
+    assert runs[0].fingerprints["run"] != runs[1].fingerprints["run"]
     with killed_in_batch(6):
         train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)

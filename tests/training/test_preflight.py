@@ -99,7 +99,7 @@ def test_epochs_of_an_endless_task_are_not_all_as_long_as_the_first(
         return
     result = train(tiny(*overrides), tmp_path / "run")
     assert "warning[budget]" not in capsys.readouterr().out
-    assert result.record["steps"] > 5
+    assert result.record.steps > 5
 
 
 def test_a_curriculum_over_an_endless_task_whose_first_pairs_are_of_one_length(tiny: Tiny) -> None:

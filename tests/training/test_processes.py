@@ -48,8 +48,8 @@ def test_two_processes_train_as_one_does(tiny: Tiny, tmp_path: Path) -> None:
     printed = train_with_two(tmp_path, *SAME, "training.max_minutes=1000")
     assert printed.count("validation at step 3") == 1
     records = [RunDir(tmp_path / name).read() for name in ("one", "two")]
-    assert records[0]["fingerprints"] == records[1]["fingerprints"]
-    assert records[1]["status"] == "finished"
+    assert records[0].fingerprints == records[1].fingerprints
+    assert records[1].status == "finished"
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=1e-4)
@@ -67,9 +67,9 @@ def test_run_json_counts_processes_that_draw_random_numbers(
     training = setup(
         source, RunDir(tmp_path / "run"), {}, None, ProgressDisplay(quiet=True), planned=source.recipe.plan()
     )
-    one = start_record(training)["fingerprints"]
+    one = start_record(training).fingerprints
     monkeypatch.setattr(type(training.trainer), "world_size", 2)
-    assert (start_record(training)["fingerprints"] == one) == alike
+    assert (start_record(training).fingerprints == one) == alike
 
 
 @pytest.mark.slow
@@ -78,5 +78,5 @@ def test_the_fingerprint_counts_processes_where_they_draw_other_random_numbers(t
     train(tiny(*words), tmp_path / "one")
     train_with_two(tmp_path, *words)
     one, two = (RunDir(tmp_path / name).read() for name in ("one", "two"))
-    assert {key for key, value in one["fingerprints"].items() if value != two["fingerprints"][key]} == {"run"}
-    assert one["scores"]["val/loss"] != pytest.approx(two["scores"]["val/loss"], rel=1e-4)
+    assert {key for key, value in one.fingerprints.items() if value != two.fingerprints[key]} == {"run"}
+    assert one.scores["val/loss"] != pytest.approx(two.scores["val/loss"], rel=1e-4)

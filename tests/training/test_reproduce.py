@@ -18,10 +18,12 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import ComposerError, RunError
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, read_metrics
+from composer.runs.record import Budget
 from composer.training import callback
 from composer.training.callback import TrainingLoopCallback
 from composer.training.reproduce import find_original_run
 from composer.training.train import train
+from tests.run_records import change_record
 from tests.training.interruptions import killed_in_batch
 from tests.training.tiny_recipes import same_weights
 
@@ -81,7 +83,7 @@ def recipe_of(run: Path, *overrides: str) -> Recipe:
 
 
 def change(run: Path, **changes: Any) -> None:
-    RunDir(run).update(**changes)
+    change_record(RunDir(run), **changes)
 
 
 def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,10 +94,10 @@ def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.C
     assert f"reproduces {there / 'words'}" in output
     assert "differs from it" not in output
     assert output.splitlines()[-1] == f"the same weights as {there / 'words'}, to the last bit"
-    was, now = RunDir(there / "words").read(), dict(outcome.record)
-    assert now["reproduces"]["same"] is True
+    was, now = RunDir(there / "words").read(), outcome.record
+    assert now.reproduces.same is True
     assert all(
-        now[key] == was[key]
+        getattr(now, key) == getattr(was, key)
         for key in ("fingerprints", "weights_sha256", "tokenizer_sha256", "versions", "machine", "scores")
     )
     assert (outcome.run_dir / "tokenizer.json").read_bytes() == (there / "words" / "tokenizer.json").read_bytes()
@@ -104,7 +106,7 @@ def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.C
             train(recipe_of(there / "words"), folder)
     again = train(recipe_of(outcome.run_dir))
     assert again.run_dir == Path("runs/words-reproduction-2")
-    assert again.record["reproduces"]["same"] is True
+    assert again.record.reproduces.same is True
 
 
 class Hare:
@@ -137,12 +139,12 @@ def test_a_budget_in_minutes_is_reproduced(trained: Path, tmp_path: Path, monkey
     recipe = load(trained / "home" / "words.yaml", IN_MINUTES)
     one = train(recipe, tmp_path / "one", data=trained / "home" / "text")
     other = train(recipe, tmp_path / "other", data=trained / "home" / "text")
-    assert one.record["steps"] != other.record["steps"]  # or this would be no test
+    assert one.record.steps != other.record.steps  # or this would be no test
     again = train(recipe_of(tmp_path / "one"), tmp_path / "again")
-    assert again.record["reproduces"]["same"] is True
-    assert again.record["steps"] == one.record["steps"]
+    assert again.record.reproduces.same is True
+    assert again.record.steps == one.record.steps
     assert same_weights(tmp_path / "one", tmp_path / "again")
-    assert again.record["planned_steps"] == one.record["planned_steps"]
+    assert again.record.planned_steps == one.record.planned_steps
     assert learning_rates(tmp_path / "one") == learning_rates(tmp_path / "again") != learning_rates(tmp_path / "other")
 
 
@@ -152,11 +154,10 @@ def test_a_run_in_minutes_of_the_last_version_is_reproduced_by_its_steps(
     monkeypatch.setattr(callback, "Clock", Hare)
     recipe = load(trained / "home" / "words.yaml", IN_MINUTES[:2])  # the rate of no step depends on the clock
     one = train(recipe, tmp_path / "one", data=trained / "home" / "text")
-    record = RunDir(tmp_path / "one").read()
-    RunDir(tmp_path / "one").write({key: value for key, value in record.items() if key != "planned_steps"})
+    change_record(RunDir(tmp_path / "one"), planned_steps=None)
     again = train(recipe_of(tmp_path / "one"), tmp_path / "again")
-    assert (again.record["steps"], again.record["reproduces"]["same"]) == (one.record["steps"], True)
-    assert "records the number of steps alone" in again.record["reproduces"]["differs"][-1]
+    assert (again.record.steps, again.record.reproduces.same) == (one.record.steps, True)
+    assert "records the number of steps alone" in again.record.reproduces.differs[-1]
 
 
 @pytest.mark.slow
@@ -178,10 +179,10 @@ def test_a_stopped_run_with_a_budget_in_minutes_is_reproduced(
                 train(recipe if run.name == "one" else recipe_of(tmp_path / "one"), run, data=text)
 
     stopped(tmp_path / "one")
-    assert train(recipe, tmp_path / "one", data=text, resume=True).record["status"] == "finished"
+    assert train(recipe, tmp_path / "one", data=text, resume=True).record.status == "finished"
     stopped(tmp_path / "again")
     again = train(recipe_of(tmp_path / "again"), tmp_path / "again", resume=True)
-    assert again.record["reproduces"]["same"] is True
+    assert again.record.reproduces.same is True
 
 
 def test_a_foreign_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def test_only_an_unchanged_recipe_has_an_original_run(there: Path) -> None:
     assert find_original_run(recipe_of(there / "later"), None, there / "later") is None
     shutil.copy(run / "recipe.yaml", there / "alone.yaml")
     assert find_original_run(load(there / "alone.yaml"), None, None) is None
-    RunDir(run).write({key: value for key, value in RunDir(run).read().items() if key != "fingerprints"})
+    change_record(RunDir(run), fingerprints=None)
     assert find_original_run(recipe_of(run), None, None) is None
 
 
@@ -232,8 +233,8 @@ HARMLESS = (
 def test_settings_outside_the_fingerprint_change_no_weight(there: Path) -> None:
     recipe = recipe_of(there / "words", *HARMLESS)
     outcome = train(recipe, there / "again")
-    assert outcome.record["fingerprints"] == RunDir(there / "words").read()["fingerprints"]
-    assert outcome.record["reproduces"]["same"] is True
+    assert outcome.record.fingerprints == RunDir(there / "words").read().fingerprints
+    assert outcome.record.reproduces.same is True
 
 
 def test_limit_val_batches_changes_the_fingerprint(trained: Path, tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_limit_val_batches_changes_the_fingerprint(trained: Path, tmp_path: Path
     steps, says = {}, set()
     for limit in ("1.0", "0"):
         recipe = load(trained / "home" / "words.yaml", [*early, f"trainer.limit_val_batches={limit}"])
-        steps[limit] = train(recipe, tmp_path / limit, data=trained / "home" / "text").record["steps"]
+        steps[limit] = train(recipe, tmp_path / limit, data=trained / "home" / "text").record.steps
         says.add(recipe.fingerprints["run"])
     assert steps == {"1.0": 2, "0": 4}
     assert len(says) == 2
@@ -262,9 +263,9 @@ def test_other_data_are_reported(
         other.write("edcba\n")
     outcome = train(recipe_of(there / "words"), data=tmp_path / "text")
     assert "differs from it: the data are not those that it was trained on" in capsys.readouterr().out
-    assert outcome.record["reproduces"]["differs"] == ["the data are not those that it was trained on"]
-    was = RunDir(there / "words").read()["fingerprints"]
-    assert {key for key in was if was[key] != outcome.record["fingerprints"][key]} == {"data", "run"}
+    assert outcome.record.reproduces.differs == ("the data are not those that it was trained on",)
+    was = RunDir(there / "words").read().fingerprints
+    assert {key for key in was if was[key] != outcome.record.fingerprints[key]} == {"data", "run"}
 
 
 def test_moved_data_need_a_data_folder(there: Path, trained: Path, tmp_path: Path) -> None:
@@ -272,23 +273,23 @@ def test_moved_data_need_a_data_folder(there: Path, trained: Path, tmp_path: Pat
     with pytest.raises(ComposerError, match="--data DIR"):
         train(recipe_of(there / "words"))
     outcome = train(recipe_of(there / "words"), data=trained / "home" / "text")
-    assert outcome.record["reproduces"]["same"] is True
+    assert outcome.record.reproduces.same is True
 
 
 def test_a_reproduction_starts_from_the_same_initial_run(there: Path, tmp_path: Path) -> None:
     change(there / "later", start_from=str(tmp_path / "gone"))
-    assert train(recipe_of(there / "later"), tmp_path / "one").record["reproduces"]["same"] is True  # beside it
+    assert train(recipe_of(there / "later"), tmp_path / "one").record.reproduces.same is True  # beside it
     (there / "words").rename(tmp_path / "moved")
     with pytest.raises(RunError, match="name the folder of that run with `--from RUN`"):
         train(recipe_of(there / "later"), tmp_path / "two")
     assert not (tmp_path / "two").exists()
     outcome = train(recipe_of(there / "later"), tmp_path / "two", start_from=tmp_path / "moved")
-    assert outcome.record["reproduces"]["same"] is True
-    assert outcome.record["fingerprints"]["run"] == RunDir(there / "later").read()["fingerprints"]["run"]
+    assert outcome.record.reproduces.same is True
+    assert outcome.record.fingerprints["run"] == RunDir(there / "later").read().fingerprints["run"]
 
 
 def test_the_initial_run_changes_the_run_fingerprint_only(trained: Path) -> None:
-    first, later = (RunDir(trained / "runs" / name).read()["fingerprints"] for name in ("words", "later"))
+    first, later = (RunDir(trained / "runs" / name).read().fingerprints for name in ("words", "later"))
     assert {key for key in first if first[key] != later[key]} == {"run"}
 
 
@@ -297,8 +298,8 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
     record = run.read()
     change(
         run.path,
-        versions={**record["versions"], "torch": "1.0"},
-        machine={**record["machine"], "threads": 99},
+        versions={**record.versions, "torch": "1.0"},
+        machine={**record.machine, "threads": 99},
         plug_ins={"odd": {"distribution": "oddities", "version": "2", "sha256": "a" * 64}},
         source="b" * 64,
         resumed_with=["threads: 1 there, 2 here"],
@@ -311,7 +312,7 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
     outcome = train(recipe_of(run.path))
     output = capsys.readouterr().out
     for item in (
-        f"torch: 1.0 there, {record['versions']['torch']} here",
+        f"torch: 1.0 there, {record.versions['torch']} here",
         "threads: 99 there, 1 here",
         "odd: oddities 2 aaaaaaaaaaaa there, none here",
         "the code of seqcomposer: bbbbbbbbbbbb there",
@@ -323,15 +324,14 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
         f"not the same weights as {run.path}: 1 of {len(weights)} tensors differ, by 5.0e-01 at most"
     )
     assert "torch: 1.0 there" in last
-    assert outcome.record["reproduces"]["same"] is False
+    assert outcome.record.reproduces.same is False
 
 
 def test_a_run_that_has_not_finished_has_nothing_to_compare(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = RunDir(there / "words").read()
-    RunDir(there / "words").write({key: value for key, value in record.items() if key != "weights_sha256"})
+    change_record(RunDir(there / "words"), weights_sha256=None)
     outcome = train(recipe_of(there / "words"))
     assert "nothing to compare with" in capsys.readouterr().out.splitlines()[-1]
-    assert outcome.record["reproduces"]["same"] is None
+    assert outcome.record.reproduces.same is None
 
 
 @pytest.mark.slow
@@ -344,7 +344,7 @@ def test_a_killed_reproduction_resumes(there: Path, by: str) -> None:
     recipe = recipe_of(there / "words") if by == "the same command" else recipe_of(folder)
     outcome = train(recipe, None if by == "the same command" else folder, resume=True)
     assert outcome.run_dir == folder
-    assert outcome.record["reproduces"]["same"] is True
+    assert outcome.record.reproduces.same is True
     assert same_weights(there / "words", folder)
 
 
@@ -354,31 +354,31 @@ def test_the_recipe_of_a_run_resumes_it_from_any_folder(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     run = there / "words"
-    steps = RunDir(run).read()["steps"]
+    steps = RunDir(run).read().steps
     assert train(recipe_of(run), resume=True).run_dir == run
     assert train(recipe_of(run), finish=True).run_dir == run
     record = train(recipe_of(run, f"training.max_steps={steps + 1}"), resume=True).record
-    assert (record["steps"], record["budgets"][-1]) == (steps + 1, {"max_steps": steps + 1})
+    assert (record.steps, record.budgets[-1]) == (steps + 1, Budget(steps + 1))
     assert list(Path().iterdir()) == []
 
 
 def test_a_resumed_run_records_environment_differences(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir(there / "words")
     record = run.read()
-    change(run.path, status="failed", versions={**record["versions"], "torch": "1.0"})
+    change(run.path, status="failed", versions={**record.versions, "torch": "1.0"})
     outcome = train(recipe_of(run.path), run.path, resume=True)
-    assert outcome.record["resumed_with"] == [f"torch: 1.0 there, {record['versions']['torch']} here"]
-    assert outcome.record["versions"] == record["versions"]
-    assert outcome.record["reproduces"] is None
+    assert outcome.record.resumed_with == (f"torch: 1.0 there, {record.versions['torch']} here",)
+    assert outcome.record.versions == record.versions
+    assert outcome.record.reproduces is None
 
 
 def test_a_run_whose_recipe_has_another_fingerprint_is_not_resumed(there: Path) -> None:
     run = RunDir(there / "words")
-    prints = run.read()["fingerprints"]
-    run.update(status="failed", fingerprints={**prints, "recipe": "0" * 64})
+    prints = run.read().fingerprints
+    change_record(run, status="failed", fingerprints={**prints, "recipe": "0" * 64})
     with pytest.raises(RunError, match=r"not the one that the run was started with"):
         train(recipe_of(run.path), run.path, resume=True)
-    run.update(fingerprints=prints)
+    change_record(run, fingerprints=prints)
     with pytest.raises(RunError, match=r"`training.seed` was 1 and is 2"):
         train(recipe_of(run.path, "training.seed=2"), run.path, resume=True)
 
@@ -386,4 +386,4 @@ def test_a_run_whose_recipe_has_another_fingerprint_is_not_resumed(there: Path) 
 def test_a_saved_tokenizer_is_read_back_unchanged(there: Path) -> None:
     """The law behind it: what is read again from the file is the very tokenizer."""
     path = there / "words" / "tokenizer.json"
-    assert Tokenizers.load(path).sha256 == RunDir(there / "words").read()["tokenizer_sha256"] == sha256_of_file(path)
+    assert Tokenizers.load(path).sha256 == RunDir(there / "words").read().tokenizer_sha256 == sha256_of_file(path)

@@ -50,7 +50,7 @@ def test_a_killed_training_resumes_bit_for_bit(
         with killed_in_batch(cut):
             train(recipe, tmp_path / "cut", resume=True)
     outcome = train(recipe, tmp_path / "cut", resume=True)
-    assert outcome.record["status"] == "finished"
+    assert outcome.record.status == "finished"
     assert same_weights(reference, tmp_path / "cut")
     assert values(reference) == values(tmp_path / "cut")
 
@@ -86,7 +86,7 @@ def test_a_resume_without_the_first_overrides_names_them(tiny: Tiny, tmp_path: P
     (fault,) = raised.value.faults
     assert "`training.clip_norm` was 2.5 and is 1.0" in fault.message
     overrides = fault.hint.removeprefix("give ").partition(" on the command line or in the recipe, or ")[0].split()
-    assert train(tiny("training.max_steps=2", *overrides), tmp_path / "run", resume=True).record["status"] == "finished"
+    assert train(tiny("training.max_steps=2", *overrides), tmp_path / "run", resume=True).record.status == "finished"
 
 
 def test_an_edited_recipe_is_not_told_of_overrides_that_nobody_gave(tiny: Tiny, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_may_change_is_not_to_be_repeated(tiny: Tiny, tmp_path: Path) -> No
         "give 'training.ema={\"decay\": 0.9}' on the command line or in the recipe, or resume with its own recipe, "
     )
     assert "checkpoints_gib" not in fault.message
-    assert train(tiny("training.ema={decay: 0.9}"), tmp_path / "run", resume=True).record["steps"] == 2
+    assert train(tiny("training.ema={decay: 0.9}"), tmp_path / "run", resume=True).record.steps == 2
 
 
 def test_another_recipe_is_refused(tiny: Tiny, cut: Path) -> None:
@@ -276,7 +276,7 @@ def test_data_that_have_moved_are_looked_up_where_the_last_training_read_them(ti
     first.rename(second)
     train(tiny(data), tmp_path / "run", resume=True, data=second)
     assert evaluate(tmp_path / "run")["test/measured"]["lines"] == 5
-    assert str(first) not in RunDir(tmp_path / "run").read()["data"]["folders"]
+    assert str(first) not in RunDir(tmp_path / "run").read().data.folders
 
 
 def test_a_run_killed_before_its_tokenizer_is_saved_starts_over(
@@ -300,5 +300,5 @@ def test_a_run_killed_during_its_final_evaluation_is_finished(
         with pytest.raises(Killed):
             train(recipe, tmp_path / "run")
     outcome = train(recipe, tmp_path / "run", resume=True)
-    assert outcome.record["status"] == "finished"
-    assert outcome.record["steps"] == 2
+    assert outcome.record.status == "finished"
+    assert outcome.record.steps == 2

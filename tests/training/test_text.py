@@ -53,7 +53,7 @@ def test_a_validation_in_another_alphabet_is_no_overfitting(
         lines = "".join(f"{letters[row % 2]} {letters[row % 3 % 2]}\n" for row in range(120))
         (tmp_path / "val.txt").write_text(lines, encoding="utf-8")
         run = train(text(), run=tmp_path / name).run_dir
-        assert RunDir(run).read()["data"]["val_unknown"] == share
+        assert RunDir(run).read().data.val_unknown == share
         assert (unknown in capsys.readouterr().out) == (share > 0)
         page = report(run, output=tmp_path / f"{name}.html").read_text(encoding="utf-8")
         assert (unknown in html.unescape(page)) == (share > 0)

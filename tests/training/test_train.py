@@ -41,7 +41,7 @@ def test_a_finished_run_folder_has_all_its_files(
         "hypotheses.test.jsonl",
     }
     record = json.loads((run / "run.json").read_text())
-    assert record == outcome.record
+    assert RunDir(run).read() == outcome.record
     assert record["status"] == "finished"
     assert record["steps"] == 12
     assert record["fingerprints"] == composer.fingerprint.fingerprints(run / "recipe.yaml")
@@ -79,9 +79,9 @@ def test_the_weights_are_those_of_the_best_validation(tiny: Tiny, undisturbed: U
     record = RunDir(run).read()
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "val/loss" in row]
     best = min(rows, key=lambda row: row["val/loss"])
-    (kept,) = record["checkpoints_used"]["checkpoints"]
+    (kept,) = record.checkpoints_used.checkpoints
     assert kept == f"step-{best['step']:08d}.ckpt"
-    assert record["scores"]["val/loss"] == best["val/loss"]
+    assert record.scores["val/loss"] == best["val/loss"]
     weights = checkpoint_weights(run / "checkpoints" / kept)
     for name, value in load_file(run / "model.safetensors").items():
         assert torch.equal(value, weights[name])
@@ -91,7 +91,7 @@ def test_the_last_checkpoints_are_averaged(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(
         tiny("training.average_checkpoints=3", "training.max_steps=4", "training.validate_every=1"), tmp_path / "run"
     )
-    kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record["checkpoints_used"]["checkpoints"]]
+    kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record.checkpoints_used.checkpoints]
     assert [path.name for path in kept] == ["step-00000002.ckpt", "step-00000003.ckpt", "step-00000004.ckpt"]
     item = [checkpoint_weights(path) for path in kept]
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
@@ -144,19 +144,19 @@ def test_early_stopping_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(
         tiny("training.validate_every=1", "training.early_stopping={patience: 2, min_delta: 100.0}"), tmp_path / "run"
     )
-    assert outcome.record["steps"] == 3
+    assert outcome.record.steps == 3
 
 
 def test_max_epochs_ends_a_training(tiny: Tiny, undisturbed: Undisturbed) -> None:
     run = undisturbed(tiny(*EPOCHS))
-    assert RunDir(run).read()["epochs"] == 2.0
+    assert RunDir(run).read().epochs == 2.0
     assert [row["epoch"] for row in read_metrics(run / "metrics.jsonl") if "val/loss" in row] == [1.0, 2.0]
 
 
 def test_max_minutes_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(tiny("training.max_steps=null", "training.max_minutes=0.003"), tmp_path / "run")
-    assert outcome.record["minutes"] >= 0.003
-    assert outcome.record["steps"] > 0
+    assert outcome.record.minutes >= 0.003
+    assert outcome.record.steps > 0
 
 
 def test_a_language_model_trains_without_sources(tiny: Tiny, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_patience_applies_beside_a_goal_and_can_be_unlimited() -> None:
 
 def test_a_goal_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
     easy = "training.early_stopping={metric: val/perplexity, goal: 1000, patience: null}"
-    assert train(tiny(easy), tmp_path / "run").record["steps"] == 4
+    assert train(tiny(easy), tmp_path / "run").record.steps == 4
 
 
 def test_an_unreachable_goal_is_refused(tiny: Tiny) -> None:

@@ -68,8 +68,8 @@ def test_a_reproduction_takes_the_same(first: Path, tiny: Tiny, tmp_path: Path) 
     outcome = train(tiny(*SHORT, *OTHER), tmp_path / "run", start_from=first)
     recipe = open_run(tmp_path / "run").recipe
     again = train(recipe, tmp_path / "again")
-    assert again.record["reproduces"]["same"]
-    assert again.record["transferred"] == outcome.record["transferred"]
+    assert again.record.reproduces.same
+    assert again.record.transferred == outcome.record.transferred
 
 
 def test_of_another_tokenizer_the_blocks_are_taken_and_the_embeddings_are_not(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from composer.recipe.metrics import Metric
 from composer.run_dir import RunDir, read_metrics
 from composer.training.datamodule import RecipeDataModule
 from composer.training.train import train
+from tests.run_records import change_record
 from tests.training.tiny_recipes import Tiny
 
 
@@ -158,7 +160,7 @@ def test_all_splits_of_a_run_have_the_same_metrics(
 
 def test_metrics_in_a_record_that_no_training_has_chosen_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     result = train(tiny("training.max_steps=1"), tmp_path / "run")
-    RunDir(result.run_dir).update(metrics={**result.record["metrics"], "names": ["mood"]})
+    change_record(RunDir(result.run_dir), metrics={**asdict(result.record.metrics), "names": ["mood"]})
     with pytest.raises(RunError, match="`metrics` is not what a training writes"):
         composer.evaluate(result.run_dir)
 

@@ -78,10 +78,10 @@ def must_show_what_it_is(recipe: Recipe, record: Mapping[str, Any], result: list
         config |= item.get("config", {}).get("update", {})
     assert (config["encoder"], config["rate"]) == ("recurrent", 0.1)  # flat, as parallel coordinates take them
     assert config["training"]["optimizer"]["adam"]["beta1"] == recipe.training.optimizer.beta1
-    assert config["parameters"] == record["parameters"]
-    assert config["vocabularies"] == record["vocabularies"]
-    assert config["fingerprints"]["run"] == record["fingerprints"]["run"]
-    assert config["pairs"] == record["data"]["pairs"] == {"train": 90, "val": 12, "test": 8}
+    assert config["parameters"] == record.parameters
+    assert config["vocabularies"] == record.vocabularies
+    assert config["fingerprints"]["run"] == record.fingerprints["run"]
+    assert config["pairs"] == record.data.pairs == {"train": 90, "val": 12, "test": 8}
     assert any("proc.memory.rssMB" in row["item"] for row in by_type["stats"])  # system metrics
 
 
@@ -204,7 +204,7 @@ def test_a_model_that_cannot_be_packed_ends_no_training(
     monkeypatch.setattr(wandb, "init", lambda **_: Logged())
     monkeypatch.setattr("composer.hub.pack.write_pack", is_full)
     outcome = train(tiny("training.max_steps=2", "logging={wandb: {project: p}}"), tmp_path / "run")
-    assert outcome.record["status"] == "finished"
+    assert outcome.record.status == "finished"
     assert "no model for Weights & Biases: [Errno 28] No space left on device" in capsys.readouterr().out
 
 
@@ -277,7 +277,7 @@ def test_a_training_ends_well_without_wandb(
     monkeypatch.setattr(wandb, "init", lambda **_: Run(ConnectionResetError("its process has ended"), "log"))
     monkeypatch.setattr(wandb, "teardown", lambda: None)
     outcome = train(tiny("training.max_steps=2", "logging={wandb: {project: p}}"), tmp_path / "run")
-    assert outcome.record["status"] == "finished"
+    assert outcome.record.status == "finished"
     assert capsys.readouterr().out.count("its process has ended") == 1
 
 
@@ -309,7 +309,7 @@ def test_training_works_without_the_package(
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", None)
     outcome = train(tiny("training.max_steps=1", "logging={wandb: {project: p}}"), tmp_path / "run")
-    assert outcome.record["status"] == "finished"
+    assert outcome.record.status == "finished"
     assert "Weights & Biases could not start: " in capsys.readouterr().out
 
 

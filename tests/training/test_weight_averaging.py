@@ -120,7 +120,7 @@ def test_the_final_weights_are_the_mean_of_checkpoints(tiny: Tiny, tmp_path: Pat
 
 def test_validations_and_final_weights_are_of_the_average(tiny: Tiny, undisturbed: Undisturbed) -> None:
     run, plain = undisturbed(tiny(*EMA)), undisturbed(tiny())
-    (best,) = RunDir(run).read()["checkpoints_used"]["checkpoints"]
+    (best,) = RunDir(run).read().checkpoints_used.checkpoints
     final = open_run(run).model.state_dict()
     average = checkpoint_weights(run / "checkpoints" / best)
     assert all(torch.equal(value, average[name]) for name, value in final.items())
@@ -151,7 +151,7 @@ def test_it_resumes_to_the_bit_and_is_repeated(
     assert rows[0] == rows[1]
     if overrides is EMA:
         again = train(load(run / "recipe.yaml"), tmp_path / "again").record
-        assert again["reproduces"]["same"] is True
+        assert again.reproduces.same is True
 
 
 def test_half_precision_is_averaged_in_32_bits(tiny: Tiny, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from composer.sweeps.points import load_recipe
 from composer.training.lightning import Callback
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
+from tests.run_records import change_record
 
 HERE = Path(__file__).parent
 KINDS = ("pairs", "text")
@@ -101,15 +102,15 @@ def test_it_is_continued_to_the_weights_that_its_own_version_had(earlier: Earlie
     steps = earlier.expected["continued"]["max_steps"]
     recipe = load(earlier.run / "recipe.yaml", [f"training.max_steps={steps}"])
     result = train(recipe, earlier.run, data=earlier.folder, resume=True)
-    assert result.record["steps"] == steps
-    assert result.record["fingerprints"]["version"] == FINGERPRINT_VERSION
-    assert result.record["canonical"]["training"]["max_steps"] == steps
-    assert result.record["fingerprint_parts"]["training_changes"] == []
-    machine, versions = result.record["machine"], result.record["versions"]
-    same = all(machine[key] == record["machine"][key] for key in ("cpu", "instructions"))
-    same = same and versions["torch"] == record["versions"]["torch"]
+    assert result.record.steps == steps
+    assert result.record.fingerprints["version"] == FINGERPRINT_VERSION
+    assert result.record.canonical["training"]["max_steps"] == steps
+    assert result.record.fingerprint_parts.training_changes == ()
+    machine, versions = result.record.machine, result.record.versions
+    same = all(machine[key] == record.machine[key] for key in ("cpu", "instructions"))
+    same = same and versions["torch"] == record.versions["torch"]
     if same and earlier.folder.name not in TRAINED_OTHERWISE:
-        assert result.record["weights_sha256"] == earlier.expected["continued"]["weights_sha256"]
+        assert result.record.weights_sha256 == earlier.expected["continued"]["weights_sha256"]
     assert describe_difference(before / "model.safetensors", earlier.run / "model.safetensors")
 
 
@@ -118,9 +119,9 @@ def test_a_single_document_of_before_is_begun_as_it_was_trained(earlier: Earlier
     assert "end of a document" in TRAINING_CHANGES[TEXTS_AFTER_END].sentence
     run, is_text = RunDir(earlier.run), earlier.folder.name == "text"
     assert composer.open_run(earlier.run).model.begins_after_end == is_text
-    run.update(data={**run.read()["data"], "pairs": {"train": 1}})
+    change_record(run, data={**asdict(run.read().data), "pairs": {"train": 1}})
     assert not composer.open_run(earlier.run).model.begins_after_end
-    run.update(fingerprint_parts={"lines": "0" * 64, "processes": 1, "training_changes": [TEXTS_AFTER_END]})
+    change_record(run, fingerprint_parts={"lines": "0" * 64, "processes": 1, "training_changes": [TEXTS_AFTER_END]})
     assert composer.open_run(earlier.run).model.begins_after_end == is_text
 
 
@@ -131,16 +132,16 @@ def test_it_is_continued_by_the_command_that_began_it(earlier: Earlier, capsys: 
     assert "has already finished" in capsys.readouterr().out
     steps = load(file).training.max_steps + 2
     result = train(load(file, [f"training.max_steps={steps}"]), earlier.run, data=earlier.folder, resume=True)
-    assert result.record["steps"] == steps
+    assert result.record.steps == steps
     for setting in AS_THEN[earlier.folder.name]:
         path, _, value = setting.partition("=")
-        node = result.record["canonical"]
+        node = result.record.canonical
         for key in path.split("."):
             node = node[key]
         assert node == value
-    assert result.record["fingerprints"]["version"] == FINGERPRINT_VERSION
+    assert result.record.fingerprints["version"] == FINGERPRINT_VERSION
     again = train(load(file, [f"training.max_steps={steps + 2}"]), earlier.run, data=earlier.folder, resume=True)
-    assert again.record["steps"] == steps + 2
+    assert again.record.steps == steps + 2
 
 
 def test_a_setting_that_is_written_means_what_it_says(earlier: Earlier) -> None:
@@ -153,7 +154,7 @@ def test_a_single_document_of_before_is_trained_and_scored_as_it_was_begun(
     earlier: Earlier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, begins = RunDir(earlier.run), []
-    run.update(data={**run.read()["data"], "pairs": {"train": 1}})
+    change_record(run, data={**asdict(run.read().data), "pairs": {"train": 1}})
 
     class Seen(Callback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -200,12 +201,12 @@ def test_commands_read_its_recipe_as_it_was_trained(earlier: Earlier) -> None:
     assert load(file, root=read(file, str(file))).canonical == meant
     assert load_recipe(earlier.run).canonical == meant
     command = ["train", str(file), "--data", str(earlier.folder)]
-    steps = RunDir(earlier.run).read()["steps"] + 2
+    steps = RunDir(earlier.run).read().steps + 2
     assert run_command(*command, "--run", str(earlier.folder / "again")) == 0
-    assert RunDir(earlier.folder / "again").read()["reproduces"] is not None
+    assert RunDir(earlier.folder / "again").read().reproduces is not None
     assert run_command(*command, "--run", str(earlier.run), "--resume", "training.label_smoothing=0.3") == 2
     assert run_command(*command, "--run", str(earlier.run), "--resume", f"training.max_steps={steps}") == 0
-    assert RunDir(earlier.run).read()["steps"] == steps
+    assert RunDir(earlier.run).read().steps == steps
 
 
 def test_a_checkpoint_of_a_recipe_that_says_less_is_another_runs(earlier: Earlier, tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_its_fingerprints_are_those_of_this_version(earlier: Earlier) -> None:
 
 def test_without_its_data_some_fingerprints_are_known(earlier: Earlier) -> None:
     run = RunDir(earlier.run)
-    run.update(data={**run.read()["data"], "folders": [str(earlier.folder / "nowhere")]})
+    change_record(run, data={**asdict(run.read().data), "folders": [str(earlier.folder / "nowhere")]})
     prints = composer.fingerprints(earlier.run)
     assert [*prints] == ["model", "recipe", "version", "weights"]
 
@@ -262,8 +263,8 @@ def test_a_comparison_that_reads_all_of_its_data_says_so(earlier: Earlier) -> No
         * 2
     )
     record = RunDir(earlier.run).read()
-    prints = {**record["fingerprints"], "version": FINGERPRINT_VERSION}
-    RunDir(earlier.run).update(fingerprints=prints)
+    prints = {**record.fingerprints, "version": FINGERPRINT_VERSION}
+    change_record(RunDir(earlier.run), fingerprints=prints)
     said.clear()
     composer.diff(earlier.run, earlier.run, data=earlier.folder, quick=True, log=said.append)
     assert said == []
@@ -272,9 +273,9 @@ def test_a_comparison_that_reads_all_of_its_data_says_so(earlier: Earlier) -> No
 def test_its_reproduction_is_compared_with_it(earlier: Earlier) -> None:
     again, is_text = earlier.folder / "again", earlier.folder.name == "text"
     record = train(load(earlier.run / "recipe.yaml"), again, data=earlier.folder).record
-    differs = record["reproduces"]["differs"]
+    differs = record.reproduces.differs
     assert not any("recipe" in difference or "data are not" in difference for difference in differs)
-    assert record["reproduces"]["fingerprint"] == composer.fingerprints(earlier.run, data=earlier.folder)["run"]
+    assert record.reproduces.fingerprint == composer.fingerprints(earlier.run, data=earlier.folder)["run"]
     assert any("since then" in difference for difference in differs) == is_text
     sentences = [change.sentence for name, change in TRAINING_CHANGES.items() if is_text and name == TEXTS_AFTER_END]
     assert [it.removeprefix("since then, ") for it in differs if it.startswith("since then")] == sentences
@@ -324,10 +325,10 @@ def compiling(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     run, is_compiled = RunDir(earlier.run), request.param == "true"
     record = run.read()
     run.recipe.write_text(says_compile(run.recipe.read_text(encoding="utf-8"), request.param), encoding="utf-8")
-    prints = {**record["fingerprints"], **(dict.fromkeys(("run", "recipe"), "0" * 64) if is_compiled else {})}
-    record["canonical"]["decoding"]["beam"]["compile"] = is_compiled
-    record["canonical"]["training"]["validation_sample"]["decoding"]["greedy"]["compile"] = False
-    run.update(fingerprints=prints, canonical=record["canonical"], recipe_sha256=sha256_of_file(run.recipe))
+    prints = {**record.fingerprints, **(dict.fromkeys(("run", "recipe"), "0" * 64) if is_compiled else {})}
+    record.canonical["decoding"]["beam"]["compile"] = is_compiled
+    record.canonical["training"]["validation_sample"]["decoding"]["greedy"]["compile"] = False
+    change_record(run, fingerprints=prints, canonical=record.canonical, recipe_sha256=sha256_of_file(run.recipe))
     for file in run.checkpoints.glob("*.ckpt"):
         checkpoint = torch.load(file, weights_only=True)
         texts = checkpoint["hyper_parameters"]
@@ -351,20 +352,20 @@ def test_a_run_that_says_a_removed_setting_is_resumed_and_reproduced(compiling: 
     folder = compiling.parent
     own = compiling / "recipe.yaml"
     again = train(load(own, ["training.max_steps=82"]), folder / "again", data=folder)
-    assert again.record["reproduces"] is not None
+    assert again.record.reproduces is not None
     result = train(load(own), compiling, data=folder, resume=True)  # there is nothing to do
-    assert result.record["steps"] == 82
+    assert result.record.steps == 82
     for steps in (84, 86):  # the first one writes its recipe without the setting
         result = train(load(own, [f"training.max_steps={steps}"]), compiling, data=folder, resume=True)
-        assert result.record["steps"] == steps
+        assert result.record.steps == steps
     result = train(load(folder / "pairs.yaml", ["training.max_steps=88"]), compiling, data=folder, resume=True)
-    assert result.record["steps"] == 88
+    assert result.record.steps == 88
 
 
 def test_a_run_that_says_a_removed_setting_is_resumed_by_the_command_without_it(compiling: Path) -> None:
     file = compiling.parent / "pairs.yaml"
     result = train(load(file, ["training.max_steps=84"]), compiling, data=compiling.parent, resume=True)
-    assert result.record["steps"] == 84
+    assert result.record.steps == 84
 
 
 def test_a_run_that_says_a_removed_setting_is_packed_and_pulled(compiling: Path, tmp_path: Path) -> None:

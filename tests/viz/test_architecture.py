@@ -29,6 +29,7 @@ from composer.viz.architecture import Drawing, Picture, check_output, draw, esca
 from composer.viz.architecture_graph import Box, Graph, build_graph, fold
 from composer.viz.architecture_layout import Text, text_width
 from composer.viz.svg_styles import COLORS, RULES, dark_rules
+from tests.run_records import write_record
 from tests.samples import sampled
 from tests.viz import pages
 
@@ -495,7 +496,8 @@ def test_a_run_is_drawn_with_its_own_vocabularies(small: Path, tmp_path: Path) -
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(load(small).dump(), encoding="utf-8")
-    RunDir(folder).write({"vocabularies": {"target": 21}, "recipe_sha256": sha256_of_file(folder / "recipe.yaml")})
+    sha256 = sha256_of_file(folder / "recipe.yaml")
+    write_record(RunDir(folder), {"vocabularies": {"target": 21}, "recipe_sha256": sha256})
     assert "target, 21 tokens" in draw(folder).mermaid()
     assert "target, 21 tokens" not in draw(small).mermaid()
 

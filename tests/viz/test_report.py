@@ -22,6 +22,7 @@ from composer.run_dir import RunDir, locked
 from composer.viz.page import plotly_script, points
 from composer.viz.report import NUM_EXAMPLES, report
 from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
+from tests.run_records import change_record, write_record
 from tests.viz.pages import by_class, check_self_contained, figures, headings, read, texts
 
 SECTIONS = [
@@ -41,7 +42,7 @@ def facts(page: Any) -> dict[str, str]:
 
 
 def changed(run: Path, **changes: Any) -> None:
-    RunDir(run).update(**changes)
+    change_record(RunDir(run), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +285,8 @@ def test_an_unfinished_run_is_reported_from_its_checkpoint(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     record = json.loads((copy / "run.json").read_text())
     late = {"scores", "by_length", "steps", "epochs", "minutes", "ended_at", "checkpoints_used"}
-    RunDir(copy).write({name: value for name, value in record.items() if name not in late} | {"status": "running"})
+    record = {name: value for name, value in record.items() if name not in late}
+    write_record(RunDir(copy), record | {"status": "running"})
     with (copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 14, "train/loss": null}\n{"step": 16, "tra')
     result = read(report(copy))
@@ -349,7 +351,7 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
     outputs = [*references]
     outputs[5], outputs[20], outputs[25] = "", "a reference of 7 words", "something else"
     write_hypotheses(file, lines, outputs, [references])
-    RunDir(copy).update(hypotheses_sha256={})  # as in a run of 0.1.0
+    change_record(RunDir(copy), hypotheses_sha256={})  # as in a run of 0.1.0
     with pytest.MonkeyPatch.context() as patch:
         pairs = Pairs({"source": lines, "target": references})
         patch.setattr("composer.viz.report.open_split", lambda *arguments: pairs)

@@ -74,7 +74,7 @@ def test_an_error_in_a_picture_does_not_stop_training(
     monkeypatch.setattr(WandbLogger, "is_on", True)
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     done = train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
-    assert done.record["status"] == "finished"
+    assert done.record.status == "finished"
     assert "no pictures for Weights & Biases: the picture is torn" in capsys.readouterr().out
 
 
