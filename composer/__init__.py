@@ -2,7 +2,7 @@
 
     import composer
 
-    recipe = composer.load("recipes/quickstart.yaml")         # or objects: `from composer.recipe.classes import Recipe`
+    recipe = composer.load("recipes/quickstart.yaml")         # or in Python: `composer.recipe.sections.Recipe(...)`
     composer.check(recipe), composer.plan(recipe).parameters  # every fault; what it will cost
     composer.draw(recipe).svg()                               # its architecture
     composer.train(recipe, run="runs/quickstart")             # writes a run folder
@@ -34,7 +34,7 @@ _HOMES = {
     "composer.inference.generate": ("generate",),
     "composer.inference.run": ("Run", "open_run"),
     "composer.inference.score": ("score",),
-    "composer.recipe.own_blocks": ("block",),
+    "composer.recipe.block_words": ("block",),
     "composer.recipe.recipe": ("Recipe", "load"),
     "composer.sweeps.status": ("sweep_status",),
     "composer.testing": ("check_block",),

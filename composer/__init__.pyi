@@ -28,7 +28,7 @@ from composer.inference.generate import generate as generate
 from composer.inference.run import Run as Run
 from composer.inference.run import open_run as open_run
 from composer.inference.score import score as score
-from composer.recipe.own_blocks import block as block
+from composer.recipe.block_words import block as block
 from composer.recipe.recipe import Recipe as Recipe
 from composer.recipe.recipe import load as load
 from composer.sweeps.status import sweep_status as sweep_status

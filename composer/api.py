@@ -1,4 +1,4 @@
-"""The commands as functions. What takes a recipe takes its file, and objects of `composer.recipe.classes`, too.
+"""The commands as functions. What takes a recipe takes its file, or a `composer.recipe.sections.Recipe`, too.
 
 Torch is imported by the first call that needs a model.
 """
@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from composer.errors import ComposerError, Fault, RunError
-from composer.recipe import schema_generator
+from composer.recipe import schema_generator, sections
 from composer.recipe.recipe import Recipe
-from composer.recipe.serialization import RecipeObjectRoot
 from composer.run_dir import RUNS, RunDir, find_run
 from composer.suggest import did_you_mean
 
-RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.classes"
+RECIPES = "a recipe's file, a composer.Recipe, or one of composer.recipe.sections"
 
 if TYPE_CHECKING:
     from composer.comparison.diff import Difference
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from composer.training.train import TrainingResult
     from composer.viz.architecture import Drawing
 
-    AnyRecipe = Recipe | RecipeObjectRoot | str | Path
-    """A recipe, the objects of one, or its file."""
+    AnyRecipe = Recipe | sections.Recipe | str | Path
+    """A recipe that is loaded, one in Python, or its file."""
     AnyRun: TypeAlias = Run | str | Path
     """A run that was opened, or its folder."""
 
@@ -51,7 +50,7 @@ def check(
     """Return every fault of a recipe, of its model and of its data: none where it trains here. Writes nothing.
 
     Args:
-        recipe: A file, a loaded recipe, or recipe objects.
+        recipe: A file, a loaded recipe, or one in Python.
         overrides: `key=value` settings; not for a recipe that is loaded already.
         data: The folder in which data files are looked up first.
         any_machine: Whether to leave out what only this machine cannot do: its devices and its memory.
@@ -121,7 +120,7 @@ def train(
     """Train a recipe and write the run folder `run` (`runs/NAME`), which `open_run` opens.
 
     Args:
-        recipe: A file, a loaded recipe, or recipe objects.
+        recipe: A file, a loaded recipe, or one in Python.
         run: The run folder; one that is not empty is refused without `resume`.
         data: The folder in which data files are looked up first.
         resume: Whether to continue a run that was stopped or killed, or one that has finished with a larger budget.
@@ -367,11 +366,11 @@ def _recipe_or_folder(
 def _recipe_or_reference(
     recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = (), data: str | Path | None = None
 ) -> Recipe | str | Path:
-    """Return the recipe of objects, and of what has overrides; a path and `SWEEP#WHICH` as they are, else.
+    """Return the recipe of one in Python, and of what has overrides; a path and `SWEEP#WHICH` as they are, else.
 
     Raises RecipeError, RunError, and TypeError for overrides of a loaded recipe.
     """
-    if isinstance(recipe_or_run, (Recipe, RecipeObjectRoot)):
+    if isinstance(recipe_or_run, (Recipe, sections.Recipe)):
         return _to_recipe(recipe_or_run, overrides, data)
     if not isinstance(recipe_or_run, (str, os.PathLike)):
         raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not {recipe_or_run!r:.80}")
@@ -384,19 +383,21 @@ def _as_list(overrides: Sequence[str]) -> Sequence[str]:
 
 
 def _to_recipe(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> Recipe:
-    """Load a recipe from objects or a file: of a sweep the point of `overrides`, of a run its own recipe.
+    """Load a recipe in Python or a file: of a sweep the point of `overrides`, of a run its own recipe.
 
     Raises RecipeError, RunError, and TypeError for overrides of a recipe that is loaded.
     """
     overrides = _as_list(overrides)
-    if isinstance(recipe, RecipeObjectRoot):
+    if isinstance(recipe, sections.Recipe):
         return recipe.recipe(overrides=overrides, data_dir=data)
     if not isinstance(recipe, Recipe):
         if not isinstance(recipe, (str, Path)):
             raise TypeError(f"a recipe is {RECIPES}; this is a {type(recipe).__name__}")
-        from composer.sweeps.points import load_recipe  # late: most recipes are objects, or have been loaded
+        from composer.sweeps.points import load_recipe  # late: many recipes have been loaded
 
         return load_recipe(recipe, overrides, data)
     if overrides:
-        raise TypeError("overrides apply to a file or to objects, and this recipe is loaded: load it with them")
+        raise TypeError(
+            "overrides apply to a file or to a recipe in Python, and this recipe is loaded: load it with them"
+        )
     return recipe if data is None else dataclasses.replace(recipe, data_dir=Path(data))

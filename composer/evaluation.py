@@ -50,7 +50,7 @@ from composer.recipe.metrics import (
 )
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
-from composer.recipe.sections import Training
+from composer.recipe.training_sections import Training
 
 Say = Callable[[str], object]
 Key = TypeVar("Key", int, tuple[int, str])

@@ -8,29 +8,17 @@ import inspect
 import pkgutil
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
 import torch
 
 import composer
+from composer import block
+from composer.data.tasks.sequences import Copy
 from composer.errors import ComposerError, RecipeError, RunError
 from composer.inference.run import Run
-from composer.recipe import classes
-from composer.recipe.classes import (
-    CopyTask,
-    CrossAttention,
-    Data,
-    Logging,
-    Model,
-    Norm,
-    Recipe,
-    Rnn,
-    SelfAttention,
-    Trainer,
-    Training,
-)
+from composer.recipe.sections import Data, Logging, Model, Parallel, Recipe, Split, Trainer, Training
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import Seq2SeqModule
 from docs.hooks import commands as command_page
@@ -48,8 +36,12 @@ FUNCTIONS = (
 )
 SMALL = Recipe(
     name="small",
-    data=Data(generate=CopyTask(symbols=5, max_length=5, train=40, val=5, test=5)),
-    model=Model(width=8, encoder=[Rnn("gru")], decoder=[SelfAttention(heads=2), CrossAttention(heads=2, as_="read")]),
+    data=Data(generate=Copy(symbols=5, max_length=5, train=40, val=5, test=5)),
+    model=Model(
+        width=8,
+        encoder=[block.rnn("gru")],
+        decoder=[block.self_attention(heads=2), block.cross_attention(heads=2, as_="read")],
+    ),
     training=Training(max_steps=2, tokens_per_batch=100),
     trainer=Trainer(enable_progress_bar=False),
     logging=Logging(wandb=False),
@@ -80,7 +72,7 @@ def alone(code: str, folder: Path) -> str:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_has_types_and_a_docstring(name: str) -> None:
     function = getattr(composer, name)
-    assert isinstance(function, types.FunctionType)
+    assert callable(function)
     assert inspect.getdoc(function)
     signature = inspect.signature(function)
     assert signature.return_annotation is not inspect.Signature.empty
@@ -107,8 +99,8 @@ def test_nothing_imports_torch_before_a_model_is_needed(tmp_path: Path) -> None:
     SMALL.save(tmp_path / "small.yaml")
     code = (
         "import sys, composer\n"
-        "from composer.recipe import classes\n"
-        "composer.load('small.yaml').fingerprints, classes.read('small.yaml').recipe().canonical\n"
+        "from composer.recipe.sections import Recipe\n"
+        "Recipe.of(composer.load('small.yaml')).recipe().fingerprints\n"
         "composer.check, composer.plan, composer.train\n"
         "print('torch' in sys.modules)"
     )
@@ -169,10 +161,10 @@ def test_a_recipe_may_be_a_file_objects_or_loaded(tmp_path: Path) -> None:
 
 
 def test_check_returns_faults_of_text_model_and_data(tmp_path: Path) -> None:
-    recipe = Recipe(data=SMALL.data, model=Model(width=8, decoder=[SelfAttention(heads=3)]))
+    recipe = Recipe(data=SMALL.data, model=Model(width=8, decoder=[block.self_attention(heads=3)]))
     assert [fault.code for fault in composer.check(recipe)] == ["width"]
     assert [fault.path for fault in composer.check(SMALL, ["model.width=x"])] == ["model.width"]
-    parallel = classes.ParallelData(train=classes.Split(source="a", target="b"))
+    parallel = Parallel(train=Split(source="a", target="b"))
     faults = composer.check(Recipe(data=Data(parallel=parallel), model=SMALL.model))
     assert {fault.path for fault in faults} == {"data.parallel.train.source", "data.parallel.train.target"}
     for name in "ab":
@@ -190,7 +182,7 @@ def test_build_makes_the_model_with_the_vocabularies_that_are_named() -> None:
 
 
 def test_diff_shows_the_changed_settings() -> None:
-    other = Recipe(data=SMALL.data, model=Model(width=8, encoder=[Rnn("lstm")], decoder=SMALL.model.decoder))  # type: ignore[union-attr]
+    other = Recipe(data=SMALL.data, model=Model(width=8, encoder=[block.rnn("lstm")], decoder=SMALL.model.decoder))
     text = composer.diff(SMALL, other).text()
     assert "gru" in text
     assert "lstm" in text
@@ -232,7 +224,7 @@ def test_user_errors_are_reported() -> None:
     with pytest.raises(RecipeError, match="cannot be read"):
         composer.load("nowhere.yaml")
     with pytest.raises(RecipeError):
-        composer.build(Recipe(model=Model(width=8, decoder=[Norm("batch")]), data=SMALL.data))  # type: ignore[arg-type]
+        composer.build(Recipe(model=Model(width=8, decoder=[block.norm("batch")]), data=SMALL.data))
     with pytest.raises(ComposerError):
         composer.translate("nowhere", ["a"])
 
@@ -261,7 +253,7 @@ def test_a_run_is_no_recipe(run: Run, name: str) -> None:
 
 def test_every_form_of_a_recipe_or_run_gives_the_same_result(run: Run) -> None:
     folder = run.run_dir.path
-    every = [folder / "recipe.yaml", str(folder), folder, run, run.recipe, classes.read(folder / "recipe.yaml")]
+    every = [folder / "recipe.yaml", str(folder), folder, run, run.recipe, Recipe.of(run.recipe)]
     assert len({composer.fingerprints(item)["run"] for item in every}) == 1
     for alike in (every[1:4], every[4:] + every[:1]):  # of runs, and of recipes
         assert len({composer.draw(item).mermaid() for item in alike}) == 1

@@ -18,8 +18,6 @@ from blocks.core.contract import Block
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("composer/**/*.py"), *ROOT.glob("blocks/**/*.py")])
 MAX_LINES, MAX_BYTES = 600, 1 << 20
-GENERATED = ("composer.recipe.classes",)
-"""Modules that nobody writes by hand; they may be longer."""
 
 MAX_ROOT_MODULES = 10
 
@@ -325,8 +323,7 @@ def test_a_block_knows_nothing_of_the_composer_or_of_other_blocks() -> None:
 
 
 def test_files_are_short_and_described() -> None:
-    by_hand = [path for path in SOURCES if module_of(path) not in GENERATED]
-    assert [path.name for path in by_hand if len(path.read_text(encoding="utf-8").splitlines()) > MAX_LINES] == []
+    assert [path.name for path in SOURCES if len(path.read_text(encoding="utf-8").splitlines()) > MAX_LINES] == []
     assert [path.name for path in SOURCES if ast.get_docstring(tree(path)) is None] == []
     assert [path.name for path in SOURCES if {"utils", "helpers", "util", "common", "misc"} & set(path.parts)] == []
 

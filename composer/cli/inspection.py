@@ -128,27 +128,20 @@ def blocks(
 
 @command("seqcomposer schema > recipe.schema.json")
 def schema(
-    write: Annotated[bool, option("--write", "Regenerate the schema file and `composer.recipe.classes`.")] = False,
+    write: Annotated[bool, option("--write", "Regenerate the schema file.")] = False,
 ) -> None:
     """Print the JSON Schema of a recipe, for editors.
 
     Editors offer completion, hover texts and errors while typing with it.
     """
-    from composer.recipe import python_classes
     from composer.recipe.schema_file import schema_path, schema_text
     from composer.recipe.schema_generator import generate
 
     if not write:
         options.echo(schema_text(api.schema()), nl=False)
         return
-    rules = generate()
-    texts = {
-        schema_path(): schema_text(rules),
-        python_classes.CLASSES_PATH: python_classes.generate(rules),
-    }
-    for file, text in texts.items():
-        file.write_text(text, encoding="utf-8")
-        options.echo(f"wrote {file}")
+    schema_path().write_text(schema_text(generate()), encoding="utf-8")
+    options.echo(f"wrote {schema_path()}")
 
 
 def print_block(name: str, block: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from composer.model.encoder_decoder import TokenEmbedding
 
 
 class LinearEmbedding(TokenEmbedding):
-    """Linear map of the bits of a token of the tokenizer `bits`, or other features: W f(id), W ~ N(0, 1/F).
+    """Linear map of the features of a token: W f(id), W ~ N(0, 1/F).
 
     features: (V, F), fixed, of each id in order.
     """

@@ -18,14 +18,12 @@ from blocks.core.packing import packing_error
 from blocks.core.scope import FOLLOWS, Scope
 from blocks.core.stack import Stack
 from composer.errors import BlockCodeErrors, Fault, RecipeError, error_of_code
-from composer.model.bits import LinearEmbedding
-from composer.model.characters import EMBEDDINGS
 from composer.model.ctc import Ctc, CtcModel, JointModel
 from composer.model.encoder_decoder import Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
 from composer.model.features import FeatureInput, feature_settings, feature_shape
-from composer.model.output_heads import BEYOND_VOCABULARY, OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
-from composer.model.special_tokens import NUM_SPECIAL
+from composer.model.output_heads import BEYOND_VOCABULARY, LinearOutput
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
+from composer.recipe.choices import TokenPlace
 from composer.recipe.model_sections import Model
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import block_class
@@ -161,15 +159,10 @@ class Builder:
         if features := feature_settings(self.recipe.data, key):
             return FeatureInput(*feature_shape(features))
         chosen, width = self.recipe.model.embedding, self.recipe.model.width
-        word = chosen.word
-        if word == "linear":
-            return LinearEmbedding(self.recipe.data.tokenizer.features(key == "target"), width)
-        if word == "learned":
-            return Embedding(vocabulary, width)
         try:
-            return EMBEDDINGS[word](vocabulary, **chosen.settings)
+            return chosen.build(TokenPlace(vocabulary, width, self.recipe.data.tokenizer, key == "target"))
         except BlockError as error:
-            self.fault(error.code, ("model", "embedding", word, error.setting), error.message, error.fix)
+            self.fault(error.code, (*chosen.at, error.setting), error.message, error.fix)
             return Embedding(vocabulary, width)
 
     def _input_stream(self, key: str, embedding: TokenEmbedding) -> Stream:
@@ -182,25 +175,13 @@ class Builder:
         if out.grid:
             message = "the decoder ends with a grid, and the output reads a sequence"
             self.fault("kind", ("model", "decoder"), message, "end it with `- select_column: 0`")
-        path, chosen = ("model", "output", "kind"), self.recipe.model.output.kind
-        word = chosen.word
-        if word == "sigmoid":
-            return SigmoidOutput(out.width, self.recipe.data.tokenizer.size)
-        if word == "identity":
-            tokens = vocabulary - NUM_SPECIAL
-            if out.width != tokens:
-                message = f"the decoder ends {out.width} wide, and there are {tokens} tokens to choose from"
-                fix = "end it with what makes one logit a token, or write `kind: linear`"
-                self.fault("width", path, message, fix)
-            return IdentityOutput(out.width)
+        output, tokenizer = self.recipe.model.output, self.recipe.data.tokenizer
         try:
-            head = OUTPUTS[word](out.width, vocabulary, **chosen.settings)
+            return output.kind.build(TokenPlace(vocabulary, out.width, tokenizer, has_bias=output.bias))
         except BlockError as error:
-            self.fault(error.code, (*path, word, error.setting), error.message, error.fix)
+            path = (*output.kind.at, error.setting) if error.setting else ("model", "output", "kind")
+            self.fault(error.code, path, error.message, error.fix)
             return LinearOutput(out.width, vocabulary)
-        if isinstance(head, LinearOutput) and not self.recipe.model.output.bias:
-            head.bias = None
-        return head
 
     def _ctc(self, site: Site, encoders: Iterable[Encoder], vocabulary: int) -> Ctc | None:
         """Return CTC over the memory that the recipe names; None where it has none, or one at fault."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Count
 from blocks.core.recurrence import LSTMLayer
-from composer.model.characters import BEGIN, END, NONE, CharacterTable, MaxLength, has_numbers, id_texts
+from composer.model.characters import BEGIN, END, NONE, CharacterTable, has_numbers, id_texts
 from composer.model.encoder_decoder import OutputHead
+from composer.model.output_kinds import CharLstm
 from composer.model.special_tokens import NUM_SPECIAL
 
 SYMBOLS = 256
@@ -89,7 +89,7 @@ class TreeIndices(NamedTuple):
 
 
 class CharLstmOutput(OutputHead):
-    """LSTM over the characters of a token, given the decoder's output (Jozefowicz et al. 2016, section 3.3).
+    """LSTM over the characters of a token, given the decoder's output.
 
     p(w) = prod_i p(c_i | c_1 .. c_(i-1)) over the bytes of w in UTF-8 and an end mark: a softmax of W m_i + b, with m_i
     the LSTM's output after e(c_j) + P y for all j < i, from a begin mark on. A special token is a symbol of its own.
@@ -98,18 +98,15 @@ class CharLstmOutput(OutputHead):
 
     Decoding needs p of all tokens: at each position the LSTM reads every prefix of the vocabulary once, which suits
     small vocabularies. `plan` counts the target alone, of `max_length` bytes.
-
-    Settings:
-        width: The width of the LSTM and of a character's vector.
-        max_length: How many bytes of a token count, the two marks included; tokens that are alike in them are one.
     """
 
     trains_on_cost = evaluates_on_cost = True
 
-    def __init__(self, out_width: int, vocabulary: int, *, width: Count = 128, max_length: MaxLength = 50) -> None:
+    def __init__(self, out_width: int, vocabulary: int, settings: CharLstm) -> None:
         super().__init__()
+        width = settings.width
         self.in_features, self.out_features = out_width, vocabulary
-        self.spellings = Spellings(vocabulary, max_length)
+        self.spellings = Spellings(vocabulary, settings.max_length)
         self.embedding = nn.Embedding(SYMBOLS, width)
         self.map = nn.Linear(out_width, width, bias=False)
         nn.init.normal_(self.map.weight, std=out_width**-0.5)

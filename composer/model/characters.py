@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Bounds, Count, Few, Positive
-from composer.model.bits import LinearEmbedding
-from composer.model.encoder_decoder import Embedding, EncoderDecoder, OneHot, TokenEmbedding
+from blocks.core.contract import BlockError
+from composer.model.embedding_kinds import Characters
+from composer.model.encoder_decoder import EncoderDecoder, TokenEmbedding
 
 NONE, END, BEGIN = 253, 254, 255
 """Bytes that no text in UTF-8 has: after a word, and its marks."""
-MaxLength = Annotated[int, Bounds(minimum=3, maximum=1000)]
-"""How many bytes of a word count, the two marks included."""
-NumLayers = Annotated[int, Bounds(minimum=0, maximum=100)]
-"""How many layers, or none."""
 
 
 def has_numbers(tensor: Tensor) -> bool:
@@ -163,50 +159,27 @@ class CharacterCnn(CharacterTable):
 
 
 class CharacterEmbedding(TokenEmbedding):
-    """Convolution over the characters of a token, and highway layers (Kim et al. 2016): as wide as its features.
-
-    Its characters are the bytes of its text in UTF-8 between two marks. y_k = max_t tanh(W_k c_(t .. t + k) + b_k) for
-    each kernel, then y' = g relu(W y + b) + (1 - g) y with g = sigmoid(W_g y + b_g) for each layer.
-
-    Settings:
-        width: The width of a character's vector.
-        kernels: How many characters each kernel spans.
-        features: How many features each kernel has.
-        highway: How many highway layers, 0 or more.
-        max_length: How many bytes of a token count, the two marks included.
-        padding: Whether windows run on over zeros after the token, as in the authors' program.
-        bound: How large any number is at first, drawn evenly; by default each layer draws its own.
+    """Convolution over the characters of a token, and highway layers, as wide as its features; see `CharacterCnn`.
 
     Raises BlockError where there are not as many kernels as features, or a kernel is longer than a word.
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        *,
-        width: Few = 15,
-        kernels: Sequence[Few] = (1, 2, 3, 4, 5, 6),
-        features: Sequence[Count] = (25, 50, 75, 100, 125, 150),
-        highway: NumLayers = 1,
-        max_length: MaxLength = 50,
-        padding: bool = False,
-        bound: Positive | None = None,
-    ) -> None:
+    def __init__(self, vocabulary: int, settings: Characters) -> None:
         super().__init__()
-        self.map = CharacterCnn(vocabulary, width, kernels, features, highway, max_length, padding, bound)
+        self.map = CharacterCnn(
+            vocabulary,
+            settings.width,
+            settings.kernels,
+            settings.features,
+            settings.highway,
+            settings.max_length,
+            settings.padding,
+            settings.bound,
+        )
         self.num_embeddings, self.embedding_dim = vocabulary, self.map.out_features
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.map(ids)  # (B, T, features)
-
-
-EMBEDDINGS: dict[str, type[TokenEmbedding]] = {
-    "learned": Embedding,
-    "linear": LinearEmbedding,
-    "one_hot": OneHot,
-    "characters": CharacterEmbedding,
-}
-"""Every embedding by its word in a recipe."""
 
 
 def write_characters(model: EncoderDecoder, texts: Callable[[str], Sequence[str]]) -> None:

@@ -59,10 +59,7 @@ class TokenEmbedding(nn.Module):
 
 
 class Embedding(nn.Embedding, TokenEmbedding):
-    """Learned vector for each token, as wide as `model.width`, with entries of variance 1: sqrt(D) E, E ~ N(0, 1/D).
-
-    So Vaswani et al. 2017, section 3.4.
-    """
+    """Learned vector for each token, with entries of variance 1: sqrt(D) E, E ~ N(0, 1/D)."""
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
@@ -71,11 +68,8 @@ class Embedding(nn.Embedding, TokenEmbedding):
         return super().forward(ids) * math.sqrt(self.embedding_dim)  # (B, T, D)
 
 
-class OneHot(TokenEmbedding):
-    """Unit vector for each token, zeros for the special ones: their sum is a bag of words. Learns nothing.
-
-    It is as wide as there are tokens.
-    """
+class OneHotEmbedding(TokenEmbedding):
+    """Unit vector for each token, zeros for the special ones."""
 
     table: Tensor
 

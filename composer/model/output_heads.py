@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Bounds, Count, Few, NonNegativeInt
+from blocks.core.contract import BlockError
 from blocks.core.functional import no_autocast
-from composer.model.char_lstm import CharLstmOutput
-from composer.model.characters import CharacterCnn, MaxLength, NumLayers, has_numbers
+from composer.model.characters import CharacterCnn, has_numbers
 from composer.model.encoder_decoder import NEVER, OutputHead
+from composer.model.output_kinds import Adaptive, Cnn
 from composer.model.special_tokens import EOS, NUM_SPECIAL
 
-Divisor = Annotated[float, Bounds(minimum=1.0)]
-"""What the width of each cluster is divided by."""
 BEYOND_VOCABULARY = "vocabulary"
 """Code of the error of a number that the vocabulary is too small for; its message ends with the vocabulary's size."""
 ROWS_AT_ONCE = 1024
@@ -27,19 +25,21 @@ ROWS_AT_ONCE = 1024
 
 
 class LinearOutput(nn.Linear, OutputHead):
-    """Linear map to a logit for each token: W y + b, without b if `model.output.bias` is false."""
+    """Linear map to a logit for each token: W y + b."""
 
     bias: nn.Parameter | None  # type: ignore[assignment]
 
-    def __init__(self, width: int, vocabulary: int) -> None:
+    def __init__(self, width: int, vocabulary: int, has_bias: bool = True) -> None:
         super().__init__(width, vocabulary)
         nn.init.normal_(self.weight, std=width**-0.5)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+        if not has_bias:
+            self.bias = None
 
 
 class SigmoidOutput(OutputHead):
-    """Sigmoid for each bit of the answer's vectors (tokenizer `bits`), and one for eos (Graves et al. 2014, section 4).
+    """Sigmoid for each bit of the answer's vectors, and one for eos.
 
     p(v) = (1 - s_end) prod_b s_b^(v_b) (1 - s_b)^(1 - v_b) and p(eos) = s_end, as logits over all tokens: v l of the
     vector v, and l_end + sum_b softplus(l_b) of eos. The vocabulary has the vectors in numeric order, the first digit
@@ -82,36 +82,40 @@ def target_bits(logits: Tensor, target: Tensor) -> Tensor:
 
 
 class IdentityOutput(OutputHead):
-    """The decoder's last output as it is: a logit for each token but the special ones, which are impossible."""
+    """The decoder's last output as it is: a logit for each token but the special ones, which are impossible.
+
+    Raises BlockError where the decoder does not end as wide as there are tokens.
+    """
 
     has_impossible_tokens = True
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, vocabulary: int) -> None:
+        if width != (tokens := vocabulary - NUM_SPECIAL):
+            message = f"the decoder ends {width} wide, and there are {tokens} tokens to choose from"
+            fix = "end it with what makes one logit a token, or write `kind: linear`"
+            raise BlockError("", message, fix=fix, code="width")
         super().__init__()
-        self.in_features, self.out_features = width, width + NUM_SPECIAL
+        self.in_features, self.out_features = width, vocabulary
 
     def forward(self, y: Tensor) -> Tensor:
         return F.pad(y, (NUM_SPECIAL, 0), value=NEVER)  # (B, T, V)
 
 
 class AdaptiveOutput(OutputHead):
-    """Adaptive softmax (Grave et al. 2017): a softmax over the first ids and a token for each cluster of later ones.
+    """Adaptive softmax: a softmax over the first ids and a token for each cluster of later ones.
 
     p(w) = p(w | y) for w below the first cutoff, else p(cluster | y) p(w | cluster, y), with the logits W_i V_i y of
     cluster i = 1, 2, ... of the width D / d^i: torch.nn.AdaptiveLogSoftmaxWithLoss. It is exact, and quick where the
     ids of rare tokens are large, as those of the tokenizer `word` are.
-
-    Settings:
-        cutoffs: The first id of each cluster, ascending.
-        div_value: By what the width of a cluster is divided, d, from one to the next.
 
     Raises BlockError where the cutoffs do not ascend within the vocabulary, or a cluster would have no width.
     """
 
     trains_on_cost = True
 
-    def __init__(self, width: int, vocabulary: int, *, cutoffs: Sequence[Count], div_value: Divisor = 4.0) -> None:
+    def __init__(self, width: int, vocabulary: int, settings: Adaptive) -> None:
         super().__init__()
+        cutoffs, div_value = settings.cutoffs, settings.div_value
         clusters = max(1, len(cutoffs))
         if width < div_value**clusters:
             message = f"cluster {clusters} would have no width: {width} / {div_value:g}^{clusters} is below 1"
@@ -152,15 +156,12 @@ class AdaptiveOutput(OutputHead):
 
 
 class SampledOutput(LinearOutput):
-    """Linear map to a logit for each token that trains on a few of them (Jean et al. 2015; Jozefowicz et al. 2016).
+    """Linear map to a logit for each token that trains on a few of them.
 
     The cost of a token t is -log softmax over t and the other samples of l_w - log q_w, with l = W y + b and q_w the
     probability that w is among the samples. They are distinct, of the distribution p(w) ~ log(1 + 1 / (w + 1)) over the
     ids from 0, and those of all positions of a batch: rare tokens should have large ids, as those of the tokenizer
     `word` are. Validation, evaluation and decoding compute all logits.
-
-    Settings:
-        samples: How many tokens are drawn for a batch, fewer than there are.
 
     Raises BlockError where there are no more tokens than samples.
     """
@@ -168,9 +169,9 @@ class SampledOutput(LinearOutput):
     trains_on_cost = True
     draws_samples = True
 
-    def __init__(self, width: int, vocabulary: int, *, samples: Count) -> None:
+    def __init__(self, width: int, vocabulary: int, samples: int, has_bias: bool = True) -> None:
         check_samples(samples, vocabulary)
-        super().__init__(width, vocabulary)
+        super().__init__(width, vocabulary, has_bias)
         self.samples = samples
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
@@ -182,43 +183,30 @@ class SampledOutput(LinearOutput):
 
 
 class CnnOutput(OutputHead):
-    """Scalar products with vectors made of each word's characters (CNN softmax: Jozefowicz et al. 2016, section 3.2).
+    """Scalar products with vectors made of each word's characters.
 
     l_w = y . (P f(w) + M c_w), with f the convolution and highway layers of the embedding `characters`, P and M linear
     and c_w a short vector learned for each word: what its characters do not tell. With `samples` it trains on few of
     the words, as `sampled` does; else each step makes the vectors of all.
 
-    Settings:
-        width: The width of a character's vector.
-        kernels: How many characters each kernel spans.
-        features: How many features each kernel has.
-        highway: How many highway layers, 0 or more.
-        max_length: How many bytes of a token count, the two marks included.
-        correction: The width of c_w; 0 for none.
-        samples: How many tokens are drawn for a batch; all without it.
-
     Raises BlockError as `characters` and `sampled` do.
     """
 
-    def __init__(
-        self,
-        out_width: int,
-        vocabulary: int,
-        *,
-        width: Few = 15,
-        kernels: Sequence[Few] = (1, 2, 3, 4, 5, 6),
-        features: Sequence[Count] = (25, 50, 75, 100, 125, 150),
-        highway: NumLayers = 1,
-        max_length: MaxLength = 50,
-        correction: NonNegativeInt = 128,
-        samples: Count | None = None,
-    ) -> None:
+    def __init__(self, out_width: int, vocabulary: int, settings: Cnn) -> None:
         super().__init__()
+        samples, correction = settings.samples, settings.correction
         if samples is not None:
             check_samples(samples, vocabulary)
         self.in_features, self.out_features, self.samples = out_width, vocabulary, samples
-        self.trains_on_cost = self.draws_samples = samples is not None
-        self.characters = CharacterCnn(vocabulary, width, kernels, features, highway, max_length)
+        self.trains_on_cost = self.draws_samples = settings.trains_on_cost
+        self.characters = CharacterCnn(
+            vocabulary,
+            settings.width,
+            settings.kernels,
+            settings.features,
+            settings.highway,
+            settings.max_length,
+        )
         self.characters.drawn = vocabulary if samples is None else samples
         self.map = nn.Linear(self.characters.out_features, out_width, bias=False)
         self.correction = nn.Embedding(vocabulary, correction) if correction else None
@@ -310,15 +298,3 @@ def sampled_cost(logits: Tensor, true: Tensor, samples: Tensor, target: Tensor, 
     true = true.to(exact) - log_q(target)
     # not `logaddexp` of two: where the target is the only sample, no other is left, and its gradient would be NaN
     return torch.cat((true[..., None], others), -1).logsumexp(-1) - true
-
-
-OUTPUTS: dict[str, Callable[..., OutputHead]] = {
-    "linear": LinearOutput,
-    "sigmoid": SigmoidOutput,
-    "identity": IdentityOutput,
-    "adaptive": AdaptiveOutput,
-    "sampled": SampledOutput,
-    "cnn": CnnOutput,
-    "char_lstm": CharLstmOutput,
-}
-"""Every output head by its word in a recipe."""

@@ -24,7 +24,7 @@ from composer.model.ctc import ctc_frames, ctc_of
 from composer.model.encoder_decoder import (
     FEW,
     EncoderDecoder,
-    OneHot,
+    OneHotEmbedding,
     example_ids,
     has_state,
     state_bytes,
@@ -128,7 +128,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     if unfit := planned_value_fault(recipe, vocabularies, count_parameters(model)):
         raise RecipeError([unfit])
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
-    everywhere, sized = recipe.model.embedding.word == "one_hot", ("embedding", "output", "ctc")
+    everywhere, sized = recipe.model.embedding.depends_on_size, ("embedding", "output", "ctc")
     planned = plan_rows(builder, model, costs)
     rows = tuple(replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in planned)
     return Plan(
@@ -191,7 +191,7 @@ def unreached_by_loss(model: EncoderDecoder) -> set[int]:
     They get no gradient, neither from the logits nor from a penalty.
     """
     embeddings = [encoder.embedding for encoder in model.readers().values()]
-    tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHot)]
+    tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHotEmbedding)]
     leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
     penalties: Penalties = {}
     try:

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from blocks.core.settings import Bounds, Seed
-from composer.recipe.section import Section
+from composer.recipe.section import ChoiceField, Section
 
 if TYPE_CHECKING:
     from torch import Tensor, optim
 
+    from composer.model.encoder_decoder import OutputHead, TokenEmbedding
 
-def default(word: str) -> Any:
-    """Return the default of a choice: a word without settings, as a recipe would write it."""
-    return word
+
+def default(word: str | None) -> Any:
+    """Return the field of a choice whose default is a word without settings, as a recipe would write it, or nothing."""
+    return ChoiceField(word)
 
 
 class Choice(Section):
@@ -172,3 +174,59 @@ class Task(Choice):
     @abstractmethod
     def generate(self, split: str, epoch: int = 0) -> tuple[list[str], list[str]]:
         """Return the sources and the targets of a split, line by line. Raises the error of tasks."""
+
+
+class TokenPlace(NamedTuple):
+    """Where tokens are embedded or predicted.
+
+    vocabulary: how many there are. width: of their vectors, or of what arrives. is_target: of the side that is written.
+    has_bias: each token of an output may have one.
+    """
+
+    vocabulary: int
+    width: int
+    tokenizer: Tokenizer
+    is_target: bool = True
+    has_bias: bool = True
+
+
+class EmbeddingKind(Choice):
+    """What the vectors of tokens are.
+
+    is_of_bits: they are made of the bits of tokens. has_rows: a matrix has a row for each token, which an output can
+    share. depends_on_size: how wide they are depends on the size of the vocabulary.
+    """
+
+    is_of_bits: ClassVar[bool] = False
+    has_rows: ClassVar[bool] = False
+    depends_on_size: ClassVar[bool] = False
+
+    @abstractmethod
+    def build(self, place: TokenPlace) -> TokenEmbedding:
+        """Return an embedding for a place. Raises BlockError where its settings do not suit it."""
+
+
+class OutputKind(Choice):
+    """What makes the logits of tokens, and what it trains on.
+
+    is_of_bits: it predicts the bits of tokens. has_rows: as of embeddings. depends_on_size: whether it can be built may
+    depend on the size of the vocabulary. has_impossible_tokens, evaluates_on_cost: as of `OutputHead`. has_end: it can
+    predict the end of an answer. compile_problem: why it is not compiled.
+    """
+
+    is_of_bits: ClassVar[bool] = False
+    has_rows: ClassVar[bool] = False
+    depends_on_size: ClassVar[bool] = True
+    has_impossible_tokens: ClassVar[bool] = False
+    evaluates_on_cost: ClassVar[bool] = False
+    has_end: ClassVar[bool] = True
+    compile_problem: ClassVar[str] = ""
+
+    @property
+    def trains_on_cost(self) -> bool:
+        """Whether it trains without the logits of all tokens."""
+        return False
+
+    @abstractmethod
+    def build(self, place: TokenPlace) -> OutputHead:
+        """Return a head for a place. Raises BlockError where its settings do not suit it."""

@@ -316,7 +316,7 @@ class Data(Section):
     table: Table | None = None
     text: Corpus | None = None
     hub: Hub | None = None
-    generate: Annotated[Task, Kind("choice:tasks")] | None = None
+    generate: Annotated[Task, Kind("choice:tasks")] | None = default(None)
     babi: Babi | None = None
     tokenizer: Annotated[Tokenizer, Kind("choice:tokenizers")] = default("word")
     max_length: Count = 256

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from blocks.core.settings import Count, Kind, PositiveProportion, Rate
-from composer.recipe.choices import default
+from composer.recipe.choices import EmbeddingKind, OutputKind, default
 from composer.recipe.data_sections import Identifier
-from composer.recipe.section import Chosen, Section, Stack
+from composer.recipe.section import Section, Stack
 
 Names = Annotated[Sequence[str], Kind("texts")]
 
@@ -48,7 +48,7 @@ class Output(Section):
     """
 
     tie: Names = EMPTY
-    kind: Annotated[Chosen, Kind("choice:outputs")] = default("linear")
+    kind: Annotated[OutputKind, Kind("choice:outputs")] = default("linear")
     length: Count | None = None
     ctc: Ctc | None = None
     bias: bool = True
@@ -73,7 +73,7 @@ class Model(Section):
     """
 
     width: Count
-    embedding: Annotated[Chosen, Kind("choice:embeddings")] = default("learned")
+    embedding: Annotated[EmbeddingKind, Kind("choice:embeddings")] = default("learned")
     embedding_dropout: Rate = 0.0
     dropout: Rate = 0.0
     encoder: Stack | None = None

@@ -13,10 +13,6 @@ from composer.suggest import did_you_mean
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-TARGETS_ONLY = ("char_lstm",)
-"""Output heads that measure given targets without the logits of all tokens."""
-OWN_COSTS = ("adaptive", "sampled", *TARGETS_ONLY)
-"""Output heads that train without them."""
 WITHOUT_EMBEDDING = {"image": "images", "audio": "sounds", "vectors": "vectors"}
 """Kinds of columns that are no text, in words."""
 KIND, CTC, LENGTH = ("model", "output", "kind"), ("model", "output", "ctc"), ("model", "output", "length")
@@ -46,25 +42,21 @@ def _tied_embeddings(recipe: Recipe) -> Iterator[Fault]:
 def _bit_vectors(recipe: Recipe) -> Iterator[Fault]:
     """Check that bits are read and written where the tokenizer gives vectors of them, and tokens where it does not."""
     tokenizer, output = recipe.data.tokenizer, recipe.model.output
-    words = (
-        (("model", "embedding"), recipe.model.embedding, "linear", ("learned",)),
-        (KIND, output.kind, "sigmoid", ("linear", "sampled")),
-    )
-    for path, choice, for_bits, with_rows in words:
-        word, for_tokens = choice.word, with_rows[0]
-        if word == for_bits and not tokenizer.gives_bits:
-            message = f"`{for_bits}` works on vectors of bits, and the tokenizer `{tokenizer.word}` gives words"
+    choices = ((("model", "embedding"), recipe.model.embedding, "learned"), (KIND, output.kind, "linear"))
+    for path, choice, for_tokens in choices:
+        if choice.is_of_bits and not tokenizer.gives_bits:
+            message = f"`{choice.word}` works on vectors of bits, and the tokenizer `{tokenizer.word}` gives words"
             yield recipe.fault("vectors", path, message, f"write `{for_tokens}`, or `data: {{tokenizer: bits}}`")
-        if word not in with_rows and output.tie:
-            message = f"`{word}` has no matrix with a row for each token, and `tie` shares one"
+        if output.tie and not choice.has_rows:
+            message = f"`{choice.word}` has no matrix with a row for each token, and `tie` shares one"
             yield recipe.fault("tie", path, message, f"write `{for_tokens}`, or remove `tie`")
 
 
 def _answers(recipe: Recipe) -> Iterator[Fault]:
     """Check what needs answers of one length, and what cannot go with them."""
-    length, kind = recipe.model.output.length, recipe.model.output.kind.word
-    if kind == "identity" and not length:
-        message = "`identity` has no logit for the end of an answer"
+    length, head = recipe.model.output.length, recipe.model.output.kind
+    if not (head.has_end or length):
+        message = f"`{head.word}` has no logit for the end of an answer"
         yield recipe.fault("missing", KIND, message, "add `length:`, or `kind: linear`")
     if length and recipe.training.window:
         message = "a window of a text goes on where the one before ended: no answer of a fixed length is in it"
@@ -74,7 +66,7 @@ def _answers(recipe: Recipe) -> Iterator[Fault]:
         message = f"answers have {length:,} tokens and their end, and decoding cuts them after {limit:,}"
         fix = f"write `decoding: {{{decoder}: {{max_length: {length + 1}}}}}`, or more"
         yield recipe.fault("length", LENGTH, message, fix)
-    impossible = ([LENGTH] if length else []) + ([KIND] if kind in ("sigmoid", "identity") else [])
+    impossible = ([LENGTH] if length else []) + ([KIND] if head.has_impossible_tokens else [])
     for path in impossible if recipe.training.label_smoothing else ():
         message = "label smoothing gives every token some probability, and here some tokens are impossible"
         yield recipe.fault("value", path, message, "write `label_smoothing: 0`")
@@ -83,17 +75,15 @@ def _answers(recipe: Recipe) -> Iterator[Fault]:
 def _own_costs(recipe: Recipe) -> Iterator[Fault]:
     """Check that nothing needs the logits of all tokens where a head trains without them."""
     head = recipe.model.output.kind
-    kind = head.word
-    has_own = kind in OWN_COSTS or (kind == "cnn" and head.settings["samples"] is not None)
-    for path in (LENGTH, SMOOTHING, CURRICULUM) if has_own else ():
+    for path in (LENGTH, SMOOTHING, CURRICULUM) if head.trains_on_cost else ():
         if recipe.settings_at(path):
-            message = f"`{path[-1]}` needs the logits of all tokens, and `{kind}` trains without them"
+            message = f"`{path[-1]}` needs the logits of all tokens, and `{head.word}` trains without them"
             yield recipe.fault("conflict", path, message, f"remove `{path[-1]}`, or write `kind: linear`")
-    if recipe.model.output.ctc and kind in TARGETS_ONLY:
-        message = f"CTC changes the probability of every token, and `{kind}` measures the target alone"
+    if recipe.model.output.ctc and head.evaluates_on_cost:
+        message = f"CTC changes the probability of every token, and `{head.word}` measures the target alone"
         yield recipe.fault("conflict", CTC, message, "remove `ctc`, or write `kind: linear`")
-    if kind == "adaptive" and recipe.training.compile:
-        message = "`adaptive` sorts the tokens of a batch into clusters of any size, each of which is compiled anew"
+    if head.compile_problem and recipe.training.compile:
+        message = f"`{head.word}` {head.compile_problem}"
         yield recipe.fault("conflict", ("training", "compile"), message, "remove `compile`")
 
 

@@ -25,7 +25,7 @@ from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.model_sections import Model
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.section import read_choice, read_section
-from composer.recipe.sections import Evaluation, Logging, Trainer, Training
+from composer.recipe.training_sections import Evaluation, Logging, Trainer, Training
 from composer.recipe.yaml_reader import Node, dump, parse, to_data
 from composer.run_dir import RunDir
 

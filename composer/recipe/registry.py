@@ -31,10 +31,6 @@ class Choice(NamedTuple):
     """Where it stands in a recipe."""
     entries: str
     """`module:TABLE`, a mapping of names to constructors; its module is imported only to generate the schema."""
-    base: str
-    """The base of their classes in `composer.recipe.classes`."""
-    has_suffix: bool = True
-    """Whether the base is added to their class names, as where a bare name is an adjective or a block's."""
     stays_bare: bool = False
     """Whether a name without settings is a bare name in canonical form, too."""
 
@@ -43,22 +39,20 @@ class Choice(NamedTuple):
         return pkgutil.resolve_name(self.entries)
 
 
-_EMBEDDINGS = "composer.model.characters:EMBEDDINGS"
-_OUTPUTS = "composer.model.output_heads:OUTPUTS"
+_EMBEDDINGS = "composer.model.embedding_kinds:EMBEDDINGS"
+_OUTPUTS = "composer.model.output_kinds:OUTPUTS"
 _INITIALIZATIONS = "composer.model.initializations:INITIALIZATIONS"
 CHOICES = {
-    "optimizers": Choice(
-        "optimizer", ("training", "optimizer"), "composer.training.optimizers:OPTIMIZERS", "Optimizer", False
-    ),
-    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.methods:DECODERS", "Decoder", False),
-    "schedules": Choice("schedule", ("training", "schedule"), "composer.training.schedules:SCHEDULES", "Schedule"),
-    "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task"),
-    "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer"),
-    "initializations": Choice("initialization", ("training", "initialization"), _INITIALIZATIONS, "Initialization"),
-    "embeddings": Choice("embedding", ("model", "embedding"), _EMBEDDINGS, "Embedding", stays_bare=True),
-    "outputs": Choice("output head", ("model", "output", "kind"), _OUTPUTS, "OutputHead", stays_bare=True),
+    "optimizers": Choice("optimizer", ("training", "optimizer"), "composer.training.optimizers:OPTIMIZERS"),
+    "decoders": Choice("way of decoding", ("decoding",), "composer.inference.methods:DECODERS"),
+    "schedules": Choice("schedule", ("training", "schedule"), "composer.training.schedules:SCHEDULES"),
+    "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS"),
+    "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS"),
+    "initializations": Choice("initialization", ("training", "initialization"), _INITIALIZATIONS),
+    "embeddings": Choice("embedding", ("model", "embedding"), _EMBEDDINGS, stays_bare=True),
+    "outputs": Choice("output head", ("model", "output", "kind"), _OUTPUTS, stays_bare=True),
 }
-"""The kinds of choice besides blocks. Schema, defaults, messages, overrides and Python classes all derive from this."""
+"""The kinds of choice besides blocks. Schema, defaults, messages and overrides all derive from this."""
 CHOICE_KEYS: dict[KeyPath, str] = {
     **{choice.key: table for table, choice in CHOICES.items()},
     ("training", "validation_sample", "decoding"): "decoders",

@@ -38,14 +38,12 @@ from composer.recipe.schema_reader import (
     flow_text,
     ref_name,
 )
-from composer.recipe.section import Section, type_hints
+from composer.recipe.section import Section, SidedSection, type_hints
 from composer.recipe.yaml_reader import strings_in
 
 Constructors = Mapping[str, Callable[..., Any]]
 OF_ITS_KEY = ("description", "markdownDescription", "default")
 """What a setting has as the value of its key alone, and not as a short form of the whole block."""
-ENCODER_KEYS = ("Split", "MeasuredSplit", "Hub", "Table")
-"""Sections that have, with several encoders, one key per encoder."""
 
 
 @cache
@@ -70,7 +68,9 @@ def generate() -> Schema:
     for table, choice in registry.CHOICES.items():
         description = f"One of the {table}: its name, or its name with settings."
         defs |= choice_schema(table, choice.constructors(), description, choice.noun)
-    root = settings_schema(language.Recipe, defs)
+    root, head = settings_schema(language.Recipe, defs), settings_schema(language.RecipeFile, defs)
+    root["properties"] = head["properties"] | root["properties"]
+    root["required"] = head["required"] + root["required"]
     _add_defaults(defs, blocks)
     for name, block in blocks.items():
         defs[f"block.{name}"]["x-family"] = getattr(block, "family", "other")
@@ -220,6 +220,8 @@ def _parameters(constructor: Callable[..., Any]) -> list[tuple[inspect.Parameter
         """Return how far the base is that brings a setting in."""
         return max(at for at, kind in enumerate(constructor.__mro__) if one.name in inspect.get_annotations(kind))
 
+    if issubclass(constructor, SidedSection):  # in a recipe each encoder is a key
+        keyword_only = [one for one in keyword_only if one.name != "encoders"]
     hints = type_hints(constructor)  # type: ignore[arg-type]  # every class is hashable
     return [(one, hints[one.name]) for one in sorted(keyword_only, key=distance)]
 
@@ -299,7 +301,7 @@ def _section(described: type, defs: dict[str, Schema]) -> Schema:
     name = described.__name__.lower()
     if name not in defs:
         defs[name] = settings_schema(described, defs)
-        if described.__name__ in ENCODER_KEYS:
+        if issubclass(described, SidedSection):
             own = defs[name]["properties"]["source"]
             what = {"description": "What this encoder reads."}
             defs[name]["additionalProperties"] = copy.deepcopy(own) | what

@@ -10,6 +10,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union
@@ -36,24 +37,17 @@ class Section:
 class SidedSection(Section):
     """A section that has, with several encoders, one key per encoder in the place of `source`."""
 
-    encoders: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
+    encoders: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def as_data(self) -> dict[str, Any]:
         """Return its keys and their values as plain data, those of the encoders among them."""
-        return super().as_data() | _as_data(self.encoders)
+        data = super().as_data()
+        encoders = data.pop("encoders")
+        return data | encoders
 
     def of_side(self, side: str) -> Any:
         """Return what a side reads or is: `target`, `source` or an encoder's name; None if nothing says so."""
         return getattr(self, side) if side in ("source", "target") else self.encoders.get(side)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A word that a recipe chooses, and its settings with their defaults."""
-
-    word: str
-    settings: Mapping[str, Any]
-    at: KeyPath = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -114,12 +108,12 @@ def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPa
         key = setting.name.rstrip("_")
         if setting.init and key in settings:
             values[setting.name] = _read(settings[key], hints[setting.name], (*at, key))
+    if issubclass(kind, SidedSection):
+        known = {setting.name for setting in fields(kind) if setting.init} - {"encoders"}
+        others = {key: item for key, item in settings.items() if key not in known}
+        values["encoders"] = {key: _read(item, hints["source"], (*at, key)) for key, item in others.items()}
     section = kind(**values)
     object.__setattr__(section, "at", at)
-    if isinstance(section, SidedSection):
-        known = {setting.name for setting in fields(kind) if setting.init}
-        others = {key: _read(item, hints["source"], (*at, key)) for key, item in settings.items() if key not in known}
-        object.__setattr__(section, "encoders", others)
     return section
 
 
@@ -137,7 +131,7 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         if kind == "stack":
             return read_stack(value, at)
         if kind.startswith("choice:"):
-            return _read_chosen(kind.removeprefix("choice:"), value, hint, at)
+            return read_choice(kind.removeprefix("choice:"), value, at)
     if isinstance(value, Mapping):
         section = _section_in(hint)
         if section is not None:
@@ -150,25 +144,44 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
     return value
 
 
-def _read_chosen(table: str, value: Any, hint: Any, at: KeyPath) -> Any:
-    if _section_in(hint) is not None:
-        return read_choice(table, value, at)
-    word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
-    return Chosen(word, settings, (*at, word))
-
-
 def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
     """Return what is chosen, a word or a word with settings, as an object of its class in the table."""
     word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
     chosen: type[Section] = pkgutil.resolve_name(CHOICES[table].entries)[word]
+    if not isinstance(settings, Mapping):
+        from composer.recipe.schema_generator import load  # which describes sections
+
+        settings = {load()["$defs"][f"{table}.{word}"]["x-first"]: settings}
     return read_section(chosen, settings, (*at, word))
+
+
+class ChoiceField:
+    """A field that holds a choice: who writes a word there, or a word with settings, reads an object of its class."""
+
+    def __init__(self, word: str | None) -> None:
+        self.word = word
+
+    def __set_name__(self, owner: type[Section], name: str) -> None:
+        self.name = name
+
+    def __set__(self, section: Section, value: Any) -> None:
+        vars(section)[self.name] = value
+
+    def __get__(self, section: Section | None, owner: type[Section]) -> Any:
+        if section is None:
+            return self.word  # the default of the dataclass
+        value = vars(section)[self.name]
+        if isinstance(value, str | Mapping):
+            with suppress(LookupError, StopIteration, AttributeError):  # a check says what is wrong with it
+                hint = type_hints(type(section))[self.name]  # type: ignore[arg-type]  # every class is hashable
+                value = _read(value, hint, (*section.at, self.name.rstrip("_")))
+                vars(section)[self.name] = value
+        return value
 
 
 def _as_data(value: Any) -> Any:
     if isinstance(value, BlockSpec):
         return value.as_data()
-    if isinstance(value, Chosen):
-        return {value.word: _as_data(value.settings)}
     if isinstance(value, Section):
         word = getattr(value, "word", None)  # of what is chosen
         return {word: value.as_data()} if word else value.as_data()

@@ -1,350 +1,81 @@
 """The recipe language, except its blocks: every key, its type, bounds, default and meaning, said once.
 
-The classes are a recipe's sections at run time. The schema is generated from their constructors and from the
-sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing this module imports no torch.
+The classes are a recipe's sections at run time, and what a recipe in Python is made of. The schema is generated from
+their constructors and from the sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing
+this module imports no torch.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from blocks.core.settings import (
-    Bounds,
-    Count,
-    Distinct,
-    Kind,
-    LargeCount,
-    NonNegative,
-    NonNegativeInt,
-    Positive,
-    PositiveProportion,
-    Proportion,
-    Rate,
-    Seed,
+from blocks.core.settings import Kind
+from composer.atomic_io import atomic_write, os_errors_as_run_errors
+from composer.errors import RunError
+from composer.recipe import recipe as loaded_recipe
+from composer.recipe.choices import Decoder, default
+from composer.recipe.data_sections import (
+    AudioFeatures,
+    Babi,
+    Corpus,
+    Data,
+    Hub,
+    Identifier,
+    ImageAugment,
+    LogMel,
+    MeasuredSplit,
+    Parallel,
+    SpecAugment,
+    Split,
+    Table,
+    TableColumn,
+    Text,
+    WeightedFile,
 )
-from composer.recipe.choices import Decoder, Initialization, Optimizer, Schedule, default
-from composer.recipe.data_sections import Data, Identifier, Text
-from composer.recipe.metrics import as_maximised
-from composer.recipe.model_sections import Model, Names
+from composer.recipe.interpolation import escape
+from composer.recipe.model_sections import Ctc, Model, Output
+from composer.recipe.schema_reader import RECIPE_NAME, VERSION
 from composer.recipe.section import Section
+from composer.recipe.serialization import PYTHON_SOURCE, to_plain
+from composer.recipe.training_sections import (
+    Asgd,
+    Curriculum,
+    EarlyStopping,
+    Ema,
+    Evaluation,
+    GradientNoise,
+    Logging,
+    ParameterGroup,
+    ScheduledSampling,
+    Trainer,
+    Training,
+    ValidationSample,
+    WandB,
+)
+from composer.recipe.yaml_reader import dump, parse
 
-Devices = Annotated[int, Bounds(minimum=1, maximum=128)]
-Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
-Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
 RecipeName = Annotated[str, Kind("recipe_name")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlyStopping(Section):
-    """Ends the training when a metric has stopped getting better, or is good enough.
+class RecipeFile(Section):
+    """What a file says beside the sections; in Python there are variables, and `dataclasses.replace`.
 
     Settings:
-        patience: How many validations without a better value are waited for; `null` waits until the budget is spent.
-        metric: Metric to monitor; a loss or a perplexity improves by falling, everything else by rising.
-        min_delta: A change of no more than this does not count as better.
-        goal: The training ends as soon as the metric is at least as good as this.
+        recipe: The version of the recipe language.
+        extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
+            is a path from this file, `composer:papers/vaswani2017_base` for a recipe of this package, or
+            `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the cache.
+        vars: Values with names; `$name` stands for one anywhere in the recipe, `${name}` for one inside a text.
     """
 
-    patience: Count | None = 5
-    metric: Annotated[str, Kind("metric")] = "val/loss"
-    min_delta: NonNegative = 0.0
-    goal: float | None = None
-
-    def should_stop(self, history: Sequence[Mapping[str, float]]) -> bool:
-        """Return True if the scores of all validations so far, in order, end the training."""
-        if self.goal is not None:
-            goal = as_maximised(self.metric, {self.metric: self.goal})
-            if any(as_maximised(self.metric, scores) >= goal for scores in history):
-                return True
-        best, waited = -math.inf, 0
-        for scores in history:
-            if self.metric in scores:
-                value = as_maximised(self.metric, scores)
-                best, waited = (value, 0) if value > best + self.min_delta else (best, waited + 1)
-        return self.patience is not None and waited >= self.patience
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradientNoise(Section):
-    """Normal noise on every gradient, after clipping (Neelakantan et al. 2015, section 3).
-
-    Settings:
-        scale: Its variance in the first step; the paper tries 0.01, 0.3 and 1.
-        decay: In step t, from 0, the variance is scale / (1 + t)^decay.
-    """
-
-    scale: Positive = 1.0
-    decay: NonNegative = 0.55
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScheduledSampling(Section):
-    """Some tokens of the target so far are the model's own, as they are when it translates (Bengio et al. 2015).
-
-    The parallel form of Mihaylova & Martins 2019: a first pass over the reference says what the model would write at
-    each position, and the second pass, which learns, reads some of that. A step costs one more forward pass.
-
-    Settings:
-        rate: Probability at the end that a token which the decoder reads is replaced; the first one, bos, never is.
-        warmup: The share of the budget over which the probability rises from 0 to `rate`.
-        choose: What replaces it: argmax, the most probable token, or sample, one drawn as probable as it is.
-    """
-
-    rate: Proportion = 0.1
-    warmup: Proportion = 0.5
-    choose: Literal["argmax", "sample"] = "argmax"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Curriculum(Section):
-    """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are mastered.
-
-    Settings:
-        start: The level of the first two epochs; tokens of a pair, eos not counted.
-        step: How much the level rises after an epoch that was mastered; each level lasts two epochs or more.
-        error: Raise the level when the error rate on the longest pairs within it (its last `step` lengths) is below
-            this; above 0, at most 1.
-        beyond: The probability, 0 to 1, with which an epoch has a pair that is longer than its level.
-        by: Whose tokens count: `source`, `target` or an encoder's name; without it the longest of a pair's sources.
-    """
-
-    start: Count = 6
-    step: Count = 1
-    error: PositiveProportion = 0.15
-    beyond: Proportion = 0.2
-    by: Text | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValidationSample(Section):
-    """Lines that are decoded at each validation. Their scores are called `val_sample/bleu` and so on; losses are of
-    all lines, and so are the scores at the end of the training, `val/bleu`.
-
-    Settings:
-        lines: How many of those with a source, from the beginning of the validation part; all with `null`.
-        decoding: Decoding method; the one of the recipe may be slower.
-    """
-
-    lines: NonNegativeInt | None = 200
-    decoding: Annotated[Decoder, Kind("choice:decoders")] = default("greedy")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ema(Section):
-    """Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and the final weights
-    are of the average; the training goes on with its own.
-
-    Settings:
-        decay: The share of the average that stays in a step, above 0 and below 1; in step t (1 + t) / (10 + t) at most.
-    """
-
-    decay: Annotated[float, Bounds(above=0.0, below=1.0)] = 0.999
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asgd(Section):
-    """Averaged SGD, with the trigger of NT-ASGD (Merity et al. 2018): the mean of the weights of all steps since the
-    validation has stalled. Validations, `--checkpoint` and the final weights are of the mean; the training goes on with
-    its own. The paper's optimizer is `sgd`.
-
-    Settings:
-        patience: It has stalled when its loss is above the best of those more than so many validations before it.
-    """
-
-    patience: Count = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParameterGroup(Section):
-    """Blocks that are trained with a learning rate or a weight decay of their own, or not at all.
-
-    Settings:
-        blocks: Their paths, as `plan` prints them: `encoder`, `decoder[1].repeat`, `encoder.embedding`, `output`. What
-            is in a block belongs to it, and of several paths the longest counts.
-        factor: What the learning rate is multiplied with; 0 freezes: no gradient, and no state of the optimizer.
-        weight_decay: Weight decay of all their parameters, matrices or not, in place of the optimizer's.
-    """
-
-    blocks: Annotated[Sequence[str], Kind("names")]
-    factor: NonNegative | None = None
-    weight_decay: NonNegative | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training(Section):
-    """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
-
-    Settings:
-        optimizer: Optimizer.
-        schedule: How the learning rate changes over the budget.
-        parameter_groups: Blocks with a learning rate or weight decay of their own, or frozen. A parameter that several
-            share has the smallest: with tied embeddings, a frozen `encoder` freezes the output.
-        max_steps: Updates of the weights.
-        max_epochs: Passes over the training data.
-        max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
-        tokens_per_batch: Padded target positions of one update, over all devices and accumulation.
-        window: Of `data.text`, how many tokens of the text one row has, wherever its documents end. Each document, and
-            each line that is scored or written, follows the end of another. Without it, a row is a document.
-        carry: Whether the state goes from one window to the next (truncated back-propagation through time): the text is
-            cut into as many streams as there are rows in a batch, `tokens_per_batch` / `window`.
-        label_smoothing: The share of the probability that is spread over the whole vocabulary.
-        clip_norm: The gradient is scaled down to this norm if it is larger.
-        gradient_noise: Normal noise that is added to the gradient, ever less of it.
-        scheduled_sampling: How often the decoder reads its own tokens in place of the true ones.
-        initialization: What the matrices of the blocks are at first; not where a run starts from another one's weights.
-        accumulate: Gradient accumulation steps; the update is the same, with less memory.
-        validate_every: Steps between validations; once an epoch without it.
-        validation_sample: What is decoded at each validation.
-        early_stopping: When to end before the budget.
-        curriculum: Which pairs an epoch has, by their length; all of them without it.
-        average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
-        ema: A moving average of the weights, in place of the weights of a step.
-        asgd: The mean of the weights since the validation has stalled, in place of the weights of a step.
-        checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest deleted first, the last
-            and the best never; without it, the last two and the best.
-        precision: Floating-point precision. `bf16-mixed` is fast on a GPU and on a CPU with AVX-512, slow on others.
-        compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
-            loops over positions (rnn, recurrent, ...), of which each length is compiled anew.
-        workers: Processes that prepare batches beside the training; the result is the same.
-        seed: Seed of all random number generators.
-    """
-
-    optimizer: Annotated[Optimizer, Kind("choice:optimizers")] = default("adam")
-    schedule: Annotated[Schedule, Kind("choice:schedules")] = default("constant")
-    parameter_groups: Sequence[ParameterGroup] | None = None
-    max_steps: LargeCount | None = None
-    max_epochs: Count | None = None
-    max_minutes: Positive | None = None
-    tokens_per_batch: LargeCount = 4096
-    window: Count | None = None
-    carry: bool = False
-    label_smoothing: Rate = 0.0
-    clip_norm: Positive | None = None
-    gradient_noise: GradientNoise | None = None
-    scheduled_sampling: ScheduledSampling | None = None
-    initialization: Annotated[Initialization, Kind("choice:initializations")] = default("default")
-    accumulate: Count = 1
-    validate_every: LargeCount | None = None
-    validation_sample: ValidationSample = ValidationSample()
-    early_stopping: EarlyStopping | None = None
-    curriculum: Curriculum | None = None
-    average_checkpoints: Count = 1
-    ema: Ema | None = None
-    asgd: Asgd | None = None
-    checkpoints_gib: Positive | None = None
-    precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] = 32
-    compile: bool = False
-    workers: Annotated[int, Bounds(minimum=0, maximum=256)] = 0
-    seed: Seed = 1
-
-    @property
-    def limits(self) -> dict[str, float | None]:
-        """The limits of its budget, by their keys."""
-        return {"max_steps": self.max_steps, "max_epochs": self.max_epochs, "max_minutes": self.max_minutes}
-
-    @property
-    def selection_metric(self) -> str:
-        """The key of the score by which the best checkpoint is chosen."""
-        return self.early_stopping.metric if self.early_stopping else "val/loss"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation(Section):
-    """How outputs are compared with their references.
-
-    Settings:
-        metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references of val have four words,
-            else exact match, an error rate and chrF.
-        bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
-            characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages.
-        stride: Of a text in windows whose state is not carried, how many tokens of each window are measured, the last
-            ones; those before are read. By default all of a window, so that its first tokens are read after nothing.
-    """
-
-    metrics: Annotated[Sequence[str], Kind("text_metrics")] | None = None
-    bleu_tokenizer: Literal["13a", "char", "zh", "ja-mecab", "flores200"] = "13a"
-    stride: Count | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trainer(Section):
-    """The machine: on what a recipe is trained, by how many processes. All may change on `--resume`, but for
-    `limit_val_batches`, which has a say in the weights that are kept.
-
-    Settings:
-        accelerator: auto, cpu, gpu, mps, tpu.
-        devices: How many devices of each machine, a list of their numbers, or auto: all; of a launcher's, as many as it
-            has started; of CPUs, one, whose threads use the whole machine.
-        num_nodes: How many machines, or auto: as many as the launcher says, else one.
-        strategy: How several devices work together: ddp, each with the whole model; fsdp, each with a part of it; auto
-            is ddp where there are several.
-        timeout_minutes: How long a process waits for another before all end, in minutes.
-        deterministic: Whether only deterministic algorithms are used: true, false or warn; without it, as torch is set.
-        benchmark: Whether cuDNN looks for the fastest algorithms.
-        limit_val_batches: The share of the validation that is measured (0.5), or about how many batches of it (3): the
-            same sample of its lines, long and short, at every validation; of a carried text its beginning.
-        log_every_n_steps: Steps between two rows of the metrics; 10 at most.
-        inference_mode: Whether validation runs in inference mode.
-        detect_anomaly: Whether autograd looks for the origin of a NaN; slow.
-        profiler: simple, advanced or pytorch.
-        enable_progress_bar: Whether progress is shown.
-        enable_model_summary: Whether Lightning prints a summary of the model.
-    """
-
-    accelerator: Literal["auto", "cpu", "gpu", "mps", "tpu"] = "auto"
-    devices: Literal["auto"] | Devices | Annotated[tuple[Number, ...], Distinct()] = "auto"
-    num_nodes: Literal["auto"] | Machines = "auto"
-    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    timeout_minutes: Annotated[float, Bounds(above=0.0, maximum=100_000.0)] = 10.0
-    deterministic: bool | Literal["warn"] | None = None
-    benchmark: bool | None = None
-    limit_val_batches: Number | Proportion = 1.0
-    log_every_n_steps: Count = 10
-    inference_mode: bool = True
-    detect_anomaly: bool = False
-    profiler: Literal["simple", "advanced", "pytorch"] | None = None
-    enable_progress_bar: bool = True
-    enable_model_summary: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class WandB(Section):
-    """Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE` is obeyed.
-
-    Settings:
-        project: The project; `seqcomposer` without it.
-        name: The run's name; the recipe's without it.
-        entity: The user or team; the default one of the login without it.
-        group: What the run belongs to; for a sweep's trial, the sweep.
-        tags: Tags, beside the families of blocks that the model has, such as attention or recurrence.
-        config: Keys of the run's config beside the recipe's own; for a sweep's trial, the values of its axes.
-        artifact: final logs the final model, packed, as the artifact model-ID, which `seqcomposer pull wandb:` takes;
-            it is as large as the weights. none logs no model.
-        mode: online, offline or disabled; by the login without it.
-    """
-
-    project: Text | None = None
-    name: Text | None = None
-    entity: Text | None = None
-    group: Text | None = None
-    tags: Names | None = None
-    config: Annotated[dict[str, Any], Kind("run_config")] | None = None
-    artifact: Literal["final", "none"] = "final"
-    mode: Literal["online", "offline", "disabled"] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Logging(Section):
-    """Where metrics go besides `metrics.jsonl`; without it, W&B offline inside the run folder.
-
-    Settings:
-        wandb: Weights & Biases; `false` disables it.
-    """
-
-    wandb: WandB | Literal[False] | None = None
+    recipe: Literal[1]
+    extends: Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")] | None = None
+    vars: dict[Identifier, Annotated[Any, Kind("any")]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,13 +83,8 @@ class Recipe(Section):
     """A seqcomposer recipe: what to train, on what, and how.
 
     Settings:
-        recipe: The version of the recipe language.
         name: The name of the recipe and of its runs; the file's name without it.
         description: What it is for, in a sentence.
-        extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
-            is a path from this file, `composer:papers/vaswani2017_base` for a recipe of this package, or
-            `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the cache.
-        vars: Values with names; `$name` stands for one anywhere in the recipe, `${name}` for one inside a text.
         data: Data set and tokenizer.
         model: Model.
         training: Training.
@@ -368,11 +94,8 @@ class Recipe(Section):
         logging: Where metrics go.
     """
 
-    recipe: Literal[1]
     name: RecipeName | None = None
     description: Text | None = None
-    extends: Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")] | None = None
-    vars: dict[Identifier, Annotated[Any, Kind("any")]] | None = None
     data: Data
     model: Model
     training: Training = Training()
@@ -380,3 +103,84 @@ class Recipe(Section):
     evaluation: Evaluation = Evaluation()
     trainer: Trainer = Trainer()
     logging: Logging = Logging()
+
+    @classmethod
+    def of(cls, recipe: loaded_recipe.Recipe) -> Recipe:
+        """Return the sections of a loaded recipe as one object, with every default written out in its blocks."""
+        stacks = recipe.model.encoders
+        encoders = {name: stacks[name] for name in recipe.sources} if stacks else None  # in the order of a line's texts
+        return cls(
+            name=recipe.name,
+            description=recipe.explicit.get("description"),
+            data=recipe.data,
+            model=replace(recipe.model, encoders=encoders),
+            training=recipe.training,
+            decoding=recipe.decoding,
+            evaluation=recipe.evaluation,
+            trainer=recipe.trainer,
+            logging=recipe.logging,
+        )
+
+    def yaml(self) -> str:
+        """Return it as YAML, without what is as by default. Raises RecipeError if it holds what no recipe can."""
+        return dump({"recipe": VERSION, **escape(to_plain(self))})
+
+    def recipe(
+        self, folder: str | Path = ".", overrides: Sequence[str] = (), data_dir: str | Path | None = None
+    ) -> loaded_recipe.Recipe:
+        """Return the recipe, validated and with its defaults, as `composer.load` returns it from a file.
+
+        folder: Where it would lie: data files are looked up from there. overrides: `key=value` settings laid over it.
+        Raises RecipeError with every fault; its lines are those of the YAML.
+        """
+        # its file would be called as its runs are, if it has a plain name
+        is_plain = isinstance(self.name, str) and re.fullmatch(RECIPE_NAME, self.name)
+        file = Path(folder) / f"{self.name if is_plain else 'recipe'}.yaml"
+        return loaded_recipe.load_node(file, parse(self.yaml(), PYTHON_SOURCE), overrides, data_dir)
+
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write it as YAML, and return the path.
+
+        Raises RunError if the file exists and `overwrite` is False, or if it cannot be written.
+        """
+        file, text = Path(path), self.yaml()
+        if file.exists() and not overwrite:
+            raise RunError.of("this file exists already", "choose another name, or pass `overwrite=True`", str(file))
+        with os_errors_as_run_errors(file, "this file cannot be written", "name another"):
+            atomic_write(file, text.encode())
+        return file
+
+
+__all__ = [
+    "Asgd",
+    "AudioFeatures",
+    "Babi",
+    "Corpus",
+    "Ctc",
+    "Curriculum",
+    "Data",
+    "EarlyStopping",
+    "Ema",
+    "Evaluation",
+    "GradientNoise",
+    "Hub",
+    "ImageAugment",
+    "LogMel",
+    "Logging",
+    "MeasuredSplit",
+    "Model",
+    "Output",
+    "Parallel",
+    "ParameterGroup",
+    "Recipe",
+    "ScheduledSampling",
+    "SpecAugment",
+    "Split",
+    "Table",
+    "TableColumn",
+    "Trainer",
+    "Training",
+    "ValidationSample",
+    "WandB",
+    "WeightedFile",
+]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from composer.errors import Fault
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
-from composer.recipe.output_checks import TARGETS_ONLY
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.recipe.schema_reader import quote_all
 from composer.suggest import did_you_mean
@@ -65,11 +64,11 @@ def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, str] | None:
     watched = training.early_stopping.metric if training.early_stopping else ""
     if needs == "translations" and not reads_source:
         return "a model without encoders translates nothing", "write `val/loss`, or give the model an encoder"
-    kind = recipe.model.output.kind.word
-    if needs == "bits" and kind != "sigmoid":
+    head = recipe.model.output.kind
+    if needs == "bits" and not head.is_of_bits:
         return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
-    if needs == "logits" and kind in TARGETS_ONLY:
-        return f"`{kind}` measures the target alone", "write `val/loss`, or another `model.output.kind`"
+    if needs == "logits" and head.evaluates_on_cost:
+        return f"`{head.word}` measures the target alone", "write `val/loss`, or another `model.output.kind`"
     if needs == "texts" and not recipe.reads_text:
         return "it is measured of texts without a source", "write `val/loss`, or give `data: {text: ...}`"
     share = recipe.trainer.limit_val_batches

@@ -14,7 +14,7 @@ from composer.atomic_io import parse_json, read_text
 from composer.errors import Fault, Mark, RunError, fault_at
 from composer.formatting import count_noun
 from composer.recipe.schema_reader import scalar_text
-from composer.recipe.sections import Training
+from composer.recipe.training_sections import Training
 from composer.recipe.yaml_reader import Node
 from composer.suggest import did_you_mean
 from composer.sweeps.conditions import Condition, holds

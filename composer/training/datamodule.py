@@ -32,7 +32,7 @@ from composer.errors import RecipeError
 from composer.evaluation import missing_split
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.recipe import sections
+from composer.recipe import training_sections
 from composer.recipe.recipe import Recipe
 from composer.training.lightning import LightningDataModule, Trainer
 from composer.training.module import Seq2SeqModule
@@ -180,7 +180,7 @@ class Curriculum:
     more. Once no pair is longer than the level, it stays.
     """
 
-    def __init__(self, settings: sections.Curriculum, seed: int) -> None:
+    def __init__(self, settings: training_sections.Curriculum, seed: int) -> None:
         self.settings, self.by, self.seed = settings, settings.by, seed
         self.levels = [settings.start, settings.start]
         self.wrong, self.graded = 0.0, 0.0

@@ -10,7 +10,7 @@ from composer.errors import Fault
 from composer.formatting import count_noun
 from composer.model.machine import multiplies_bfloat16, runs_on_cpu, visible_cpus
 from composer.recipe.recipe import Recipe
-from composer.recipe.sections import Trainer
+from composer.recipe.training_sections import Trainer
 
 FEW_PROCESSES, PROCESSES_OF_CPU = 16, 4
 """Processes of a training that any machine runs, and how many for each of its CPUs."""

@@ -27,7 +27,7 @@ from composer.model.weights import initialize
 from composer.recipe.choices import Progress
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_checkpoint_text
-from composer.recipe.sections import GradientNoise
+from composer.recipe.training_sections import GradientNoise
 from composer.training.lightning import LightningModule, Strategy
 from composer.training.loss import sum_costs
 from composer.training.sharding import full_state, is_sharded, local_part, shard

@@ -138,7 +138,7 @@ def check_model_and_data(
 
 def depends_on_sizes(recipe: Recipe) -> bool:
     """Return whether the sizes of vocabularies decide whether a model can be built."""
-    return recipe.model.embedding.word == "one_hot" or recipe.model.output.kind.word != "linear"
+    return recipe.model.embedding.depends_on_size or recipe.model.output.kind.depends_on_size
 
 
 def stand_in_sizes(recipe: Recipe) -> dict[str, int] | None:

@@ -19,7 +19,7 @@ from composer.processes.wandb import load_wandb_settings
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import RUN_FACTS
-from composer.recipe.sections import WandB
+from composer.recipe.training_sections import WandB
 from composer.runs.record import RunRecord
 from composer.training.wandb_history import recorded_names
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from composer.formatting import format_bound, si
 from composer.model.features import describe_features, feature_settings
 from composer.model.planner import Plan, PlanRow
+from composer.recipe.choices import EmbeddingKind, OutputKind
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import is_stack, scalar_text
-from composer.recipe.section import Chosen
 
 RecipePath = tuple[str | int, ...]
 JOINS = {"residual": "+", "highway": "gate"}
@@ -361,9 +361,9 @@ def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]
     return tuple(filter(None, (f"{key}, {format_bound(tokens, plan.at_most)}", kind, unread, tied)))
 
 
-def format_kind(choice: Chosen, texts: Mapping[str, str]) -> str:
+def format_kind(choice: EmbeddingKind | OutputKind, texts: Mapping[str, str]) -> str:
     """Return a kind of embedding or output head: its text, or else its name and settings."""
-    settings = (format_setting(key, value, False) for key, value in choice.settings.items())
+    settings = (format_setting(key, value, False) for key, value in choice.as_data().items())
     return texts.get(choice.word, ", ".join([choice.word, *settings]))
 
 

@@ -62,7 +62,7 @@ def test_from_a_recipe_to_a_picture(tmp_path: Path) -> None:
         assert "'e d c b a'" in output_of(shown, "run.translate(")
         assert output_of(shown, "run.alignments(", "text/html").startswith("<iframe")
         assert "removed cross_attention" in output_of(shown, "composer.diff(attention, one_vector)")
-        assert output_of(shown, "classes.read(file).model").startswith("Model(")
+        assert "Adam(learning_rate=0.005" in output_of(shown, "composer.load(")
 
 
 @pytest.mark.slow

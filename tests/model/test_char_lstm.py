@@ -13,6 +13,7 @@ from composer.errors import RecipeError
 from composer.inference.run import open_run
 from composer.model.char_lstm import FIRST_SPECIAL, CharLstmOutput, Tree
 from composer.model.characters import BEGIN, END
+from composer.model.output_kinds import CharLstm
 from composer.recipe.recipe import load_text
 from composer.training.train import train
 from tests.laws.section_cases import recipe_of
@@ -28,7 +29,7 @@ def seeded() -> None:
 
 
 def small(max_length: int = 12) -> CharLstmOutput:
-    head = CharLstmOutput(6, len(TEXTS), width=5, max_length=max_length).double()
+    head = CharLstmOutput(6, len(TEXTS), CharLstm(width=5, max_length=max_length)).double()
     head.spellings.write(TEXTS)
     return head
 

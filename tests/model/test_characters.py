@@ -14,6 +14,8 @@ from composer.inference.run import open_run
 from composer.model.builder import build
 from composer.model.char_lstm import CharLstmOutput
 from composer.model.characters import BEGIN, END, NONE, CharacterCnn, CharacterEmbedding
+from composer.model.embedding_kinds import Characters
+from composer.model.output_kinds import CharLstm
 from composer.recipe.recipe import load_text
 from composer.testing import check_model
 from composer.training.train import train
@@ -82,20 +84,20 @@ def test_the_table_has_bytes_between_marks() -> None:
 
 
 def test_all_numbers_are_within_a_bound_at_first() -> None:
-    cnn = CharacterEmbedding(10_000, bound=0.01).map
+    cnn = CharacterEmbedding(10_000, Characters(bound=0.01)).map
     cnn.highway[0].bias.detach()[cnn.out_features :] += 2  # where the gates begin
     assert all(0.009 < parameter.abs().max() <= 0.01 for parameter in cnn.parameters())
 
 
 def test_kims_small_model_has_his_sizes() -> None:
-    embedding = CharacterEmbedding(10_000)
+    embedding = CharacterEmbedding(10_000, Characters())
     assert embedding.embedding_dim == 525
     recipe = load_text(LANGUAGE, overrides=["model.embedding=characters", "model.width=300", "model.rnn.layers=2"])
     (row,) = (row for row in recipe.plan().rows if row.block == "embedding")
     kernels = sum(25 * k * (15 * k) for k in range(1, 7)) + 525
     assert (row.width, row.parameters) == (525, 256 * 15 + kernels + 2 * (525 * 525 + 525))
     names = "width", "kernels", "features", "highway", "max_length", "padding", "bound"
-    assert tuple(recipe.model.embedding.settings) == names
+    assert tuple(recipe.model.embedding.as_data()) == names
 
 
 def test_the_model_keeps_the_laws() -> None:
@@ -145,7 +147,7 @@ def test_characters_share_no_matrix_with_the_output() -> None:
 
 
 def test_a_gpu_need_not_wait_for_sizes_of_kernels_and_marks() -> None:
-    cnn, head = small(), CharLstmOutput(4, 6, width=3).double()
+    cnn, head = small(), CharLstmOutput(4, 6, CharLstm(width=3)).double()
     y = torch.randn(1, 2, 4, dtype=torch.double)
     head(y)  # the tree of prefixes is made once
     with NoNumbersFromPython():

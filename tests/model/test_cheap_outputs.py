@@ -15,9 +15,9 @@ from composer.errors import ComposerError, RecipeError
 from composer.inference.run import open_run
 from composer.model.builder import build
 from composer.model.output_heads import AdaptiveOutput, CnnOutput, SampledOutput, log_uniform, sample_ids, sampled_cost
+from composer.model.output_kinds import Adaptive, Cnn, Sampled
 from composer.model.special_tokens import PAD
 from composer.recipe.recipe import load, load_text
-from composer.recipe.section import Chosen
 from composer.testing import check_model
 from composer.training.preflight import check_recipe
 from composer.training.train import train
@@ -41,7 +41,7 @@ def inputs() -> tuple[Tensor, Tensor]:
 
 
 def test_adaptive_is_a_softmax_over_the_first_words_and_clusters_and_one_in_each_cluster() -> None:
-    head = AdaptiveOutput(WIDTH, WORDS, cutoffs=[4, 12], div_value=2.0).double()
+    head = AdaptiveOutput(WIDTH, WORDS, Adaptive(cutoffs=(4, 12), div_value=2.0)).double()
     (y, target), expected = inputs(), []
     for row, word in zip(y.flatten(0, 1), target.flatten().tolist(), strict=True):
         first = (head.softmax.head.weight @ row).log_softmax(0)  # of 4 words and 2 clusters
@@ -132,7 +132,7 @@ CNN = {"width": 3, "kernels": [1, 3], "features": [5, 4], "max_length": 8, "corr
 
 
 def cnn_head(**settings: Any) -> CnnOutput:
-    head = CnnOutput(WIDTH, WORDS, **CNN | settings).double()
+    head = CnnOutput(WIDTH, WORDS, Cnn(**CNN | settings)).double()
     if head.correction is not None:
         torch.nn.init.normal_(head.correction.weight)
     return head
@@ -184,7 +184,7 @@ def test_without_gradients_the_vectors_of_all_words_are_made_once_for_the_same_w
 
 def test_a_cluster_without_a_target_has_a_gradient_of_zeros() -> None:
     """Several processes would wait for it else."""
-    head, (y, _) = AdaptiveOutput(WIDTH, WORDS, cutoffs=[4, 12], div_value=2.0).double(), inputs()
+    head, (y, _) = AdaptiveOutput(WIDTH, WORDS, Adaptive(cutoffs=(4, 12), div_value=2.0)).double(), inputs()
     head.cost(y, torch.zeros(2, 5, dtype=torch.long)).sum().backward()
     for tail in head.softmax.tail:
         assert all(weight.grad is not None and not weight.grad.any() for weight in tail.parameters())
@@ -204,7 +204,7 @@ def test_adaptive_is_as_wide_as_its_weights_where_autocast_is_on(
             return F.log_softmax(x.to(torch.promote_types(x.dtype, torch.float32)), dim)
 
     monkeypatch.setattr("torch.nn.modules.adaptive.F", OnGpu())
-    head, (y, target) = AdaptiveOutput(WIDTH, WORDS, cutoffs=[4, 12], div_value=2.0).to(wide), inputs()
+    head, (y, target) = AdaptiveOutput(WIDTH, WORDS, Adaptive(cutoffs=(4, 12), div_value=2.0)).to(wide), inputs()
     y = y.bfloat16()
     expected = head.cost(y.to(wide), target)
     with torch.autocast("cpu", torch.bfloat16):
@@ -352,7 +352,7 @@ def test_a_size_that_is_not_known_is_called_a_bound(words: Path) -> None:
 def test_a_bare_kind_stays_bare_and_its_settings_can_be_overridden() -> None:
     assert load_text(LANGUAGE).model.output.kind.word == "linear"
     recipe = load_text(LANGUAGE, overrides=["model.output.kind.sampled=50"])
-    assert recipe.model.output.kind == Chosen("sampled", {"samples": 50})
+    assert recipe.model.output.kind == Sampled(samples=50)
     again = load_text(recipe.dump())
     assert again.fingerprints == recipe.fingerprints
 

@@ -11,9 +11,12 @@ from composer.data.tokenizer_kinds import Bits
 from composer.errors import RecipeError
 from composer.model.bits import LinearEmbedding
 from composer.model.builder import build
-from composer.model.encoder_decoder import NEVER, OneHot, force_length
+from composer.model.embedding_kinds import EMBEDDINGS
+from composer.model.encoder_decoder import NEVER, OneHotEmbedding, OutputHead, TokenEmbedding, force_length
 from composer.model.output_heads import IdentityOutput, SigmoidOutput, target_bits
+from composer.model.output_kinds import OUTPUTS, Adaptive, CharLstm, Cnn, Identity, Linear, Sampled, Sigmoid
 from composer.model.special_tokens import EOS, NUM_SPECIAL, PAD
+from composer.recipe.choices import EmbeddingKind, OutputKind, TokenPlace
 from composer.recipe.recipe import load_text
 
 BITS = 3
@@ -55,12 +58,12 @@ def test_an_answer_of_one_length_ends_there_and_nowhere_else() -> None:
 
 
 def test_the_identity_head_never_gives_a_special_token() -> None:
-    logits = IdentityOutput(3)(torch.tensor([[[1.0, 2.0, 3.0]]]))
+    logits = IdentityOutput(3, 3 + NUM_SPECIAL)(torch.tensor([[[1.0, 2.0, 3.0]]]))
     assert logits.tolist() == [[[NEVER] * NUM_SPECIAL + [1.0, 2.0, 3.0]]]
 
 
 def test_one_hot_is_a_unit_vector_and_zeros_for_special_tokens() -> None:
-    result = OneHot(7)(torch.tensor([[0, 2, 4, 6]]))
+    result = OneHotEmbedding(7)(torch.tensor([[0, 2, 4, 6]]))
     assert result.tolist() == [[[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 1]]]
 
 
@@ -115,3 +118,27 @@ def test_sides_whose_vocabularies_differ_are_refused_by_their_names() -> None:
     own = load_text(SEVERAL.replace("joint: true", "joint: false") + "  output: {tie: [target, left]}\n")
     with pytest.raises(RecipeError, match="`left` and `target` have vocabularies of their own"):
         build(own, dict.fromkeys(SIDES, 9))
+
+
+KINDS = [Linear(), Sigmoid(), Identity(), Adaptive(cutoffs=(6,)), Sampled(samples=3), Cnn(), Cnn(samples=3), CharLstm()]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_a_recipe_knows_of_a_head_is_true_of_it(kind: OutputKind) -> None:
+    assert {type(one) for one in KINDS} == {*OUTPUTS.values()}
+    head = kind.build(TokenPlace(NUM_SPECIAL + 2**BITS, 2**BITS, Bits(size=BITS)))
+    assert isinstance(head, OutputHead)
+    assert (head.in_features, head.out_features) == (2**BITS, NUM_SPECIAL + 2**BITS)
+    known = kind.trains_on_cost, kind.evaluates_on_cost, kind.has_impossible_tokens
+    assert known == (head.trains_on_cost, head.evaluates_on_cost, head.has_impossible_tokens)
+    assert kind.has_rows == (getattr(head, "weight", torch.empty(0)).shape == (NUM_SPECIAL + 2**BITS, 2**BITS))
+
+
+@pytest.mark.parametrize("kind", EMBEDDINGS.values())
+def test_an_embedding_is_built_for_its_place(kind: type[EmbeddingKind]) -> None:
+    vocabulary = NUM_SPECIAL + 2**BITS
+    embedding = kind().build(TokenPlace(vocabulary, 6, Bits(size=BITS)))
+    assert isinstance(embedding, TokenEmbedding)
+    assert embedding.num_embeddings == vocabulary
+    assert embedding(torch.tensor([[0, vocabulary - 1]])).shape == (1, 2, embedding.embedding_dim)
+    assert kind.has_rows == (getattr(embedding, "weight", torch.empty(0)).shape == (vocabulary, 6))

@@ -89,7 +89,8 @@ def test_a_class_is_a_block_of_every_recipe(tmp_path: Path) -> None:
     assert composer.block("shift")(Shift) is Shift
     recipe = loaded(tmp_path, RECIPE)
     assert composer.check(recipe) == []
-    assert recipe.model.encoder[1] == BlockSpec("shift", {"past": 0.2})
+    assert recipe.model.encoder[1] == composer.block.shift(0.2) == BlockSpec("shift", {"past": 0.2})
+    assert "shift" in dir(composer.block)
     assert "shift" in [row.block for row in composer.plan(recipe).rows]
     assert "past" in composer.blocks("shift")["properties"]
     (fault,) = refused(tmp_path, RECIPE, ["model.encoder.1.shift.past=2"])

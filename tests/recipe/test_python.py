@@ -1,0 +1,315 @@
+"""Recipes in Python: the sections that a loaded recipe has, and blocks by their words."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import pydoc
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import composer
+from composer import block
+from composer.errors import RecipeError, RunError
+from composer.inference.methods import Beam, Greedy
+from composer.recipe.recipe import load, load_text
+from composer.recipe.section import BlockSpec, Section
+from composer.recipe.sections import (
+    Babi,
+    Data,
+    EarlyStopping,
+    Logging,
+    Model,
+    Output,
+    Parallel,
+    Recipe,
+    Split,
+    Trainer,
+    Training,
+    ValidationSample,
+    WandB,
+)
+from composer.recipe.yaml_reader import parse, to_data
+from composer.training.optimizers import Adam, Sgd
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if not {"fragments", "sweeps"} & set(file.parts))
+
+
+def decoder(*blocks: Any, **settings: Any) -> Recipe:
+    return Recipe(data=Data(generate="copy"), model=Model(width=64, decoder=list(blocks)), **settings)
+
+
+def written(recipe: Recipe) -> Any:
+    return to_data(parse(recipe.yaml(), "r.yaml"))
+
+
+def refused(recipe: Recipe) -> RecipeError:
+    with pytest.raises(RecipeError) as raised:
+        recipe.recipe()
+    return raised.value
+
+
+# ------------------------------------------------------------------------------------------- every recipe
+
+
+def assert_same_in_python(file: Path) -> None:
+    loaded = load(file)
+    again = Recipe.of(loaded).recipe(file.parent)
+    assert repr(again.canonical) == repr(loaded.canonical)  # 1 is not 1.0
+    assert (again.fingerprints, again.sources) == (loaded.fingerprints, loaded.sources)
+    assert again.explicit.get("description") == loaded.explicit.get("description")
+
+
+@pytest.mark.parametrize("file", RECIPES[::8], ids=lambda file: file.stem)
+def test_a_recipe_of_a_loaded_recipes_sections_is_the_same(file: Path) -> None:
+    assert_same_in_python(file)
+
+
+@pytest.mark.slow
+def test_every_recipe_is_the_same_in_python() -> None:
+    assert len(RECIPES) > 100
+    for file in RECIPES:
+        assert_same_in_python(file)
+
+
+def test_encoders_keep_the_order_in_which_a_line_has_their_texts(tmp_path: Path) -> None:
+    split = Split(target="t", encoders={"b": "1", "a": "2"})
+    model = Model(width=8, encoders={"b": [block.rnn()], "a": [block.rnn()]}, decoder=[block.rnn()])
+    recipe = Recipe(data=Data(parallel=Parallel(train=split)), model=model)
+    assert written(recipe)["data"]["parallel"]["train"] == {"target": "t", "b": "1", "a": "2"}
+    loaded = recipe.recipe()
+    assert loaded.sources == Recipe.of(loaded).recipe().sources == ["b", "a"]
+    assert list(loaded.model.encoders or ()) == ["a", "b"]
+
+
+# ------------------------------------------------------------------------------------------- what is written
+
+
+@pytest.mark.parametrize(
+    ("spec", "form"),
+    [
+        (block.dropout(), "dropout"),
+        (block.dropout(0.1), {"dropout": {"rate": 0.1}}),
+        (block.dropout(0.1, as_="x"), {"dropout": {"rate": 0.1, "as": "x"}}),
+        (block.cross_attention(from_="encoder"), {"cross_attention": {"from": "encoder"}}),
+        (block.residual([block.norm()]), {"residual": ["norm"]}),
+        (block.residual(["norm", {"unheard": {"past": 0.2}}]), {"residual": ["norm", {"unheard": {"past": 0.2}}]}),
+        (block.parallel({"a": [block.norm("rms")]}), {"parallel": {"branches": {"a": [{"norm": {"kind": "rms"}}]}}}),
+        (block.rnn(width=None), {"rnn": {"width": None}}),
+        (block.repeat(times=np.int64(3), stack=(block.norm(),)), {"repeat": {"times": 3, "stack": ["norm"]}}),
+        (block.rnn(bidirectional=np.bool_(True)), {"rnn": {"bidirectional": True}}),
+        (block.rnn(bidirectional=np.array(True)), {"rnn": {"bidirectional": True}}),
+        (block.rnn(bidirectional=torch.tensor(True)), {"rnn": {"bidirectional": True}}),
+        (block.use("$s"), {"use": {"stack": "$$s"}}),  # Python has variables
+    ],
+)
+def test_each_block_has_its_yaml_form(spec: BlockSpec, form: Any) -> None:
+    assert written(decoder(spec))["model"]["decoder"] == [form]
+
+
+@pytest.mark.parametrize(
+    ("settings", "form"),
+    [
+        ({"training": Training()}, None),
+        ({"training": Training(seed=1, optimizer=Adam(), validation_sample=ValidationSample())}, None),
+        ({"training": Training(optimizer=Adam(eps=np.float32(0.5)))}, {"optimizer": {"adam": {"eps": 0.5}}}),
+        ({"training": Training(optimizer=Sgd())}, {"optimizer": "sgd"}),
+        ({"training": Training(optimizer="sgd")}, {"optimizer": "sgd"}),
+        ({"training": Training(optimizer={"sgd": 0.1})}, {"optimizer": {"sgd": 0.1}}),
+        ({"training": Training(early_stopping=EarlyStopping())}, {"early_stopping": {}}),
+        ({"training": {"max_steps": 3}}, {"max_steps": 3}),
+        ({"trainer": Trainer(limit_val_batches=1)}, {"limit_val_batches": 1}),  # a batch, where 1.0 is all of them
+        ({"logging": Logging(wandb=False)}, {"wandb": False}),
+        ({"logging": Logging(wandb=WandB(project="p"))}, {"wandb": {"project": "p"}}),
+        ({"decoding": Beam(size=4)}, {"beam": {"size": 4}}),
+        ({"decoding": Greedy()}, None),
+    ],
+)  # fmt: skip
+def test_only_what_is_not_the_default_is_written(settings: dict[str, Any], form: Any) -> None:
+    (key,) = settings
+    assert written(decoder("norm", **settings)).get(key) == form
+
+
+def test_a_path_is_text_and_a_stack_of_no_name_is_not_written() -> None:
+    data = Data(babi=Babi(folder=Path("a"), tasks=[1]))  # type: ignore[arg-type]
+    recipe = Recipe(data=data, model=Model(width=8, decoder=[block.norm()], stacks={}, output=Output(tie=[])))
+    form = {"recipe": 1, "data": {"babi": {"folder": "a", "tasks": [1]}}, "model": {"width": 8, "decoder": ["norm"]}}
+    assert written(recipe) == form
+
+
+def test_a_section_made_by_hand_has_its_choices_as_objects() -> None:
+    assert (Training().optimizer, Training(optimizer="sgd").optimizer) == (Adam(), Sgd())
+    assert Training(optimizer={"sgd": 0.1}).optimizer == Training(optimizer={"sgd": {"learning_rate": 0.1}}).optimizer
+    assert ValidationSample().decoding == Greedy()
+    assert Training(optimizer="adm").optimizer == "adm"  # which a check refuses
+    (fault,) = refused(decoder("norm", training=Training(optimizer="adm"))).faults
+    assert (fault.path, fault.hint) == ("training.optimizer", "write `adam`")
+
+
+def test_recipes_are_values() -> None:
+    one = decoder(block.residual([block.self_attention(heads=8)]), block.dropout(0.1))
+    for other in (copy.deepcopy(one), pickle.loads(pickle.dumps(one)), dataclasses.replace(one)):
+        assert other == one
+        assert other.yaml() == one.yaml()
+    assert dataclasses.replace(one, name="x") != one
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.name = "x"  # type: ignore[misc]
+
+
+# ------------------------------------------------------------------------------------------- faults
+
+
+def test_a_fault_names_its_place_and_the_line_of_the_yaml() -> None:
+    wrong = decoder(block.norm(), block.residual([block.self_attention(heads="4")]))
+    (fault,) = composer.check(wrong)
+    line = wrong.yaml().splitlines()[fault.line - 1]
+    assert (fault.file, fault.path) == ("<python>", "model.decoder[1].residual[0].self_attention.heads")
+    assert fault.excerpt == line
+    assert '"4"' in line
+    (fault,) = refused(decoder({"self_attention": {"head": 4}})).faults
+    assert "`heads`" in fault.message + fault.hint
+
+
+@pytest.mark.parametrize(
+    ("recipe", "path", "message"),
+    [
+        (decoder(block.residual([block.norm])), "model.decoder[0].residual.stack[0]", "`norm` is not called"),
+        (decoder(training=Training(optimizer=Adam)), "training.optimizer", "`Adam` is not called"),  # type: ignore[arg-type]
+        (decoder(block.residual({1.0})), "model.decoder[0].residual.stack", "a recipe cannot hold a set"),
+        (decoder({1: 2}), "model.decoder[0]", "a key is text"),
+        (decoder(block.dropout(1 + 2j)), "model.decoder[0].dropout.rate", "a recipe cannot hold a complex"),
+        (decoder(training=Training(optimizer=Sgd(momentum=1j))), "training.optimizer.sgd.momentum", "a complex"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_that_is_no_data_is_refused_with_its_path(recipe: Recipe, path: str, message: str) -> None:
+    (fault,) = refused(recipe).faults
+    assert (fault.file, fault.path) == ("<python>", path)
+    assert message in fault.message
+
+
+def test_a_stack_that_contains_itself_is_refused() -> None:
+    stack: list[Any] = []
+    stack.append(block.residual(stack))
+    (fault,) = refused(decoder(*stack)).faults
+    assert "deeper than" in fault.message
+
+
+def test_saving_overwrites_only_on_request(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    one = decoder(block.norm(), name="mine")
+    assert one.save(file) == file
+    assert load(file).canonical == one.recipe().canonical == one.recipe(tmp_path).canonical
+    assert one.recipe(tmp_path).file == file
+    before = file.read_bytes()
+    with pytest.raises(RunError, match="overwrite=True"):
+        decoder("dropout").save(file)
+    with pytest.raises(RecipeError):
+        decoder({1: 2}).save(file, overwrite=True)
+    assert file.read_bytes() == before
+    decoder("dropout").save(file, overwrite=True)
+    assert load(file).model.decoder == decoder("dropout").recipe().model.decoder
+    with pytest.raises(RunError, match="cannot be written"):
+        one.save(tmp_path / "no" / "r.yaml")
+    assert [item.name for item in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_overrides_are_laid_over_a_recipe_in_python(tmp_path: Path) -> None:
+    made = decoder(block.norm())
+    assert made.recipe(overrides="model.width=9").model.width == 9
+    assert made.recipe(overrides=["model.width=9"]).model.width == 9
+
+
+# ------------------------------------------------------------------------------------------- blocks
+
+
+def test_a_stack_of_a_recipe_has_the_word_the_settings_and_the_place_of_each_block() -> None:
+    stacks = "encoder: [norm, {residual: [{norm: rms}]}], decoder: [{use: s}], stacks: {s: [{linear: 8}]}"
+    model = load_text(f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 8, {stacks}}}\n").model
+    assert model.encoder is not None
+    assert [spec.word for spec in model.encoder] == ["norm", "residual"]
+    assert model.encoder[1].path == ("model", "encoder", 1, "residual")
+    assert model.encoder[1].settings["stack"] == [{"norm": {"kind": "rms", "eps": 1e-5}}]  # as a block gets it
+    assert model.encoder[0].as_data() == {"norm": {"kind": "layer", "eps": 1e-5}}
+    assert model.stacks["s"][0].path == ("model", "stacks", "s", 0, "linear")
+
+
+def test_every_block_is_a_function_with_its_signature_and_its_page() -> None:
+    described = composer.blocks()
+    assert dir(block) == sorted(described)
+    for word, entry in described.items():
+        make = getattr(block, word)
+        names = [name.rstrip("_") for name in inspect.signature(make).parameters]
+        assert names == list(entry["properties"]), word
+        assert entry["description"] in make.__doc__
+    parameters = inspect.signature(block.rnn).parameters
+    assert (parameters["cell"].default, parameters["bidirectional"].default) == ("lstm", False)
+    assert [name for name, it in parameters.items() if it.kind is it.POSITIONAL_OR_KEYWORD] == ["cell"]
+    assert inspect.signature(block.repeat).parameters["times"].default is inspect.Parameter.empty
+    page = pydoc.plain(pydoc.render_doc(block.self_attention))
+    assert "self_attention(heads=8, *, dropout=0.0" in page
+    assert "Multi-head scaled dot-product self-attention" in page
+
+
+def test_an_unknown_block_or_setting_is_refused_at_once() -> None:
+    with pytest.raises(AttributeError, match=r"no block is called `sefl_attention`; did you mean `self_attention`\?"):
+        block.sefl_attention  # noqa: B018
+    with pytest.raises(TypeError, match=r"self_attention has no setting `head`; did you mean `heads`\?"):
+        block.self_attention(head=4)
+    with pytest.raises(TypeError, match="times"):
+        block.repeat(stack=[block.norm()])
+    with pytest.raises(TypeError, match="positional"):
+        block.rnn("gru", 8)
+
+
+def test_a_recipe_in_python_imports_no_torch() -> None:
+    code = (
+        "import sys\n"
+        "from composer import block\n"
+        "from composer.recipe.sections import Data, Model, Recipe\n"
+        "recipe = Recipe(data=Data(generate='copy'), model=Model(width=8, decoder=[block.norm('rms')]))\n"
+        "recipe.recipe().fingerprints, dir(block), repr(recipe), recipe.training.optimizer.learning_rate\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+WRONG = """\
+from composer import block
+from composer.recipe.section import BlockSpec
+from composer.recipe.sections import Data, Model, Recipe, Training
+
+model = Model(width=8, decoder=[block.norm("rms"), *[block.dropout(0.1)] * 2])
+recipe = Recipe(data=Data(), model=model, training=Training(max_steps=3))
+spec: BlockSpec = block.norm()
+Training(max_step=3)
+Training(seed="1")
+Model(decoder=[])
+Model(width=8, decoder=[block.norm])
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "snippet.py"
+    file.write_text(WRONG, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", str(file)]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
+    lines = {int(line.split(":")[1]) for line in shown.splitlines() if line.startswith(str(file)) and "error" in line}
+    first = WRONG.splitlines().index("Training(max_step=3)") + 1
+    assert lines == set(range(first, len(WRONG.splitlines()) + 1)), shown
+
+
+def test_sections_are_the_classes_of_a_loaded_recipe() -> None:
+    loaded = load(ROOT / "recipes" / "quickstart.yaml")
+    assert isinstance(loaded.training, Training)
+    assert isinstance(loaded.model, Model)
+    assert Training.__mro__[-2] is Section
