@@ -73,12 +73,12 @@ class Cgru(Block):
         )
         if saturation and gates == "plain":
             message = "plain gates never reach 0 or 1, so they do not saturate"
-            fix = "write `gates: cutoff` or `gates: hard`, or leave `saturation` out"
+            fix = "remove `saturation`, or write `gates: cutoff` or `gates: hard`"
             raise NoEffect("saturation", message, fix=fix)
         for setting, value, default in (("dropout_of", dropout_of, "state"), ("dropout_by", dropout_by, "rate")):
             if not dropout and value != default:
                 message = "nothing is dropped here, for `dropout` is 0"
-                raise NoEffect(setting, message, fix=f"write `dropout: 0.1` beside it, or remove `{setting}`")
+                raise NoEffect(setting, message, fix=f"remove `{setting}`, or write `dropout: 0.1` beside it")
         if diagonal and stream.width < 3:
             message = f"a third of {stream.width} features is none, so no gate is diagonal"
             raise NoEffect("diagonal", message, fix="remove `diagonal`, or make the grid 3 wide or wider")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Positive, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Positive, Site, State, remove
 from blocks.core.functional import Activation, activate, gate_factor, last_positions, weight_norm_gain, weight_normed
 
 
@@ -55,7 +55,7 @@ class Conv(Block):
         stream = site.sequence("conv")
         if stride > 1:
             site.require_full_context(
-                "stride", "a strided convolution", "remove `stride`, or move this block to the encoder"
+                "stride", "a strided convolution", remove("stride", ", or move this block to the encoder")
             )
         if dilation > 1 and kernel == 1:
             message = "a kernel of 1 reads one position, and has no distances"
@@ -109,5 +109,5 @@ def _width(site: Site, width: int | None, depthwise: bool) -> int:
         return site.width if width is None else width
     if width not in (None, site.stream.width):
         message = f"a depthwise convolution keeps the width that arrives, {site.stream.width}"
-        raise BlockError("width", message, code="width", fix="remove `width`, or put a `linear` after this block")
+        raise BlockError("width", message, code="width", fix=remove("width", ", or put a `linear` after this block"))
     return site.stream.width

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State, write
 from blocks.core.neural_stack import resolve_continuation
 
 EMPTY_CELL = -1.0
@@ -57,7 +57,7 @@ class DiscreteStacks(Block):
         stream = site.sequence("discrete_stacks")
         if depth > cells:
             message = f"{depth} numbers are read of a stack that holds {cells}"
-            raise BlockError("depth", message, fix=f"write `depth: {cells}`, or `cells: {depth}`")
+            raise BlockError("depth", message, fix=write("depth", cells, f", or `cells: {depth}`"))
         self.depth, self.sizes, self.actions, self.rounding = depth, (stacks, cells), 2 + no_op, rounding
         self.out = stream._replace(width=stacks * depth)
         self.state_kind = ("discrete_stacks", ("stacks", stacks), ("cells", cells))

@@ -15,7 +15,7 @@ from blocks.core.attention import (
     split_heads,
     visible_slots,
 )
-from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Rate, Site, State
+from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Rate, Site, State, write
 from blocks.core.functional import RmsNorm, check_rms_width, count_positions, no_positions
 from blocks.core.kv_cache import append
 from blocks.core.mixer import build_projection
@@ -136,6 +136,6 @@ def _check_widths(rotary_width: int, latent: int | None, query_latent: int | Non
     """Raise BlockError for a decoupled key without pairs of features to turn, and for latents of one feature."""
     if rotary_width % 2:
         message = f"rotary positions turn pairs of features, and {rotary_width} is odd"
-        raise BlockError("rotary_width", message, code="width", fix=f"write `rotary_width: {rotary_width + 1}`")
-    check_rms_width(latent or 0, "latent", "write `latent: 2` or more")
-    check_rms_width(query_latent or 0, "query_latent", "write `query_latent: 2` or more, or remove it")
+        raise BlockError("rotary_width", message, code="width", fix=write("rotary_width", rotary_width + 1))
+    check_rms_width(latent or 0, "latent", write("latent", 2, " or more"))
+    check_rms_width(query_latent or 0, "query_latent", write("query_latent", 2, " or more, or remove it"))

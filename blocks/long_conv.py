@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State, write
 from blocks.core.directions import Directions, Reader
 from blocks.core.functional import no_autocast, random_dt
 from blocks.core.recurrence import reverse
@@ -44,7 +44,7 @@ class LongConv(Block):
         self.out = site.sequence("long_conv")
         if state % 2:
             message = f"each exponential is a pair of numbers, and {state} is odd"
-            raise BlockError("state", message, fix=f"write `state: {state + 1}`")
+            raise BlockError("state", message, fix=write("state", state + 1))
         width = self.out.width
         self.skip = nn.Parameter(torch.randn(width))
         self.state_kind = ("long_conv", ("width", width), ("state", state))

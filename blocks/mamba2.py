@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State, write
 from blocks.core.functional import check_rms_width, inverse_softplus, random_dt
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads
 from blocks.core.outer_product_state import scan_outer_products
@@ -64,7 +64,7 @@ class Mamba2(Mixer):
         heads = heads or _default_heads(width, head_width)
         if heads % groups:
             message = f"{groups} does not divide the {heads} heads"
-            raise BlockError("groups", message, fix=f"write `groups: {math.gcd(heads, groups)}`")
+            raise BlockError("groups", message, fix=write("groups", math.gcd(heads, groups)))
         sizes = [groups * state, groups * state, heads * head_width]
         check_rms_width(sizes[2] // groups, "groups", "write fewer `groups`")
         super().__init__(
@@ -130,6 +130,6 @@ def _default_heads(width: int, head_width: int) -> int:
     if 2 * width % head_width:
         message = f"{head_width} does not divide {2 * width}, twice the width that arrives"
         nearest = min((n for n in range(1, 2 * width + 1) if 2 * width % n == 0), key=lambda n: abs(n - head_width))
-        fix = f"write `head_width: {nearest}`, or say how many `heads` there are"
+        fix = write("head_width", nearest, ", or say how many `heads` there are")
         raise BlockError("head_width", message, code="width", fix=fix)
     return 2 * width // head_width

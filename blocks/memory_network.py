@@ -104,7 +104,11 @@ class MemoryNetwork(Block):
         if noise != NOISE and site.memories[self.memory].stream.length_ratio == 0:
             raise NoEffect("noise", f"`{self.memory}` is one sentence, and no other stands before it")
         if noise != NOISE and time < 2:
-            raise NoEffect("noise", f"with `time: {time}` T is the same for all sentences", fix="write `time: 50`")
+            raise NoEffect(
+                "noise",
+                f"with `time: {time}` T is the same for all sentences",
+                fix="remove `noise`, or write `time: 50`",
+            )
         asking = stream.width if query is None else question_stream(site, query).width
         words, self.width = site.memories[self.memory].stream.width, width or site.width
         self.hops, self.encoding, self.noise = hops, encoding, noise

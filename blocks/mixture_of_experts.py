@@ -20,6 +20,7 @@ from blocks.core.contract import (
     NonNegative,
     Site,
     State,
+    write,
 )
 from blocks.core.functional import no_autocast, state_dtype
 from blocks.core.stack import Stack, check_same_stream
@@ -78,9 +79,9 @@ class MixtureOfExperts(Block):
         super().__init__()
         if normalise and top_k == 1:
             message = "of one expert the weight is 1, whatever its score, and the router would learn nothing"
-            raise BlockError("normalise", message, fix="write `top_k: 2` or more, or remove `normalise`")
+            raise BlockError("normalise", message, fix=write("top_k", 2, " or more, or remove `normalise`"))
         if top_k > experts:
-            fix = f"write `top_k: {experts}` or less, or more `experts`"
+            fix = write("top_k", experts, " or less, or more `experts`")
             raise BlockError("top_k", f"a position cannot use {top_k} of {experts} experts", fix=fix)
         if top_k == experts and balance_rate != BALANCE_RATE:
             raise NoEffect("balance_rate", "every position uses every expert, so their loads are equal")

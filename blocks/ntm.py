@@ -9,9 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from blocks.core import addressing
+from blocks.core import addressing, fixes
 from blocks.core.addressing import AddressParams, AddressTape
-from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, InitialState, NoEffect, Site, State
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Bounds,
+    Context,
+    Count,
+    Few,
+    InitialState,
+    NoEffect,
+    Site,
+    State,
+)
 from blocks.core.functional import no_autocast
 from blocks.core.initial_state import MemoryInit, SlotMemoryInitializer
 
@@ -237,7 +248,7 @@ def _check_settings(slots: int, shift: int, order: Order, memory: str, initial_s
     needed = 2 * shift + 1
     if needed > slots:
         message = f"a head that moves {shift} slots either way needs {needed}, and there are {slots}"
-        raise BlockError("shift", message, fix=f"write `shift: {(slots - 1) // 2}`, or `slots: {needed}`")
+        raise BlockError("shift", message, fix=fixes.write("shift", (slots - 1) // 2, f", or `slots: {needed}`"))
     if slots == 1 and order == "write_address_read":
         raise NoEffect("order", "there is one slot, and a head finds no other after a step has written")
     if memory != "constant" and isinstance(initial_state, dict):

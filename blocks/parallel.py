@@ -15,13 +15,16 @@ from blocks.core.contract import (
     BlockError,
     Branches,
     Context,
+    Fix,
     Named,
     NamedOutputs,
     NoEffect,
     Output,
+    Set,
     Site,
     State,
     Stream,
+    write,
 )
 from blocks.core.stack import Stack, compare_streams
 
@@ -76,7 +79,7 @@ class Parallel(Block):
         if merge == "attention":
             if site.stream.first_difference(streams[0]) in ("kind", "length"):
                 message = "`attention` asks at each position that arrives, and the branches end with others"
-                raise BlockError("merge", message, code="length", fix="write `merge: gate`, or keep the positions")
+                raise BlockError("merge", message, code="length", fix=write("merge", "gate", ", or keep the positions"))
             self.gate = BranchAttention(site.stream.width, streams[0].width, len(streams))
         self.out = streams[0]._replace(width=total) if merge == "concat" else streams[0]
 
@@ -160,7 +163,7 @@ def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge:
         raise BlockError("branches", "there is no branch", fix="write at least one stack")
     first, labels = streams[0], [f"`{key}`" if isinstance(key, str) else f"number {key + 1}" for key in keys]
     for other, stream in zip(labels[1:], streams[1:], strict=True):
-        messages = {
+        messages: dict[str, tuple[str, str | Fix]] = {
             "kind": (
                 f"with {first.described} and {stream.described}",
                 "end all alike: with a sequence, or with a grid of as many columns",
@@ -168,7 +171,7 @@ def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge:
             "length": ("with different positions", "change the length in all alike, or after the merge"),
             "width": (
                 f"{first.width} and {stream.width} wide, and `merge: {merge}` needs one width",
-                f"end {other} with `- linear: {first.width}`, or write `merge: concat`",
+                Fix(f"end {other} with `- linear: {first.width}`, or write `merge: concat`", Set(("merge",), "concat")),
             ),
         }
         sentence = f"the branches {labels[0]} and {other} end {{}}"
@@ -182,4 +185,4 @@ def _name_branch(site: Site, label: str | None, stream: Stream) -> None:
     try:
         site.names.define(label, Named(stream))
     except BlockError as error:
-        raise BlockError("branches", error.message, fix=error.fix, code=error.code) from error
+        raise BlockError("branches", error.message, fix=Fix(error.fix, error.change), code=error.code) from error

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, Context, Site, State
+from blocks.core.contract import Block, Context, Site, State, remove
 from blocks.core.recurrence import last_real
 
 
@@ -30,7 +30,7 @@ class Pool(Block):
     def __init__(self, site: Site, *, how: Literal["last", "mean", "max", "attention"] = "last") -> None:
         super().__init__()
         stream = site.sequence("pool")
-        site.require_full_context("", "`pool`", "remove it, or move it to the encoder")
+        site.require_full_context("", "`pool`", remove(rest=", or move it to the encoder"))
         self.how = how
         self.score = nn.Linear(stream.width, 1, bias=False) if how == "attention" else None
         self.out = stream._replace(length_ratio=Fraction(0), rounded=())

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Site, State, remove, write
 from blocks.core.windows import check_columns, pad_windows, stream_of_windows, window_mask
 
 
@@ -40,14 +40,15 @@ class Pool2d(Block):
     ) -> None:
         super().__init__()
         stream = site.grid("pool2d")
-        site.require_full_context("", "`pool2d`", "remove it, or move it to the encoder")
+        site.require_full_context("", "`pool2d`", remove(rest=", or move it to the encoder"))
         check_columns("size", size, stream)
         if tuple(size) == (1, 1):
-            raise NoEffect("size", "a window of one cell is that cell", fix="write `size: [2, 2]`, or remove the block")
+            fix = write("size", [2, 2], ", or remove the block")
+            raise BlockError("size", "a window of one cell is that cell", fix=fix)
         self.how, self.size, self.stride = how, tuple(size), tuple(size if stride is None else stride)
         if any(step > window for step, window in zip(self.stride, self.size, strict=True)):
             message = f"a stride of {list(self.stride)} skips cells between windows of {list(self.size)}"
-            raise BlockError("stride", message, fix="remove `stride`, or make it smaller than `size`")
+            raise BlockError("stride", message, fix=remove("stride", ", or make it smaller than `size`"))
         self.out = stream_of_windows(stream, self.stride)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Context, Count, Site, State
+from blocks.core.contract import Block, Context, Count, Site, State, remove
 from blocks.core.functional import activate
 
 
@@ -44,7 +44,7 @@ class PoolHierarchical(Block):
     ) -> None:
         super().__init__()
         stream = site.sequence("pool_hierarchical")
-        site.require_full_context("", "`pool_hierarchical`", "remove it, or move it to the encoder")
+        site.require_full_context("", "`pool_hierarchical`", remove(rest=", or move it to the encoder"))
         width = stream.width
         self.activation, self.largest = (
             activation,

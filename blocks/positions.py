@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Site, State, write
 from blocks.core.functional import count_positions, no_positions, sinusoidal
 
 
@@ -51,7 +51,9 @@ class Positions(Block):
             raise NoEffect("max_length", message, fix="remove it, or write `kind: learned`")
         if stream.grid and kind == "sinusoidal" and stream.width == 1:
             message = "one feature cannot have a half for positions and one for columns"
-            raise BlockError("kind", message, code="width", fix="write `kind: learned`, or put a `linear` before it")
+            raise BlockError(
+                "kind", message, code="width", fix=write("kind", "learned", ", or put a `linear` before it")
+            )
         self.columns, self.width, self.per_iteration = stream.columns, stream.width, per_iteration
         self.max_positions = (max_length or 512) if kind == "learned" else None
         self.table = nn.Embedding(self.max_positions, self.width) if self.max_positions else None

@@ -7,7 +7,7 @@ from typing import Annotated
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Bounds, Context, Site, State
+from blocks.core.contract import Block, Bounds, Context, Site, State, remove
 
 Factor = Annotated[int, Bounds(minimum=2, maximum=1_000)]
 """Two or more."""
@@ -31,7 +31,7 @@ class Pyramid(Block):
     def __init__(self, site: Site, *, factor: Factor = 2) -> None:
         super().__init__()
         stream, self.factor = site.sequence("pyramid"), factor
-        site.require_full_context("", "`pyramid`", "remove it, or move it to the encoder")
+        site.require_full_context("", "`pyramid`", remove(rest=", or move it to the encoder"))
         self.out = stream.shortened(factor)._replace(width=factor * stream.width)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -25,6 +25,8 @@ from blocks.core.contract import (
     PositiveProportion,
     Site,
     State,
+    remove,
+    write,
 )
 from blocks.core.stack import Stack, StackStep, add_step_penalties, check_same_stream, checkpointed, collect_penalties
 
@@ -225,14 +227,14 @@ def _check_settings(site: Site, times: int | None, shared: bool, sets: int) -> N
     """Raise BlockError where a stack cannot be repeated so."""
     if times is None and not shared:
         message = "as many steps as a row has positions cannot have parameters of their own"
-        raise BlockError("times", message, fix="write `share: true`")
+        raise BlockError("times", message, fix=write("share", True))
     if times is None and site.causal:
         message = f"{site.causal} does not know how long its answer will be"
-        fix = "write a number, or move the repeat to the encoder"
-        raise BlockError("times", message, code="causality", fix=fix)
+        hint = "write a number, or move the repeat to the encoder"
+        raise BlockError("times", message, code="causality", fix=hint)
     if times is not None and sets > times:
         message = f"{times} iterations cannot take {sets} sets of parameters"
-        fix = f"write `sets: {times}` or less" if times > 1 else "remove `relaxation`"
+        fix = write(("relaxation", "sets"), times, " or less") if times > 1 else remove("relaxation")
         raise BlockError("relaxation", message, fix=fix)
 
 

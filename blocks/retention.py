@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State, write
 from blocks.core.functional import count_positions, no_positions, state_dtype
 from blocks.core.mixer import (
     HeadNorm,
@@ -71,7 +71,7 @@ class Retention(Mixer):
         key_width, head_width = width_of_heads(site, heads, state), width_of_heads(site, heads, head_width, factor=2)
         if key_width % 2:
             message = f"pairs of features are turned, and a head's keys are {key_width} wide"
-            raise BlockError("state", message, code="width", fix=f"write `state: {key_width + 1}`")
+            raise BlockError("state", message, code="width", fix=write("state", key_width + 1))
         sizes = [heads * key_width, heads * key_width, heads * head_width]
         super().__init__(
             site,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from blocks.core.contract import Block, Context, Site, State
+from blocks.core.contract import Block, Context, Site, State, remove
 from blocks.core.recurrence import reverse
 
 
@@ -24,7 +24,7 @@ class Reverse(Block):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.out = site.sequence("reverse")
-        site.require_full_context("", "`reverse`", "remove it, or move it to the encoder")
+        site.require_full_context("", "`reverse`", remove(rest=", or move it to the encoder"))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         return reverse(x, context.mask), state

@@ -8,7 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.buckets import run_slices
-from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Context,
+    Count,
+    Few,
+    Fix,
+    InitialState,
+    NoEffect,
+    Rate,
+    Remove,
+    Site,
+    State,
+    remove,
+    write,
+)
 from blocks.core.functional import apply_dropout, apply_locked_dropout, check_norm_width
 from blocks.core.initial_state import StateInitializer
 from blocks.core.packing import MAX_BUCKETS, run_buckets
@@ -86,7 +101,7 @@ class Rnn(Block):
             site.require_full_context(
                 "bidirectional",
                 "a bidirectional rnn",
-                "remove `bidirectional: true`, or move this block to the encoder",
+                Fix("remove `bidirectional: true`, or move this block to the encoder", Remove(("bidirectional",))),
             )
         _check_settings(cell, width, bidirectional, reset, projection, norm)
         if output_activation == "none" and (cell, norm) != ("lstm", "gates"):
@@ -97,7 +112,9 @@ class Rnn(Block):
             raise NoEffect("weight_dropout", message, fix="remove it, or write `dropout` between layers")
         if dropout and layers == 1:
             message = "dropout stands between two layers, and here is one"
-            raise NoEffect("dropout", message, fix="write `layers: 2`, or put `- dropout` after this block")
+            raise NoEffect(
+                "dropout", message, fix="remove `dropout`, or write `layers: 2`, or put `- dropout` after this block"
+            )
         if locked and not dropout:
             raise NoEffect("locked", "nothing is dropped between layers", fix="remove it, or write `dropout: 0.5`")
         self.directions = 2 if bidirectional else 1
@@ -173,7 +190,7 @@ def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, pro
         raise NoEffect("reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`")
     if norm == "gates" and cell == "min_gru":
         message = "the gates of a min_gru are not normalised"
-        raise BlockError("norm", message, fix="remove `norm`, or put a `norm` after this block")
+        raise BlockError("norm", message, fix=remove("norm", ", or put a `norm` after this block"))
     if norm == "gates":
         check_norm_width(width // (2 if bidirectional else 1), "norm")
     if projection is not None and cell != "lstm":
@@ -181,11 +198,11 @@ def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, pro
         raise NoEffect("projection", message, fix="remove `projection`, or put a `linear` after this block")
     if projection is not None and norm != "none":
         message = "an lstm with normalised gates has no projection"
-        raise BlockError("projection", message, fix="remove `projection`, or put a `linear` after this block")
+        raise BlockError("projection", message, fix=remove("projection", ", or put a `linear` after this block"))
     if projection is not None and projection >= width:
         message = f"{projection} is not narrower than the cells, which are {width} wide"
         raise BlockError("projection", message, code="width", fix=f"choose a projection below {width}")
     for setting, value in (("width", width), ("projection", projection or 0)):
         if bidirectional and value % 2:
             message = f"a bidirectional rnn gives each direction half of its width, and {value} is odd"
-            raise BlockError(setting, message, code="width", fix=f"write `{setting}: {value + 1}`")
+            raise BlockError(setting, message, code="width", fix=write(setting, value + 1))

@@ -6,7 +6,20 @@ from typing import Literal
 
 from torch import Tensor
 
-from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Name, NoEffect, Site, State
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Context,
+    Count,
+    Fix,
+    InitialState,
+    Name,
+    NoEffect,
+    Set,
+    Site,
+    State,
+    write,
+)
 from blocks.core.initial_state import StateInitializer
 from blocks.core.named_inputs import read_named, resolve_streams
 from blocks.core.recurrence import build_layer
@@ -50,12 +63,17 @@ class RnnCell(Block):
         before = resolve_streams(site, [state], "state")[0].width
         if width not in (None, before):
             message = f"`{state}` is {before} wide, and the state after it {width}"
-            raise BlockError("width", message, code="width", fix=f"make both equally wide, or write `width: {before}`")
+            raise BlockError(
+                "width",
+                message,
+                code="width",
+                fix=Fix(f"make both equally wide, or write `width: {before}`", Set(("width",), before)),
+            )
         if cell != "gru" and reset == "after":
             raise NoEffect("reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`")
         if isinstance(initial_state, dict):
             message = "a cell goes on from `state`, and has none of its own that could be a copy"
-            raise BlockError("initial_state", message, fix="write `initial_state: learned`, or a memory")
+            raise BlockError("initial_state", message, fix=write("initial_state", "learned", ", or a memory"))
         self.state = state
         self.layer = build_layer(cell, reset, stream.width, before, None)
         self.out = stream._replace(width=before)

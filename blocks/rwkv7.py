@@ -13,9 +13,11 @@ from blocks.core.contract import (
     Chunk,
     Context,
     Count,
+    Fix,
     InitialState,
     Named,
     Output,
+    Remove,
     Result,
     Site,
     State,
@@ -123,7 +125,8 @@ class Rwkv7(Mixer):
         (stream,) = resolve_streams(site, [first], "value_residual")
         if stream.width != inner:
             message = f"the values of the first `rwkv7` are {stream.width} wide, and those here {inner}"
-            fix = "write the same `heads` and `head_width` in both, or remove `value_residual`"
+            words = "write the same `heads` and `head_width` in both, or remove `value_residual`"
+            fix = Fix(words, Remove(("value_residual",)))
             raise BlockError("value_residual", message, code="width", fix=fix)
         self.values_read = first
         down, up = build_projection(self.out.width, [rank], bias=False), build_projection(rank, [inner])

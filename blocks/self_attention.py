@@ -21,7 +21,7 @@ from blocks.core.attention import (
     slot_distances,
     visible_slots,
 )
-from blocks.core.contract import Block, Context, Count, NoEffect, Positive, Rate, Site, State
+from blocks.core.contract import Block, Context, Count, NoEffect, Positive, Rate, Site, State, remove
 from blocks.core.functional import RmsNorm, check_rms_width, count_positions, last_positions, no_positions
 from blocks.core.kv_cache import append
 from blocks.core.packing import run_documents
@@ -129,7 +129,7 @@ class SelfAttention(Block):
         if self.rotary is not None:
             self.turned_width = _turned_width(self.rotary, self.head_width, heads, width)
         if qk_norm:
-            check_rms_width(self.head_width, "qk_norm", "remove `qk_norm`, or write fewer `heads`")
+            check_rms_width(self.head_width, "qk_norm", remove("qk_norm", ", or write fewer `heads`"))
         self.norms = nn.ModuleList(RmsNorm(self.head_width) for _ in range(2)) if qk_norm else None
         self.softmax = Softmax(heads, soft_cap, sinks)
         self.relative = _build_relative(

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import RelativeAttention, Slots, last_slots, no_slots, slot_distances, visible_slots
-from blocks.core.contract import Block, BlockError, Context, Count, Few, NoEffect, Proportion, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Few, NoEffect, Proportion, Site, State, write
 from blocks.core.functional import last_positions
 from blocks.core.kv_cache import append
 
@@ -49,7 +49,7 @@ class WindowMemory(Block):
         super().__init__()
         stream = site.sequence("window_memory")
         if window == 1:
-            raise BlockError("window", "of one position there is nothing to choose from", fix="write `window: 100`")
+            raise BlockError("window", "of one position there is nothing to choose from", fix=write("window", 100))
         self.hops, self.window, self.width = hops, window, width or site.width
         rectified = round(relu * self.width)
         if relu != RECTIFIED and rectified == round(RECTIFIED * self.width):

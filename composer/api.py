@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from composer.sweeps.points import PointCost
     from composer.training.lightning import Callback, Logger
     from composer.training.module import Seq2SeqModule
-    from composer.training.preflight import TrainingPlan
     from composer.training.train import TrainingResult
+    from composer.training.training_plan import TrainingPlan
     from composer.viz.architecture import Drawing
 
     AnyRecipe = Recipe | sections.Recipe | str | Path
@@ -86,7 +86,10 @@ def plan(
     Raises RecipeError with every fault, DataError and RunError.
     """
     subject = _recipe_or_folder(recipe, overrides, data)
-    from composer.training.preflight import plan_run, plan_training  # imports torch, and faults of the text need none
+    from composer.training.training_plan import (  # imports torch, and faults of the text need none
+        plan_run,
+        plan_training,
+    )
 
     return plan_training(subject, time) if isinstance(subject, Recipe) else plan_run(RunDir(subject), data, time)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from statistics import mean
@@ -16,6 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from composer.atomic_io import atomic_open, check_output, parse_json, read_text, refuse_overwriting
+from composer.checks.machine import bleu_package
+from composer.checks.problem import faults
 from composer.data.answer_limits import NO_FRAMES, AnswerLimits
 from composer.data.columns import open_texts
 from composer.data.corpora import open_documents
@@ -23,7 +24,7 @@ from composer.data.encoding import encode_pairs, load_data, split_faults, story_
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, available_splits, file_options
 from composer.data.round_trips import lost_references
-from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
+from composer.errors import DataError, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_columns
 from composer.inference.answers import SourceLines, Translation, answer_lines, encoded_lines, read_lines
 from composer.inference.lines import Line
@@ -33,7 +34,6 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.features import feature_settings
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import (
-    TOKENIZER_PACKAGES,
     References,
     TextMetrics,
     Texts,
@@ -41,7 +41,6 @@ from composer.recipe.metrics import (
     compare,
     describe_short,
     describe_tokenised,
-    is_downloaded,
     is_exact,
     metric_name,
     references_of,
@@ -221,24 +220,6 @@ def read_hypotheses(file: Path, references: References) -> list[str]:
         return []
 
 
-def tokenizer_faults(recipe: Recipe) -> list[Fault]:
-    """Return the fault of a tokenizer of BLEU whose package this machine lacks."""
-    word = recipe.evaluation.bleu_tokenizer
-    module, package = TOKENIZER_PACKAGES.get(word, ("", ""))
-    if not module or find_spec(module):
-        return []
-    message, fix = f"`{word}` needs the package `{package}`", f"pip install '{package}', or write `char`"
-    return [recipe.fault("package", ("evaluation", "bleu_tokenizer"), message, fix)]
-
-
-def download_warnings(recipe: Recipe) -> Iterator[Fault]:
-    """Yield a warning of a tokenizer of BLEU that the first evaluation downloads: without a network that fails."""
-    word = recipe.evaluation.bleu_tokenizer
-    if word == "flores200" and find_spec("sentencepiece") and not is_downloaded(word):
-        message, hint = f"the first evaluation downloads `{word}`", "train with a network, or write `char`"
-        yield recipe.fault("download", ("evaluation", "bleu_tokenizer"), message, hint).as_warning()
-
-
 def run_metrics(run: Run, references: Sequence[str]) -> TextMetrics:
     """Return the metrics by which a run compares outputs: those that its training chose, the same for all its splits.
 
@@ -260,8 +241,8 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> T
 
     Raises RecipeError if this machine lacks what BLEU's tokenizer needs, RunError if it cannot be downloaded.
     """
-    if faults := tokenizer_faults(recipe):
-        raise RecipeError(faults)
+    if lacking := [*faults(recipe, bleu_package(recipe))]:
+        raise RecipeError(lacking)
     try:
         chosen, word = recipe.evaluation.metrics, recipe.evaluation.bleu_tokenizer
         metrics = choose_metrics(references, chosen, word, recipe.data.tokenizer.is_of_characters, of)

@@ -31,6 +31,7 @@ ROOMS = (
     "training",
     "viz",
     "evaluation",
+    "checks",
     "inference",
     "fingerprint",
     "data",
@@ -52,6 +53,8 @@ UPWARDS = {
         ("composer.recipe.registry", f"composer.{room}"): CHOICES for room in ("model", "data", "inference", "training")
     },
     ("composer.processes.python", "composer.cli"): SUBPROCESS,
+    ("composer.recipe.recipe", "composer.checks"): "a recipe that is loaded has passed the rules of its sections",
+    ("composer.model.planner", "composer.checks"): "a plan has the faults and the warnings of its model",
     ("composer.training.train", "composer.hub"): "W&B is given the final model as a pack, which is what `pull` takes",
     ("composer.recipe.recipe", "composer.model"): "`recipe.plan()` and `recipe.build()` are promises to Python's users",
     ("composer.run_dir", "composer.sweeps"): "`SWEEP#RANK` names a run, and only a leaderboard knows ranks",

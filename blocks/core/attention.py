@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from blocks.core.contract import BlockError, Context, NoEffect
+from blocks.core.contract import BlockError, Context, Fix, NoEffect, write
 from blocks.core.functional import apply_dropout, last_positions, sinusoidal
 
 # cuDNN's attention has gradients that are NaN in bfloat16 where a query's scores are all far below zero, as a speller's
@@ -22,8 +22,8 @@ def check_heads(heads: int, width: int, parts: int = 1) -> None:
     if width % (parts * heads):
         fits = [n for n in range(1, width + 1) if width % (parts * n) == 0]
         message = f"{parts * heads} does not divide the width {width}"
-        fix = f"choose a width that {parts * heads} divides"
-        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`, or {fix}" if fits else fix
+        other = f"choose a width that {parts * heads} divides"
+        fix = write("heads", min(fits, key=lambda n: abs(n - heads)), f", or {other}") if fits else Fix(other)
         raise BlockError("heads", message, code="width", fix=fix)
 
 
@@ -35,7 +35,7 @@ def check_groups(heads: int, kv_heads: int | None) -> None:
         fits = [n for n in range(1, heads + 1) if heads % n == 0]
         nearest = min(fits, key=lambda n: abs(n - kv_heads))
         message = f"{kv_heads} does not divide the {heads} heads"
-        raise BlockError("kv_heads", message, fix=f"write `kv_heads: {nearest}`")
+        raise BlockError("kv_heads", message, fix=write("kv_heads", nearest))
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from blocks.core.attention import open_empty_rows, split_heads
-from blocks.core.contract import BlockError, NoEffect, State, Stream
+from blocks.core.contract import BlockError, Fix, NoEffect, Set, State, Stream, remove, write
 from blocks.core.named_inputs import MemorySource, ProjectionWidths
 
 
@@ -144,7 +144,7 @@ def check_score(
         _check_location(max_length, sources)
     elif max_length is not None:
         message = f"the score `{score}` has no maximal length"
-        raise NoEffect("max_length", message, fix="write `score: location`, or remove `max_length`")
+        raise NoEffect("max_length", message, fix="remove `max_length`, or write `score: location`")
     if score == "fine_grained" and heads > 1:
         message = "a fine-grained score has a weight for each feature, and no heads"
         raise NoEffect("heads", message, fix="remove `heads`, or write `score: additive`")
@@ -154,7 +154,7 @@ def check_score(
             "score",
             f"`dot` compares equal widths, and the query is {query_width} wide, `{unlike[0].memory}` {unlike[0].width}",
             code="width",
-            fix="write `score: general`",
+            fix=write("score", "general"),
         )
 
 
@@ -165,10 +165,14 @@ def _check_location(max_length: int | None, sources: Sequence[MemorySource]) -> 
         raise BlockError("score", message, fix="write `max_length`, the positions of the longest source")
     if any(not (source.keys and source.values) for source in sources):
         message = "`location` looks at positions alone, and here keys are named"
-        raise BlockError("score", message, fix="remove `keys` and `values`, and name the memory in `from`")
+        raise BlockError("score", message, fix=remove("keys", " and `values`, and name the memory in `from`"))
     if len(sources) > 1:
         message = "`location` is for the positions of one memory, and `from` names several"
-        raise BlockError("score", message, fix="name one memory in `from`, or write `score: additive`")
+        raise BlockError(
+            "score",
+            message,
+            fix=Fix("name one memory in `from`, or write `score: additive`", Set(("score",), "additive")),
+        )
 
 
 class Coverage(NamedTuple):
@@ -271,12 +275,12 @@ def check_window(local: str, window: int | None, query: Stream, memories: int) -
     if local == "none":
         if window is not None:
             message = "`window` needs `local`"
-            fix = "write `local: monotonic` or `local: predicted`, or remove `window`"
+            fix = "remove `window`, or write `local: monotonic` or `local: predicted`"
             raise NoEffect("window", message, fix=fix)
         return
     if query.length_ratio == 0:
         message = "a local window needs a query for each position, and here is one for all"
-        raise BlockError("local", message, fix="remove `local`, or read a query that moves")
+        raise BlockError("local", message, fix=remove("local", ", or read a query that moves"))
     if memories > 1:
         message = "local attention reads one memory, and `from` names several"
-        raise BlockError("local", message, fix="remove `local`, or name one memory in `from`")
+        raise BlockError("local", message, fix=remove("local", ", or name one memory in `from`"))

@@ -32,6 +32,13 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.documents import Documents
+from blocks.core.fixes import Change, as_fix
+from blocks.core.fixes import Fix as Fix
+from blocks.core.fixes import Remove as Remove
+from blocks.core.fixes import Rename as Rename
+from blocks.core.fixes import Set as Set
+from blocks.core.fixes import remove as remove
+from blocks.core.fixes import write as write
 from blocks.core.records import Path as Path
 from blocks.core.records import Penalties as Penalties
 from blocks.core.records import Record as Record
@@ -83,23 +90,29 @@ class BlockError(ValueError):
     """A block cannot stand where the recipe puts it. It knows no YAML: the builder adds file, line and column.
 
     `setting` is the setting at fault ("" for the block itself), `inside` the path in it of a block of a stack, `code`
-    the error's code, `fix` what to write instead.
+    the error's code, `fix` what to write instead: in words, or as `write("heads", 4)` and `remove("heads")` say it, so
+    that a program can do it; `change` is then what it does.
     """
 
-    def __init__(self, setting: str, message: str, *, fix: str = "", code: str = "setting", inside: Path = ()) -> None:
+    def __init__(
+        self, setting: str, message: str, *, fix: str | Fix = "", code: str = "setting", inside: Path = ()
+    ) -> None:
         super().__init__(message)
         self.inside = inside
-        self.setting, self.message, self.fix, self.code = setting, message, fix, code
+        self.setting, self.message, self.code = setting, message, code
+        self.fix: str
+        self.change: Change | None
+        self.fix, self.change = as_fix(fix)
 
 
 class NoEffect(BlockError):
     """A setting changes nothing beside the others: a fault where it is written, a warning where it is a default.
 
-    The builder then goes on without the setting.
+    The builder then goes on without the setting, and so may a program: whatever the words of `fix` are, it removes it.
     """
 
     def __init__(self, setting: str, message: str, *, fix: str = "") -> None:
-        super().__init__(setting, message, fix=fix or f"remove `{setting}`", code="unused")
+        super().__init__(setting, message, fix=Fix(fix or f"remove `{setting}`", Remove((setting,))), code="unused")
 
 
 @dataclass(frozen=True)
@@ -169,7 +182,7 @@ class Site:
         if len(self.encoders) > 1:
             listed = ", ".join(f"`{encoder}`" for encoder in self.encoders)
             message = f"there are {len(self.encoders)} memories to read ({listed}), and no `{setting}` chooses one"
-            raise BlockError("", message, code="memory", fix=f"write `{setting}: {self.encoders[0]}`")
+            raise BlockError("", message, code="memory", fix=write(setting, self.encoders[0]))
         return self.encoders[0]
 
     def _known_memory(self, name: str, setting: str) -> str:
@@ -190,8 +203,8 @@ class Site:
         """Return the stream that arrives. Raises BlockError where that is a sequence, which `block` cannot take."""
         if not self.stream.grid:
             has_grid = any(memory.stream.grid for memory in self.memories.values())
-            fix = "put `active_memory` before it" if has_grid else "remove it: nothing here leaves a grid"
-            fix = fix if self.causal else "put `- grid: 4` before it"
+            fix = Fix("put `active_memory` before it") if has_grid else remove(rest=": nothing here leaves a grid")
+            fix = fix if self.causal else Fix("put `- grid: 4` before it")
             raise BlockError("", f"`{block}` works on a grid, and a sequence arrives", code="kind", fix=fix)
         return self.stream
 
@@ -204,7 +217,7 @@ class Site:
             fix = f"remove `{setting}`, or move this block into the stack of a `repeat`"
             raise NoEffect(setting, message, fix=fix)
 
-    def require_full_context(self, setting: str, what: str, fix: str) -> None:
+    def require_full_context(self, setting: str, what: str, fix: str | Fix) -> None:
         """Raise BlockError on a causal site: `what` names what looks ahead, `fix` says what to write instead."""
         if self.causal:
             raise BlockError(

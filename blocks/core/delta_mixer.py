@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Site, State
+from blocks.core.contract import Site, State, write
 from blocks.core.delta_rule import DeltaInputs, scan_delta_rule, unit_length
 from blocks.core.functional import RmsNorm, check_rms_width
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, width_of_heads
@@ -38,7 +38,7 @@ class DeltaMixer(Mixer):
         head_width = width_of_heads(site, heads, head_width)
         key_width = state or head_width
         check_rms_width(head_width, "head_width", "write fewer `heads`, or `head_width: 2` or more")
-        check_rms_width(key_width, "state", "write `state: 2` or more")
+        check_rms_width(key_width, "state", write("state", 2, " or more"))
         sizes = [heads * key_width, heads * key_width, heads * head_width]
         super().__init__(
             site,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError
+from blocks.core.contract import BlockError, Fix, remove
 
 Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"]
 """none | relu | gelu | gelu_tanh (gelu by its approximation with tanh) | silu | tanh | sigmoid | glu (a * sigmoid(b)) |
@@ -37,11 +37,11 @@ def check_norm_width(width: int, setting: str = "") -> None:
     """Raise BlockError where there is one feature to normalise."""
     if width == 1:
         message = "of one feature, layer normalisation leaves its bias and nothing of what arrives"
-        fix = f"remove `{setting}`" if setting else "remove it"
-        raise BlockError(setting, message, code="width", fix=f"{fix}, or normalise two features or more")
+        fix = remove(setting, ", or normalise two features or more")
+        raise BlockError(setting, message, code="width", fix=fix)
 
 
-def check_rms_width(width: int, setting: str, fix: str) -> None:
+def check_rms_width(width: int, setting: str, fix: str | Fix) -> None:
     """Raise BlockError where there is one feature to divide by its root mean square."""
     if width == 1:
         message = "of one feature, division by the root mean square leaves the sign alone"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Context, Output, Site, State
+from blocks.core.fixes import Fix, Set
 
 UNKNOWN_STATE = ("unknown",)
 """The kind of the state of a block that was refused: as far as anyone knows, it can be copied by any other."""
@@ -71,11 +72,10 @@ def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], proj
     there = site.memories[name].state_kind
     if there not in (kind, UNKNOWN_STATE):
         left, wanted = describe_difference(there, kind), describe_difference(kind, there)
-        other = f"`initial_state: {name.partition('.')[0]}` for a projection" if projected else "`initial_state: zeros`"
+        other, why = (name.partition(".")[0], " for a projection") if projected else ("zeros", "")
         message = f"`{name}` leaves {left}, and this starts from {wanted}"
-        raise BlockError(
-            "initial_state", message, fix=f"copy from a `{kind[0]}` with the same settings, or write {other}"
-        )
+        words = f"copy from a `{kind[0]}` with the same settings, or write `initial_state: {other}`{why}"
+        raise BlockError("initial_state", message, fix=Fix(words, Set(("initial_state",), other)))
     return name
 
 

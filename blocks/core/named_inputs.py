@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import BlockError, Context, Site, Stream
+from blocks.core.contract import BlockError, Context, Fix, Remove, Site, Stream, remove
 
 
 def as_tuple(of: str | Sequence[str]) -> tuple[str, ...]:
@@ -121,15 +121,17 @@ def resolve_sources(
     """
     names = [from_] if isinstance(from_, str | None) else list(from_)
     if not names:
-        raise BlockError("from", "no memory is named", fix="name at least one, or remove `from`")
+        raise BlockError(
+            "from", "no memory is named", fix=Fix("name at least one, or remove `from`", Remove(("from",)))
+        )
     if keys is None and values is None:
         return [_resolve_source(site, name, "from") for name in names]
     setting = "values" if keys is None else "keys"
     if len(names) > 1:
         message = "there are several memories, and each gives its own keys and values"
-        raise BlockError(setting, message, fix=f"remove `{setting}`, or name one memory in `from`")
+        raise BlockError(setting, message, fix=remove(setting, ", or name one memory in `from`"))
     if keys and values and from_:
-        raise BlockError("from", "`keys` and `values` say all that is read", fix="remove `from`")
+        raise BlockError("from", "`keys` and `values` say all that is read", fix=remove("from"))
     return _resolve_pair(
         site, (keys, "keys") if keys else (names[0], "from"), (values, "values") if values else (names[0], "from")
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Context, Site, State
+from blocks.core.contract import Block, BlockError, Context, Site, State, write
 from blocks.core.initial_state import resolve_copy
 
 INITIAL_POP_BIAS = -1.0
@@ -162,6 +162,6 @@ def resolve_continuation(site: Site, chosen: str | dict[str, str], kind: tuple[o
         return resolve_copy(site, chosen, kind, projected=False)
     if chosen != "zeros":
         message = f"`{kind[0]}` begins empty, or as another one ended, and `{chosen}` is neither"
-        fix = f"write `initial_state: zeros`, or `{{copy: MEMORY.x}}` where x is another `{kind[0]}`"
+        fix = write("initial_state", "zeros", f", or `{{copy: MEMORY.x}}` where x is another `{kind[0]}`")
         raise BlockError("initial_state", message, fix=fix)
     return ""

@@ -21,6 +21,7 @@ from blocks.core.contract import (
     Block,
     BlockError,
     Context,
+    Fix,
     Output,
     Penalties,
     Reduction,
@@ -28,6 +29,7 @@ from blocks.core.contract import (
     State,
     Stream,
     reduce_penalties,
+    remove,
 )
 from blocks.core.documents import Documents, find_documents
 from blocks.core.lazy_outputs import LazyOutputs
@@ -107,13 +109,13 @@ def packing_error(block: Block, arriving: Stream, settings: Mapping[str, Any]) -
 
     arriving: The stream that stands before it.
     """
-    setting, fix, message = "", "remove `data.packing`, or the block", block.not_packed
+    setting, fix, message = "", Fix("remove `data.packing`, or the block"), block.not_packed
     if arriving.grid or block.out.grid:
         message = "it works on a grid, and a row of a grid is one document"
     elif not block.out.same_length(arriving):
         message = "it changes the number of positions, by which documents are told apart"
     elif isinstance(settings.get("initial_state"), Mapping):
-        setting, fix = "initial_state", "remove `initial_state`, or `data.packing`"
+        setting, fix = "initial_state", remove("initial_state", ", or `data.packing`")
         message = "it copies the last state of a row, and each of its documents has its own"
     return BlockError(setting, message, fix=fix, code="packing") if message else None
 

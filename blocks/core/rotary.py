@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 import torch
 from torch import Tensor
 
-from blocks.core.contract import BlockError, Bounds, LargeCount, Positive, PositiveProportion
+from blocks.core.contract import BlockError, Bounds, Fix, LargeCount, Positive, PositiveProportion, Set, remove, write
 
 ROTARY_BASE = 10_000.0
 Base = Annotated[float, Bounds(above=1.0)]
@@ -172,12 +172,13 @@ class Rotary:
             raise BlockError("rotary", message, code="width", fix=self._fix(head_width), inside=("share",))
         return turned
 
-    def _fix(self, head_width: int) -> str:
+    def _fix(self, head_width: int) -> Fix:
         """Return what to write where a share of so many features is no number of pairs."""
         if head_width < 2:
-            return "write fewer `heads`"
+            return Fix("write fewer `heads`")
         even = min(max(2 * round(self.share * head_width / 2), 2), head_width - head_width % 2)
-        return f"write `share: {even / head_width:.9g}`"
+        share = float(f"{even / head_width:.9g}")
+        return Fix(f"write `share: {share:.9g}`", Set(("rotary", "share"), share))
 
     def angles(self, mask: Tensor, before: Tensor | None, width: int) -> tuple[Tensor, Tensor]:
         """Return cosine and sine of t base^(-2i/d), for the positions t of `mask` (B, T) after `before` (B,) others.
@@ -239,7 +240,7 @@ def check_rotary(head_width: int, heads: int, width: int, parts: int = 1) -> Non
     """Raise BlockError where a head, of several parts, has no pairs of features to turn."""
     if head_width % 2:
         fits = [n for n in range(1, width + 1) if width % (2 * parts * n) == 0]
-        other = "write `positions: relative`" if parts == 1 else "remove `positions`"
-        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else other
+        other = write("positions", "relative") if parts == 1 else remove("positions")
+        fix = write("heads", min(fits, key=lambda n: abs(n - heads))) if fits else other
         message = f"rotary positions turn pairs of features, and a head is {head_width} wide"
         raise BlockError("positions", message, code="width", fix=fix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
-from blocks.core.contract import BlockError, Named, Stream
+from blocks.core.contract import BlockError, Fix, Named, Rename, Stream
 
 FOLLOWS = "follows"
 """Code of an error that only follows from a block that was refused: that block's is reported, and this one is not."""
@@ -82,17 +82,18 @@ class Scope:
         if name in self.declared:
             message = f"`{name}` cannot be read here: it is named later, or in another branch"
             previous = f"write `{PREV}{name}` for its value one position before, or read it after the block"
-            fix = "read it after the block, or after the merge" if self.entered is None else previous
+            fix = Fix(previous, Rename((setting,), name, f"{PREV}{name}"))
+            fix = Fix("read it after the block, or after the merge") if self.entered is None else fix
             return BlockError(setting, message, code="name", fix=fix)
         meant = close_match(name, readable)
         add = f"name an earlier block `as: {name}`"
-        fix = f"{f'write `{meant}`' if meant else add}; what can be read here: "
-        return self.unknown_name(name, setting, readable, "nothing here", add, fix)
+        listing = f"{f'write `{meant}`' if meant else add}; what can be read here: "
+        return self.unknown_name(name, setting, readable, "nothing here", add, listing)
 
     def unknown_name(
-        self, name: str, setting: str, readable: Iterable[str], what: str, add: str, fix: str = "write one of "
+        self, name: str, setting: str, readable: Iterable[str], what: str, add: str, listing: str = "write one of "
     ) -> BlockError:
-        """Return the error for a name that none of `readable` has: its fix, or where there is none, what to `add`.
+        """Return the error for a name that none of `readable` has, which it lists; without any it says what to `add`.
 
         `what` is `no memory`, `no stack`.
         """
@@ -102,7 +103,8 @@ class Scope:
         meant = close_match(name, readable)
         listed = ", ".join(f"`{other}`" for other in readable)
         message = f"{what} is called `{name}`" + (f"; did you mean `{meant}`?" if meant else "")
-        return BlockError(setting, message, code="name", fix=f"{fix}{listed}" if listed else add)
+        change = Rename((setting,), name, meant) if meant else None
+        return BlockError(setting, message, code="name", fix=Fix(f"{listing}{listed}" if listed else add, change))
 
     def no_previous(self, name: str, setting: str) -> BlockError:
         """Return the error for a `prev` that does not exist."""

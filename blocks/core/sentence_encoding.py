@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Output, Site, Stream
+from blocks.core.contract import BlockError, Output, Site, Stream, write
 
 Encoding = Literal["position", "position_code", "bag"]
 """How the place of a word in its sentence counts: as in the paper, as in its authors' code, or not at all."""
@@ -31,8 +31,9 @@ def question_stream(site: Site, name: str) -> Stream:
 def required_question(site: Site, name: str | None) -> str:
     """Return the name of the memory that holds the question. Raises BlockError without one."""
     if name is None:
-        message, fix = "`query` is missing: the memory that holds the question", f"write `query: {site.encoders[0]}`"
-        raise BlockError("query", message, code="memory", fix=f"{fix}, or another memory")
+        message = "`query` is missing: the memory that holds the question"
+        fix = write("query", site.encoders[0], ", or another memory")
+        raise BlockError("query", message, code="memory", fix=fix)
     return name
 
 

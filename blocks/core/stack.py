@@ -13,6 +13,7 @@ from blocks.core.contract import (
     Block,
     BlockError,
     Context,
+    Fix,
     NamedOutputs,
     Output,
     Penalties,
@@ -130,7 +131,12 @@ def check_same_stream(site: Site, stack: Block, why: str, any_width: bool = Fals
 
 
 def compare_streams(
-    one: Stream, other: Stream, setting: str, sentence: str, messages: Mapping[str, tuple[str, str]], any_width: bool
+    one: Stream,
+    other: Stream,
+    setting: str,
+    sentence: str,
+    messages: Mapping[str, tuple[str, str | Fix]],
+    any_width: bool,
 ) -> None:
     """Raise BlockError where two streams differ, with the message and the fix for `kind`, `length` or `width`.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Stream
+from blocks.core.contract import BlockError, Stream, write
 
 
 def check_columns(setting: str, size: Sequence[int], stream: Stream) -> None:
@@ -15,7 +15,7 @@ def check_columns(setting: str, size: Sequence[int], stream: Stream) -> None:
     positions, columns = size
     if columns > stream.columns:
         message = f"`{setting}` has {columns} columns, and the grid {stream.columns}"
-        raise BlockError(setting, message, fix=f"write `{setting}: [{positions}, {stream.columns}]`")
+        raise BlockError(setting, message, fix=write(setting, [positions, stream.columns]))
 
 
 def stream_of_windows(stream: Stream, stride: Sequence[int]) -> Stream:

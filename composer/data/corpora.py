@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocks.core.fixes import remove
 from composer.data import tables, text_files
 from composer.data.documents import PARQUET, CorpusFile, Documents, DocumentSubset, inspect, is_plain
 from composer.data.held_out import split_last, split_rows
@@ -123,7 +124,7 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
         if weight != 1 and (split != "train" or recipe.carries_state):
             reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
-            faults.append(recipe.fault("unused", own, message, "remove `weight`"))
+            faults.append(recipe.fault("unused", own, message, remove(own)))
         paths = text_files.matching_files(name, folders)
         problem = None if paths else missing_file(name, folders, taken=taken)
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)

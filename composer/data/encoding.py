@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocks.core.fixes import Fix, Remove, write
 from composer.atomic_io import is_hash
 from composer.data.answer_limits import MORE_FRAMES, NO_FRAMES, AnswerLimits
 from composer.data.cache_entries import CORPORA, FEATURES, Append, Entry, cached_entry, make_folder
@@ -325,9 +326,9 @@ def _nothing_left(recipe: Recipe, encoded: Encoded) -> Fault:
     if blank == len(full):
         return recipe.fault("empty", split_path(recipe, "train"), message, NEEDS_TEXT)
     if blank + over == len(full):
-        hint = f"write `max_length: {_positions(encoded)[full].min()}` or more: eos counts"
-        hint += f"; or `training: {{window: {recipe.data.max_length}}}`" if recipe.reads_text else ""
-        return recipe.fault("empty", ("data", "max_length"), message, hint)
+        rest, path = " or more: eos counts", ("data", "max_length")
+        rest += f"; or `training: {{window: {recipe.data.max_length}}}`" if recipe.reads_text else ""
+        return recipe.fault("empty", path, message, write(path, int(_positions(encoded)[full].min()), rest))
     message = f"{message}, {len(full) - blank - over:,} are left out by the filters of `parallel`"
     cures = {"max_ratio": "raise `max_ratio`", "decontaminate": "remove `decontaminate`, or measure other pairs"}
     hint = ", or ".join(cure for key, cure in cures.items() if getattr(recipe.data.parallel, key))
@@ -388,10 +389,11 @@ def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Faul
         line = int(encoded.originals[row])
         message = f"answers have {length} token{'s' if length > 1 else ''} here, and that of "
         message += f"{place_of(encoded.lines, line, split)} has {lengths[row]}: `{cut_text(encoded.lines[line])}`"
-        hint = "remove it: the answers have several lengths"
+        path = ("model", "output", "length")
+        fix = Fix("remove it: the answers have several lengths", Remove(path))
         if (lengths == lengths[row]).all():
-            hint = f"write `length: {lengths[row]}` if the answers of all parts have as many, else remove it"
-        yield recipe.fault("length", ("model", "output", "length"), message, hint)
+            fix = write(path, int(lengths[row]), " if the answers of all parts have as many, else remove it")
+        yield recipe.fault("length", path, message, fix)
 
 
 def cut_text(text: str) -> str:

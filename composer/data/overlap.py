@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocks.core.fixes import Fix, write
 from composer.data.cache_entries import cached_array
 from composer.data.corpora import held_out_files, open_files
 from composer.data.documents import Documents
@@ -87,8 +88,9 @@ def shared_pairs(
 ) -> Iterator[Fault]:
     """Yield a warning of the pairs of a split that are trained on, and of sources and targets of others that are."""
     path, total, least = split_path(recipe, split), len(measured.pairs), "" if is_all else "at least "
-    fix = f"remove them from the training pairs, or choose others for {split}"
-    fix = "write `decontaminate: true` under `parallel`" if recipe.data.parallel else fix
+    fix = Fix(f"remove them from the training pairs, or choose others for {split}")
+    if recipe.data.parallel:
+        fix = write(("data", "parallel", "decontaminate"), True, " under `parallel`")
     is_pair = is_shared(measured.pairs, trained.pairs)
     if is_unusual(is_pair):
         message = f"{least}{is_pair.sum():,} of {total:,} pairs of {split} are trained on, too, {FLATTERS}"

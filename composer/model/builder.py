@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Path, Site, State, Stream
+from blocks.core.fixes import Fix, remove, write
 from blocks.core.initial_state import UNKNOWN_STATE
 from blocks.core.packing import packing_error
 from blocks.core.scope import FOLLOWS, Scope
@@ -81,11 +82,17 @@ class Builder:
         if self.faults:
             raise RecipeError(sorted(set(self.faults)))
 
-    def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
+    def fault(self, code: str, path: Path, message: str, fix: str | Fix = "") -> None:
         if code == BEYOND_VOCABULARY and self.at_most:
             message += " at most"
         if not self.is_dry and code != FOLLOWS:
-            self.faults.append(self.recipe.fault(code, path, message, hint))
+            self.faults.append(self.recipe.fault(code, path, message, fix))
+
+    def refuse(self, error: BlockError, path: Path, message: str = "") -> None:
+        """Add the fault of what stands at `path` and cannot be built so. message: In place of the error's own."""
+        setting = (error.setting, *error.inside) if error.setting else ()
+        fix = Fix(error.fix, error.change).below(path)
+        self.fault(error.code, (*path, *setting), message or error.message, fix)
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
         """Build the encoders and the decoder. Raises RecipeError with all faults, or if they are too large for here."""
@@ -162,7 +169,7 @@ class Builder:
         try:
             return chosen.build(TokenPlace(vocabulary, width, self.recipe.data.tokenizer, key == "target"))
         except BlockError as error:
-            self.fault(error.code, (*chosen.at, error.setting), error.message, error.fix)
+            self.refuse(error, chosen.at)
             return Embedding(vocabulary, width)
 
     def _input_stream(self, key: str, embedding: TokenEmbedding) -> Stream:
@@ -179,8 +186,7 @@ class Builder:
         try:
             return output.kind.build(TokenPlace(vocabulary, out.width, tokenizer, has_bias=output.bias))
         except BlockError as error:
-            path = (*output.kind.at, error.setting) if error.setting else ("model", "output", "kind")
-            self.fault(error.code, path, error.message, error.fix)
+            self.refuse(error, output.kind.at if error.setting else ("model", "output", "kind"))
             return LinearOutput(out.width, vocabulary)
 
     def _ctc(self, site: Site, encoders: Iterable[Encoder], vocabulary: int) -> Ctc | None:
@@ -192,7 +198,7 @@ class Builder:
             memory = site.memory(settings.from_)
             frames = site.read(memory, "from")
         except BlockError as error:
-            self.fault(error.code, (*path, error.setting) if error.setting else path, error.message, error.fix)
+            self.refuse(error, path)
             return None
         message, fix = "", ""
         if frames.grid:
@@ -202,7 +208,7 @@ class Builder:
         elif any(encoder.max_target_ratio for encoder in encoders):
             message, fix = "CTC needs frames whose number the answer has no say in, and `grid` makes room for it", ""
         if message:
-            self.fault("kind", path, message, fix or "remove `ctc`, or the block `grid`")
+            self.fault("kind", path, message, fix or remove(path, ", or the block `grid`"))
         return Ctc(memory, frames, vocabulary)
 
     def _outer_stack(
@@ -247,7 +253,7 @@ class Builder:
                     site.names.define(name, Named(block.out, block.state_kind))
                     self.named_paths[name] = here.path
                 except BlockError as error:
-                    self.fault(error.code, (*here.path, "as"), error.message, error.fix)
+                    self.refuse(error, here.path)
             blocks.append(block)
             names.append(name)
             reads.append(frozenset(site.names.reads[num_reads:]))
@@ -276,10 +282,9 @@ class Builder:
             if isinstance(error, NoEffect) and error.setting in settings:
                 self.no_effects[(*site.path, error.setting)] = error.message, error.fix
                 return self.block(site, word, {key: value for key, value in settings.items() if key != error.setting})
-            setting = (error.setting, *error.inside) if error.setting else ()
             # what is built dry is thrown away, and so are its faults
             related = self.related_places(site, error.message) if error.code == "width" and not self.is_dry else ""
-            self.fault(error.code, (*site.path, *setting), error.message + related, error.fix)
+            self.refuse(error, site.path, error.message + related)
             block = StandIn(stand_in_stream)
         except ModelTooLarge as error:
             error.path = error.path or site.path
@@ -295,8 +300,7 @@ class Builder:
         block.path = site.path
         packs = self.recipe.data.packing and not (site.stream.grid or isinstance(block, StandIn))
         if packs and (problem := packing_error(block, site.stream, settings)):
-            message = f"`{word}` cannot be trained on packed rows: {problem.message}"
-            self.fault(problem.code, (*site.path, *filter(None, [problem.setting])), message, problem.fix)
+            self.refuse(problem, site.path, f"`{word}` cannot be trained on packed rows: {problem.message}")
         return block
 
     def related_places(self, site: Site, message: str) -> str:
@@ -332,7 +336,7 @@ class Builder:
             return stack
         if not share_parameters(stack, self.shared.setdefault(name, stack)):
             message = f"`{name}` is used where another stream arrives than at its first use, so its parameters "
-            raise BlockError("stack", f"{message}cannot be shared", code="width", fix="write `copy: true`")
+            raise BlockError("stack", f"{message}cannot be shared", code="width", fix=write("copy", True))
         return stack
 
     def unused_stack_faults(self) -> list[Fault]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import BlockError
+from blocks.core.fixes import Fix, Set, write
 from blocks.core.functional import no_autocast
 from composer.model.characters import CharacterCnn, has_numbers
 from composer.model.encoder_decoder import NEVER, OutputHead
@@ -249,7 +250,7 @@ class CnnOutput(OutputHead):
 def check_cutoffs(cutoffs: Sequence[int], vocabulary: int) -> None:
     """Raise BlockError where no cluster begins, clusters do not begin one after the other, or one behind all tokens."""
     within = sorted({cutoff for cutoff in cutoffs if cutoff < vocabulary}) or [max(1, vocabulary // 5)]
-    fix = f"write `adaptive: {{cutoffs: {within}}}`"
+    fix = Fix(f"write `adaptive: {{cutoffs: {within}}}`", Set(("cutoffs",), within))
     if not cutoffs:
         raise BlockError("cutoffs", "no cluster begins anywhere", fix=fix)
     if max(cutoffs) >= vocabulary:
@@ -263,7 +264,7 @@ def check_samples(samples: int, vocabulary: int) -> None:
     """Raise BlockError where nothing is saved by sampling."""
     if samples >= vocabulary:
         message = f"{samples:,} samples are no fewer than all: the vocabulary has {vocabulary:,} tokens"
-        fix = f"write `samples: {max(1, vocabulary // 10)}`, or another `kind`"
+        fix = write("samples", max(1, vocabulary // 10), ", or another `kind`")
         raise BlockError("samples", message, fix=fix, code=BEYOND_VOCABULARY)
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from blocks.core.contract import Block, Path
-from composer.errors import Fault, KeyPath
+from composer.errors import KeyPath
 from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.schema_reader import is_block_path
-from composer.suggest import did_you_mean
 
 GROUPS = ("training", "parameter_groups")
 
@@ -110,33 +108,3 @@ def count_frozen(recipe: Recipe, model: EncoderDecoder) -> int:
     """Return how many parameters a group with the factor 0 freezes."""
     factors = learning_rate_factors(recipe, model)
     return sum(model.get_parameter(name).numel() for name, factor in factors.items() if factor == 0)
-
-
-def group_faults(recipe: Recipe, model: EncoderDecoder) -> Iterator[Fault]:
-    """Yield a fault for each path of `training.parameter_groups` where no block is, or that changes no rate."""
-    paths, owners, effective = group_paths(recipe), module_owners(recipe, model), set[KeyPath]()
-    texts = {owner.text(recipe) for owner in owners.values()}
-    known = {text[: match.start()] for text in texts for match in re.finditer(r"[.[]|$", text)} - {""}
-    for text in {owners[name.rpartition(".")[0]].text(recipe) for name, _ in model.named_parameters()}:
-        covering = [*(group for group in paths if group.covers(text)), GroupPath("", 1.0, -1.0, ())]
-        effective |= {group.place for group in _deciding([(group, group.factor) for group in covering])}
-        effective |= {group.place for group in _deciding([(group, group.weight_decay) for group in covering])}
-    for group in sorted(paths, key=lambda group: group.place):
-        if group.path not in known:
-            fix = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
-            message = f"no block has the path `{group.path}`{did_you_mean(group.path, known)}"
-            yield recipe.fault("path", group.place, message, fix)
-        elif group.place not in effective:
-            message = f"`{group.path}` changes no parameter's learning rate, nor its weight decay"
-            yield recipe.fault("unused", group.place, message, "remove it").as_warning()
-    if (factors := learning_rate_factors(recipe, model)) and not any(factors.values()):
-        yield recipe.fault("path", GROUPS, "every parameter is frozen", "leave a block out of the groups of factor 0")
-
-
-def _deciding(numbers: Sequence[tuple[GroupPath, float | None]]) -> list[GroupPath]:
-    """Return the group that decides a number of a parameter, [] where the next shorter path says the same.
-
-    numbers: Of the groups that cover it, the longest path first, and last what is without any.
-    """
-    (first, own), *rest = [(group, number) for group, number in numbers if number is not None]
-    return [first] if own != next((number for group, number in rest if group.path != first.path), own) else []

@@ -8,31 +8,24 @@ distributed training fails on it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from blocks.core.contract import Block, Path, Penalties, Stream, reduce_penalties
-from composer.errors import BlockCodeErrors, Fault, RecipeError, error_of_code
+from blocks.core.contract import Block, Path, Stream
+from composer.errors import Fault, RecipeError
 from composer.model.block_values import planned_value_fault
-from composer.model.builder import Builder, encoder_stacks, vocabulary_bounds
+from composer.model.builder import encoder_stacks, vocabulary_bounds
 from composer.model.costs import TOKENS, BlockFailed, Costs, attribute_failures, measure_costs, wrap_blocks
 from composer.model.ctc import ctc_frames, ctc_of
 from composer.model.encoder_decoder import (
-    FEW,
     EncoderDecoder,
-    OneHotEmbedding,
-    example_ids,
-    has_state,
-    state_bytes,
-    training_logits,
 )
 from composer.model.meta_device import MetaCache, without_compiler
-from composer.model.no_effect import no_effect_warnings
-from composer.model.parameter_paths import count_frozen, group_faults
+from composer.model.parameter_paths import count_frozen
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.trained_parameters import count_decaying
 from composer.model.weights import count_parameters, parameter_ids
@@ -106,25 +99,25 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
 
     `vocabularies` are the sizes of a run's tokenizers, by data key; without them the tokenizer's settings bound them.
     """
+    from composer.checks import built_model  # late: the rules stand above models
+
     at_most = not vocabularies and recipe.tokenizer.is_trained
     vocabularies = vocabularies or vocabulary_bounds(recipe)
     builder = RecordingBuilder(recipe, at_most=at_most)
     with torch.device("meta"), MetaCache():
         model = builder.model(vocabularies)
-    builder.warnings += no_effect_warnings(builder, model)
-    for fault in [*builder.unused_stack_faults(), *group_faults(recipe, model)]:
-        (builder.faults if fault.severity == "error" else builder.warnings).append(fault)
-    builder.finish()
+    built = built_model.BuiltModel(builder, model)
+    builder.faults += builder.unused_stack_faults()
+    built_model.check(built, built_model.STRUCTURE)
     try:
         costs, flops = measure_costs(model)
         with wrap_blocks(model, attribute_failures), MetaCache() as step:
-            check_gradients(builder, model)
-            check_decoder(builder, model)
-        check_carried_state(builder, model)
+            built_model.check(built, built_model.LEARNED)
+            built_model.check(built, built_model.DECODED)
+        built_model.check(built, built_model.CARRIED)
     except BlockFailed as failed:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
-    builder.finish()
     if unfit := planned_value_fault(recipe, vocabularies, count_parameters(model)):
         raise RecipeError([unfit])
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
@@ -153,108 +146,6 @@ def at_sizes(planned: Plan, recipe: Recipe, vocabularies: Mapping[str, int]) -> 
     if dict(planned.vocabularies) == dict(vocabularies):
         return replace(planned, rows=tuple(replace(row, at_most=False) for row in planned.rows), at_most=False)
     return replace(plan(recipe, vocabularies), warnings=planned.warnings)
-
-
-def check_gradients(builder: Builder, model: EncoderDecoder) -> None:
-    """Add a fault for each parameter that the loss does not reach, at the outermost block that lost it."""
-    unreached = unreached_by_loss(model)
-    paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
-    for encoder in model.readers().values():
-        # the embedding may be the target's too; a stack without parameters has nothing else to go by
-        own = parameter_ids(encoder.stack) or parameter_ids(encoder) or {id(buffer) for buffer in encoder.buffers()}
-        if own <= unreached:
-            message = f"nothing reads `{encoder.memory}`, so it would never learn"
-            fix = "add a `cross_attention` that reads it, or remove it"
-            builder.fault("unused", paths[encoder.memory], message, fix)
-            unreached -= parameter_ids(encoder)
-    for block in model.modules():
-        if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
-            own = parameter_ids(block)
-            inner = (child for child in block.modules() if isinstance(child, Block) and child is not block)
-            outer = own - set().union(*(parameter_ids(child) for child in inner))
-            if own & unreached and (own <= unreached or outer & unreached):
-                message = "the result does not depend on this block's parameters: nothing reads what it makes"
-                builder.fault("unused", block.path, message, "read it, or remove it")
-                unreached -= own
-    if builder.faults:
-        return
-    embeddings = {paths[encoder.memory]: encoder.embedding for encoder in model.readers().values()}
-    for path, embedding in (*embeddings.items(), (("model", "decoder"), model.embedding)):
-        if embedding is not None and parameter_ids(embedding) & unreached:
-            message = "nothing here reads the tokens, so their embedding would never learn"
-            builder.fault("unused", path, message, "read the stream or `input`")
-
-
-def unreached_by_loss(model: EncoderDecoder) -> set[int]:
-    """Return the ids of the parameters, and of tables of one-hot vectors, that the loss of a short pair does not reach.
-
-    They get no gradient, neither from the logits nor from a penalty.
-    """
-    embeddings = [encoder.embedding for encoder in model.readers().values()]
-    tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHotEmbedding)]
-    leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
-    penalties: Penalties = {}
-    try:
-        with torch.enable_grad():
-            logits = training_logits(model, penalties)
-            torch.stack([logits.sum(), *reduce_penalties(penalties).values()]).sum().backward()
-    except BlockFailed:
-        raise
-    except BlockCodeErrors as error:  # a plug-in may bring gradients of its own
-        raise BlockFailed(model.decoder, f"no gradient can be computed: {error_of_code(error)}") from error
-    unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
-    for leaf in leaves:
-        leaf.grad = None
-    for table in tables:
-        table.requires_grad_(False)
-    return unreached
-
-
-def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
-    """Add a fault if the decoding method does not suit the model."""
-    decoding = builder.recipe.decoding
-    if not builder.faults and decoding.first_order and has_state(model):
-        fix = "write `decoding: {beam: {size: 5}}`; recurrence, self-attention, convolution and memories have a state"
-        builder.fault("markov", ("decoding",), decoding.state_problem, fix)
-
-
-def check_carried_state(builder: Builder, model: EncoderDecoder) -> None:
-    """Add a fault of each block whose state is carried and grows with the text, or counts on past a table's end."""
-    if builder.faults or not builder.recipe.carries_state:
-        return
-    growing: list[Block] = []
-
-    def watched(block: Block, name: str) -> Callable[..., Any]:
-        call = getattr(block, name)
-
-        def run(*args: Any) -> Any:
-            result = call(*args)
-            inner = any(other.path[: len(block.path)] == block.path for other in growing)
-            if name == "forward" and block.path and not inner and state_bytes(result[1]) > state_bytes(args[1]):
-                growing.append(block)
-            return result
-
-        return run
-
-    with torch.no_grad():
-        ids = example_ids(model, FEW)
-        state = model.step(ids, None, {})[1]
-        with wrap_blocks(model, watched), MetaCache():
-            model.step(ids, state, {})
-    for block in growing:
-        message = "its state grows with the text, and `training.carry` hands it from window to window"
-        fix = "write how far it sees, `window: 128`, or remove `carry`"
-        fix = (
-            fix if block.path[-1] == "self_attention" else "remove `carry`, or put a block of fixed state in its place"
-        )
-        builder.fault("conflict", block.path, message, fix)
-    blocks = (block for block in model.decoder.modules() if isinstance(block, Block))
-    tables = {block.path: block.max_positions for block in blocks if block.max_positions is not None}
-    for path, most in tables.items():
-        message = "`training.carry` counts positions on from window to window, and all after the first "
-        message += f"{most:,} would be the last of the table"
-        builder.fault("conflict", path, message, "write `positions: sinusoidal`, or remove `carry`")
-    builder.finish()
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:

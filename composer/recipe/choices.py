@@ -109,11 +109,24 @@ class Decoder(Choice):
         """Return the n best hypotheses of each row of a `Search`. Raises RunError where there are no n."""
 
 
+class Wait(NamedTuple):
+    """What has to pass before a learning rate first falls, and the setting that says so."""
+
+    setting: str
+    validations: int = 0
+    epochs: int = 0
+
+
 class Schedule(Choice):
     """How the learning rate changes over the budget."""
 
     if TYPE_CHECKING:
         warmup_steps: float
+
+    @property
+    def wait(self) -> Wait | None:
+        """What it waits for; None where it goes by the steps alone."""
+        return None
 
     @abstractmethod
     def factor_at(self, progress: Progress) -> float:

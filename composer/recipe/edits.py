@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from composer.errors import Edit, KeyPath, Mark, format_path
-from composer.recipe.schema_reader import Schema
 from composer.recipe.yaml_reader import Node, items_of
-
-FIX = re.compile(r"remove (?:`(?P<name>[\w.]+)(?:: [^`]*)?`|it\b)|(?P<verb>write|add) `(?P<value>[^`]+)`")
-"""Fixes that a program can make: ``remove it``, ``remove `KEY` ``, ``write `VALUE` ``, ``write `KEY: VALUE` ``."""
-PLACEHOLDER = re.compile(r"\b[A-Z]+\b|\.\.\.|:$|^- ")
-"""What such a fix leaves to its reader."""
 
 
 def rename(mark: Mark, path: KeyPath, old: str, word: str) -> Edit | None:
@@ -98,47 +91,6 @@ def _insert(node: Node, path: KeyPath, rest: KeyPath, text: str) -> Edit | None:
     return None
 
 
-def edit_of_fix(fix: str, root: Node, path: KeyPath, nearest: KeyPath, exact: bool, defs: Schema) -> Edit | None:
-    """Return the edit for the first part of a fix in words that a program can make; None without any.
-
-    path: What the fault is about, as in `canonical`.
-    nearest, exact: Its path in the recipe, or that of what is around it, if it is not nearest: see `Recipe.locate`.
-    """
-    for match in FIX.finditer(fix):
-        if match["value"] is not None:
-            edit = _written_value(match["value"], root, path, nearest, exact, defs)
-        elif match["name"]:
-            place = _find_name(root, nearest, match["name"].split("."))
-            edit = remove(root, place) if place else None
-        else:
-            is_its_own = exact and not _is_short(root, path, nearest)
-            edit = remove(root, nearest) if is_its_own else None
-        if edit is not None:
-            return edit
-    return None
-
-
-def _written_value(text: str, root: Node, path: KeyPath, nearest: KeyPath, exact: bool, defs: Schema) -> Edit | None:
-    """Return the edit for ``write `KEY: VALUE` `` or ``write `VALUE` ``."""
-    if PLACEHOLDER.search(text):
-        return None
-    key, colon, value = text.partition(": ")
-    node = find(root, nearest)
-    is_short = exact and _is_short(root, path, nearest) and key == path[-1]
-    if not colon or is_short:
-        return replace_value(node, nearest, value or text) if node is not None and exact else None
-    if not re.fullmatch(r"\w+", key) or f"block.{key}" in defs:  # in place of a block
-        return None
-    place = _find_name(root, nearest, [key])
-    return set_value(root, place or (*path[:-1], key), value)
-
-
-def _is_short(root: Node, path: KeyPath, nearest: KeyPath) -> bool:
-    """Return True for a value that stands for its only setting: `dropout: 0.1` for `dropout: {rate: 0.1}`."""
-    node = find(root, nearest)
-    return nearest[-1:] != path[-1:] and node is not None and node.value != path[-1]
-
-
 def find(root: Node, path: KeyPath) -> Node | None:
     """Return the node at a path, or None."""
     node = root
@@ -148,23 +100,6 @@ def find(root: Node, path: KeyPath) -> Node | None:
             return None
         node = children[step]
     return node
-
-
-def _find_name(root: Node, path: KeyPath, names: Sequence[str]) -> KeyPath | None:
-    """Return the path of a name in, beside or above a place; else where it stands, if that is once."""
-    for length in range(len(path), -1, -1):
-        if find(root, place := (*path[:length], *names)) is not None:
-            return place
-    places = [place for place in _paths(root) if place[-1] == names[-1]]
-    return places[0] if len(places) == 1 else None
-
-
-def _paths(node: Node, path: KeyPath = ()) -> list[KeyPath]:
-    """Return the paths of everything below a node."""
-    paths: list[KeyPath] = []
-    for step, child in items_of(node.value):
-        paths += [(*path, step), *_paths(child, (*path, step))]
-    return paths
 
 
 def _written_beside(parent: Node, node: Node) -> list[Node]:

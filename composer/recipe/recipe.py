@@ -10,23 +10,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from blocks.core.fixes import Change, Fix, Remove, Rename, as_fix
 from composer.atomic_io import sha256_of_file
-from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
-from composer.recipe import schema_generator
+from composer.errors import Edit, Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
+from composer.recipe import edits, schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults
 from composer.recipe.choices import Decoder
 from composer.recipe.data_sections import Data as DataSection
 from composer.recipe.earlier_versions import earlier_settings, without_removed_settings
-from composer.recipe.edits import edit_of_fix
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, extend, lost_settings
 from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.model_sections import Model
-from composer.recipe.schema_reader import Schema, first_setting, is_block_path
+from composer.recipe.schema_reader import Schema, first_setting, flow_text, is_block_path
 from composer.recipe.section import read_choice, read_section
 from composer.recipe.training_sections import Evaluation, Logging, Trainer, Training
-from composer.recipe.yaml_reader import Node, dump, parse, to_data
+from composer.recipe.yaml_reader import Node, dump, items_of, parse, to_data
 from composer.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ def from_node(
     Raises RecipeError with every fault that the schema or the consistency checks find.
     """
     # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
-    from composer.recipe.validation import cross_check, validate
+    from composer.checks import sections
+    from composer.recipe.validation import validate
 
     validate(root, rules)
     explicit = {key: value for key, value in to_data(root).items() if key != "vars"}
@@ -153,7 +154,7 @@ def from_node(
     canonical = fill_defaults(explicit, rules, default_name(file))
     data_dir = None if data_dir is None else Path(data_dir)
     recipe = Recipe(file, explicit, canonical, root, rules, data_dir, unchanged=unchanged)
-    cross_check(recipe)
+    sections.refuse(recipe)
     check_block_count(canonical["model"], recipe.fault)
     return recipe
 
@@ -288,7 +289,7 @@ class Recipe:
 
         return build(self, vocabulary_bounds(self))
 
-    def fault(self, code: str, path: KeyPath, message: str, hint: str = "") -> Fault:
+    def fault(self, code: str, path: KeyPath, message: str, fix: str | Fix = "") -> Fault:
         """Return a fault at a path of `canonical`, with the source location and the path as written.
 
         A value is pointed at itself; a block, a switch, a list and what may not be where it is, by its key. A setting
@@ -306,8 +307,24 @@ class Recipe:
         by_key = not exact or is_block or code == "causality" or isinstance(node.value, (bool, list, dict))
         mark = node.place if by_key else node.value_mark
         mark = mark if steps else mark._replace(length=1)
-        edit = edit_of_fix(hint, self.root, path, steps, exact, self.rules["$defs"])
-        return fault_at(mark, code, format_path(steps), message, hint, edit)
+        text, change = as_fix(fix)
+        return fault_at(mark, code, format_path(steps), message, text, self._edit(change))
+
+    def _edit(self, change: Change | None) -> Edit | None:
+        """Return the edit that changes the recipe's text so; None where it is not clear which."""
+        if change is None:
+            return None
+        node, steps, exact = self.locate(change.path)
+        if isinstance(change, Remove):
+            # of `dropout: 0.1` for `dropout: {rate: 0.1}` the setting is not there to be removed
+            is_short = steps[-1:] != change.path[-1:] and node.value != change.path[-1]
+            return edits.remove(self.root, steps) if exact and not is_short else None
+        if isinstance(change, Rename):
+            names = [node, *(child for _, child in items_of(node.value))] if exact else []
+            name = next((name for name in names if name.value == change.old), None)
+            return None if name is None else edits.replace_value(name, steps, change.new)
+        text = flow_text(change.value)
+        return edits.replace_value(node, steps, text) if exact else edits.set_value(self.root, change.path, text)
 
     @property
     def validates_by_search(self) -> bool:

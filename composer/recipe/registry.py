@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import blocks as block_package
+from blocks.core.fixes import write
 from composer.errors import KeyPath
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ REMOVED_FROM_DECODING = {"compile": "a decoding step is not compiled any more"}
 RUN_FACTS = ("parameters", "vocabularies", "pairs", "fingerprints")
 """What the config of a run at Weights & Biases has beside the recipe: no axis of a sweep may be called so."""
 
-CPU_REFUSES_16 = ("a CPU does not train in `16-mixed`", "write `precision: bf16-mixed`, or `32`")
+CPU_REFUSES_16 = (
+    "a CPU does not train in `16-mixed`",
+    write(("training", "precision"), "bf16-mixed", ", or `32`"),
+)
 """Message and fix where nothing but a CPU is to train in half precision."""
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from blocks.core.fixes import flow_text as flow_text
+from blocks.core.fixes import scalar_text as scalar_text
 from composer.errors import MAX_EXPLAINED, Edit, Fault, KeyPath, Mark, fault_at
 from composer.recipe.registry import CHOICE_KEYS
 from composer.recipe.yaml_reader import Node, to_data
@@ -219,20 +221,6 @@ def describe_bounds(schema: Schema, keyword: str = "") -> str:
     hides_maximum = keyword != "maximum" and "minimum" in schema and schema.get("maximum", 0) > 1
     bounds = {key: schema[key] for key in BOUNDS if key in schema and not (key == "maximum" and hides_maximum)}
     return " and ".join(BOUNDS[key].format(int(n) if float(n).is_integer() else n) for key, n in bounds.items())
-
-
-def scalar_text(value: Any) -> str:
-    """Return a scalar as a recipe writes it."""
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def flow_text(value: Any) -> str:
-    """Return plain data on one line, as an override takes them: `{sample: {temperature: 1.0}}`."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {flow_text(item)}' for key, item in value.items())}}}"
-    return f"[{', '.join(map(flow_text, value))}]" if isinstance(value, list) else scalar_text(value)
 
 
 def usage_example(name: str, settings: Schema) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
@@ -19,10 +19,8 @@ from jsonschema.validators import extend
 
 from composer.errors import MAX_EXPLAINED, Fault, KeyPath, RecipeError, fault_at, format_path
 from composer.recipe import edits
-from composer.recipe.data_checks import data_faults
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
-from composer.recipe.output_checks import output_faults
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
@@ -34,12 +32,8 @@ from composer.recipe.schema_reader import (
     select_branch,
     unlisted_fault,
 )
-from composer.recipe.training_checks import training_faults
 from composer.recipe.yaml_reader import Node, to_data
 from composer.suggest import closest_word, did_you_mean
-
-if TYPE_CHECKING:
-    from composer.recipe.recipe import Recipe
 
 Errors = Iterator[ValidationError]
 Violations = Callable[[Any, Any, Schema], Iterable[Any]]
@@ -53,20 +47,13 @@ def validate(root: Node, schema: Schema) -> None:
     if not (faults := schema_faults(root, schema)):
         faults = list(empty_keys(root))
     elif sources := _sources(root):
-        of_keys = [*_data_keys(root, sources, schema)]  # which depend on the names of the encoders alone
+        of_keys = [*encoder_keys(root, sources, schema)]  # which depend on the names of the encoders alone
         unknown = {fault.path for fault in of_keys if fault.code == "unknown"}
         misspelt = {fault.path.rpartition(".")[0] for fault in of_keys if "did you mean `target`" in fault.message}
         wrong = tuple({fault.path for fault in faults if fault.code == "type"} - unknown)
         faults = [it for it in faults if it.path not in unknown and (it.code != "missing" or it.path not in misspelt)]
         faults += [fault for fault in of_keys if not fault.path.startswith(wrong)]
     if faults:
-        raise RecipeError(faults)
-
-
-def cross_check(recipe: Recipe) -> None:
-    """Raise RecipeError with everything that can be found wrong between sections without a model."""
-    keys = _data_keys(recipe.root, recipe.sources, recipe.rules)
-    if faults := [*keys, *data_faults(recipe), *output_faults(recipe), *training_faults(recipe)]:
         raise RecipeError(faults)
 
 
@@ -240,7 +227,7 @@ def empty_keys(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iter
             yield from empty_keys(root, value, (*path, key))
 
 
-def _data_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fault]:
+def encoder_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fault]:
     """Yield the faults of the keys that name what each encoder reads, one for each encoder."""
     test_sets = _get(root, "data", "parallel", "test_sets")
     measured = ["val", "test", *(f"test_sets.{name}" for name in (test_sets.value if test_sets is not None else ()))]

@@ -27,7 +27,7 @@ from composer.sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
     from composer.model.planner import Plan
-    from composer.training.preflight import DataUse
+    from composer.training.dry_run import DataUse
 
 MAX_DATA_CHECKS = 20
 """Points of a sweep whose data are checked, one for each way in which points read them."""
@@ -83,7 +83,8 @@ def check_file(
 
 def check_one(recipe: Recipe, scope: CheckScope) -> Checked:
     """Check a recipe, its model and its data. Raises ComposerError."""
-    from composer.training.preflight import STAND_IN_SIZE, check_and_sample, stand_in_sizes  # imports torch
+    from composer.training.dry_run import STAND_IN_SIZE, stand_in_sizes  # imports torch
+    from composer.training.preflight import check_and_sample
 
     plan, sample = check_and_sample(recipe, *scope)
     read = sample.describe_beginnings("document" if recipe.reads_text else "line") if sample else ""

@@ -158,7 +158,7 @@ class CostPlanner:
 
 def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -> PointCost:
     """Return a point with the costs of its model, planned by the sweep's `planner`. Imports torch."""
-    from composer.training.preflight import budget_warnings
+    from composer.checks import budget
 
     cost = PointCost(dict(point), condition=violated_condition(sweep, point))
     try:
@@ -167,7 +167,7 @@ def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -
         if cost.condition:
             return cost
         costs = (planner or CostPlanner()).plan(recipe)
-        warnings = [*costs["warnings"], *budget_warnings(recipe, None), *pruning_warnings(sweep, recipe.training)]
+        warnings = [*costs["warnings"], *budget.warnings(recipe, None), *pruning_warnings(sweep, recipe.training)]
         costs = {**costs, "warnings": [*warnings, *default_warnings(sweep)]}
     except RecipeError as error:
         return replace(cost, faults=error.faults)

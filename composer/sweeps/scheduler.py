@@ -41,7 +41,7 @@ from composer.sweeps.trial import (
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.budget import budget_of
 from composer.training.loggers import ProgressDisplay
-from composer.training.preflight import plan_training
+from composer.training.training_plan import plan_training
 from composer.training.wandb_logger import sweep_overrides
 
 POLL_SECONDS = 0.25

@@ -13,6 +13,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
+from composer.checks.training import unavailable_metric
 from composer.errors import Fault, Mark, RecipeError, error_at, fault_at
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
@@ -22,7 +23,6 @@ from composer.recipe.recipe import default_name, from_node
 from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_file import schema_path
 from composer.recipe.schema_reader import duplicate_faults
-from composer.recipe.training_checks import unavailable_metric
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.suggest import did_you_mean
 from composer.sweeps import substitution
@@ -395,5 +395,5 @@ def _unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     for metric, mark in marks:
         reasons = [unavailable_metric(recipe, metric) for recipe in recipes]
         if reasons and (first := reasons[0]) is not None and None not in reasons:
-            hint = first[1].replace("val/loss", "{val/loss: min}")
+            hint = first[1].text.replace("val/loss", "{val/loss: min}")
             yield fault_at(mark, "metric", "rank", f"`{metric}` is never measured: {first[0]}", hint)

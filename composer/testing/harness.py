@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, BlockError, Context, Named, Output, Path, Site, State, Stream
+from blocks.core.contract import Block, BlockError, Context, Fix, Named, Output, Path, Site, State, Stream
+from blocks.core.fixes import as_fix
 from blocks.core.scope import Scope
 from composer.model.builder import Builder, checked_block
 from composer.model.encoder_decoder import map_leaves
@@ -196,8 +197,8 @@ class Case:
 class HarnessBuilder(Builder):
     """The builder of the stacks inside the block; the first fault is raised, since there is no recipe to point into."""
 
-    def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
-        raise BlockError("stack", message, code=code, fix=hint)
+    def fault(self, code: str, path: Path, message: str, fix: str | Fix = "") -> None:
+        raise BlockError("stack", message, code=code, fix=as_fix(fix).text)
 
     def related_places(self, site: Site, message: str) -> str:
         return ""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
+from blocks.core.fixes import Fix, Remove
 from composer.data.answer_limits import AnswerLimits
 from composer.data.collate import Batch, BatchLoader
 from composer.data.encoding import answerable_rows, encode_data, measured_pairs
@@ -115,8 +116,9 @@ class RecipeDataModule(LightningDataModule):
             return
         for key, noun in COMPOSER_ONLY.items():
             if getattr(self.recipe.training, key):
-                message, fix = f"only `composer.train` follows {noun}", "train with `composer.train`, or remove it"
-                raise RecipeError([self.recipe.fault("value", ("training", key), message, fix)])
+                path, message = ("training", key), f"only `composer.train` follows {noun}"
+                fix = Fix("train with `composer.train`, or remove it", Remove(path))
+                raise RecipeError([self.recipe.fault("value", path, message, fix)])
         self.plan_batches(trainer.lightning_module.model, trainer.accumulate_grad_batches)
 
     def teardown(self, stage: str) -> None:

@@ -18,6 +18,7 @@ from blocks.core.functional import default_dtype
 from composer.data.largest_batch import BatchSize
 from composer.model.characters import Spelled, expect_characters
 from composer.model.encoder_decoder import NOTHING, EncoderDecoder, example_source, map_leaves
+from composer.model.footprint import training_device, weight_bytes
 from composer.model.meta_device import device_of, is_in_place, is_pure, shapes_of
 from composer.model.parameter_paths import count_frozen, learning_rate_factors
 from composer.model.recording_builder import RecordingBuilder
@@ -25,11 +26,6 @@ from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.training.loss import sum_costs
-
-OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
-"""Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
-NUMBER_BYTES = {"64": 8, "bf16-true": 2}
-"""Bytes of a parameter, by precision; 4 in the others."""
 
 
 def fake_ctc_loss(log_p: Tensor, labels: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -209,22 +205,6 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
 
-def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of parameters with their average and what the optimizer remembers of each that is not frozen."""
-    optimizer = recipe.training.optimizer
-    extra = [getattr(optimizer, name, False) for name in ("momentum", "centered")]
-    states = OPTIMIZER_STATES.get(optimizer.word, 0) + sum(map(bool, extra))
-    size = NUMBER_BYTES.get(str(recipe.training.precision), 4)
-    average = max(4, size) if recipe.training.ema or recipe.training.asgd else 0
-    return parameters * (size + average) + (parameters - frozen) * size * states
-
-
-def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of so many parameters in training: with their gradients and what the optimizer remembers."""
-    gradients = (parameters - frozen) * NUMBER_BYTES.get(str(recipe.training.precision), 4)
-    return gradients + checkpoint_bytes(recipe, parameters, frozen)
-
-
 def estimate_memory(
     recipe: Recipe, vocabularies: Mapping[str, int], batch: BatchSize, spelled: Spelled | None = None
 ) -> MemoryEstimate:
@@ -268,11 +248,6 @@ def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
         weight.grad = torch.zeros_like(weight)
     optimizer.step()
     return optimizer
-
-
-def training_device(recipe: Recipe) -> str:
-    """Return the kind of device that a training of this process takes: `cuda` or `cpu`."""
-    return "cuda" if torch.cuda.is_available() and recipe.trainer.accelerator in ("auto", "gpu") else "cpu"
 
 
 def autocast(device: str, precision: str) -> AbstractContextManager[Any]:

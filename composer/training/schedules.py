@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from blocks.core.settings import Bounds, Count, NonNegative, Proportion
-from composer.recipe.choices import Progress, Schedule
+from composer.recipe.choices import Progress, Schedule, Wait
 
 WARMUP = "optimizer steps until the learning rate is reached; below 1, a share of the budget"
 WarmupSteps = Annotated[float, Bounds(minimum=0.0), WARMUP]
@@ -121,6 +121,11 @@ class Plateau(Schedule):
     compare_with: Literal["best", "previous"] = "best"
     warmup_steps: WarmupSteps = 0
 
+    @property
+    def wait(self) -> Wait:
+        """Its patience."""
+        return Wait("patience", validations=self.patience)
+
     def factor_at(self, progress: Progress) -> float:
         """Return what the learning rate is multiplied with."""
         best, waited, cuts = math.inf, 0, 0
@@ -147,6 +152,11 @@ class EpochDecay(Schedule):
     after: Count = 4
     factor: DecayFactor = 0.5
     warmup_steps: WarmupSteps = 0
+
+    @property
+    def wait(self) -> Wait:
+        """Its first epochs."""
+        return Wait("after", epochs=self.after)
 
     def factor_at(self, progress: Progress) -> float:
         """Return what the learning rate is multiplied with."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from blocks.core.fixes import Fix, Remove, write
 from composer.atomic_io import atomic_write
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
@@ -442,7 +443,8 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
         places["recision"] = ("training", "precision")
         path = next((path for word, path in places.items() if word in message), ("trainer",))
         cause = f"Lightning refuses this configuration: {message}"
-        raise RecipeError([recipe.fault("trainer", path, cause, "change it, or remove it")]) from error
+        fix = Fix("change it, or remove it", Remove(path) if len(path) > 1 else None)
+        raise RecipeError([recipe.fault("trainer", path, cause, fix)]) from error
 
 
 def resolve_devices(recipe: Recipe) -> dict[str, Any]:
@@ -462,8 +464,8 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
             elif num_devices(machine[key]) != started:
                 noun = "processes on each machine" if key == "devices" else "machines"
                 message = f"{external_launcher()} has started {started} {noun}, and `{key}` is {machine[key]}"
-                fix = f"write `{key}: auto`, or start as many"
-                raise RecipeError([recipe.fault("trainer", ("trainer", key), message, fix)])
+                path = ("trainer", key)
+                raise RecipeError([recipe.fault("trainer", path, message, write(path, "auto", ", or start as many"))])
     elif on_cpu and machine["devices"] == "auto":
         machine |= {"accelerator": "cpu", "devices": 1}
     machine["num_nodes"] = 1 if machine["num_nodes"] == "auto" else machine["num_nodes"]
@@ -472,8 +474,9 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
         machine["devices"] = 1 if machine["devices"] == "auto" else machine["devices"]
         if num_processes(machine) > 1:
             message = "several devices need a process each, and a notebook or a console cannot be started again"
-            fix = "write `devices: 1`, or train by `seqcomposer train` or a script"
-            raise RecipeError([recipe.fault("trainer", ("trainer", "devices"), message, fix)])
+            path = ("trainer", "devices")
+            fix = write(path, 1, ", or train by `seqcomposer train` or a script")
+            raise RecipeError([recipe.fault("trainer", path, message, fix)])
     # a TPU's processes are Lightning's own matter
     if machine["strategy"] == "auto" and machine["accelerator"] not in ("mps", "tpu") and num_processes(machine) > 1:
         machine["strategy"] = "ddp"

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from composer.atomic_io import sha256_of_file
+from composer.checks import budget, machine, samples
+from composer.checks.budget import SHORTER_WARMUP, EpochSize, describe_long_warmup
+from composer.checks.problem import faults
+from composer.checks.read_data import ReadData
 from composer.data.answer_limits import AnswerLimits
 from composer.data.pairs import TARGET, available_splits
 from composer.data.sources import DataSource, is_endless
-from composer.errors import Fault, RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
+from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_bytes
@@ -51,20 +55,10 @@ from composer.training.distributed import (
 )
 from composer.training.lightning import Callback, Logger
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay
-from composer.training.machine_checks import process_faults, speed_warnings
-from composer.training.preflight import (
-    SHORTER_WARMUP,
-    EpochSize,
-    budget_warnings,
-    check_model_and_data,
-    describe_long_warmup,
-    memory_fault,
-    quota_fault,
-)
+from composer.training.preflight import check_model_and_data
 from composer.training.process_state import restored_process
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
 from composer.training.resume import NEW_RUN, check_same_recipe, keep_meaning, resolve_initial_run, resumed_recipe
-from composer.training.sample_warnings import data_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.training.wandb_logger import describe_mode, wandb_mode
 from composer.viz.alignments import alignment_page, alignments
@@ -173,19 +167,24 @@ def check_continuable(run_dir: RunDir) -> None:
 
 
 def check_budget_and_memory(training: TrainingSetup) -> None:
-    """Print warnings of the budget and of the data. Raise RecipeError if memory is too little."""
+    """Print warnings of the budget, the machine and the data. Raise RecipeError if memory is too little."""
     recipe, data = training.recipe, training.data
-    sizes = count_parameters(training.module.model), count_frozen(recipe, training.module.model)
-    faults = [fault for find in (memory_fault, quota_fault) if (fault := find(recipe, *sizes))]
-    if faults := [*faults, *process_faults(recipe)]:
-        raise RecipeError(faults)
+    sizes = machine.Sizes(count_parameters(training.module.model), count_frozen(recipe, training.module.model))
+    problems = [*machine.memory(recipe, sizes), *machine.quota(recipe, sizes)]
+    for rule in machine.RULES:
+        problems += rule(recipe)
+    if problems:
+        raise RecipeError(faults(recipe, problems))
     epoch = None
     if data.batches is not None and not recipe.training.curriculum:
         epoch = EpochSize(data.batches.slices_in(0) / recipe.training.accumulate, not is_endless(recipe))
-    limits, of_data = AnswerLimits.of(training.module.model), list[Fault]()
+    warnings = budget.warnings(recipe, epoch)
+    for rule in machine.WARNINGS:
+        warnings += faults(recipe, rule(recipe))
     if is_main_process():
-        of_data += data_warnings(training.source, limits, data.data)
-    for warning in (*budget_warnings(recipe, epoch), *speed_warnings(recipe), *of_data):
+        limits = AnswerLimits.of(training.module.model)
+        warnings += samples.warnings(ReadData(training.source, limits, data.data))
+    for warning in warnings:
         training.display.say(warning.render())
 
 

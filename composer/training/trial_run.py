@@ -19,12 +19,12 @@ from composer.data.sources import DataSource
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.inference.decode import keep_freed_memory
 from composer.model.characters import Spelled
+from composer.model.footprint import training_device
 from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.checkpointing import weight_averages
 from composer.training.datamodule import RecipeDataModule
 from composer.training.lightning import Callback, LightningModule, Trainer, seed_everything
-from composer.training.memory_estimate import training_device
 from composer.training.module import Seq2SeqModule
 from composer.training.process_state import restored_process
 from composer.training.setup import build_trainer, num_processes, resolve_devices, silence_lightning

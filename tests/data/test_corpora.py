@@ -23,7 +23,7 @@ from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError
 from composer.model.special_tokens import UNK
-from composer.training.preflight import dry_run
+from composer.training.dry_run import dry_run
 from tests.data.conftest import Make
 
 LM = {"decoder": ["rnn"]}

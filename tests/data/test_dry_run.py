@@ -19,7 +19,7 @@ from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import ComposerError, DataError
 from composer.recipe.recipe import load
-from composer.training import preflight
+from composer.training import dry_run
 from composer.training.preflight import check_and_sample, check_recipe
 from tests.data.conftest import Make
 
@@ -185,7 +185,7 @@ def test_pairs_that_the_grid_cannot_answer_make_no_steps(make: Make, texts: Call
     train = texts(source=["a"] * 20, target=["a b c d"] * 19 + ["a"])
     recipe = make({"parallel": {"train": train}}, {**MODEL, "encoder": ["rnn"]})
     source = DataSource(recipe, recipe.folders())
-    every, some = (preflight.dry_run(source, AnswerLimits({"source": ratio})) for ratio in (0, 1))
+    every, some = (dry_run.dry_run(source, AnswerLimits({"source": ratio})) for ratio in (0, 1))
     assert every is not None
     assert some is not None
     assert (every.steps_per_epoch(5), some.steps_per_epoch(5)) == (20, 1)
@@ -227,7 +227,7 @@ def test_of_a_large_corpus_a_part_is_read_and_all_where_that_has_a_fault(
         encoded.append(len(source.pairs("train")))
         return encode_data(source, tokenizers)
 
-    monkeypatch.setattr(preflight, "encode_data", counted)
+    monkeypatch.setattr(dry_run, "encode_data", counted)
     _, sample = check_and_sample(make({"parallel": {"train": train}, "max_length": 8}, MODEL), True, False)
     assert sample is not None
     assert sample.describe_beginnings("line") == " of the first 12 lines of train"

@@ -10,7 +10,7 @@ from composer.data.encoding import MAX_TOKENS, OF_REFERENCES, load_data
 from composer.data.sources import DataSource
 from composer.errors import DataError
 from composer.recipe.recipe import load
-from composer.training.preflight import dry_run
+from composer.training.dry_run import dry_run
 from composer.training.train import train
 
 

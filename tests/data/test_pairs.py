@@ -25,7 +25,8 @@ from composer.data.windows import file_weights
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprints
 from composer.recipe.recipe import Recipe
-from composer.training.preflight import check_recipe, dry_run
+from composer.training.dry_run import dry_run
+from composer.training.preflight import check_recipe
 from tests.data.conftest import Make
 
 LINES = ["the cat sat", "on the mat", " ", "it purred", "a b c"]

@@ -14,7 +14,7 @@ from composer.sweeps.slurm import job_parameters
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Resources
 from composer.sweeps.workers import LocalWorkerPool, fit_in_nodes, worker_environment
-from composer.training.preflight import plan_training
+from composer.training.training_plan import plan_training
 from tests.sweeps.stub_sweeps import rates, write_sweep
 
 SMALL, LARGE = {"CPU": 2.0, "memory": 4e9}, {"CPU": 32.0, "memory": 64e9, "GPU": 4.0}

@@ -18,7 +18,7 @@ from composer.data.largest_batch import largest_batch, largest_of_pairs, relativ
 from composer.data.sampler import TrainBatchSampler
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.memory_estimate import FAKES, estimate_memory
-from composer.training.preflight import plan_training
+from composer.training.training_plan import plan_training
 from composer.training.trial_run import STEPS
 from tests.training.tiny_recipes import Tiny
 

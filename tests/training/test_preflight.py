@@ -10,13 +10,15 @@ import pytest
 import torch
 
 from composer.api import check
+from composer.checks import machine
 from composer.cli import main
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
 from composer.model.machine import available_memory
 from composer.model.planner import plan
-from composer.training import preflight, setup
-from composer.training.preflight import check_recipe, dry_run
+from composer.training import setup
+from composer.training.dry_run import dry_run
+from composer.training.preflight import check_recipe
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, Tiny
 
@@ -193,7 +195,7 @@ def test_what_a_gpu_does_not_decode_with(tiny: Tiny, monkeypatch: pytest.MonkeyP
     override = "decoding.precision=int8"
     assert check(tiny(override)) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(preflight, "available_memory", lambda: 1e12)
+    monkeypatch.setattr(machine, "available_memory", lambda: 1e12)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1e12))
     (fault,) = check(tiny(override))
     assert fault.message == "on this machine, a GPU decodes in `float32` or `bfloat16`"
@@ -206,7 +208,7 @@ def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkey
     sample = dry_run(DataSource(tiny(), []))
     assert sample is not None
     parameters = plan(tiny(), sample.data.tokenizers.sizes).parameters
-    monkeypatch.setattr(preflight, "available_memory", lambda: 8.0 * parameters)
+    monkeypatch.setattr(machine, "available_memory", lambda: 8.0 * parameters)
     assert available_memory() > 8.0 * parameters
     (fault,) = check(tiny())
     assert (fault.code, fault.path) == ("memory", "model.width")

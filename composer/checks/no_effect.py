@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from blocks.core.contract import Path
-from composer.errors import Fault, KeyPath
+from blocks.core.fixes import Fix, Remove
+from composer.checks.problem import Problem, unused
+from composer.errors import KeyPath, format_path
+from composer.inference.methods import Beam, Sample
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.output_heads import LinearOutput
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import matrices_with_layouts
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.metrics import decodes_all
 from composer.recipe.recipe import Recipe
 
@@ -33,13 +37,7 @@ WANDB = "logging.wandb.project logging.wandb.name logging.wandb.entity logging.w
 WANDB += "logging.wandb.config logging.wandb.artifact"
 
 
-def no_effect_warnings(builder: RecordingBuilder, model: EncoderDecoder) -> Iterator[Fault]:
-    """Yield a warning of each setting that changes nothing in the recipe whose model has been built."""
-    yield from block_warnings(builder)
-    yield from section_warnings(builder.recipe, model)
-
-
-def section_warnings(recipe: Recipe, model: EncoderDecoder) -> Iterator[Fault]:
+def idle_settings(recipe: Recipe, model: EncoderDecoder) -> Iterator[Problem]:
     """Yield a warning of each setting that is written and that a rule finds idle; of nested ones, the outermost."""
     causes: dict[KeyPath, str] = {}
     for rule in RULES:
@@ -50,27 +48,21 @@ def section_warnings(recipe: Recipe, model: EncoderDecoder) -> Iterator[Fault]:
                     causes.setdefault(path, cause)
     for path, cause in causes.items():
         if not any(path[:end] in causes for end in range(1, len(path))):
-            yield unused(recipe, path, cause, f"remove `{path[-1]}`")
-
-
-def unused(recipe: Recipe, path: KeyPath, cause: str, fix: str) -> Fault:
-    """Return the warning of a setting that changes nothing."""
-    return recipe.fault("unused", path, cause, fix).as_warning()
+            yield unused(path, cause)
 
 
 def data_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield the idle settings of how data are read."""
-    data = recipe.canonical["data"]
-    if recipe.training.max_epochs == 1:
-        for task in data["generate"] or ():
-            yield f"data.generate.{task}.endless", "new pairs would come in a second epoch"
-    for kind in ("parallel", "table", "text"):
-        if data[kind] and "hold_out" not in data[kind]:
-            yield f"data.{kind}.hold_out", "no `val` or `test` is a number of those that are held out"
+    data = recipe.data
+    if data.generate and recipe.training.max_epochs == 1:
+        yield f"data.generate.{data.generate.word}.endless", "new pairs would come in a second epoch"
+    for source in (data.parallel, data.table, data.text):
+        if source and not (isinstance(source.val, int) or isinstance(source.test, int)):
+            yield f"{format_path(source.at)}.hold_out", "no `val` or `test` is a number of those that are held out"
     if recipe.training.window:
         yield "data.max_length", "windows have their own length"
-    parallel = data["parallel"]
-    if parallel and not (parallel["val"] or parallel["test"] or parallel["test_sets"]):
+    parallel = data.parallel
+    if parallel and not (parallel.val or parallel.test or parallel.test_sets):
         yield "data.parallel.decontaminate", "there is no `val` and no `test` whose lines could be left out"
     for side in recipe.sources:
         yield from mask_rules(recipe, side)
@@ -78,27 +70,27 @@ def data_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
 
 def case_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield `data.lowercase` where texts have no capitals."""
-    data = recipe.canonical["data"]
-    if data["babi"]:
+    data = recipe.data
+    if data.babi:
         yield "data.lowercase", "stories are read in lower case anyway"
-    if data["generate"] and "dialect" not in data["generate"]:
+    if data.generate and data.generate.word != "dialect":
         yield "data.lowercase", "this task has no capitals"
-    if "bits" in data["tokenizer"] or "integers" in data["tokenizer"]:
+    if data.tokenizer.word in ("bits", "integers"):
         yield "data.lowercase", "its tokens have no letters"
 
 
 def mask_rules(recipe: Recipe, side: str) -> Idle:
     """Yield the idle settings of the masks that cover a sound."""
-    column = (recipe.canonical["data"]["table"] or {}).get(side)
-    masks = column.get("spec_augment") if isinstance(column, dict) else None
+    column = recipe.data.table.of_side(side) if recipe.data.table else None
+    masks = column.spec_augment if isinstance(column, TableColumn) else None
     if not masks:
         return
-    path = f"data.table.{side}.spec_augment"
-    if masks["share"] == 0:
+    path = format_path(masks.at)
+    if masks.share == 0:
         yield f"{path}.share {path}.frames {path}.frame_masks", "no frame is masked"
-    if masks["frame_masks"] == 0:
+    if masks.frame_masks == 0:
         yield f"{path}.frames {path}.share", "no frame is masked"
-    if masks["band_masks"] == 0:
+    if masks.band_masks == 0:
         yield f"{path}.bands", "no band is masked"
 
 
@@ -109,25 +101,24 @@ def source_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     yield f"{SOURCE_TEXTS} {SOURCE_MARKS}", "a model without encoders reads no source"
     yield DECODED, "without encoders, nothing is decoded"
     yield f"{JOINT} training.curriculum.by", "the target is the only side"
-    for method in recipe.canonical["decoding"]:
-        yield f"decoding.{method}.max_ratio", "without encoders, there is no source to compare with"
+    yield f"decoding.{recipe.decoding.word}.max_ratio", "without encoders, there is no source to compare with"
 
 
 def model_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield the idle settings of embeddings, weights and the output."""
-    output = recipe.canonical["model"]["output"]
+    output = recipe.model.output
     embeddings = [model.embedding, *(encoder.embedding for encoder in model.readers().values())]
     if all(embedding is None or embedding.reads_features for embedding in embeddings):
         yield "model.embedding model.embedding_dropout", "nothing reads tokens"
     if not any(True for _ in matrices_with_layouts(model)):
         yield "training.initialization", "no block has a matrix to initialize"
-    if output["ctc"] and output["ctc"]["weight"] == 1:
+    if output.ctc and output.ctc.weight == 1:
         yield WITHOUT_LOGITS, "CTC is alone"
     if not isinstance(model.output, LinearOutput):
         yield "model.output.bias", "its output head has no bias for each token"
     if model.embedding is None:
         yield "training.scheduled_sampling", "the decoder reads no tokens to be replaced"
-    if output["length"] == 1:
+    if output.length == 1:
         yield "training.scheduled_sampling", "for the only token, the decoder reads bos alone"
 
 
@@ -146,8 +137,8 @@ def window_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
 
 def validation_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield what waits for a validation, or decodes in it, where there is none or nothing to decode."""
-    data = recipe.canonical["data"]
-    if any(data[kind] and not data[kind]["val"] for kind in ("parallel", "table", "text", "hub", "babi")):
+    data = recipe.data
+    if any(source and not source.val for source in (data.parallel, data.table, data.text, data.hub, data.babi)):
         yield f"{VALIDATED} trainer.limit_val_batches", "the data have no `val`"
     if recipe.trainer.limit_val_batches == 0:
         yield VALIDATED, "nothing is validated"
@@ -178,22 +169,21 @@ def training_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
 
 def decoding_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield the idle settings of how answers are searched, and those of a validation."""
-    output = recipe.canonical["model"]["output"]
-    for section in ("decoding", "training.validation_sample.decoding"):
-        ((method, search),) = recipe.settings_at(tuple(section.split("."))).items()
-        path = f"{section}.{method}"
-        if output["ctc"] is None:
+    output = recipe.model.output
+    for search in (recipe.decoding, recipe.training.validation_sample.decoding):
+        path = format_path(search.at)
+        if output.ctc is None:
             yield f"{path}.ctc_weight", "the model has no CTC"
-        elif output["ctc"]["weight"] == 1:
+        elif output.ctc.weight == 1:
             yield f"{path}.ctc_weight", "CTC is alone"
-        if output["length"] == 1:
+        if output.length == 1:
             yield f"{path}.no_repeat_ngram", "an answer of one token repeats none"
-        if output["length"]:
+        if output.length:
             yield f"{path}.length_penalty", "all answers have the same length"
         # a grid makes room for answers of several sizes, which are compared even by a beam of one
-        if search.get("size") == 1 and not model.max_target_ratio:
+        if isinstance(search, Beam) and search.size == 1 and not model.max_target_ratio:
             yield f"{path}.length_penalty", "a beam of one has nothing to rank"
-        if search.get("top_k") == 1:
+        if isinstance(search, Sample) and search.top_k == 1:
             chance = f"{path}.temperature {path}.top_p {path}.min_p {path}.seed"
             yield chance, "the most probable token is always taken"
 
@@ -228,7 +218,7 @@ RULES: tuple[Callable[[Recipe, EncoderDecoder], Idle], ...] = (
 """Each yields settings that are idle wherever they are written; `section_warnings` looks whether they are."""
 
 
-def block_warnings(builder: RecordingBuilder) -> Iterator[Fault]:
+def idle_in_blocks(builder: RecordingBuilder) -> Iterator[Problem]:
     """Yield the warnings of settings, named stacks and defaults under `model`."""
     recipe = builder.recipe
     settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
@@ -236,23 +226,24 @@ def block_warnings(builder: RecordingBuilder) -> Iterator[Fault]:
     no_effects = builder.no_effects | overwritten_scales(builder)
     effective = {recipe.locate(path)[1] for path in settings - no_effects.keys()}
     reported: set[Path] = set()
-    for path, (message, fix) in no_effects.items():
+    for path, (message, words) in no_effects.items():
         _, steps, _ = recipe.locate(path)
         if steps not in effective | reported:  # a default may change something at another block
-            yield unused(recipe, path, message, fix)
+            yield unused(path, message, Fix(words, Remove(path)))
         reported.add(steps)
     for name, uses in builder.uses.items():
         if len(uses) == 1 and uses[0][1]:
             message = f"this is the only use of `{name}`, so it shares with none"
-            yield unused(recipe, (*uses[0][0], "copy"), message, "remove `copy`")
+            yield unused((*uses[0][0], "copy"), message)
     for name in recipe.model.stacks or {}:
         if name not in builder.uses:
-            fix = f"write `- use: {name}`, or remove it"
-            yield unused(recipe, ("model", "stacks", name), "no `use` names this stack", fix)
+            stack = ("model", "stacks", name)
+            fix = Fix(f"write `- use: {name}`, or remove it", Remove(stack))
+            yield unused(stack, "no `use` names this stack", fix)
     for path in recipe.written_defaults():
         if path not in effective and path not in reported:
-            message, fix = f"no block takes this default, `{path[-1]}`", "remove it, or write it at a block"
-            yield unused(recipe, path, message, fix)
+            message = f"no block takes this default, `{path[-1]}`"
+            yield unused(path, message, Fix("remove it, or write it at a block", Remove(path)))
 
 
 def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]:

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from composer.api import check
+from composer.checks import machine
+from composer.checks.machine import speed
 from composer.errors import RecipeError
 from composer.model.machine import multiplies_bfloat16
-from composer.training import machine_checks
-from composer.training.machine_checks import speed_warnings
 from composer.training.preflight import check_recipe
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
@@ -21,7 +21,7 @@ from tests.training.tiny_recipes import Tiny
 def test_a_cpu_without_bfloat16_is_reported_where_it_is_asked_for(
     tiny: Tiny, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_checks, "multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: False)
     recipe = tiny(f"training.precision={precision}", "trainer.accelerator=cpu")
     (warning,) = check_recipe(recipe).warnings
     assert (warning.code, warning.path) == ("slow", "training.precision")
@@ -32,11 +32,11 @@ def test_a_cpu_without_bfloat16_is_reported_where_it_is_asked_for(
 def test_nothing_is_slow_in_float32_on_a_gpu_or_on_a_cpu_that_has_bfloat16(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_checks, "multiplies_bfloat16", lambda: False)
-    assert not [*speed_warnings(tiny("trainer.accelerator=cpu"))]
-    assert not [*speed_warnings(tiny("training.precision=bf16-mixed", "trainer.accelerator=gpu"))]
-    monkeypatch.setattr(machine_checks, "multiplies_bfloat16", lambda: True)
-    assert not [*speed_warnings(tiny("training.precision=bf16-mixed", "trainer.accelerator=cpu"))]
+    monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: False)
+    assert not [*speed(tiny("trainer.accelerator=cpu"))]
+    assert not [*speed(tiny("training.precision=bf16-mixed", "trainer.accelerator=gpu"))]
+    monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: True)
+    assert not [*speed(tiny("training.precision=bf16-mixed", "trainer.accelerator=cpu"))]
 
 
 def test_a_pytorch_without_onednn_multiplies_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_a_pytorch_without_onednn_multiplies_no_bfloat16(monkeypatch: pytest.Mon
 def test_more_processes_than_this_machine_has_a_use_for(
     tiny: Tiny, tmp_path: Path, path: str, overrides: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_checks, "visible_cpus", lambda: 8)
+    monkeypatch.setattr(machine, "visible_cpus", lambda: 8)
     recipe = tiny("trainer.accelerator=cpu", *overrides)
     (fault,) = check(recipe)
     assert (fault.code, fault.path) == ("bound", path)

@@ -1,28 +1,34 @@
-"""What tables show that is hardly meant: line breaks in CSV, quotes in TSV, names of files that are read as text."""
+"""Rules of tables, of what is hardly meant: line breaks in CSV, quotes in TSV, names of files read as text, no text."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from composer.data.columns import RowSubset
+from blocks.core.fixes import Fix, write
+from composer.checks.problem import Problem, Problems, faults, warning
+from composer.checks.read_data import ReadData, Rules
+from composer.data.columns import RowSubset, locate
 from composer.data.csv_files import csv_index
 from composer.data.media_files import is_there, kind_of
-from composer.data.pairs import TARGET, available_splits
+from composer.data.pairs import TARGET, available_splits, text_names
 from composer.data.parallel_files import column_names, open_table, split_places
 from composer.data.tables import KINDS
 from composer.data.text_files import find_file, held_out_sizes, open_text, suffix_of
 from composer.errors import Fault, KeyPath
+from composer.formatting import format_lines
 from composer.model.features import feature_settings
+from composer.recipe.data_sections import TableColumn
 from composer.recipe.interpolation import recipe_text
 from composer.recipe.schema_reader import REFERENCE
-from composer.recipe.text_lines import without_break
+from composer.recipe.text_lines import is_blank, without_break
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -31,10 +37,10 @@ QUOTED = re.compile(r'"(?:[^"]|"")*"')
 """A field as programs quote it that write CSV with tabs."""
 LOOKED_AT, SHOWN = 20, 40
 """Cells of a column that are looked at for names of files, and characters of a cell that are shown."""
-EXAMPLES = {
-    "image": "kind: image, size: [64, 64]",
-    "audio": "kind: audio, rate: 16000",
-    "vectors": "kind: vectors, width: 512",
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "image": {"kind": "image", "size": [64, 64]},
+    "audio": {"kind": "audio", "rate": 16000},
+    "vectors": {"kind": "vectors", "width": 512},
 }
 """How a recipe says what is in files, by kind."""
 
@@ -75,25 +81,26 @@ class QuoteCounts:
         return self.doubled or (self.first if self.quoted == total or is_of_commas else None)
 
 
-def table_warnings(recipe: Recipe, folders: Sequence[Path]) -> Iterator[Fault]:
-    """Yield a warning of each thing in the tables of a recipe, whose files have no fault, that is hardly meant."""
+def contents(read: ReadData) -> Problems:
+    """Nothing in the tables of a recipe, whose files have no fault, is hardly meant."""
+    recipe = read.recipe
     if not (recipe.data.parallel or recipe.data.table):
         return
     held_out, seen = held_out_sizes(recipe.data.parallel or recipe.data.table), set[str]()
     for split in (split for split in available_splits(recipe) if split not in held_out):
         for key, settings in split_places(recipe, split):
-            path = find_file(settings["file"], folders) if settings.get("file") else None
+            path = find_file(settings["file"], read.source.folders) if settings.get("file") else None
             if path is None:
                 continue
             names, kind = column_names(recipe, settings), KINDS.get(suffix_of(path)[0])
-            yield from break_warnings(path) if kind == "csv" else ()
-            yield from quote_warnings(path, [*dict.fromkeys(names.values())]) if kind == "tsv" else ()
-            warnings = [*name_warnings(recipe, key, path, names)]
+            yield from line_breaks(path) if kind == "csv" else ()
+            yield from quotes(path, [*dict.fromkeys(names.values())]) if kind == "tsv" else ()
+            warnings = [*faults(recipe, file_names(recipe, key, path, names))]
             yield from (warning for warning in warnings if warning.path not in seen)
             seen |= {warning.path for warning in warnings}  # the columns of all tables stand at one place
 
 
-def break_warnings(path: Path) -> Iterator[Fault]:
+def line_breaks(path: Path) -> Iterator[Fault]:
     """Yield a warning of the fields of a CSV that have line breaks, at the row that has the most lines."""
     index = csv_index(path)
     if not (count := int(index.broken.sum())):
@@ -107,7 +114,7 @@ def break_warnings(path: Path) -> Iterator[Fault]:
     yield Fault(str(path), int(index.lines[row]), 1, "lines", "", message, hint).as_warning()
 
 
-def quote_warnings(path: Path, names: Sequence[str]) -> Iterator[Fault]:
+def quotes(path: Path, names: Sequence[str]) -> Iterator[Fault]:
     """Yield a warning of each column of a TSV that was written with quotes around its cells, which are read as text."""
     with open_text(path) as file:  # most tables end here: none of their cells begins with a quote
         if not any('\t"' in line or line.startswith('"') for line in file):
@@ -130,7 +137,7 @@ def quote_warnings(path: Path, names: Sequence[str]) -> Iterator[Fault]:
             yield Fault(str(path), example[0], 1, "quotes", "", message, hint).as_warning()
 
 
-def name_warnings(recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, str]) -> Iterator[Fault]:
+def file_names(recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, str]) -> Iterator[Problem]:
     """Yield a warning of each column of text whose cells name files that are there, beside the table."""
     folder, is_table = path if path.is_dir() else path.parent, bool(recipe.data.table)
     texts = {side: name for side, name in names.items() if feature_settings(recipe.data, side) is None}
@@ -143,15 +150,50 @@ def name_warnings(recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, 
         if not cells or not all(_names_file(folder, cell) for cell in cells):
             continue
         column, kind = texts[side], kind_of(cells)
-        example = f"{side}: {{column: {recipe_text(column)}, {EXAMPLES.get(kind, 'kind: ...')}}}"
-        hint = f"write `{example}`, or `kind: text` if the names are meant"
-        hint = hint if is_table else f"name the table in `data.table`, and there {hint}"
-        hint = "name a column of text" if side == TARGET else hint
+        value = {"column": recipe_text(column), **EXAMPLES.get(kind, {"kind": "..."})}
+        fix = write(place, value, ", or `kind: text` if the names are meant")
+        if not is_table:
+            fix = Fix(f"name the table in `data.table`, and there {fix.text}")
+        if side == TARGET:
+            fix = Fix("name a column of text")
+        elif kind not in EXAMPLES:
+            fix = Fix(fix.text)
         message = f"`{column}` names files that are there, such as `{cells[0]}`, and is read as text, letter by letter"
-        yield recipe.fault("column", place, message, hint).as_warning()
+        yield warning("column", place, message, fix)
 
 
 def _names_file(folder: Path, cell: str) -> bool:
     with suppress(OSError, ValueError):  # a text that is too long for a name, or has a NUL
         return "." in cell and is_there(str(folder / cell))
     return False
+
+
+def empty_cells(read: ReadData) -> Problems:
+    """No column of text of a table has empty cells; if it has, this is said at the first, with the lines of all.
+
+    Those of `parallel` the notes count: in aligned texts empty lines are usual.
+    """
+    recipe, table = read.recipe, read.recipe.data.table
+    for split, pairs in read.data.pairs.items() if table else ():
+        for side in text_names(recipe):
+            lines = pairs.sides[side]
+            by_file = defaultdict[str, list[int]](list)
+            for path, line in (locate(lines, row) for row, text in enumerate(lines) if is_blank(text)):
+                by_file[str(path)].append(line)
+            column = table.of_side(side) if table else ""
+            column = column.column if isinstance(column, TableColumn) else column
+            total = f"{sum(map(len, by_file.values())):,} of {len(lines):,} cells of `{column}`"
+            for file, empty in by_file.items():
+                message = f"{total} are empty ({format_lines(empty)}): {_effect_of_empty(split, side)}"
+                yield Fault(file, empty[0], 1, "empty", "", message, "fill them, or remove their lines").as_warning()
+
+
+def _effect_of_empty(split: str, side: str) -> str:
+    if split == "train":
+        return "the training leaves these rows out"
+    if side == TARGET:
+        return "exact match and all other scores leave these rows out"
+    return "these rows are measured, and the model reads nothing there"
+
+
+RULES: Rules = (empty_cells, contents)

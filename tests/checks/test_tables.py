@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from composer.data.encoding import load_data
-from composer.data.sources import check_files
-from composer.data.table_warnings import table_warnings
+from composer.checks.problem import faults
+from composer.checks.read_data import ReadData
+from composer.checks.tables import contents
+from composer.checks.texts import forms
+from composer.data.answer_limits import AnswerLimits
+from composer.data.encoding import Data, load_data
+from composer.data.sources import DataSource, check_files
 from composer.errors import Fault, RecipeError
 from composer.training.preflight import check_recipe
-from composer.training.sample_warnings import form_warnings
 
 COLUMNS = {"source": "en", "target": "de"}
 QUOTES = [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]
@@ -22,7 +25,13 @@ QUOTES = [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]
 
 def warnings_of(recipe) -> list[Fault]:
     assert check_files(recipe, recipe.folders()) == []
-    return [*table_warnings(recipe, recipe.folders())]
+    nothing = Data(None, {}, {}, [])
+    return [*faults(recipe, contents(ReadData(DataSource(recipe, recipe.folders()), AnswerLimits(), nothing)))]
+
+
+def forms_of(recipe) -> list[Fault]:
+    source = DataSource(recipe, recipe.folders())
+    return [*faults(recipe, forms(ReadData(source, AnswerLimits(), load_data(recipe, recipe.folders()))))]
 
 
 def parallel(name: str) -> dict[str, object]:
@@ -141,10 +150,10 @@ def test_accents_in_a_form_that_is_not_trained_on_are_counted(trained, measured,
         "test": texts("test", source=lines[measured], target=lines[measured]),
     }
     recipe = make({"parallel": splits})
-    (warning,) = form_warnings(recipe, load_data(recipe, recipe.folders()))
+    (warning,) = forms_of(recipe)
     assert (warning.path, warning.code) == ("data.parallel.test", "form")
     assert f"2 of 3 lines of the target have letters with accents in the form {measured}" in warning.message
     assert f"'{trained}'" in warning.hint
     splits["train"] = texts("train", source=plain, target=[lines[trained][0], *lines[measured][1:]])
     recipe = make({"parallel": splits})
-    assert [*form_warnings(recipe, load_data(recipe, recipe.folders()))] == []
+    assert forms_of(recipe) == []

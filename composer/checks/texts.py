@@ -1,0 +1,85 @@
+"""Rules of texts: what is measured and trained on, columns and windows that are not there, other forms of Unicode."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Literal
+
+from composer.checks.problem import Problems, unused, warning
+from composer.checks.read_data import ReadData, Rules
+from composer.data.corpora import find_files
+from composer.data.documents import is_plain
+from composer.data.overlap import overlap_warnings
+from composer.data.pairs import available_splits, split_path, text_names
+from composer.data.text_files import held_out_sizes
+
+Form = Literal["NFC", "NFD"]
+FORMS: tuple[tuple[Form, Form], ...] = (("NFC", "NFD"), ("NFD", "NFC"))
+"""Forms of Unicode for letters with accents, each with the other: as one character, and with the marks behind it."""
+SMALLER = "write a smaller number, or train on more text"
+
+
+def overlap(read: ReadData) -> Problems:
+    """Nothing is measured that is trained on. Raises DataError if the test is the training part."""
+    yield from overlap_warnings(read.source, read.data.pairs, read.is_all)
+
+
+def column(read: ReadData) -> Problems:
+    """Some file of a text has the column that is named."""
+    recipe, path = read.recipe, ("data", "text", "column")
+    if not recipe.data.text or not recipe.locate(path)[2]:
+        return
+    held_out = held_out_sizes(recipe.data.text)
+    splits = [split for split in available_splits(recipe) if split not in held_out]
+    files = [file for split in splits for file in find_files(recipe, split, read.source.folders)[0]]
+    if all(is_plain(file.path) for file in files):
+        yield unused(path, "no file of the text has columns")
+
+
+def windows(read: ReadData) -> Problems:
+    """A window is no longer than the training text, and there are no more streams than it has tokens."""
+    recipe, train = read.recipe, read.data.train
+    if recipe.window is None or train is None or not read.is_all:
+        return
+    tokens, streams = int(train.target.positions().sum()), recipe.training.tokens_per_batch // recipe.window
+    message = f"the training text has {tokens:,} tokens"
+    if recipe.window > tokens:
+        yield warning("budget", ("training", "window"), f"{message}, fewer than a window", SMALLER)
+    elif recipe.carries_state and streams > tokens:
+        path = ("training", "tokens_per_batch")
+        yield warning("budget", path, f"{message}, and is cut into {streams:,} streams", SMALLER)
+
+
+def forms(read: ReadData) -> Problems:
+    """Accents are written as the training writes some: as a letter with marks behind it (NFD), or as one character
+    (NFC). These are other tokens, though they look alike.
+    """
+    recipe, data = read.recipe, read.data
+    if "train" not in data.pairs:
+        return
+    for split, pairs in data.pairs.items():
+        for side in text_names(recipe) if split != "train" else ():
+            trained = data.pairs["train"].sides[side]
+            for form, other in FORMS:
+                count = sum(has_form(line, form) for line in pairs.sides[side])
+                if not count or any(has_form(line, form) for line in trained):
+                    continue
+                if not any(has_form(line, other) for line in trained):
+                    continue
+                message = (
+                    f"{count:,} of {len(pairs):,} lines of the {side} have letters with accents in the form {form},"
+                    f" and the training has them in {other} alone: to a model they are other letters"
+                )
+                hint = f"write all texts in one form, as `unicodedata.normalize('{other}', line)` of Python does"
+                yield warning("form", split_path(recipe, split), message, hint)
+
+
+def has_form(line: str, form: Form) -> bool:
+    """Return whether a line has letters with accents in one of Unicode's forms, which the other form writes apart."""
+    if line.isascii():
+        return False
+    length, other = len(line), len(unicodedata.normalize("NFD" if form == "NFC" else "NFC", line))
+    return other > length if form == "NFC" else other < length
+
+
+RULES: Rules = (overlap, column, windows, forms)

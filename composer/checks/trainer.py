@@ -1,0 +1,39 @@
+"""Rules of `trainer`: devices exist, and accelerator and strategy train in the precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from blocks.core.fixes import Fix, Set, remove
+from composer.checks.problem import Problem, Problems
+from composer.recipe.registry import CPU_REFUSES_16
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
+STRATEGY, DEVICES, PRECISION = ("trainer", "strategy"), ("trainer", "devices"), ("training", "precision")
+
+
+def devices(recipe: Recipe) -> Problems:
+    """Numbered devices are those of an accelerator that numbers them, and a strategy for several has several."""
+    trainer = recipe.trainer
+    if isinstance(trainer.devices, tuple) and (trainer.accelerator == "cpu" or not trainer.devices):
+        message = "CPUs have no numbers" if trainer.devices else "`devices` is an empty list"
+        yield Problem("value", DEVICES, message, "write how many there are, or `auto`")
+    if trainer.accelerator == "mps" and trainer.strategy != "auto":
+        message = f"mps has one device, and `{trainer.strategy}` is for several"
+        yield Problem("conflict", STRATEGY, message, remove(STRATEGY))
+
+
+def precision(recipe: Recipe) -> Problems:
+    """Accelerator and strategy train in the precision."""
+    trainer, number = recipe.trainer, recipe.training.precision
+    if trainer.accelerator == "cpu" and number == "16-mixed":
+        yield Problem("conflict", PRECISION, *CPU_REFUSES_16)
+    if trainer.strategy == "fsdp" and number in (64, "16-mixed"):
+        message = f"`fsdp` does not train in `precision: {number}`"
+        yield Problem("conflict", STRATEGY, message, Fix("write `ddp`, or `precision: 32`", Set(STRATEGY, "ddp")))
+
+
+RULES: Sequence[Callable[[Recipe], Problems]] = (devices, precision)
