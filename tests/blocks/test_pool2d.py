@@ -61,7 +61,7 @@ def test_whole_windows_are_those_of_torch(how: Any, size: tuple[int, int], strid
 @pytest.mark.parametrize(
     ("settings", "setting", "code"),
     [
-        ({"size": (1, 1)}, "size", "unused"),
+        ({"size": (1, 1)}, "size", "setting"),
         ({"size": (2, 4)}, "size", "setting"),
         ({"stride": (2, 3)}, "stride", "setting"),
     ],
