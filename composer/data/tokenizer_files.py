@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -40,7 +40,6 @@ NESTED = re.compile(r"(?:[*+?|]|,\d*\})[^(]*\)[*+{]")
 """In a regular expression without escapes and classes: what varies in a group that is repeated."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class File(TokenizerKind):
     """Take the tokenizer of another model: `{file: tokenizer.json}` of the library tokenizers, or `{file: x.model}` of
     SentencePiece. A run has a copy of it. The file's special tokens have no ids, and text is never read as one.

@@ -13,7 +13,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
@@ -77,8 +76,11 @@ class TokenizerKind(choices.Tokenizer):
     """Whether ids hold all of a text, its spaces too, but what is unknown."""
     is_extendable: ClassVar[bool] = False
     """Whether a run may start from the weights of one whose tokenizer has other settings, and so fewer ids."""
-    if TYPE_CHECKING:
-        joint: bool
+
+    @property
+    def joint(self) -> bool:
+        """Whether all sides share one tokenizer."""
+        return False
 
     def with_folders(self, folders: Sequence[Path]) -> TokenizerKind:
         """Return the kind that looks up files in these folders, that of the recipe last."""
@@ -177,7 +179,6 @@ class WordLevel(TokenizerKind):
         return [[ids.get(unit, UNK) for unit in self.units(text)] for text in texts]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Word(WordLevel):
     """Split text into words and punctuation marks; the most frequent ones have ids, the others are `unk`.
 
@@ -224,7 +225,6 @@ class Word(WordLevel):
         return "lower its `min_count`" if self.min_count > 1 else super().unknown_fix(token, target, texts)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Char(WordLevel):
     """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`."""
 
@@ -243,7 +243,6 @@ class Char(WordLevel):
         return text
 
 
-@dataclass(frozen=True, kw_only=True)
 class Byte(TokenizerKind):
     """Read the bytes of a text in UTF-8, all of which have ids: nothing is learned, and a text is decoded exactly."""
 
@@ -275,7 +274,6 @@ class Byte(TokenizerKind):
         ]  # several times as fast as the library
 
 
-@dataclass(frozen=True, kw_only=True)
 class BytePieces(TokenizerKind):
     """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and decoded exactly."""
 
@@ -303,7 +301,6 @@ def without_normalizer(part: Tokenizer) -> Tokenizer:
     return rest
 
 
-@dataclass(frozen=True, kw_only=True)
 class Bpe(BytePieces):
     """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`."""
 
@@ -332,7 +329,6 @@ def then_one_thread(texts: Iterable[str]) -> Iterator[str]:
         os.environ[THREADS] = "false"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Unigram(BytePieces):
     """Split text into the pieces of a unigram language model on bytes (Kudo 2018); never `unk`. Trainings differ."""
 
@@ -343,7 +339,6 @@ class Unigram(BytePieces):
         return trainers.UnigramTrainer(initial_alphabet=BYTES, unk_token=UNK_TOKEN, **options)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Bits(WordLevel):
     """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
 
@@ -413,7 +408,6 @@ class Bits(WordLevel):
         return super().unknown_fix(token, target, texts)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Integers(WordLevel):
     """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
 

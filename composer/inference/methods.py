@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from blocks.core.settings import Bounds, Count, NonNegative, Positive, PositiveProportion, Proportion
@@ -32,7 +31,6 @@ MinP = Annotated[PositiveProportion | None, MIN_P]
 Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1), "where the random numbers start"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Greedy(Decoder):
     """Greedy search: choose the most probable token at every position."""
 
@@ -52,7 +50,6 @@ class Greedy(Decoder):
         return greedy(search, self)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sample(Decoder):
     """Sample tokens by their probability. A row's answers depend on the seed and its number, not on its batch.
 
@@ -83,7 +80,6 @@ class Sample(Decoder):
         return sample(search, self)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Beam(Decoder):
     """Beam search with a length penalty (Wu et al. 2016, section 7).
 
@@ -117,7 +113,6 @@ class Beam(Decoder):
         return beam(search, self)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Viterbi(Decoder):
     """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
@@ -146,7 +141,6 @@ class Viterbi(Decoder):
         return viterbi(search, self)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mbr(Decoder):
     """Minimum Bayes risk: the sample with the highest mean score against all samples (Eikema & Aziz 2020, section 5).
 

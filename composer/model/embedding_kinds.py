@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from blocks.core.settings import Bounds, Count, Few, Positive
@@ -18,7 +17,6 @@ NumLayers = Annotated[int, Bounds(minimum=0, maximum=100)]
 """How many layers, or none."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Learned(EmbeddingKind):
     """Learned vector for each token, as wide as `model.width`, with entries of variance 1: sqrt(D) E, E ~ N(0, 1/D).
 
@@ -35,7 +33,6 @@ class Learned(EmbeddingKind):
         return Embedding(place.vocabulary, place.width)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Linear(EmbeddingKind):
     """Linear map of the bits of a token of the tokenizer `bits`, or other features: W f(id), W ~ N(0, 1/F)."""
 
@@ -49,7 +46,6 @@ class Linear(EmbeddingKind):
         return LinearEmbedding(place.tokenizer.features(place.is_target), place.width)
 
 
-@dataclass(frozen=True, kw_only=True)
 class OneHot(EmbeddingKind):
     """Unit vector for each token, zeros for the special ones: their sum is a bag of words. Learns nothing.
 
@@ -66,7 +62,6 @@ class OneHot(EmbeddingKind):
         return OneHotEmbedding(place.vocabulary)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Characters(EmbeddingKind):
     """Convolution over the characters of a token, and highway layers (Kim et al. 2016): as wide as its features.
 

@@ -6,20 +6,15 @@ import torch
 
 from composer.recipe.recipe import Recipe
 
-OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
-"""Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
 NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 """Bytes of a parameter, by precision; 4 in the others."""
 
 
 def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
     """Return the bytes of parameters with their average and what the optimizer remembers of each that is not frozen."""
-    optimizer = recipe.training.optimizer
-    extra = [getattr(optimizer, name, False) for name in ("momentum", "centered")]
-    states = OPTIMIZER_STATES.get(optimizer.word, 0) + sum(map(bool, extra))
     size = NUMBER_BYTES.get(str(recipe.training.precision), 4)
     average = max(4, size) if recipe.training.ema or recipe.training.asgd else 0
-    return parameters * (size + average) + (parameters - frozen) * size * states
+    return parameters * (size + average) + (parameters - frozen) * size * recipe.training.optimizer.states
 
 
 def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blocks.core.settings import Positive
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
 class Default(Initialization):
     """The block's own: Glorot's, orthogonal from one step of an rnn to the next, or that of its paper."""
 
@@ -24,7 +22,6 @@ class Default(Initialization):
         return matrix
 
 
-@dataclass(frozen=True, kw_only=True)
 class Orthogonal(Initialization):
     """Orthogonal rows of norm `gain`, convolution kernels flattened (Saxe et al. 2014, section 3).
 
@@ -45,7 +42,6 @@ class Orthogonal(Initialization):
         return torch.cat([torch.nn.init.orthogonal_(torch.empty_like(part), self.gain) for part in parts])
 
 
-@dataclass(frozen=True, kw_only=True)
 class Uniform(Initialization):
     """Uniform between two bounds, whatever the size of the matrix (Zaremba et al. 2014, section 4.1).
 
@@ -63,7 +59,6 @@ class Uniform(Initialization):
         return torch.empty_like(matrix).uniform_(-self.bound, self.bound)
 
 
-@dataclass(frozen=True, kw_only=True)
 class UniformScaling(Initialization):
     """Uniform, of variance gain^2 / inputs, so that a layer keeps its input's size (Sussillo & Abbott 2014).
 

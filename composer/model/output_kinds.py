@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from blocks.core.settings import Bounds, Count, Few, NonNegativeInt
@@ -17,7 +16,6 @@ Divisor = Annotated[float, Bounds(minimum=1.0)]
 """What the width of each cluster is divided by."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Linear(OutputKind):
     """Linear map to a logit for each token: W y + b, without b if `model.output.bias` is false."""
 
@@ -32,7 +30,6 @@ class Linear(OutputKind):
         return LinearOutput(place.width, place.vocabulary, place.has_bias)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sigmoid(OutputKind):
     """Sigmoid for each bit of the answer's vectors (tokenizer `bits`), and one for eos (Graves et al. 2014, section 4).
 
@@ -49,7 +46,6 @@ class Sigmoid(OutputKind):
         return SigmoidOutput(place.width, place.tokenizer.size)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Identity(OutputKind):
     """The decoder's last output as it is: a logit for each token but the special ones, which are impossible."""
 
@@ -64,7 +60,6 @@ class Identity(OutputKind):
         return IdentityOutput(place.width, place.vocabulary)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Adaptive(OutputKind):
     """Adaptive softmax (Grave et al. 2017): a softmax over the first ids and a token for each cluster of later ones.
 
@@ -86,7 +81,6 @@ class Adaptive(OutputKind):
         return AdaptiveOutput(place.width, place.vocabulary, self)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sampled(OutputKind):
     """Linear map to a logit for each token that trains on a few of them (Jean et al. 2015; Jozefowicz et al. 2016).
 
@@ -105,7 +99,6 @@ class Sampled(OutputKind):
         return SampledOutput(place.width, place.vocabulary, self.samples, place.has_bias)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cnn(OutputKind):
     """Scalar products with vectors made of each word's characters (CNN softmax: Jozefowicz et al. 2016, section 3.2).
 
@@ -140,7 +133,6 @@ class Cnn(OutputKind):
         return CnnOutput(place.width, place.vocabulary, self)
 
 
-@dataclass(frozen=True, kw_only=True)
 class CharLstm(OutputKind):
     """LSTM over the characters of a token, given the decoder's output (Jozefowicz et al. 2016, section 3.3).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
 
 from blocks.core.settings import Bounds, Seed
 from composer.recipe.section import ChoiceField, Section
@@ -24,10 +24,14 @@ def default(word: str | None) -> Any:
     return ChoiceField(word)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Choice(Section):
-    """A section that a recipe chooses by its word."""
+    """A section that a recipe chooses by its word. Its subclasses are frozen dataclasses."""
 
     word: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 class TrainedParameters(Protocol):
@@ -51,6 +55,11 @@ class Optimizer(Choice):
     @abstractmethod
     def falls_on(self) -> str:
         """What weight decay falls on."""
+
+    @property
+    def states(self) -> int:
+        """How many numbers it remembers of each parameter."""
+        return 2
 
     def groups(self, trained: TrainedParameters) -> list[dict[str, Any]]:
         """Return PyTorch's groups of these parameters, each with its weight decay."""
@@ -151,8 +160,11 @@ class Tokenizer(Choice):
 
     gives_bits: ClassVar[bool] = False
     is_of_characters: ClassVar[bool] = False
-    if TYPE_CHECKING:
-        size: int
+
+    @property
+    def size(self) -> int:
+        """The most ids of a side, or the digits of a vector."""
+        raise NotImplementedError
 
     @property
     def splits_at_spaces(self) -> bool:
@@ -170,7 +182,6 @@ Endless = Annotated[bool, "whether every epoch has new training {pairs}"]
 """Settings that tasks have. A word in braces is what their class says of itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Task(Choice):
     """Pairs that are generated: all of a split is a function of the settings, the seed and the epoch.
 

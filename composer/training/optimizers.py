@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from blocks.core.settings import NonNegative, Positive, Rate
@@ -28,7 +27,6 @@ def use_fused(trained: TrainedParameters) -> bool | None:
     return trained.is_on_cpu() or None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
     """Adam (Kingma & Ba 2015), with the second beta and eps of Vaswani et al. 2017, section 5.3."""
 
@@ -54,7 +52,6 @@ class Adam(Optimizer):
         return optim.Adam(groups, self.learning_rate, betas, self.eps, self.weight_decay, fused=fused)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019).
 
@@ -84,7 +81,6 @@ class AdamW(Optimizer):
         return optim.AdamW(groups, self.learning_rate, betas, self.eps, self.weight_decay, fused=fused)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sgd(Optimizer):
     """Stochastic gradient descent."""
 
@@ -99,6 +95,11 @@ class Sgd(Optimizer):
         """What weight decay falls on."""
         return self.decay
 
+    @property
+    def states(self) -> int:
+        """How many numbers it remembers of each parameter."""
+        return int(self.momentum > 0)
+
     def build(self, trained: TrainedParameters) -> optim.Optimizer:
         """Return PyTorch's optimizer of these parameters."""
         from torch import optim
@@ -107,7 +108,6 @@ class Sgd(Optimizer):
         return optim.SGD(groups, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RmsProp(Optimizer):
     """RMSProp; with `centered` and momentum the form of Graves 2013, equations 38 to 45.
 
@@ -130,6 +130,11 @@ class RmsProp(Optimizer):
         """What weight decay falls on."""
         return self.decayed
 
+    @property
+    def states(self) -> int:
+        """How many numbers it remembers of each parameter."""
+        return 1 + (self.momentum > 0) + self.centered
+
     def build(self, trained: TrainedParameters) -> optim.Optimizer:
         """Return PyTorch's optimizer of these parameters."""
         from torch import optim
@@ -140,7 +145,6 @@ class RmsProp(Optimizer):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Adadelta(Optimizer):
     """Adadelta (Zeiler 2012), with the constants of Bahdanau et al. 2015.
 
@@ -172,7 +176,6 @@ class Adadelta(Optimizer):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Adagrad(Optimizer):
     """Adagrad (Duchi et al. 2011).
 
@@ -191,6 +194,11 @@ class Adagrad(Optimizer):
     def falls_on(self) -> str:
         """What weight decay falls on."""
         return self.decay
+
+    @property
+    def states(self) -> int:
+        """How many numbers it remembers of each parameter."""
+        return 1
 
     def build(self, trained: TrainedParameters) -> optim.Optimizer:
         """Return PyTorch's optimizer of these parameters."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from blocks.core.settings import Bounds, Count, NonNegative, Proportion
@@ -46,7 +45,6 @@ def spent_after_warmup(at: Progress, warmup_steps: float) -> float:
     return at.spent * (1 - 1 / warmups) / (1 - at.spent / warmups) if warmups > 1 else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class InverseSqrt(Schedule):
     """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3)."""
 
@@ -59,7 +57,6 @@ class InverseSqrt(Schedule):
         return warm_up(progress, self.warmup_steps) / math.sqrt(max(1.0, warmups))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
     """A linear warm-up, then half a cosine from 1 to `final` over the rest of the budget (Loshchilov & Hutter 2017)."""
 
@@ -73,7 +70,6 @@ class Cosine(Schedule):
         return warm_up(progress, self.warmup_steps) * (self.final + (1 - self.final) * decay)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Linear(Schedule):
     """A linear warm-up, then a straight line from 1 to `final` over the rest of the budget."""
 
@@ -87,7 +83,6 @@ class Linear(Schedule):
         return warm_up(progress, self.warmup_steps) * (1 - fallen)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Constant(Schedule):
     """The learning rate as it is, after a linear warm-up."""
 
@@ -99,7 +94,6 @@ class Constant(Schedule):
         return warm_up(progress, self.warmup_steps)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Plateau(Schedule):
     """Made smaller each time that `patience` validations in a row bring no better loss.
 
@@ -139,7 +133,6 @@ class Plateau(Schedule):
         return warm_up(progress, self.warmup_steps) * self.factor**cuts
 
 
-@dataclass(frozen=True, kw_only=True)
 class EpochDecay(Schedule):
     """The learning rate as it is in the first epochs, then made smaller with every epoch (Zaremba et al. 2014).
 
@@ -164,7 +157,6 @@ class EpochDecay(Schedule):
         return warm_up(progress, self.warmup_steps) * self.factor**epochs
 
 
-@dataclass(frozen=True, kw_only=True)
 class Staircase(Schedule):
     """Made smaller at given shares of the budget.
 

@@ -28,7 +28,7 @@ from composer.fingerprint import versions
 from composer.formatting import format_duration
 from composer.inference.run import Sample
 from composer.model.trained_parameters import TrainedParameters
-from composer.recipe.choices import Progress
+from composer.recipe.choices import Optimizer, Progress
 from composer.recipe.sections import EarlyStopping, WandB
 from composer.run_dir import (
     RunDir,
@@ -43,7 +43,7 @@ from composer.training import checkpointing, loggers
 from composer.training.budget import Budget, Clock
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager, has_finite_state
 from composer.training.loggers import JsonLinesWriter, ProgressDisplay
-from composer.training.optimizers import OPTIMIZERS
+from composer.training.optimizers import OPTIMIZERS, RmsProp, Sgd
 from composer.training.schedules import SCHEDULES
 from composer.training.wandb_logger import is_logged_in, wandb_mode
 
@@ -146,6 +146,19 @@ def test_every_optimizer_decreases_the_loss(name: str) -> None:
         x.square().sum().backward()
         optimizer.step()
     assert float(x.detach().square().sum()) < before
+
+
+WITH_MORE = [Sgd(momentum=0.9), RmsProp(momentum=0.9), RmsProp(momentum=0.9, centered=True)]
+
+
+@pytest.mark.parametrize("kind", [*(kind() for kind in OPTIMIZERS.values()), *WITH_MORE], ids=str)
+def test_an_optimizer_remembers_as_many_numbers_as_it_says(kind: Optimizer) -> None:
+    x = torch.nn.Parameter(torch.ones(3, 2))
+    optimizer = kind.build(TrainedParameters([x]))
+    x.square().sum().backward()
+    optimizer.step()
+    remembered = optimizer.state[x].values()
+    assert sum(torch.is_tensor(value) and value.shape == x.shape for value in remembered) == kind.states
 
 
 # ------------------------------------------------------------------------------------------- budget

@@ -13,7 +13,6 @@ import pkgutil
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 from blocks.core.settings import Bounds, Distinct
@@ -116,6 +115,7 @@ class DrawnTask(Task):
     """Task whose pairs are drawn at random."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "word" in vars(cls):
             TASKS[cls.word] = cls
 
@@ -132,7 +132,6 @@ class DrawnTask(Task):
         return Draws(split, getattr(self, split), self.seed, epoch)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SequenceTask(DrawnTask):
     """Task whose sources have lengths: `items` are what is counted, and a `row` is what has so many."""
 

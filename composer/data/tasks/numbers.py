@@ -14,7 +14,6 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, ClassVar, Literal
 
@@ -28,7 +27,6 @@ Maximum = Annotated[int, Bounds(minimum=99, maximum=999_999)]
 Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Increment(SequenceTask):
     """Add one to a binary number of k digits, the least significant first, in k + 1 digits: "1 1 0" is
     "0 0 1 0". The answer is longer than the question."""
@@ -60,7 +58,6 @@ class Arithmetic(SequenceTask):
         return Lines.of([(*one, self.sign, *other) for one, other in pairs], results)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BinaryAddition(Arithmetic):
     """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1 1 + 1 0" is
     "0 0 1"."""
@@ -72,7 +69,6 @@ class BinaryAddition(Arithmetic):
         return to_bits(one + other, digits + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BinaryMultiplication(Arithmetic):
     """Multiply two binary numbers of k digits, the least significant first; the product has 2k digits: "1 1 * 1 1" is
     "1 0 0 1"."""
@@ -94,7 +90,6 @@ def to_bits(value: int, count: int) -> list[int]:
     return [int(digit) for digit in reversed(f"{value:0{count}b}")]
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemoryTask(SequenceTask):
     """Task of the cells of a tape before and after a program has run."""
 
@@ -125,7 +120,6 @@ class MemoryTask(SequenceTask):
         return Lines.of(map(fill, before), map(fill, after))
 
 
-@dataclass(frozen=True, kw_only=True)
 class RamAccess(MemoryTask):
     """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element. "1 7 9 4 0" becomes
     "9 7 9 4 0".
@@ -143,7 +137,6 @@ class RamAccess(MemoryTask):
         return self.tapes(keys, [(key[1 + key[0]], *key[1:]) for key in keys])
 
 
-@dataclass(frozen=True, kw_only=True)
 class RamIncrement(MemoryTask):
     """Add one to each element of an array that ends with 0. "3 1 4 0 0 0" becomes "4 2 5 0 0 0"."""
 
@@ -155,7 +148,6 @@ class RamIncrement(MemoryTask):
         return self.tapes(keys, [[value + 1 for value in key] for key in keys])
 
 
-@dataclass(frozen=True, kw_only=True)
 class RamCopy(MemoryTask):
     """Copy an array to the cell behind it, whose number is in cell 0:
     "3 5 2 0 0" becomes "3 5 2 5 2".
@@ -169,7 +161,6 @@ class RamCopy(MemoryTask):
         return self.tapes([(len(key) + 1, *key) for key in keys], [(len(key) + 1, *key, *key) for key in keys])
 
 
-@dataclass(frozen=True, kw_only=True)
 class NumberWords(DrawnTask):
     """Translate number words, English to German by default: "four hundred and twenty-one", "vierhunderteinundzwanzig".
 

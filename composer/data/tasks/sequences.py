@@ -11,7 +11,6 @@ import itertools
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -45,7 +44,6 @@ class SymbolTask(SequenceTask):
         return [[names[index] for index in key] for key in keys]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rearrangement(SymbolTask):
     """Task whose targets are the sources, rearranged."""
 
@@ -60,7 +58,6 @@ class Rearrangement(SymbolTask):
         return Lines.of(rows, map(self.rearrange, rows))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Copy(Rearrangement):
     """Copy a sequence of symbols: "d a c" is "d a c"."""
 
@@ -70,7 +67,6 @@ class Copy(Rearrangement):
         return row
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reverse(Rearrangement):
     """Reverse a sequence of symbols: "d a c" is "c a d"."""
 
@@ -80,7 +76,6 @@ class Reverse(Rearrangement):
         return row[::-1]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Duplicate(Rearrangement):
     """Write a sequence of symbols twice: "d a c" is "d a c d a c"."""
 
@@ -90,7 +85,6 @@ class Duplicate(Rearrangement):
         return row * 2
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sort(Rearrangement):
     """Sort a sequence of symbols alphabetically: "d a c" is "a c d"."""
 
@@ -100,7 +94,6 @@ class Sort(Rearrangement):
         return sorted(row)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BigramFlip(Rearrangement):
     """Exchange each two symbols of a sequence: "d a c b" is "a d b c"; an odd last one stays. (Grefenstette et al.
     2015, section 4.1.)"""
@@ -111,7 +104,6 @@ class BigramFlip(Rearrangement):
         return [word for at in range(0, len(row), 2) for word in reversed(row[at : at + 2])]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dialect(SymbolTask):
     """Copy symbols, the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
 
@@ -141,7 +133,6 @@ def mark(row: Sequence[str], every: int, suffix: str = "") -> list[str]:
     return [f"{word.upper()}{suffix}" if at % every == 0 else word for at, word in enumerate(row, 1)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Parentheses(SequenceTask):
     """Name after each bracket of a sequence the one that must close next: "( [ ] )" is ") ] ) .".
 
@@ -191,7 +182,6 @@ def closing_next(row: Sequence[str]) -> list[str]:
     return answer
 
 
-@dataclass(frozen=True, kw_only=True)
 class DynamicNgrams(SequenceTask):
     """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No source.
 
@@ -247,7 +237,6 @@ FORMS: dict[Pattern, Form] = {
 """Every pattern. Of `anbmcnm`, n says how often c comes, and a and b share it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Counting(SequenceTask):
     """Predict strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
 

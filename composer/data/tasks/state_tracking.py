@@ -6,7 +6,6 @@ modular_sum: a state that every word changes. multi_query_recall: pairs, of whic
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated
 
@@ -21,7 +20,6 @@ Names = Annotated[int, Bounds(minimum=2, maximum=10_000)]
 NOT_ASKED = "."
 
 
-@dataclass(frozen=True, kw_only=True)
 class ModularSum(SequenceTask):
     """Add numbers, and give each sum so far modulo m: "1 0 1 1" is "1 1 0 1". With a modulus of 2 it is parity.
 
@@ -40,7 +38,6 @@ class ModularSum(SequenceTask):
         return Lines.of(keys, ((total % self.modulus for total in accumulate(key)) for key in keys))
 
 
-@dataclass(frozen=True, kw_only=True)
 class MultiQueryRecall(SequenceTask):
     """Recall the value of each key: "k3 v7 k1 v2 k1 k3" is ". . . . v2 v7".
 

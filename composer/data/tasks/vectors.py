@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -35,7 +34,6 @@ NumPriorities = Annotated[int, Bounds(minimum=1, maximum=201)]
 """Number of vectors that can have different priorities."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class VectorCopy(SequenceTask):
     """Copy vectors of binary digits: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)"""
 
@@ -49,7 +47,6 @@ class VectorCopy(SequenceTask):
         return Lines(lines, lines)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RepeatCopy(SequenceTask):
     """Repeat vectors as often as the number behind them says: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
 
@@ -94,7 +91,6 @@ class RepeatCopy(SequenceTask):
         return times, *numbers.choices(range(2**self.bits), k=length)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AssociativeRecall(SequenceTask):
     """Recall the item after the one in question, of items of a few vectors: "; 01 11 ; 10 00 ? 01 11" is "10 00".
 
@@ -139,7 +135,6 @@ class AssociativeRecall(SequenceTask):
             raise TaskError("vectors", message, "raise `vectors` or `bits`, or ask for fewer items")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PrioritySort(SequenceTask):
     """Sort vectors by priority, and keep the highest: "01@-0.20 11@0.90 10@0.00" is "11 10".
 
