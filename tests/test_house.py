@@ -46,7 +46,7 @@ ROOMS = (
 )
 """The folders of `composer` and the modules in its root, and under them `blocks` and `blocks/core`."""
 
-CHOICES = "the tables of choices are named by CHOICES, and imported only to generate the schema"
+CHOICES = "the tables of choices are named by CHOICES, and imported to read what is chosen"
 SUBPROCESS = "the command line is run in a process of its own, as a user would run it"
 UPWARDS = {
     **{

@@ -73,9 +73,9 @@ def case_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     data = recipe.data
     if data.babi:
         yield "data.lowercase", "stories are read in lower case anyway"
-    if data.generate and data.generate.word != "dialect":
+    if data.generate and not data.generate.has_capitals:
         yield "data.lowercase", "this task has no capitals"
-    if data.tokenizer.word in ("bits", "integers"):
+    if not data.tokenizer.has_letters:
         yield "data.lowercase", "its tokens have no letters"
 
 

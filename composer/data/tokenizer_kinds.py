@@ -352,7 +352,7 @@ class Bits(WordLevel):
     """
 
     word = "bits"
-    is_trained = joint = False
+    is_trained = joint = has_letters = False
     is_closed = gives_bits = True
     size: NumBits = 8
     marks: Marks = (";",)
@@ -416,7 +416,7 @@ class Integers(WordLevel):
     """
 
     word = "integers"
-    is_trained = False
+    is_trained = has_letters = False
     is_closed = is_extendable = joint = True
     below: NumIntegers = 10
 

@@ -156,10 +156,12 @@ class Tokenizer(Choice):
     """How a text becomes tokens.
 
     gives_bits: its tokens are vectors of bits, of `size` digits. is_of_characters: a token is a character or less.
+    has_letters: its tokens can have some.
     """
 
     gives_bits: ClassVar[bool] = False
     is_of_characters: ClassVar[bool] = False
+    has_letters: ClassVar[bool] = True
 
     @property
     def size(self) -> int:
@@ -185,10 +187,11 @@ Endless = Annotated[bool, "whether every epoch has new training {pairs}"]
 class Task(Choice):
     """Pairs that are generated: all of a split is a function of the settings, the seed and the epoch.
 
-    pairs: what its examples are called.
+    pairs: what its examples are called. has_capitals: its texts have some.
     """
 
     pairs: ClassVar[str] = "pairs"
+    has_capitals: ClassVar[bool] = False
     train: NumTraining = 20_000
     val: Annotated[NumPairs, "validation {pairs}"] = 500
     test: Annotated[NumPairs, "test {pairs}"] = 1_000

@@ -31,12 +31,12 @@ class Choice(NamedTuple):
     key: tuple[str, ...]
     """Where it stands in a recipe."""
     entries: str
-    """`module:TABLE`, a mapping of names to constructors; its module is imported only to generate the schema."""
+    """`module:TABLE`, a mapping of names to classes; its module imports no torch."""
     stays_bare: bool = False
     """Whether a name without settings is a bare name in canonical form, too."""
 
     def constructors(self) -> Mapping[str, Callable[..., Any]]:
-        """Import the table of names and constructors. Imports torch."""
+        """Import the table of names and classes."""
         return pkgutil.resolve_name(self.entries)
 
 

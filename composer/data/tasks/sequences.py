@@ -117,6 +117,7 @@ class Dialect(SymbolTask):
     """
 
     word = "dialect"
+    has_capitals = True
     symbols: Symbols = 10
     dialects: Dialects = 4
     every: Count = 3
