@@ -101,17 +101,23 @@ def python_name(key: str) -> str:
 
 
 def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPath) -> SomeSection:
-    """Return the section that stands at a path of a canonical recipe; what is not there is as by default."""
+    """Return the section that stands at a path of a canonical recipe; what is not there is as by default.
+
+    Raises KeyError where a key is none of its settings.
+    """
     hints = type_hints(kind)  # type: ignore[arg-type]  # every class is hashable
-    values = {}
-    for setting in fields(kind):
-        key = setting.name.rstrip("_")
-        if setting.init and key in settings:
-            values[setting.name] = _read(settings[key], hints[setting.name], (*at, key))
+    names = {setting.name.rstrip("_"): setting.name for setting in fields(kind) if setting.init}
+    values: dict[str, Any] = {}
     if issubclass(kind, SidedSection):
-        known = {setting.name for setting in fields(kind) if setting.init} - {"encoders"}
-        others = {key: item for key, item in settings.items() if key not in known}
-        values["encoders"] = {key: _read(item, hints["source"], (*at, key)) for key, item in others.items()}
+        del names["encoders"]  # whose names are keys themselves
+        values["encoders"] = {}
+    for key, item in settings.items():
+        if key in names:
+            values[names[key]] = _read(item, hints[names[key]], (*at, key))
+        elif issubclass(kind, SidedSection):
+            values["encoders"][key] = _read(item, hints["source"], (*at, key))
+        else:
+            raise KeyError(key)
     section = kind(**values)
     object.__setattr__(section, "at", at)
     return section
@@ -146,7 +152,7 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
 
 def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
     """Return what is chosen, a word or a word with settings, as an object of its class in the table."""
-    word, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
+    ((word, settings),) = ({value: {}} if isinstance(value, str) else value).items()
     chosen: type[Section] = pkgutil.resolve_name(CHOICES[table].entries)[word]
     if not isinstance(settings, Mapping):
         from composer.recipe.schema_generator import load  # which describes sections
@@ -172,7 +178,7 @@ class ChoiceField:
             return self.word  # the default of the dataclass
         value = vars(section)[self.name]
         if isinstance(value, str | Mapping):
-            with suppress(LookupError, StopIteration, AttributeError):  # a check says what is wrong with it
+            with suppress(LookupError, TypeError, ValueError):  # a check says what is wrong with it
                 hint = type_hints(type(section))[self.name]  # type: ignore[arg-type]  # every class is hashable
                 value = _read(value, hint, (*section.at, self.name.rstrip("_")))
                 vars(section)[self.name] = value

@@ -18,6 +18,7 @@ import torch
 
 import composer
 from composer import block
+from composer.data.tasks.sequences import Copy
 from composer.errors import RecipeError, RunError
 from composer.inference.methods import Beam, Greedy
 from composer.recipe.recipe import load, load_text
@@ -150,9 +151,25 @@ def test_a_section_made_by_hand_has_its_choices_as_objects() -> None:
     assert (Training().optimizer, Training(optimizer="sgd").optimizer) == (Adam(), Sgd())
     assert Training(optimizer={"sgd": 0.1}).optimizer == Training(optimizer={"sgd": {"learning_rate": 0.1}}).optimizer
     assert ValidationSample().decoding == Greedy()
-    assert Training(optimizer="adm").optimizer == "adm"  # which a check refuses
-    (fault,) = refused(decoder("norm", training=Training(optimizer="adm"))).faults
-    assert (fault.path, fault.hint) == ("training.optimizer", "write `adam`")
+    assert Data(generate={"copy": 5}).generate == Copy(symbols=5)
+    assert Data(generate="copy") == Data(generate=Copy())
+
+
+@pytest.mark.parametrize(
+    ("choice", "path"),
+    [
+        ("adm", "training.optimizer"),
+        ({"adam": {"lr": 0.1}}, "training.optimizer.adam.lr"),
+        ({"adam": {}, "sgd": {}}, "training.optimizer.sgd"),
+        ({}, "training.optimizer"),
+        ({"adam": {"eps": "x"}}, "training.optimizer.adam.eps"),
+    ],
+)
+def test_a_wrong_choice_stays_until_a_check_refuses_it(choice: Any, path: str) -> None:
+    training = dataclasses.replace(Training(optimizer=choice), max_steps=3)
+    assert "optimizer=" in repr(training)
+    (fault,) = refused(decoder("norm", training=training)).faults
+    assert fault.path == path
 
 
 def test_recipes_are_values() -> None:
