@@ -321,7 +321,16 @@ def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path: Path) -> None:
     # only what a recipe in Python is made of is looked at: torch alone would take minutes
     sources = [f"composer/recipe/{name}.py" for name in SOURCES]
     options = ["--config-file=", "--follow-imports=skip", "--ignore-missing-imports", f"--cache-dir={tmp_path}"]
-    command = [sys.executable, "-m", "mypy", *options, str(file), "composer/__init__.pyi", *sources]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        *options,
+        str(file),
+        "composer/__init__.pyi",
+        "blocks/core/settings.py",
+        *sources,
+    ]
     shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
     lines = {int(line.split(":")[1]) for line in shown.splitlines() if line.startswith(str(file)) and "error" in line}
     first = WRONG.splitlines().index("Training(max_step=3)") + 1
