@@ -213,7 +213,7 @@ class Repeat(Block):
         return [stacks[iteration % len(stacks)] for iteration in range(self.times or len(stacks))]
 
 
-def _shares_anyway(site: Site, stack: list[Any]) -> bool:
+def _shares_anyway(site: Site, stack: list[object]) -> bool:
     """Return whether all parameters in a stack are those of named stacks, which all their uses share."""
     if "'use'" not in str(stack):  # building it once more costs as much as the first time
         return False

@@ -411,7 +411,7 @@ DECODING_SECONDS = 10.0
 
 
 def training_hints(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, object]],
     pairs: Mapping[str, int],
     epochs: float,
     training: Training,
@@ -440,7 +440,7 @@ def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, floa
     return [(step, value) for step, value in values if isinstance(value, int | float) and math.isfinite(value)]
 
 
-def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float, unknown: float, longer: str) -> str:
+def _curve_hint(rows: Sequence[Mapping[str, object]], epochs: float, unknown: float, longer: str) -> str:
     if unknown > MOSTLY_UNKNOWN:
         message = f"{unknown:.0%} of the validation's tokens are unknown to the tokenizer, so that val/loss says little"
         return f"{message}: validate with texts in the alphabet and language of the training's"

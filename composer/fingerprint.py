@@ -195,7 +195,7 @@ def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
     return prints["run"] == other.fingerprints["run"]
 
 
-def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+def setting_differences(old: object, new: object, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield the path, the old and the new value of every setting in which two recipes differ, defaults filled in."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):
@@ -218,10 +218,10 @@ def result_differences(one: Recipe, other: Recipe) -> Iterator[tuple[str, Any, A
     return setting_differences(sections[0], sections[1])
 
 
-def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
+def describe_differences(differences: Iterable[tuple[str, object, object]]) -> str:
     """Return the first few differences in words: `training.seed` was 1 and is 2."""
 
-    def text(value: Any) -> str:
+    def text(value: object) -> str:
         return "unset" if value is None else shorten(str(value), 60, placeholder="...")
 
     return first_few([f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences])

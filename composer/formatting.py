@@ -82,7 +82,7 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"
 
 
-def format_number(value: Any) -> str:
+def format_number(value: object) -> str:
     """Return a number with separators; "" for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
@@ -167,7 +167,7 @@ class UnfailingStream:
             os.close(nowhere)
 
 
-def to_json(data: Any, indent: int | None = 1) -> str:
+def to_json(data: object, indent: int | None = 1) -> str:
     """Return data as JSON, on one line without `indent`. CONTROL_CHARACTERS are escaped; NaN and infinities, which JSON
     lacks, are null.
     """
@@ -175,12 +175,12 @@ def to_json(data: Any, indent: int | None = 1) -> str:
     return CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def null_where_not_finite(data: Any) -> Any:
+def null_where_not_finite(data: object) -> Any:
     """Return data with None for NaN and infinities, which JSON lacks."""
     return map_scalars(data, lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
 
 
-def map_scalars(data: Any, change: Callable[[Any], Any]) -> Any:
+def map_scalars(data: object, change: Callable[[object], object]) -> Any:
     """Return plain data with every scalar changed."""
     if isinstance(data, Mapping):
         return {key: map_scalars(value, change) for key, value in data.items()}

@@ -134,13 +134,13 @@ class Site:
     dry_builder: Callable[[Site, Sequence[Any]], Stack] | None = None
     shared_stacks: Callable[[Site, str, bool], Stack] | None = None
 
-    def stack(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
+    def stack(self, setting: Path, blocks: Sequence[object], **changes: Any) -> Stack:
         """Build the stack written under `setting` of this block, for this site (with `changes` to it)."""
         if self.builder is None:
             raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
         return self.builder(replace(self, path=(*self.path, *setting), **changes), blocks)
 
-    def dry_build(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
+    def dry_build(self, setting: Path, blocks: Sequence[object], **changes: Any) -> Stack:
         """Build a stack on the meta device, its faults ignored, to learn widths from it and throw it away."""
         if self.dry_builder is None:
             raise BlockError(str(setting[0]), "a stack needs a builder, and this site has none")
@@ -269,7 +269,7 @@ class Context(NamedTuple):
         """That of the innermost `repeat`, from 0; 0 without one."""
         return self.iterations[-1] if self.iterations else 0
 
-    def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def once(self, function: Callable[..., object], *arguments: Any) -> Any:
         """Return `function(*arguments)`, computed for the first of the blocks that ask for it with the same tensors.
 
         For what needs no gradient and is alike in all layers: masks, positions, angles.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -39,7 +39,7 @@ class Directions(nn.Module):
         site: Site,
         build: Callable[[], Reader],
         initial_state: str | dict[str, str],
-        kind: tuple[Any, ...],
+        kind: tuple[object, ...],
     ) -> None:
         super().__init__()
         readers = [build() for _ in range(1 if site.causal else 2)]

@@ -26,7 +26,7 @@ class StateInitializer(nn.Module):
     layouts: ClassVar = {"learned": ""}
 
     def __init__(
-        self, site: Site, chosen: str | dict[str, str], sizes: tuple[tuple[int, ...], ...], kind: tuple[Any, ...]
+        self, site: Site, chosen: str | dict[str, str], sizes: tuple[tuple[int, ...], ...], kind: tuple[object, ...]
     ) -> None:
         super().__init__()
         self.sizes, total = sizes, sum(sum(leaf_sizes) for leaf_sizes in sizes)
@@ -61,7 +61,7 @@ class StateInitializer(nn.Module):
         return tuple(tuple(next(leaves) for _ in leaf_sizes) for leaf_sizes in self.sizes)
 
 
-def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], projected: bool = True) -> str:
+def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[object, ...], projected: bool = True) -> str:
     """Return the name whose last state is copied. Raises BlockError where it has none of this `kind`.
 
     The error speaks of what can be written instead: a projection, or where there is none, zeros.
@@ -121,7 +121,7 @@ class SlotMemoryInitializer(nn.Module):
         filling: MemoryInit,
         size: tuple[int, int],
         heads: tuple[int, int],
-        kind: tuple[Any, ...],
+        kind: tuple[object, ...],
     ) -> None:
         super().__init__()
         self.reading, self.heads, self.slots = heads[0], sum(heads), size[0]

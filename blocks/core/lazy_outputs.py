@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 Before = TypeVar("Before")
 After = TypeVar("After")
@@ -21,7 +21,7 @@ class LazyOutputs(Mapping[str, After], Generic[Before, After]):
             self.read[name] = self.change(self.outputs[name])
         return self.read[name]
 
-    def __contains__(self, name: Any) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self.outputs
 
     def __iter__(self) -> Iterator[str]:

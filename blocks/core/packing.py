@@ -104,7 +104,7 @@ def run_buckets(
     return buckets.join(ys), _take(after, buckets.find(documents.last))
 
 
-def packing_error(block: Block, arriving: Stream, settings: Mapping[str, Any]) -> BlockError | None:
+def packing_error(block: Block, arriving: Stream, settings: Mapping[str, object]) -> BlockError | None:
     """Return why no row of several documents may reach a block with these settings, None where one may.
 
     arriving: The stream that stands before it.

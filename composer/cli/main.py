@@ -127,7 +127,7 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))
 
 
-def _terminate(number: int, _: Any) -> NoReturn:
+def _terminate(number: int, _: object) -> NoReturn:
     EARLY_SIGNALS.append(number)
     signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up after the first
     sys.exit(TERMINATED)

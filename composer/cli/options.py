@@ -27,7 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
-def argument(metavar: str, text: str, complete: Callable[[str], Any] | None = None, **settings: Any) -> Any:
+def argument(metavar: str, text: str, complete: Callable[[str], object] | None = None, **settings: Any) -> Any:
     """Return an argument of a command, with its help text and what completes it in a shell."""
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **settings)
 
@@ -137,7 +137,7 @@ def show_loading() -> Iterator[None]:
             typer.echo("\r\x1b[K", err=True, nl=False)
 
 
-def print_json(data: Any) -> None:
+def print_json(data: object) -> None:
     """Print data as JSON."""
     typer.echo(to_json(data))
 

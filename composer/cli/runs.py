@@ -391,7 +391,7 @@ def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def print_evaluation(scores: Mapping[str, Any]) -> None:
+def print_evaluation(scores: Mapping[str, object]) -> None:
     """Print the scores of a run, tables by length, and the signatures that make scores comparable."""
     figures = options.make_table(["metric", "value"], right=1)
     figures.add_column("meaning")

@@ -165,7 +165,7 @@ ALWAYS_DIFFERENT += ("weights_sha256", "recipe_sha256", "results_sha256", "hypot
 """Keys of run.json that explain nothing: they differ between any two runs, or follow from another key."""
 
 
-def record_changes(one: Mapping[str, Any], other: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[Change]:
+def record_changes(one: Mapping[str, object], other: Mapping[str, object], path: tuple[str, ...] = ()) -> list[Change]:
     """Return what differs in two run.json that may explain other scores: budget, versions, the content of the data."""
     changes: list[Change] = []
     for key in dict.fromkeys((*one, *other)):
@@ -180,7 +180,7 @@ def record_changes(one: Mapping[str, Any], other: Mapping[str, Any], path: tuple
     return changes
 
 
-def _shorten_hash(value: Any) -> Any:
+def _shorten_hash(value: object) -> Any:
     return value[:SHORT_HASH] if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value) else value
 
 
@@ -257,7 +257,7 @@ class Matching:
         return [change for _, change in sorted(changes, key=lambda item: item[0])]
 
     def _change(
-        self, kind: Kind, one: TreeNode | None, other: TreeNode | None, before: Any, after: Any, setting: str = ""
+        self, kind: Kind, one: TreeNode | None, other: TreeNode | None, before: object, after: object, setting: str = ""
     ) -> tuple[Order, Change]:
         """Return a change of a block with its sort key. A node is None where the block is not there."""
         node = one or other

@@ -82,7 +82,9 @@ def code_identity() -> list[str]:
     return [digest.hexdigest(), *versions, unicodedata.unidata_version]
 
 
-def cached_facts(kind: str, parts: Sequence[Any], make: Callable[[], Any], is_valid: Callable[[Any], bool]) -> Any:
+def cached_facts(
+    kind: str, parts: Sequence[object], make: Callable[[], object], is_valid: Callable[[object], bool]
+) -> Any:
     """Return what depends on these parts alone, as JSON has it; without a cache it is made anew."""
     with suppress(OSError, RunError):
         return cached_entry(kind, parts, lambda append: make(), lambda entry: is_valid(entry.facts)).facts
@@ -90,7 +92,7 @@ def cached_facts(kind: str, parts: Sequence[Any], make: Callable[[], Any], is_va
 
 
 def cached_array(
-    kind: str, parts: Sequence[Any], make: Callable[[], np.ndarray], is_valid: Callable[[np.ndarray], bool]
+    kind: str, parts: Sequence[object], make: Callable[[], np.ndarray], is_valid: Callable[[np.ndarray], bool]
 ) -> np.ndarray:
     """Return an array that depends on these parts alone, mapped into memory; without a cache it is made anew."""
 
@@ -102,7 +104,7 @@ def cached_array(
     return make()
 
 
-def cached_entry(kind: str, parts: Sequence[Any], make: Make, is_valid: Callable[[Entry], bool]) -> Entry:
+def cached_entry(kind: str, parts: Sequence[object], make: Make, is_valid: Callable[[Entry], bool]) -> Entry:
     """Return the entry that depends on these parts alone; one process makes it first where it is not or is damaged.
 
     is_valid: Whether an entry can be what `make` makes: its types, and its numbers against their bounds. Raises

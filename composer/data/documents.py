@@ -161,7 +161,7 @@ class Documents(Column):
 class HubDocuments(Documents):
     """The texts of a column of a data set of the hub, which `datasets` keeps on this machine."""
 
-    def __init__(self, dataset: Any, column: str, origin: str) -> None:
+    def __init__(self, dataset: object, column: str, origin: str) -> None:
         super().__init__((), "row", column)
         self.texts = tables.DatasetColumn(dataset, column, origin, as_line=lambda text: text or "")
 
@@ -367,7 +367,7 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
     return FileFacts(**cached_facts("texts", [*file_identity(path), unit, column], read, are_facts))
 
 
-def remembered_count(key: Sequence[Any], pieces: Callable[[], Iterable[Piece]]) -> FileFacts:
+def remembered_count(key: Sequence[object], pieces: Callable[[], Iterable[Piece]]) -> FileFacts:
     """Return what is known of documents, which are read where nothing is remembered by this key."""
     return FileFacts(**cached_facts("texts", key, lambda: asdict(count(pieces())), are_facts))
 
@@ -381,7 +381,7 @@ def are_facts(value: Any) -> bool:
     )
 
 
-def are_texts(value: Any) -> bool:
+def are_texts(value: object) -> bool:
     """Return whether a value is a list of texts."""
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 

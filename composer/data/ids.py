@@ -28,7 +28,7 @@ class Ids(Ragged):
     """Rows of ids. Of stories the values are (sentences, words), padded on the right, and a row is a story."""
 
     @classmethod
-    def of(cls, chunks: Iterable[Sequence[Sequence[Any]]], vocabulary: int, words: int | None = None) -> Ids:
+    def of(cls, chunks: Iterable[Sequence[Sequence[object]]], vocabulary: int, words: int | None = None) -> Ids:
         """Pack rows, of stories with so many words a sentence, into the smallest type that holds the vocabulary."""
         dtype = smallest_type(vocabulary)
         values, lengths = [], [0]

@@ -177,7 +177,7 @@ def pair_files(recipe: Recipe) -> Mapping[str, Any]:
     columns = {side: column if isinstance(column, str) else column["column"] for side, column in sides.items()}
     files = {split: table[split] for split in SPLITS} | {"test_sets": table["test_sets"]}
 
-    def split(value: Any) -> Any:
+    def split(value: object) -> Any:
         if isinstance(value, Mapping):
             return {name: split(file) for name, file in value.items()}
         return {"file": value, **columns} if isinstance(value, str) else value

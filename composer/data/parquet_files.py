@@ -87,7 +87,7 @@ def parquet_texts(path: Path, column: str) -> Iterator[str]:
             yield from (text or "" for text in texts)
 
 
-def inner_text(row: Mapping[str, Any], name: str) -> str | None:
+def inner_text(row: Mapping[str, object], name: str) -> str | None:
     """Return the text called `name` of a row, whose schema has it; None where a structure on the way is null."""
     with suppress(KeyError):
         return cast("str | None", get_nested(row, name))

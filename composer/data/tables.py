@@ -200,7 +200,7 @@ class RepeatedKey(ValueError):
     """An object of JSON has a key more than once, of whose values only the last would be read."""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         raise RepeatedKey(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
@@ -259,14 +259,14 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
             yield Problem("encoding", message, "write the whole character, or remove the `\\ud...`", key, line=number)
 
 
-def _nested_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _nested_names(row: Mapping[str, object], prefix: str = "") -> Iterator[str]:
     for name, value in row.items():
         yield prefix + name
         if isinstance(value, Mapping):
             yield from _nested_names(value, f"{prefix}{name}.")
 
 
-def _text_names(row: Mapping[str, Any]) -> Iterator[str]:
+def _text_names(row: Mapping[str, object]) -> Iterator[str]:
     for name in _nested_names(row):
         with suppress(KeyError):  # of a key that has a dot itself
             if isinstance(get_nested(row, name), str | None):

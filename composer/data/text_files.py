@@ -125,7 +125,7 @@ def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:
     return sorted(next(filter(None, matches), []))
 
 
-def named_files(settings: Any, folders: Sequence[Path]) -> set[Path]:
+def named_files(settings: object, folders: Sequence[Path]) -> set[Path]:
     """Return the files that settings name anywhere, as absolute paths: what is missing there is none of them."""
     if isinstance(settings, str):
         return {path.absolute() for path in matching_files(settings, folders)}

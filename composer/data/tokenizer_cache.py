@@ -6,7 +6,6 @@ But for `unigram`, which is not trained twice alike: a cache must decide nothing
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from composer.data.cache_entries import cached_facts
 from composer.data.documents import Documents
@@ -34,7 +33,7 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
     )
 
 
-def is_tokenizer(value: Any) -> bool:
+def is_tokenizer(value: object) -> bool:
     """Return whether a value is the text of tokenizers."""
     with suppress(RunError):
         return isinstance(value, str) and bool(Tokenizers.from_text(value).parts)

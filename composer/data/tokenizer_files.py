@@ -116,7 +116,7 @@ class File(TokenizerKind):
         rows = self.encode(part, [self.prepare(text)])
         return self.restore(part.decode_batch(rows, skip_special_tokens=False)[0])
 
-    def encode_rest(self, part: Any, texts: Sequence[str]) -> list[list[int]]:
+    def encode_rest(self, part: object, texts: Sequence[str]) -> list[list[int]]:
         return [self._encode_rest(part, text) for text in texts]
 
     def _encode_rest(self, part: Any, text: str) -> list[int]:
@@ -142,7 +142,7 @@ def without_prefix(part: Any) -> Any:
     return Tokenizer.from_str(json.dumps(json.loads(part.to_str(), object_hook=_unprefixed)))
 
 
-def _unprefixed(step: dict[str, Any]) -> dict[str, Any]:
+def _unprefixed(step: dict[str, object]) -> dict[str, Any]:
     if step.get("type") == "Prepend":
         return {"type": "Sequence", "normalizers": []}
     if not isinstance(step.get("type"), str):  # a vocabulary

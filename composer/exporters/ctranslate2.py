@@ -166,7 +166,7 @@ def residual_and_inner(recipe: Recipe, block: Block, kind: type[Block]) -> tuple
     raise UnsupportedModel(f"expected a residual around one `{name}` at {_path(block, block)}")
 
 
-def _shared_value(setting: str, values: Iterator[Any]) -> Any:
+def _shared_value(setting: str, values: Iterator[object]) -> Any:
     distinct = set(values)
     if len(distinct) != 1:
         listing = ", ".join(map(str, sorted(distinct, key=str)))

@@ -125,7 +125,7 @@ def redact_record(record: RunRecord) -> bytes:
     return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _redact(value: Any, paths: Sequence[str]) -> Any:
+def _redact(value: object, paths: Sequence[str]) -> Any:
     """Replace local paths by their last names; `paths` are also replaced inside texts."""
     if isinstance(value, dict):
         return {key: _redact(item, paths) for key, item in value.items()}

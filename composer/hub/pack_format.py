@@ -133,7 +133,7 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     return Manifest(str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data)
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
@@ -252,7 +252,7 @@ def is_metrics_row(line: bytes) -> bool:
     return is_plain_data(row, depth=2) and is_visible(row)
 
 
-def is_visible(data: Any) -> bool:
+def is_visible(data: object) -> bool:
     """Return whether the keys and texts of plain data are on one line, of characters that can all be seen."""
     if isinstance(data, dict):
         return is_visible(list(data)) and is_visible(list(data.values()))

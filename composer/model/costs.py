@@ -99,7 +99,7 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     return costs, cache.flops
 
 
-def counted(part: nn.Module, call: Callable[..., Any], costs: Costs, cache: MetaCache) -> Callable[..., Any]:
+def counted(part: nn.Module, call: Callable[..., object], costs: Costs, cache: MetaCache) -> Callable[..., Any]:
     """Return a method of a part that adds its FLOPs to the costs."""
 
     def run(*args: Any) -> Any:
@@ -112,7 +112,7 @@ def counted(part: nn.Module, call: Callable[..., Any], costs: Costs, cache: Meta
 
 
 @contextmanager
-def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) -> Iterator[None]:
+def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., object]]) -> Iterator[None]:
     """Replace the methods of every block by what `wrap` makes of them, and the steps of recurrent layers by rows.
 
     Forward hooks do not serve: `start` and `mask` have none, and a hook does not see that a call raises.

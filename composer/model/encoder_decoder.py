@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -389,6 +389,6 @@ def state_bytes(state: State) -> int:
     return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
 
 
-def is_state(state: Any) -> bool:
+def is_state(state: object) -> bool:
     """Return True for a tensor or a tuple of states."""
     return isinstance(state, Tensor) or (isinstance(state, tuple) and all(map(is_state, state)))

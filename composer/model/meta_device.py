@@ -26,7 +26,7 @@ class CompilerOnDemand(ModuleType):
         super().__init__(COMPILER)
         self.untraced: list[Callable[..., Any]] = []
 
-    def disable(self, function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
+    def disable(self, function: Callable[..., object], *_: Any, **__: Any) -> Callable[..., Any]:
         """Return a function that nothing is compiling. PyTorch keeps the answer at the function."""
         self.untraced.append(function)
         return function
@@ -129,7 +129,7 @@ def device_of(tensor: Tensor) -> torch.device:
     return device
 
 
-def shapes_of(value: Any) -> Any:
+def shapes_of(value: object) -> Any:
     """Return all that the shapes of an operation's results depend on, from its arguments."""
     if isinstance(value, Tensor):
         return value.shape, value.stride(), value.dtype, device_of(value)

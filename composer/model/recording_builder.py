@@ -26,7 +26,7 @@ class RecordingSite(Site):
         self.lookups[memory] = None
         return memory
 
-    def dry_build(self, setting: Path, blocks: Sequence[Any], **changes: Any) -> Stack:
+    def dry_build(self, setting: Path, blocks: Sequence[object], **changes: Any) -> Stack:
         # what is built is thrown away
         return super().dry_build(setting, blocks, lookups={}, **changes)
 

@@ -92,12 +92,12 @@ def order_encoders(encoders: Data, stacks: Data) -> Iterator[tuple[str, Any]]:
         yield name, waiting.pop(name)
 
 
-def _names_in(stack: Any) -> Iterator[str]:
+def _names_in(stack: object) -> Iterator[str]:
     """Yield what may be the name of an encoder, `name` or `name.output`, or of a stack."""
     return (text.partition(".")[0] for text in strings_in(stack))
 
 
-def keep_own_settings(column: Any) -> Any:
+def keep_own_settings(column: object) -> Any:
     """Return a column of a table without the settings of other kinds."""
     if not isinstance(column, dict) or "kind" not in column:
         return column
@@ -105,7 +105,7 @@ def keep_own_settings(column: Any) -> Any:
     return {key: value for key, value in column.items() if key not in others}
 
 
-def decay_key(settings: Mapping[str, Any]) -> str:
+def decay_key(settings: Mapping[str, object]) -> str:
     """Return the setting that says what weight decay falls on: `decay` is a rate of some optimizers."""
     return "decayed" if "decayed" in settings else "decay"
 
@@ -162,7 +162,7 @@ class DefaultFiller(NamedTuple):
         return {name: self.section(settings, entry)}
 
 
-def _as_mapping(settings: Any, entry: Schema) -> Data:
+def _as_mapping(settings: object, entry: Schema) -> Data:
     return settings if isinstance(settings, dict) else {entry["x-first"]: settings}
 
 
@@ -186,7 +186,7 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
     counter.check(sum(blocks.values()), 0, ("model", *largest), "this with the other stacks")
 
 
-def block_paths(tree: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+def block_paths(tree: object, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Yield the path of every block of a canonical recipe, or of a part of it, `path`; its end is the block's word."""
     for key, value in items_of(tree):
         if is_block_path((*path, key)):
@@ -200,7 +200,7 @@ class _BlockCounter:
     fault: Callable[[str, KeyPath, str, str], Fault]
     enclosing: list[str] = field(default_factory=list)  # of each block around this one, the stack that it uses
 
-    def count(self, value: Any, path: KeyPath) -> tuple[int, int]:
+    def count(self, value: object, path: KeyPath) -> tuple[int, int]:
         """Return the blocks and the steps in a stack, or in anything that contains stacks."""
         blocks = steps = 0
         for key, item in items_of(value):

@@ -77,7 +77,7 @@ def _measures_a_part(canonical: Schema) -> bool:
     return canonical["trainer"]["limit_val_batches"] != 1.0
 
 
-def _blocks_of(name: str, model: Any) -> Iterator[Schema]:
+def _blocks_of(name: str, model: object) -> Iterator[Schema]:
     """Yield the settings of every block with a name, at any depth."""
     for key, value in items_of(model):
         if key == name and isinstance(value, dict):
@@ -119,7 +119,7 @@ def earlier_rules(rules: Schema) -> Schema:
     return {**rules, "$defs": defs}
 
 
-def _with_default(schema: Schema, path: Sequence[str], value: Any, defs: Schema) -> Schema:
+def _with_default(schema: Schema, path: Sequence[str], value: object, defs: Schema) -> Schema:
     """Return a schema with another default of the setting at a path, in the items of a list and under names, too."""
     if not path:
         return {**schema, "default": value, "x-earlier": True}  # `model.dropout` did not reach it either
@@ -135,7 +135,7 @@ def _with_default(schema: Schema, path: Sequence[str], value: Any, defs: Schema)
     return changed
 
 
-def _settings_of(schema: Any, defs: Schema) -> Schema:
+def _settings_of(schema: object, defs: Schema) -> Schema:
     """Return the settings of a section, {} of what is none."""
     properties: Schema = dereference(defs, schema).get("properties", {}) if isinstance(schema, dict) else {}
     return properties
@@ -178,12 +178,12 @@ def _without_removed(node: Node, path: KeyPath) -> Node:
     return replace(node, value=values)
 
 
-def counts_removed_settings(canonical: Any) -> bool:
+def counts_removed_settings(canonical: object) -> bool:
     """Return whether the fingerprints of a stored canonical recipe count a setting that this version does not have."""
     return any(_counts_removed(canonical, path) for path in DECODINGS)
 
 
-def _counts_removed(value: Any, path: KeyPath) -> bool:
+def _counts_removed(value: object, path: KeyPath) -> bool:
     if not isinstance(value, dict):
         return False
     if not path:
@@ -207,7 +207,7 @@ def earlier_settings(explicit: Schema, canonical: Schema, rules: Schema, stored:
             yield path, value
 
 
-def _laid_over(filled: Any, stored: Any) -> Any:
+def _laid_over(filled: object, stored: object) -> Any:
     """Return a canonical value with what is stored in its place; what is newer than that stays."""
     if isinstance(filled, list) and isinstance(stored, list) and len(filled) == len(stored):
         return [_laid_over(*pair) for pair in zip(filled, stored, strict=True)]
@@ -219,7 +219,7 @@ def _laid_over(filled: Any, stored: Any) -> Any:
     return {key: _laid_over(value, stored[key]) if key in stored else value for key, value in filled.items()}
 
 
-def _differences(now: Any, then: Any, path: KeyPath = ()) -> Iterator[Setting]:
+def _differences(now: object, then: object, path: KeyPath = ()) -> Iterator[Setting]:
     """Yield the path and the earlier value of every setting that differs."""
     if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
         for key, value in now.items():

@@ -30,7 +30,7 @@ def fingerprints(
     data: str | None = None,
     began: Data | None = None,
     processes: int = 1,
-    budgets: Sequence[Mapping[str, Any]] = (),
+    budgets: Sequence[Mapping[str, object]] = (),
     changes: Collection[str] = TRAINING_CHANGES.keys(),
 ) -> dict[str, str]:
     """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides the result).
@@ -89,12 +89,12 @@ def _remover(rules: Schema) -> _DefaultRemover:
     return _last_remover
 
 
-def sha256_of(data: Any) -> str:
+def sha256_of(data: object) -> str:
     """Return the SHA-256 of plain data, whatever the order of its keys."""
     return hashlib.sha256(_json(data).encode()).hexdigest()
 
 
-def _json(data: Any) -> str:
+def _json(data: object) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 

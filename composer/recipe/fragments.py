@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from os.path import realpath
 from pathlib import Path
-from typing import Any
 
 from composer.errors import RecipeError, format_path
 from composer.recipe import schema_generator
@@ -54,7 +53,7 @@ def extended_files(files: Iterable[Path]) -> set[str]:
     return extended
 
 
-def _base_names(data: dict[str, Any]) -> Iterator[str]:
+def _base_names(data: dict[str, object]) -> Iterator[str]:
     """Yield the paths in `extends` of a recipe, or in `base` and in the axes of a sweep."""
     axes = data.get("axes")
     extending = (

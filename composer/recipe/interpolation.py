@@ -47,17 +47,17 @@ def _substitute(root: Node, variables: _Variables) -> Node:
     return replace(root, value=value)
 
 
-def escape(data: Any) -> Any:
+def escape(data: object) -> Any:
     """Return plain data in which every text that would be read as `$name` is written `$$name`."""
 
-    def escaped(leaf: Any) -> Any:
+    def escaped(leaf: object) -> Any:
         is_variable = isinstance(leaf, str) and (_BARE.fullmatch(leaf) or _ESCAPED.fullmatch(leaf))
         return f"${leaf}" if is_variable else leaf
 
     return map_scalars(data, escaped)
 
 
-def recipe_text(data: Any) -> str:
+def recipe_text(data: object) -> str:
     """Return plain data as a recipe has them, on one line: in quotes where they are needed, and `$$name` for `$name`.
 
     A text with `${`, or with a character such as NUL, no recipe can have.

@@ -271,7 +271,7 @@ def decodes_all(watched: str) -> bool:
     return watched != training_key(watched)
 
 
-def logged_key(rows: Sequence[Mapping[str, Any]], key: str) -> str:
+def logged_key(rows: Sequence[Mapping[str, object]], key: str) -> str:
     """Return the key under which a training's rows have a metric such as `val/bleu`: that of a sample, or its own."""
     sampled = training_key(key)
     return sampled if any(sampled in row for row in rows) else key

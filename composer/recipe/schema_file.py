@@ -41,7 +41,7 @@ def schema_text(schema: Schema) -> str:
     return _format(_fold(schema, (), {}), 0) + "\n"
 
 
-def _fold(value: Any, path: KeyPath, places: dict[str, str]) -> Any:
+def _fold(value: object, path: KeyPath, places: dict[str, str]) -> Any:
     """Return a part of a schema with references to the settings that stand before. places: of each, by its JSON."""
     if isinstance(value, list):
         return [_fold(item, (*path, index), places) for index, item in enumerate(value)]
@@ -56,7 +56,7 @@ def _fold(value: Any, path: KeyPath, places: dict[str, str]) -> Any:
     return {key: _fold(item, (*path, key), places) for key, item in value.items()}
 
 
-def _unfold(value: Any, root: Schema) -> Any:
+def _unfold(value: object, root: Schema) -> Any:
     """Return a part of a schema with the settings that it refers to."""
     if isinstance(value, list):
         return [_unfold(item, root) for item in value]
@@ -71,7 +71,7 @@ def _unfold(value: Any, root: Schema) -> Any:
     return {key: _unfold(item, root) for key, item in value.items()}
 
 
-def _format(value: Any, depth: int) -> str:
+def _format(value: object, depth: int) -> str:
     """Return JSON whose lists and mappings stand on one line where they fit, at this depth."""
     line = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, (list, dict)) or depth + len(line) <= COLUMNS:

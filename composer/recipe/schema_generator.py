@@ -158,7 +158,7 @@ def choice_schema(table: str, entries: Constructors, description: str, noun: str
     return {table: choice, **defs}
 
 
-def _entry(constructor: Callable[..., Any], has_name: bool) -> Schema:
+def _entry(constructor: Callable[..., object], has_name: bool) -> Schema:
     """Return the schema of one block, optimizer, ...: its settings, or its first setting alone."""
     if has_name and (message := positional_message(constructor)):
         raise TypeError(message)
@@ -175,7 +175,7 @@ def _entry(constructor: Callable[..., Any], has_name: bool) -> Schema:
     return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **schema}])}
 
 
-def positional_message(block: Callable[..., Any]) -> str:
+def positional_message(block: Callable[..., object]) -> str:
     """Return what is wrong where a block takes more than its site by position: no recipe could set it; else ""."""
     of_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     settings = [*inspect.signature(block).parameters.values()][1:]
@@ -183,7 +183,7 @@ def positional_message(block: Callable[..., Any]) -> str:
     return "" if name is None else f"`{name}` is not keyword-only, so it is no setting; write `*,` before it"
 
 
-def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
+def settings_schema(constructor: Callable[..., object], defs: dict[str, Schema]) -> Schema:
     """Return the schema of a constructor's keyword-only arguments, described in its docstring.
 
     A setting that several constructors share is described by a text in its annotation, `Annotated[float, "..."]`, in
@@ -207,7 +207,7 @@ def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) ->
     return {"description": description, "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _parameters(constructor: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
+def _parameters(constructor: Callable[..., object]) -> list[tuple[inspect.Parameter, Any]]:
     """Return the keyword-only parameters and their annotations; of a section its own first, then those of its bases."""
     parameters = inspect.signature(constructor).parameters.values()
     keyword_only = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
@@ -226,14 +226,14 @@ def _parameters(constructor: Callable[..., Any]) -> list[tuple[inspect.Parameter
     return [(one, hints[one.name]) for one in sorted(keyword_only, key=distance)]
 
 
-def _meaning(constructor: Callable[..., Any], hint: Any) -> str:
+def _meaning(constructor: Callable[..., object], hint: object) -> str:
     """Return the text in an annotation; "" if there is none."""
     notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is typing.Annotated else ()
     text = next((note for note in notes if isinstance(note, str)), "")
     return re.sub(r"\{(\w+)\}", lambda word: getattr(constructor, word[1], word[0]), text)
 
 
-def _parse_docstring(constructor: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def _parse_docstring(constructor: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """Return the first paragraph of a docstring, and the meanings in its section `Settings:`."""
     doc = inspect.getdoc(constructor) or ""
     section = doc.partition("\nSettings:\n")[2].split("\n\n")[0]
@@ -244,7 +244,7 @@ def _parse_docstring(constructor: Callable[..., Any]) -> tuple[str, dict[str, st
 # ------------------------------------------------------------------------------------------- annotations
 
 
-def _hint_schema(hint: Any, defs: dict[str, Schema]) -> Schema:
+def _hint_schema(hint: object, defs: dict[str, Schema]) -> Schema:
     """Return the schema of an annotation."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
@@ -311,7 +311,7 @@ def _section(described: type, defs: dict[str, Schema]) -> Schema:
 SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
-def _scalar(hint: Any, bounds: Schema) -> Schema:
+def _scalar(hint: object, bounds: Schema) -> Schema:
     if hint not in SCALARS:
         raise TypeError(f"a setting cannot be of the type {hint!r}")
     schema = {"type": SCALARS[hint], **bounds}

@@ -43,7 +43,7 @@ NUMBERS = {"integer": "a whole number", "number": "a number"}
 PLURAL = {"integer": "whole numbers", "number": "numbers", "string": "texts", "array": "lists"}
 
 
-def repeated_items(values: Iterable[Any]) -> Iterator[int]:
+def repeated_items(values: Iterable[object]) -> Iterator[int]:
     """Yield the index of each item of a list that is in it before."""
     seen = set()
     for index, value in enumerate(values):
@@ -77,7 +77,7 @@ def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:
     return fault_at(mark, "version", subject, f"{message} version {VERSION}", "install a newer seqcomposer")
 
 
-def json_type(value: Any) -> str:
+def json_type(value: object) -> str:
     """Return the JSON type of a recipe's value; `true` is not a number, and 4.0 is no integer."""
     if value is None:
         return "null"
@@ -101,7 +101,7 @@ def dereference(defs: Schema, schema: Schema) -> Schema:
     return {**defs.get(ref_name(schema), {}), **schema}
 
 
-def select_branch(schema: Schema, value: Any) -> Schema | None:
+def select_branch(schema: Schema, value: object) -> Schema | None:
     """Return the one branch of an `anyOf` that accepts this JSON type; variables have been replaced before."""
     wanted = json_type(value)
     for branch in schema["anyOf"]:
@@ -120,7 +120,7 @@ def alternatives(schema: Schema) -> list[Schema]:
     return [{**beside, **branch} if branch.get("type") in ("array", "object") else branch for branch in branches]
 
 
-def is_stack(schema: Mapping[str, Any]) -> bool:
+def is_stack(schema: Mapping[str, object]) -> bool:
     """Return True for a list of blocks."""
     return schema.get("type", "array") == "array" and schema.get("items") == BLOCK
 
@@ -270,7 +270,7 @@ def first_setting(rules: Schema, path: KeyPath) -> str | None:
     return rules["$defs"].get(f"{table}.{path[-1]}", {}).get("x-first")
 
 
-def chosen_entry(rules: Schema, path: KeyPath, value: Any, name: str) -> str:
+def chosen_entry(rules: Schema, path: KeyPath, value: object, name: str) -> str:
     """Return what is chosen at a path, an optimizer or a decoding method, if `name` is a setting of it; else "".
 
     value: What stands there; None for the default.

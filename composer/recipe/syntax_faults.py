@@ -197,7 +197,7 @@ def _replacement(mark: Mark, text: str) -> Edit:
     return Edit(mark.file, "", (mark.line, mark.column), (mark.line, mark.column + mark.length), text)
 
 
-def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) -> Fault | None:
+def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: object) -> Fault | None:
     """Return the fault of a bracket or a comma, inside brackets that `opened` marks or outside of any."""
     if opened is None:
         message = f"this `{character}` {'parts nothing' if character == ',' else 'closes nothing'}"

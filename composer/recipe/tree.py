@@ -85,7 +85,7 @@ def format_stack(stack: tuple[TreeNode, ...]) -> str:
     return f"[{', '.join(node.notation() for node in stack)}]"
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Return a value as a recipe writes it, on one line, cut after MAX_VALUE_CHARACTERS."""
     if isinstance(value, Mapping):
         items = (f"{key}: {format_value(item)}" for key, item in value.items() if item is not None)
@@ -111,7 +111,7 @@ def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
     return trees
 
 
-def to_nodes(recipe: Recipe, stack: Sequence[Any], path: KeyPath) -> tuple[TreeNode, ...]:
+def to_nodes(recipe: Recipe, stack: Sequence[object], path: KeyPath) -> tuple[TreeNode, ...]:
     """Return the blocks of one stack of a canonical recipe as nodes."""
     return tuple(to_node(recipe, block) for block in read_stack(stack, path))
 

@@ -86,12 +86,12 @@ def to_data(node: Node) -> Any:
     return node.value
 
 
-def items_of(data: Any) -> Iterable[tuple[Any, Any]]:
+def items_of(data: object) -> Iterable[tuple[Any, Any]]:
     """Return the keys and values of a mapping, the indices and items of a list, or nothing."""
     return data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
 
 
-def strings_in(data: Any) -> Iterator[str]:
+def strings_in(data: object) -> Iterator[str]:
     """Yield every string that is a value somewhere in plain data."""
     if isinstance(data, str):
         yield data
@@ -363,7 +363,7 @@ def parse_scalar(text: str) -> Any:
 class _Dumper(yaml.SafeDumper):
     """Quotes what PyYAML (YAML 1.1) or this reader (YAML 1.2) would not read back as the same text."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         """Write everything out: a recipe has no aliases."""
         return True
 
@@ -388,12 +388,12 @@ _Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(float, _represent_float)
 
 
-def dump(data: Any) -> str:
+def dump(data: object) -> str:
     """Return plain data as YAML that reads back as the same data."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
-def dump_on_line(data: Any) -> str:
+def dump_on_line(data: object) -> str:
     """Return plain data as YAML on one line, which reads back as the same data wherever a value stands."""
     text = yaml.dump(
         [data], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=math.inf, default_flow_style=True

@@ -250,7 +250,7 @@ def parse_record(text: str | bytes) -> RunRecord:
         raise WrongKey(str(error.errors()[0]["loc"][0])[:100]) from None
 
 
-def results_sha256(record: Mapping[str, Any]) -> str | None:
+def results_sha256(record: Mapping[str, object]) -> str | None:
     """Return the SHA-256 of the results in run.json; None where there are none."""
     results = {key: record[key] for key in RESULTS if key in record}
     text = json.dumps(null_where_not_finite(results), sort_keys=True)

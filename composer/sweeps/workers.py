@@ -297,7 +297,7 @@ class TrialRunner:
             self.stop_time = time.monotonic()
             job.stop(signal.SIGTERM)
 
-    def budget_spent(self, rows: Sequence[Mapping[str, Any]]) -> float:
+    def budget_spent(self, rows: Sequence[Mapping[str, object]]) -> float:
         """Return the share of a seed's budget that is spent, by the rows of its metrics."""
         last: dict[str, Any] = {"step": 0, "epoch": 0.0, "minutes": 0.0}
         for row in rows:  # those of a test have neither an epoch nor minutes

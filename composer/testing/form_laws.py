@@ -64,7 +64,7 @@ def form(case: Case) -> None:
             )
 
 
-def takes(method: Callable[..., Any], count: int) -> bool:
+def takes(method: Callable[..., object], count: int) -> bool:
     """Return whether a method can be called with so many arguments."""
     try:
         inspect.signature(method).bind(*[None] * count)
@@ -73,7 +73,7 @@ def takes(method: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def call(case: Case, name: str, run: Callable[[], Any]) -> Any:
+def call(case: Case, name: str, run: Callable[[], object]) -> Any:
     """Return what a method returns; raise LawError where it stops."""
     try:
         return run()
@@ -81,7 +81,7 @@ def call(case: Case, name: str, run: Callable[[], Any]) -> Any:
         case.broken("form", f"`{name}` stops with {error_of_code(error)}")
 
 
-def check_state(case: Case, what: str, state: Any, rows: int) -> None:
+def check_state(case: Case, what: str, state: object, rows: int) -> None:
     """Check that a state is a tensor with the batch first, or a tuple of states."""
     if state is None:
         case.broken("form", f"{what} returns None as the state; return {STATELESS}")
@@ -98,7 +98,7 @@ def check_state(case: Case, what: str, state: Any, rows: int) -> None:
         )
 
 
-def check_result(case: Case, block: Block, batch: Batch, result: Any) -> None:
+def check_result(case: Case, block: Block, batch: Batch, result: object) -> None:
     """Check that `forward` has returned an output as wide as the block says, and a state."""
     if not isinstance(result, tuple) or len(result) not in (2, 3):
         kind = "a tensor alone" if isinstance(result, Tensor) else f"a {type(result).__name__}"

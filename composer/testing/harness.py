@@ -87,7 +87,7 @@ LOOK_FOR = {
 class LawError(AssertionError):
     """A block breaks a law of the contract. `law` is its name, `block`, `place` and `settings` say of what."""
 
-    def __init__(self, law: str, block: str, place: str, settings: Mapping[str, Any], detail: str) -> None:
+    def __init__(self, law: str, block: str, place: str, settings: Mapping[str, object], detail: str) -> None:
         self.law, self.block, self.place, self.settings, self.detail = law, block, place, dict(settings), detail
         where = f" in {'an' if place.startswith('encoder') else 'a'} {place}" if place else ""
         settings_text = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())

@@ -50,7 +50,7 @@ def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Set[st
         check_setting(setting, hint, [case for case in cases if not group or inner_value(case.settings, group)])
 
 
-def check_setting(setting: str, hint: Any, cases: Sequence[Case]) -> None:
+def check_setting(setting: str, hint: object, cases: Sequence[Case]) -> None:
     """Raise LawError where no value of a setting changes anything, or two of its words do the same."""
     words, candidates = literal_values(hint), candidate_values(hint)
     if len(words) == 1 and len(candidates) == 1:
@@ -73,7 +73,7 @@ def check_setting(setting: str, hint: Any, cases: Sequence[Case]) -> None:
         cases[0].broken("settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training")
 
 
-def settings_of(constructor: type[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def settings_of(constructor: type[object], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the settings as a recipe calls them with their annotated types; those of a nested one as `outer.inner`."""
     hints = typing.get_type_hints(constructor.__init__, include_extras=True)
     for parameter in inspect.signature(constructor).parameters.values():
@@ -84,7 +84,7 @@ def settings_of(constructor: type[Any], prefix: str = "") -> Iterator[tuple[str,
                 yield from settings_of(part, f"{name}.")
 
 
-def sections_in(hint: Any) -> list[type[Any]]:
+def sections_in(hint: object) -> list[type[Any]]:
     """Return the dataclasses of an annotation: mappings with settings of their own."""
     return [part for part in (hint, *typing.get_args(hint)) if is_dataclass(part) and isinstance(part, type)]
 
@@ -97,7 +97,7 @@ def setting_value(case: Case, setting: str) -> Any:
     return case.settings.get(setting, default)
 
 
-def inner_value(settings: Mapping[str, Any], setting: str) -> Any:
+def inner_value(settings: Mapping[str, object], setting: str) -> Any:
     """Return what `outer.inner` is in settings, None where none is given."""
     value: Any = settings
     for key in setting.split("."):
@@ -105,7 +105,7 @@ def inner_value(settings: Mapping[str, Any], setting: str) -> Any:
     return value
 
 
-def changed(case: Case, setting: str, value: Any) -> Case:
+def changed(case: Case, setting: str, value: object) -> Case:
     """Return the case with another value of a setting."""
     return replace(case, settings=with_inner(case.settings, setting.split("."), value))
 
@@ -116,7 +116,7 @@ def with_inner(settings: Mapping[str, Any], keys: Sequence[str], value: Any) -> 
     return {**settings, first: with_inner(settings[first], rest, value) if rest else value}
 
 
-def literal_values(hint: Any) -> list[Any]:
+def literal_values(hint: object) -> list[Any]:
     """Return the words of a Literal; nothing for any other type."""
     if typing.get_origin(hint) is typing.Literal:
         return list(typing.get_args(hint))
@@ -125,7 +125,7 @@ def literal_values(hint: Any) -> list[Any]:
     return []
 
 
-def candidate_values(hint: Any) -> list[Any]:
+def candidate_values(hint: object) -> list[Any]:
     """Return values that a setting of this type may have."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:

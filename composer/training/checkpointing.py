@@ -262,7 +262,9 @@ class WeightAverage(Callback):
             loaded = local_part(self.loaded[name], parameter) if self.loaded else parameter
             self.average[name] = loaded.detach().to(parameter.device, dtype, copy=True)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
+    ) -> None:
         """Move the average towards the weights after each step."""
         if trainer.global_step == self.step:
             return  # gradients accumulate
@@ -279,12 +281,12 @@ class WeightAverage(Callback):
             self.stalled_at = self.step - 1
         return 1.0 if self.stalled_at is None else 1 / (self.step - self.stalled_at)
 
-    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: object) -> None:
         """Put the average in the place of the weights."""
         self.backup = [own_part(parameter).clone() for parameter in self.parameters.values()]
         self._set_weights(pl_module, [own_part(value) for value in self.average.values()])
 
-    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: object) -> None:
         """Put the weights back."""
         self._set_weights(pl_module, self.backup)
         self.backup = []

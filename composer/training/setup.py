@@ -499,7 +499,7 @@ def num_processes(machine: Mapping[str, Any]) -> int:
     return machine["num_nodes"] * (num_devices(machine["devices"]) or all_devices)
 
 
-def make_strategy(machine: Mapping[str, Any], timeout: timedelta) -> Strategy | str:
+def make_strategy(machine: Mapping[str, object], timeout: timedelta) -> Strategy | str:
     """Return Lightning's strategy; a process that waits for another longer than `timeout` ends."""
     if machine["strategy"] == "fsdp":
         return ShardedStrategy(num_processes(machine), 1, save_distributed_checkpoint=False, timeout=timeout)

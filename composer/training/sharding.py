@@ -73,7 +73,7 @@ def count_parameters(module: nn.Module) -> Counter[int]:
 class Opaque:
     """Container that the hooks of FSDP do not look into."""
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: object) -> None:
         self.content = content
 
 
@@ -93,7 +93,7 @@ def own_part(value: Tensor) -> Tensor:
     return (value.to_local() if isinstance(value, DTensor) else value).detach()
 
 
-def local_part(value: Any, like: Tensor) -> Any:
+def local_part(value: object, like: Tensor) -> Any:
     """Return this process's part of a full tensor, sharded as `like` is; anything else, a step count, as it is."""
     if not (isinstance(like, DTensor) and isinstance(value, Tensor) and value.shape == like.shape):
         return value

@@ -346,7 +346,7 @@ def splits_to_evaluate(training: TrainingSetup, known: Mapping[str, float]) -> l
 
 
 def log_pictures(
-    training: TrainingSetup, logger: MetricsLogger, run: Run, by_length: Sequence[Mapping[str, Any]]
+    training: TrainingSetup, logger: MetricsLogger, run: Run, by_length: Sequence[Mapping[str, object]]
 ) -> None:
     """Log attention maps and scores by length to Weights & Biases, if it is on."""
     if not logger.wandb.is_on:

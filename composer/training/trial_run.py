@@ -100,7 +100,9 @@ class TrialMeter(Callback):
         """Keep freed memory, as a training does."""
         keep_freed_memory()
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
+    ) -> None:
         """Begin to time after the first steps, and end after the others."""
         step = trainer.global_step
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
@@ -197,7 +199,7 @@ def spelled_tokens(data: RecipeDataModule, one: BatchSlice) -> Spelled:
     return Spelled(ids, {side: data.tokenizers.vocabulary(side) for side in sides})
 
 
-def run_trial(module: Seq2SeqModule, batches: Iterable[Any], meter: TrialMeter) -> None:
+def run_trial(module: Seq2SeqModule, batches: Iterable[object], meter: TrialMeter) -> None:
     """Train a module on batches, in memory, until the meter ends it."""
     recipe = module.recipe
     trainer = build_trainer(load_text(recipe.dump(), recipe.file, ONE_DEVICE), [*weight_averages(recipe), meter])

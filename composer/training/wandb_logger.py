@@ -247,7 +247,7 @@ class WandbLogger:
         if samples:
             self._attempt(log)
 
-    def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, Any]]) -> None:
+    def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, object]]) -> None:
         """Log attention maps and film strips as HTML, and the report's charts by source length."""
         if self.run is None:
             return
@@ -272,7 +272,7 @@ class WandbLogger:
                 del os.environ[name]
 
 
-def _printable(setting: Any) -> Any:
+def _printable(setting: object) -> Any:
     # `wandb sync` prints names on a terminal
     return formatting.map_scalars(
         setting, lambda leaf: formatting.strip_control_characters(leaf) if isinstance(leaf, str) else leaf

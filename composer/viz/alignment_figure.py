@@ -48,7 +48,7 @@ class Figure(NamedTuple):
     placed: list[Placed]
 
 
-def alignment_svg(title: str, pictures: Mapping[str, Any]) -> str:
+def alignment_svg(title: str, pictures: Mapping[str, object]) -> str:
     """Return an SVG file that every program draws. pictures: those of `composer.viz.alignments.pictures`."""
     figure = lay_out(rows_of(pictures))
     return render("alignment.svg", title=title, figure=figure, media=pictures["media"])

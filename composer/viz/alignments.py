@@ -112,7 +112,7 @@ def alignments(
         return [alignment(run, _row(texts, at), _row(ids, at), output, max_tokens) for at, output in enumerate(outputs)]
 
 
-def _row(columns: Mapping[str, Sequence[Any]], at: int) -> dict[str, Any]:
+def _row(columns: Mapping[str, Sequence[object]], at: int) -> dict[str, Any]:
     return {side: rows[at] for side, rows in columns.items()}
 
 

@@ -277,7 +277,9 @@ def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
     return (*boxes[:first], loop, *boxes[stop:])
 
 
-def setting_lines(recipe: Recipe, row: PlanRow, settings: Mapping[str, Any], is_repeated_use: bool) -> tuple[str, ...]:
+def setting_lines(
+    recipe: Recipe, row: PlanRow, settings: Mapping[str, object], is_repeated_use: bool
+) -> tuple[str, ...]:
     """Return lines with the settings that differ from their defaults or are usually set, and with what is read."""
     rules = recipe.rules["$defs"][f"block.{row.block}"]
     shown = {} if row.block == "use" else settings
@@ -324,14 +326,14 @@ def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[
     return key == rules.get("x-first") or value != setting.get("default")
 
 
-def format_setting(key: str, value: Any, is_first: bool) -> str:
+def format_setting(key: str, value: object, is_first: bool) -> str:
     """Return a setting as text: `heads=8`, `gru`, `bidirectional`."""
     is_word = (is_first and isinstance(value, str)) or key == "of"
     text = format_value(value) if is_word else key if value is True else f"{key}={format_value(value)}"
     return text if len(text) <= MAX_SETTING else f"{text[: MAX_SETTING - 1]}…"
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Return a value as text without YAML's punctuation: true, 3×3, copy encoder.top."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {inner}" for key, inner in value.items())

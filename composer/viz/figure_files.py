@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from composer.errors import RunError
 from composer.viz.page import write_document
@@ -46,7 +45,7 @@ def converter(file: Path) -> Callable[[str], bytes]:
     return lambda svg: bytes(vl_convert.svg_to_pdf(svg)) + b"\n%" + MARK + b"\n"
 
 
-def chart_svg(spec: Mapping[str, Any], file: Path) -> str:
+def chart_svg(spec: Mapping[str, object], file: Path) -> str:
     """Return the SVG of a chart of Vega-Lite. Raises RunError without vl-convert."""
     return str(load_vl_convert(file).vegalite_to_svg(dict(spec)))
 
