@@ -245,7 +245,7 @@ class MethodCaller(nn.Module):
         super().__init__()
         self.stack = stack
 
-    def forward(self, name: str, *arguments: Any) -> Any:
+    def forward(self, name: str, *arguments: Any) -> object:
         return getattr(self.stack, name)(*arguments)
 
     def call(self, parameters: Parameters, name: str, *arguments: Any) -> Any:

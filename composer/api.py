@@ -250,7 +250,7 @@ def translate(
     prefix: Sequence[str] | None = None,
     checkpoint: str | int | None = None,
     draft: AnyRun | None = None,
-) -> list[Any]:
+) -> list[object]:
     """Return the translation of each line by a run, or by an ensemble of runs; an empty line stays empty.
 
     Args:

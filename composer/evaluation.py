@@ -142,14 +142,14 @@ def evaluate_pairs(
     hypotheses: str | Path | None = None,
     say: Say | None = None,
     ensemble: Sequence[Run] = (),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`.
 
     ensemble: Further runs that vote.
     """
     models = [run.model, *(other.model for other in ensemble)]
     scores, bits = teacher_forced(run.recipe, models, encoded)
-    decoded: dict[str, Any] = {}
+    decoded: dict[str, object] = {}
     if run.recipe.sources:
         # in memory: scores by length read single lines, and a packed file is unpacked for each
         references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
@@ -322,7 +322,7 @@ def scores_by_length(
     hypotheses: Texts,
     references: References,
     bits: Sequence[float] = (),
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[dict[str, object]]]:
     """Return the tables of scores by source length that suit a recipe's data, by their names in an evaluation."""
     # a question's length says nothing of its story, nor a file's name of what is in it
     if recipe.data.babi or feature_settings(recipe.data, recipe.sources[0]):
@@ -337,7 +337,7 @@ def scores_by_length(
 
 def bleu_by_length(
     sources: Texts, hypotheses: Texts, references: References, metrics: TextMetrics
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return BLEU (0 to 100) by the length of the source, in buckets, shortest first: `{words: "1-10", lines, bleu}`.
 
     Lengths are in `characters` where the script has no spaces between words. Lines without a reference are left out.

@@ -195,7 +195,7 @@ def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
     return prints["run"] == other.fingerprints["run"]
 
 
-def setting_differences(old: object, new: object, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+def setting_differences(old: object, new: object, path: str = "") -> Iterator[tuple[str, object, object]]:
     """Yield the path, the old and the new value of every setting in which two recipes differ, defaults filled in."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):

@@ -257,7 +257,7 @@ def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Path | None:
     return None
 
 
-def read_checkpoint(path: Path, map_location: Any = "cpu", mmap: bool = False) -> dict[str, Any]:
+def read_checkpoint(path: Path, map_location: Any = "cpu", mmap: bool = False) -> dict[str, object]:
     """Return the content of a checkpoint; with mmap its tensors stay on disk until they are used.
 
     Checkpoints hold plain types and tensors only, so they load with `weights_only` and cannot execute code. Raises

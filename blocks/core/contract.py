@@ -83,7 +83,7 @@ class Named(NamedTuple):
     """A stream that has a name, and the kind of its block's state (`()`: nothing that could be copied)."""
 
     stream: Stream
-    state_kind: tuple[Any, ...] = ()
+    state_kind: tuple[object, ...] = ()
 
 
 class BlockError(ValueError):
@@ -131,7 +131,7 @@ class Site:
     causal: str = ""
     path: Path = ()
     builder: Callable[[Site, Sequence[Any]], Stack] | None = None
-    dry_builder: Callable[[Site, Sequence[Any]], Stack] | None = None
+    dry_builder: Callable[[Site, Sequence[object]], Stack] | None = None
     shared_stacks: Callable[[Site, str, bool], Stack] | None = None
 
     def stack(self, setting: Path, blocks: Sequence[object], **changes: Any) -> Stack:
@@ -321,7 +321,7 @@ class Block(nn.Module):
 
     out: Stream
     path: Path = ()
-    state_kind: tuple[Any, ...] = ()
+    state_kind: tuple[object, ...] = ()
     loops: str = ""  # why a `recurrent` runs it position by position, if it does
     max_target_ratio: float = 0.0  # how many times as long as the source an answer may be, if it has to fit in here
     max_positions: int | None = None  # how many positions of a sequence it can tell apart, if not all

@@ -32,7 +32,7 @@ def argument(metavar: str, text: str, complete: Callable[[str], object] | None =
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **settings)
 
 
-def option(declaration: str, text: str, **settings: Any) -> Any:
+def option(declaration: str, text: str, **settings: Any) -> object:
     """Return an option of a command: `--run DIR` with a value, `--json` without, and its help text."""
     name, _, metavar = declaration.partition(" ")
     return typer.Option(name, metavar=metavar or None, help=text, **settings)

@@ -138,7 +138,7 @@ def compare_settings(
         yield Change("set", section, "", "", "", format_path(path), *values)
 
 
-def _choice_text(value: Any, table: str, defs: Schema) -> Any:
+def _choice_text(value: Any, table: str, defs: Schema) -> object:
     """Return a choice in short, `adam(learning_rate=0.001)`; any other value unchanged."""
     if not table or value is None:
         return value
@@ -180,7 +180,7 @@ def record_changes(one: Mapping[str, object], other: Mapping[str, object], path:
     return changes
 
 
-def _shorten_hash(value: object) -> Any:
+def _shorten_hash(value: object) -> object:
     return value[:SHORT_HASH] if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value) else value
 
 

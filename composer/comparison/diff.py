@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
 from composer.comparison import tables
 from composer.comparison.changes import SECTIONS, Change, model_changes, record_changes, setting_changes
@@ -133,7 +132,7 @@ class Difference:
         ]
         return "\n".join([*lines, f"fingerprints: {self.agreement.text()}"])
 
-    def as_json(self) -> Mapping[str, Any]:
+    def as_json(self) -> Mapping[str, object]:
         """Return all of it as plain data."""
         one, other = self.costs
         return {

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -68,7 +67,7 @@ class Agreement:
         parts += [f"{_enumerate(differing)} {'not' if same else 'differ'}"] if differing else []
         return f"{', '.join(parts)}{'' if self.by_content else ' (data by the names of their files)'}"
 
-    def as_json(self) -> Mapping[str, Any]:
+    def as_json(self) -> Mapping[str, object]:
         a, b = ({key: prints[key] for key in KEYS} for prints in (self.one, self.other))
         return {"same": {key: self.same(key) for key in KEYS}, "by_content": self.by_content, "a": a, "b": b}
 

@@ -63,7 +63,7 @@ READ_BY = {
 """The settings of a column that decide what its files become, by its kind."""
 
 
-def read_by(settings: TableColumn) -> list[Any]:
+def read_by(settings: TableColumn) -> list[object]:
     """Return the kind of a column, and the values of the settings that decide what its files become."""
     values = settings.as_data()
     return [settings.kind, [values[key] for key in READ_BY[settings.kind]]]
@@ -269,7 +269,7 @@ READERS: Mapping[str, Callable[[IO[bytes], TableColumn, Part | None], Reading]] 
 """What reads a file, by the kind of its column."""
 
 
-def append_features(append: Append, readings: Iterable[Reading], shape: tuple[int, ...]) -> list[tuple[Any, ...]]:
+def append_features(append: Append, readings: Iterable[Reading], shape: tuple[int, ...]) -> list[tuple[object, ...]]:
     """Append what is in files, one after another, of images their real columns, too; return what was noticed."""
     is_image, end, notices = len(shape) == 2, 0, list[tuple[tuple[str, str], ...]]()
     none = np.zeros(0, np.int64)

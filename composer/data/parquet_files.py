@@ -39,7 +39,7 @@ class ParquetColumn(Column):
         with open_parquet(path) as file:
             sizes = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
         self.ends = np.cumsum(sizes, dtype=np.int64)
-        self.held: tuple[int, Any] = (-1, None)
+        self.held: tuple[int, object] = (-1, None)
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -191,7 +191,7 @@ def is_text(kind: Any) -> bool:
     return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
 
 
-def without_views(kind: Any) -> Any:
+def without_views(kind: Any) -> object:
     """Return an Arrow type without views of strings, from which Arrow takes no single rows."""
     import pyarrow as arrow
 
@@ -202,7 +202,7 @@ def without_views(kind: Any) -> Any:
     return kind
 
 
-def arrow_fields(fields: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def arrow_fields(fields: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield names and types of the fields of an Arrow schema, those inside of structures after them as `a.b`."""
     from pyarrow import types
 

@@ -200,7 +200,7 @@ class RepeatedKey(ValueError):
     """An object of JSON has a key more than once, of whose values only the last would be read."""
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     row = dict(pairs)
     if len(row) < len(pairs):
         raise RepeatedKey(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))

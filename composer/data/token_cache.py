@@ -116,7 +116,7 @@ def cached_ids(
     return facts, Ids(arrays["ids"], arrays["starts"], arrays["ends"])
 
 
-def append_ids(append: Append, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> dict[str, Any]:
+def append_ids(append: Append, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> dict[str, object]:
     """Append the ids of some pieces at a time, and how many each document has that ends there; return what they are."""
     digest, unknown, total, last = hashlib.sha256(), 0, 0, 0
     append(ids=np.zeros(0, dtype), starts=np.zeros(0, np.int64), ends=np.zeros(0, np.int64))  # if there is no document

@@ -135,14 +135,14 @@ class File(TokenizerKind):
 
 
 @lru_cache(maxsize=4)
-def without_prefix(part: Any) -> Any:
+def without_prefix(part: Any) -> object:
     """Return a tokenizer that puts no space before a text."""
     if isinstance(part, SentencePiece):
         return SentencePiece(base64.b64encode(base64.b64decode(part.model) + NO_DUMMY_PREFIX).decode())
     return Tokenizer.from_str(json.dumps(json.loads(part.to_str(), object_hook=_unprefixed)))
 
 
-def _unprefixed(step: dict[str, object]) -> dict[str, Any]:
+def _unprefixed(step: dict[str, object]) -> dict[str, object]:
     if step.get("type") == "Prepend":
         return {"type": "Sequence", "normalizers": []}
     if not isinstance(step.get("type"), str):  # a vocabulary

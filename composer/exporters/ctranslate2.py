@@ -39,7 +39,7 @@ ACTIVATIONS |= {"gelu_tanh": "GELUTanh", "glu": "Sigmoid", "swiglu": "SWISH", "g
 """Names of activations, ours to CTranslate2's; of a gated one, the activation of the gate."""
 GATE_FIRST = {"glu": False, "swiglu": True, "geglu": True}
 """Of gated activations, whether the gate is the first half of the projection."""
-DEFAULTS: dict[type[Block], dict[str, Any]] = {
+DEFAULTS: dict[type[Block], dict[str, object]] = {
     SelfAttention: {"window": None, "positions": "none", "bias": (True, "all"), "qk_norm": False, "sinks": False}
     | dict.fromkeys(("kv_heads", "head_width", "soft_cap")),
     FeedForward: {"bias": True},
@@ -207,7 +207,7 @@ def build_spec(run: Run, specs: Any) -> Any:
     return spec
 
 
-def _options(stack: TransformerStack, specs: Any) -> dict[str, Any]:
+def _options(stack: TransformerStack, specs: Any) -> dict[str, object]:
     activation = getattr(specs.common_spec.Activation, ACTIVATIONS[stack.activation], None)
     if activation is None:
         raise UnsupportedModel(f"this version of CTranslate2 has no activation `{stack.activation}`")

@@ -156,6 +156,6 @@ def example_step(model: EncoderDecoder, rows: int, tokens: int, positions: int) 
     return torch.full_like(answer[:, :1], BOS), state, memories
 
 
-def oblivious_of_ones() -> AbstractContextManager[Any]:
+def oblivious_of_ones() -> AbstractContextManager[object]:
     """Let a graph serve sizes of 1 as any other, as PyTorch's export to ONNX does."""
     return torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors, require_absent
 from composer.errors import RunError, one_line_error
@@ -125,7 +125,7 @@ def redact_record(record: RunRecord) -> bytes:
     return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _redact(value: object, paths: Sequence[str]) -> Any:
+def _redact(value: object, paths: Sequence[str]) -> object:
     """Replace local paths by their last names; `paths` are also replaced inside texts."""
     if isinstance(value, dict):
         return {key: _redact(item, paths) for key, item in value.items()}

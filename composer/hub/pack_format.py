@@ -133,7 +133,7 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     return Manifest(str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data)
 
 
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):

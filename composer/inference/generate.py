@@ -69,7 +69,7 @@ def generate(
     opened = open_run(run, [overrides] if isinstance(overrides, str) else overrides, checkpoint)
     if samples < 1:
         raise RunError.of(f"there are no {samples} samples", "write `samples=1` or more")
-    sampling: dict[str, Any] = {
+    sampling: dict[str, object] = {
         "temperature": temperature,
         "top_k": top_k,
         "top_p": top_p,

@@ -240,7 +240,7 @@ def encode_lines(
     return texts, ids
 
 
-def source_form(recipe: Recipe, side: str) -> Any:
+def source_form(recipe: Recipe, side: str) -> object:
     """Return what decides beside a tokenizer what is read of a side: of files the settings, of stories the shape."""
     if settings := feature_settings(recipe.data, side):
         return read_by(settings)

@@ -159,7 +159,7 @@ class Run:
         encoded = encode_targets(self.recipe, self.tokenizers, lines, targets)
         return score_targets(self.recipe, self.model, encoded, self.tokenizers)
 
-    def minimal_pairs(self, rows: Sequence[Mapping[str, object]]) -> dict[str, Any]:
+    def minimal_pairs(self, rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
         """Return in which share of pairs this language model prefers `sentence_good` to `sentence_bad`, as BLiMP does.
 
         `accuracy` is of all `pairs`; `by_UID` and so on are of each paradigm. Ties are wrong. Raises RunError.

@@ -106,7 +106,7 @@ def read_rows(group: Sequence[Path | None], sides: Sequence[str]) -> Iterator[tu
         raise RunError.of("there is no line to score", "name a file with lines of text", names[0])
 
 
-def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """Return in how many pairs of sentences the good one is the more probable: `accuracy`, and by each paradigm.
 
     A row has `sentence_good` and `sentence_bad`, as of BLiMP, and perhaps its `field`, `linguistics_term` and `UID`.
@@ -131,7 +131,7 @@ def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     return {**shares.get(("", ""), {"pairs": 0, "accuracy": math.nan}), **by_name}
 
 
-def read_pairs(files: Sequence[Path]) -> list[dict[str, Any]]:
+def read_pairs(files: Sequence[Path]) -> list[dict[str, object]]:
     """Return the pairs of files of JSON lines, or of stdin. Raises DataError with every line that is none."""
     pairs: list[dict[str, Any]] = []
     faults: list[Fault] = []

@@ -137,7 +137,7 @@ def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
     """Return a method of a block which raises BlockFailed for the innermost block of the recipe that fails."""
     call = getattr(block, name)
 
-    def checked(x: Tensor, *rest: Any) -> Any:
+    def checked(x: Tensor, *rest: Any) -> object:
         try:
             result = call(x, *rest)
         except BlockCodeErrors as error:  # a plug-in's block may raise anything

@@ -8,7 +8,6 @@ decodes as any decoder does: token by token, from a state. The blank is id 0, pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -263,7 +262,7 @@ class JointModel(EncoderDecoder):
         return super().step(target, super().start(memories, len(target)), memories, inputs, answer)[0]
 
 
-_derived: WeakKeyDictionary[JointModel, dict[float, tuple[Any, EncoderDecoder]]] = WeakKeyDictionary()
+_derived: WeakKeyDictionary[JointModel, dict[float, tuple[object, EncoderDecoder]]] = WeakKeyDictionary()
 """Of each model those with other weights, and the modules that they were made of."""
 
 

@@ -24,14 +24,14 @@ class CompilerOnDemand(ModuleType):
 
     def __init__(self) -> None:
         super().__init__(COMPILER)
-        self.untraced: list[Callable[..., Any]] = []
+        self.untraced: list[Callable[..., object]] = []
 
-    def disable(self, function: Callable[..., object], *_: Any, **__: Any) -> Callable[..., Any]:
+    def disable(self, function: Callable[..., object], *_: Any, **__: Any) -> Callable[..., object]:
         """Return a function that nothing is compiling. PyTorch keeps the answer at the function."""
         self.untraced.append(function)
         return function
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         self.remove()
         return getattr(importlib.import_module(COMPILER), name)
 
@@ -80,7 +80,7 @@ class MetaCache(TorchDispatchMode):
         self.flops = 0
         self.draws = False
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         self.draws |= torch.Tag.nondeterministic_seeded in function.tags
         pure, in_place = is_pure(function), is_in_place(function)
         shapes = (shapes_of(args), shapes_of([*(kwargs or {}).items()])) if pure or in_place else ()
@@ -129,7 +129,7 @@ def device_of(tensor: Tensor) -> torch.device:
     return device
 
 
-def shapes_of(value: object) -> Any:
+def shapes_of(value: object) -> object:
     """Return all that the shapes of an operation's results depend on, from its arguments."""
     if isinstance(value, Tensor):
         return value.shape, value.stride(), value.dtype, device_of(value)

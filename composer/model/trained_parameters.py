@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch.nn import Parameter
 
@@ -24,7 +24,7 @@ class TrainedParameters(NamedTuple):
     factors: Mapping[int, float] = MappingProxyType({})
     decays: Mapping[int, float] = MappingProxyType({})
 
-    def groups(self, weight_decay: float, decay: str) -> list[dict[str, Any]]:
+    def groups(self, weight_decay: float, decay: str) -> list[dict[str, object]]:
         """Return PyTorch's parameter groups: one for each factor and weight decay, those of factor 1 first."""
         members: dict[tuple[float, float], list[Parameter]] = {}
         for parameter in self.parameters:

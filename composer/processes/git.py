@@ -49,7 +49,7 @@ COMMIT_SECONDS = 10
 """Seconds in which git has to name a commit of this machine."""
 OTHER_CAUSE = re.compile("No space|early EOF|curl|RPC failed|disconnect")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-NO_STREAMS: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+NO_STREAMS: dict[str, object] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 
 
 def commit_around(folder: Path) -> str | None:

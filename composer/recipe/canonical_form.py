@@ -80,7 +80,7 @@ def used_model(model: Data) -> Data:
     return {**model, "output": output, "stacks": {name: stack for name, stack in stacks.items() if name in used}}
 
 
-def order_encoders(encoders: Data, stacks: Data) -> Iterator[tuple[str, Any]]:
+def order_encoders(encoders: Data, stacks: Data) -> Iterator[tuple[str, object]]:
     """Yield each encoder after those that its stack, or a named stack in it, names; else in the order of their names.
 
     Where two name each other, one comes first and cannot read the other.
@@ -97,7 +97,7 @@ def _names_in(stack: object) -> Iterator[str]:
     return (text.partition(".")[0] for text in strings_in(stack))
 
 
-def keep_own_settings(column: object) -> Any:
+def keep_own_settings(column: object) -> object:
     """Return a column of a table without the settings of other kinds."""
     if not isinstance(column, dict) or "kind" not in column:
         return column

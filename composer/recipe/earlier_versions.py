@@ -33,7 +33,7 @@ from composer.recipe.yaml_reader import Node, items_of
 
 Setting = tuple[KeyPath, Any]
 
-TRAINED_WITH: Mapping[str, Any] = {
+TRAINED_WITH: Mapping[str, object] = {
     "data.parallel.hold_out": "pairs",
     "data.table.hold_out": "pairs",
     "data.text.hold_out": "end",
@@ -207,7 +207,7 @@ def earlier_settings(explicit: Schema, canonical: Schema, rules: Schema, stored:
             yield path, value
 
 
-def _laid_over(filled: object, stored: object) -> Any:
+def _laid_over(filled: object, stored: object) -> object:
     """Return a canonical value with what is stored in its place; what is newer than that stays."""
     if isinstance(filled, list) and isinstance(stored, list) and len(filled) == len(stored):
         return [_laid_over(*pair) for pair in zip(filled, stored, strict=True)]

@@ -47,7 +47,7 @@ def _substitute(root: Node, variables: _Variables) -> Node:
     return replace(root, value=value)
 
 
-def escape(data: object) -> Any:
+def escape(data: object) -> object:
     """Return plain data in which every text that would be read as `$name` is written `$$name`."""
 
     def escaped(leaf: object) -> Any:
@@ -155,7 +155,7 @@ class _Variables:
             return ""
         return scalar_text(value)
 
-    def _lookup(self, match: re.Match[str], node: Node, path: KeyPath) -> Any:
+    def _lookup(self, match: re.Match[str], node: Node, path: KeyPath) -> object:
         name = match.group(1)
         if match.group().startswith("${") and not match.group().endswith("}"):
             self._fault(node, match, "variable", path, "this `${` is never closed", "write `${name}`")
@@ -176,7 +176,7 @@ class _Variables:
             return value
         return ""
 
-    def _evaluate(self, node: Node, path: KeyPath) -> Any:
+    def _evaluate(self, node: Node, path: KeyPath) -> object:
         if isinstance(node.value, list):
             items = [self._evaluate(item, (*path, i)) for i, item in enumerate(node.value)]
             nested = [item for item, value in zip(node.value, items, strict=True) if isinstance(value, list)]

@@ -41,7 +41,7 @@ def schema_text(schema: Schema) -> str:
     return _format(_fold(schema, (), {}), 0) + "\n"
 
 
-def _fold(value: object, path: KeyPath, places: dict[str, str]) -> Any:
+def _fold(value: object, path: KeyPath, places: dict[str, str]) -> object:
     """Return a part of a schema with references to the settings that stand before. places: of each, by its JSON."""
     if isinstance(value, list):
         return [_fold(item, (*path, index), places) for index, item in enumerate(value)]

@@ -207,7 +207,7 @@ def settings_schema(constructor: Callable[..., object], defs: dict[str, Schema])
     return {"description": description, "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _parameters(constructor: Callable[..., object]) -> list[tuple[inspect.Parameter, Any]]:
+def _parameters(constructor: Callable[..., object]) -> list[tuple[inspect.Parameter, object]]:
     """Return the keyword-only parameters and their annotations; of a section its own first, then those of its bases."""
     parameters = inspect.signature(constructor).parameters.values()
     keyword_only = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]

@@ -122,7 +122,7 @@ def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: A
     return _fault(mark, message, hint)
 
 
-def _bracket_above_item(begin: Any, text: str, mark: Mark) -> Any:
+def _bracket_above_item(begin: Any, text: str, mark: Mark) -> object:
     """Return the mark of the innermost open bracket where a list item, `- ...`, begins a line in it; None elsewhere."""
     is_item = mark.text.lstrip(" ").startswith("- ") and not mark.text[: mark.column - 1].strip()
     return begin if is_item and begin is not None and text[begin.index : begin.index + 1] in CLOSING else None

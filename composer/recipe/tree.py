@@ -35,7 +35,7 @@ class TreeNode:
     path: KeyPath
     settings: Mapping[str, Any]
     children: tuple[TreeNode, ...] = ()
-    defaults: Mapping[str, Any] | None = None
+    defaults: Mapping[str, object] | None = None
     first: str | None = None
 
     @cached_property

@@ -94,7 +94,7 @@ class Leaderboard:
 
         return leaderboard_text(self, width)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return all but the curves as plain data."""
         from composer.sweeps.leaderboard_text import leaderboard_json
 
@@ -181,7 +181,7 @@ def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: G
     That is the best over the seeds that all of these trials have: more seeds make no trial better.
     """
     finished = [result for result in results if tuned and result.trial.has_scores]
-    groups: dict[Any, list[TrialResult]] = defaultdict(list)
+    groups: dict[object, list[TrialResult]] = defaultdict(list)
     for result in finished:
         groups[untuned_point(result, tuned)].append(result)
     best = {

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
@@ -316,7 +316,7 @@ def effect_title(board: Leaderboard, axis: str) -> str:
     return ", ".join((axis, *followers))
 
 
-def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
+def leaderboard_json(board: Leaderboard) -> dict[str, object]:
     """Return a leaderboard without its curves as plain data."""
     fitted = contributions(board)
     return {
@@ -329,7 +329,7 @@ def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
     }
 
 
-def _result_json(result: TrialResult) -> dict[str, Any]:
+def _result_json(result: TrialResult) -> dict[str, object]:
     """Return one trial. Costs, which are the same for every seed, are numbers; other metrics are under `measured`."""
     trial = result.trial
     measured = {

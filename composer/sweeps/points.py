@@ -227,7 +227,7 @@ def num_unlisted(sweep: Sweep, points: Sequence[PointCost]) -> int:
     return sweep.num_structures - MAX_STRUCTURES if sweep.search.kind == "tpe" and len(points) == MAX_STRUCTURES else 0
 
 
-def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
+def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, object]:
     """Return the points of a dry run as plain data."""
     keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
     rows = []

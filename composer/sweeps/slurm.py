@@ -34,7 +34,7 @@ class SlurmWorker:
         self.process = Popen(command, cwd=self.folder, env=env, **options)
         return self.process.wait()
 
-    def checkpoint(self, number: int) -> Any:
+    def checkpoint(self, number: int) -> object:
         """Stop the training with a checkpoint, and return what submitit is to put into the queue again."""
         from submitit.helpers import DelayedSubmission
 
@@ -68,9 +68,13 @@ def submit_workers(sweep: Sweep, folder: Path, arguments: Sequence[str], workers
     return str(jobs[0].job_id).partition("_")[0]
 
 
-def job_parameters(name: str, resources: Resources, workers: int) -> dict[str, Any]:
+def job_parameters(name: str, resources: Resources, workers: int) -> dict[str, object]:
     """Return what submitit asks of Slurm for each worker."""
-    parameters: dict[str, Any] = {"job_name": name, "array_parallelism": workers, "cpus_per_task": resources.cpus or 1}
+    parameters: dict[str, object] = {
+        "job_name": name,
+        "array_parallelism": workers,
+        "cpus_per_task": resources.cpus or 1,
+    }
     parameters["setup"] = [f"export {SAFE}=1"]  # where SBATCH_EXPORT keeps the environment back
     if resources.whole_gpus:
         parameters["gpus_per_node"] = resources.whole_gpus

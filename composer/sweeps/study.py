@@ -110,7 +110,7 @@ class Study:
                 value = trial.value if trial.status == "finished" else None
                 self.study.add_trial(create_trial(state=STATES[trial.status], value=value, **details))
 
-    def free_values(self, point: Point) -> dict[str, Any]:
+    def free_values(self, point: Point) -> dict[str, object]:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""
         return {axis.name: point[axis.name] for axis in self.sweep.free_axes if axis.name in point}
 

@@ -19,7 +19,7 @@ from composer.testing.block_laws import with_fixed_seed
 from composer.testing.harness import Batch, Case, context_of, max_difference, positions, random_batch, run, start
 
 MIN_DIFFERENCE = 1e-9
-KINDS: Mapping[str, tuple[Any, ...]] = {
+KINDS: Mapping[str, tuple[object, ...]] = {
     "stack": ([{"linear": {"activation": "tanh"}}], [{"norm": {}}]),
     "branches": ([[{"linear": {}}], [{"norm": {}}]], [[{"norm": {}}], [{"linear": {"activation": "tanh"}}]]),
     "name": ("earlier", "input"),
@@ -73,7 +73,7 @@ def check_setting(setting: str, hint: object, cases: Sequence[Case]) -> None:
         cases[0].broken("settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training")
 
 
-def settings_of(constructor: type[object], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def settings_of(constructor: type[object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield the settings as a recipe calls them with their annotated types; those of a nested one as `outer.inner`."""
     hints = typing.get_type_hints(constructor.__init__, include_extras=True)
     for parameter in inspect.signature(constructor).parameters.values():
@@ -84,12 +84,12 @@ def settings_of(constructor: type[object], prefix: str = "") -> Iterator[tuple[s
                 yield from settings_of(part, f"{name}.")
 
 
-def sections_in(hint: object) -> list[type[Any]]:
+def sections_in(hint: object) -> list[type[object]]:
     """Return the dataclasses of an annotation: mappings with settings of their own."""
     return [part for part in (hint, *typing.get_args(hint)) if is_dataclass(part) and isinstance(part, type)]
 
 
-def setting_value(case: Case, setting: str) -> Any:
+def setting_value(case: Case, setting: str) -> object:
     """Return the value of a setting in a case: as given, or the default; of a nested one None where none is given."""
     if "." in setting:
         return inner_value(case.settings, setting)
@@ -110,13 +110,13 @@ def changed(case: Case, setting: str, value: object) -> Case:
     return replace(case, settings=with_inner(case.settings, setting.split("."), value))
 
 
-def with_inner(settings: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+def with_inner(settings: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, object]:
     """Return settings with another value at a path of keys."""
     first, *rest = keys
     return {**settings, first: with_inner(settings[first], rest, value) if rest else value}
 
 
-def literal_values(hint: object) -> list[Any]:
+def literal_values(hint: object) -> list[object]:
     """Return the words of a Literal; nothing for any other type."""
     if typing.get_origin(hint) is typing.Literal:
         return list(typing.get_args(hint))
@@ -125,7 +125,7 @@ def literal_values(hint: object) -> list[Any]:
     return []
 
 
-def candidate_values(hint: object) -> list[Any]:
+def candidate_values(hint: object) -> list[object]:
     """Return values that a setting of this type may have."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:

@@ -85,7 +85,9 @@ class AtomicCheckpointIO(CheckpointIO):
             # checksum is written first, before atomic_open renames the checkpoint into place.
             atomic_write(checksum_path(path), f"{writer.sha256.hexdigest()}  {path.name}\n".encode())
 
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, object]:
         return read_checkpoint(Path(path), map_location or "cpu")
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -179,7 +181,7 @@ def has_finite_state(trainer: Trainer) -> bool:
     return not trainer.strategy.reduce(bad, reduce_op="sum")
 
 
-def capture_rng_state() -> dict[str, Any]:
+def capture_rng_state() -> dict[str, object]:
     """Return the states of this process's generators (torch, its GPUs, Python, NumPy) as plain types and tensors.
 
     No lists of numbers: a checkpoint of a small model would take longer for these than for its weights.

@@ -111,7 +111,7 @@ class Shape:
         self.size, self.stride, self.dtype, self.device = tensor.shape, tensor.stride(), tensor.dtype, device_of(tensor)
 
 
-def has_own_storages(outputs: object, inputs: object) -> bool:
+def has_own_storages(outputs: Any, inputs: Any) -> bool:
     """Return whether outputs are tensors alone, each of which fills a storage that no other output or input has."""
     tensors = tree_leaves(outputs)
     if not all(isinstance(tensor, Tensor) for tensor in tensors):

@@ -447,7 +447,7 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
         raise RecipeError([recipe.fault("trainer", path, cause, fix)]) from error
 
 
-def resolve_devices(recipe: Recipe) -> dict[str, Any]:
+def resolve_devices(recipe: Recipe) -> dict[str, object]:
     """Return accelerator, devices per machine, machines and strategy, with every `auto` of the recipe resolved.
 
     Under a launcher (torchrun, srun) devices and machines are what it started. Otherwise a CPU gets one process, whose

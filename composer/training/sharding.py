@@ -119,7 +119,7 @@ def load_full_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     module.load_state_dict({name: local_part(value, mine.get(name, value)) for name, value in state.items()})
 
 
-def full_optimizer_state(optimizer: Optimizer, keep: bool = True) -> dict[str, Any]:
+def full_optimizer_state(optimizer: Optimizer, keep: bool = True) -> dict[str, object]:
     """Return the state of an optimizer of sharded parameters with full moments, as `full_state` returns them."""
     state = optimizer.state_dict()
     moments = {number: full_state(values, keep) for number, values in state["state"].items()}
@@ -146,7 +146,7 @@ class ShardedStrategy(ModelParallelStrategy):
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         return full_optimizer_state(optimizer, keep=self.is_global_zero)
 
-    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, object]:
         assert self.model is not None
         content = self.checkpoint_io.load_checkpoint(checkpoint_path, weights_only=weights_only)
         load_full_state(self.model, content["state_dict"])

@@ -76,7 +76,7 @@ class TrialRun(NamedTuple):
         limits += [self.minutes_per_epoch * self.max_epochs] if self.max_epochs else []
         return min([*limits, *([self.max_minutes] if self.max_minutes else [])])
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the numbers of a trial as plain data."""
         rates = ("steps_per_second", "tokens_per_second", "minutes_per_epoch", "budget_minutes")
         numbers = {**self._asdict(), **{key: getattr(self, key) for key in rates}}

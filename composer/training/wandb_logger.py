@@ -87,7 +87,7 @@ def describe_mode(mode: WandbMode, folder: Path) -> str:
     return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"
 
 
-def run_config(recipe: Recipe, record: RunRecord) -> dict[str, Any]:
+def run_config(recipe: Recipe, record: RunRecord) -> dict[str, object]:
     """Return the config of a run: the resolved recipe with all defaults, and of run.json the RUN_FACTS.
 
     Names of axes are no keys of these; they are `logging.wandb.config`, which the run has from its start.

@@ -166,7 +166,7 @@ def alignment_page(alignment: Alignment) -> str:
 BlockMaps = list[tuple[str, list[heat_maps.HeatMap]]]
 
 
-def pictures(alignment: Alignment, number: int) -> dict[str, Any]:
+def pictures(alignment: Alignment, number: int) -> dict[str, object]:
     """Return all pictures of a sentence, for the templates that draw them.
 
     A group has the maps of all blocks of one type in the encoder or in the decoder: its title, whether it is open, and

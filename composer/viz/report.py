@@ -158,7 +158,7 @@ def open_weights(run_dir: RunDir, checkpoint: str | int | None) -> tuple[Run | N
     return run, f"the checkpoint after {checkpoint_step(run.checkpoint):,} steps" if run.checkpoint else FINAL
 
 
-def last_validation(rows: Rows, run: Run | None) -> dict[str, Any]:
+def last_validation(rows: Rows, run: Run | None) -> dict[str, object]:
     """Return the row of the last validation; of an opened checkpoint, the last one until then."""
     step = checkpoint_step(run.checkpoint) if run and run.checkpoint else None
     validations = [row for row in rows if "val/loss" in row and (step is None or row["step"] <= step)]
@@ -343,7 +343,7 @@ SPLIT_TITLES = {"val": "validation", SAMPLE: "a sample of it"}
 """What parts of the data are called in the table of scores; others by their names."""
 
 
-def score_table(source: Source) -> dict[str, Any]:
+def score_table(source: Source) -> dict[str, object]:
     """Return the splits that have scores, and the label, the scores and the meaning of each metric."""
     scores = {name: value for name, value in source.scores.items() if isinstance(value, int | float)}
     splits = ["val", SAMPLE, *(name for name in available_splits(source.recipe) if name not in ("train", "val"))]

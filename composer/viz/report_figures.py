@@ -61,11 +61,11 @@ def file_name(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-def vega_lite(chart: CurveChart) -> dict[str, Any]:
+def vega_lite(chart: CurveChart) -> dict[str, object]:
     """Return a chart of curves over steps for Vega-Lite."""
     spec, curves = chart
     values = [{"step": x, "value": y, "curve": curve.name} for curve in curves for x, y in curve.points]
-    scale: dict[str, Any] = {"type": "log"} if spec.logarithmic else {"zero": False}
+    scale: dict[str, object] = {"type": "log"} if spec.logarithmic else {"zero": False}
     if spec.y_range:
         scale["domain"] = [*spec.y_range]
     encoding: dict[str, Any] = {
