@@ -47,7 +47,7 @@ def _substitute(root: Node, variables: _Variables) -> Node:
     return replace(root, value=value)
 
 
-def escape(data: object) -> object:
+def escape(data: object) -> Any:
     """Return plain data in which every text that would be read as `$name` is written `$$name`."""
 
     def escaped(leaf: object) -> Any:
