@@ -276,11 +276,8 @@ wandb_remote(parse_reference("wandb:a/b:v1"), "wandb:a/b:v1")
 @pytest.mark.parametrize(
     ("hidden", "has_own"),
     [
-        ("wandb", False),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [("wandb", True), (".wandb", False), (".wandb", True)]
-        ),
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in [("wandb", False), ("wandb", True), (".wandb", False), (".wandb", True)]
     ],
 )
 def test_wandb_takes_no_settings_from_its_folder(hidden: str, has_own: bool, tmp_path: Path) -> None:

@@ -114,7 +114,13 @@ def accepted(word: str, file: Path) -> list[Recipe]:
     return [recipe for recipe in built if recipe is not None]
 
 
-@pytest.mark.parametrize("word", VARIANTS)
+OFTEN = ("rnn", "mamba2", "conv", "self_attention", "ntm")
+"""One block of each kind of state; the others take minutes."""
+
+
+@pytest.mark.parametrize(
+    "word", [word if word in OFTEN else pytest.param(word, marks=pytest.mark.slow) for word in VARIANTS]
+)
 def test_a_block_carries_its_state_from_window_to_window(word: str, tmp_path: Path) -> None:
     recipes = accepted(word, tmp_path / "block.yaml")
     assert bool(recipes) == (word in STAND_ALONE)

@@ -327,6 +327,7 @@ def test_shares_and_names_to_add_may_be_repeated(tmp_path: Path) -> None:
     recipe_of(tmp_path, "pairs", "training.schedule={staircase: {shares: [0.5, 0.5]}}", twice)
 
 
+@pytest.mark.slow
 def test_of_very_many_mistakes_the_first_thousand_are_explained_within_seconds() -> None:
     text = SMALL + "".join(f"key{number}: 1\n" for number in range(5_000))
     began = time.process_time()

@@ -69,6 +69,7 @@ def test_an_average_is_what_the_training_would_have_averaged(home: Path, tmp_pat
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.slow
 def test_an_average_has_a_fingerprint_of_its_own(home: Path, tmp_path: Path) -> None:
     """No training has its weights: what `train` makes of its recipe is the run that it is an average of."""
     new, again, other = (

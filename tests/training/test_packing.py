@@ -46,7 +46,9 @@ def losses(run: Path) -> list[float]:
     return [row["train/loss"] for row in read_metrics(RunDir(run).metrics) if "train/loss" in row]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "loop" else name for name in MODELS]
+)
 def test_a_packed_training_has_the_losses_of_the_unpacked_one(name: str, tiny: Tiny, tmp_path: Path) -> None:
     for packing in ("false", "true"):
         train(tiny(*EXACT, *MODELS[name], f"data.packing={packing}"), tmp_path / packing)

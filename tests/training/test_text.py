@@ -75,7 +75,14 @@ def text(tmp_path: Path) -> Any:
     return make
 
 
-@pytest.mark.parametrize("overrides", [(), ("training.accumulate=2",), ("training.carry=false",)])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("training.accumulate=2",),
+        pytest.param((), marks=pytest.mark.slow),
+        pytest.param(("training.carry=false",), marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_training_on_a_text_resumes_bit_for_bit(text: Any, tmp_path: Path, overrides: tuple[str, ...]) -> None:
     recipe = text(*overrides)
     train(recipe, tmp_path / "one")

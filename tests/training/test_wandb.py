@@ -113,6 +113,7 @@ def history(run: Path) -> dict[int, dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_one_count_of_steps_and_no_gaps(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,7 @@ def test_the_average_of_all_steps(
     assert any(not torch.allclose(value, steps[-1][name], atol=1e-3) for name, value in weights.items())
 
 
-@pytest.mark.parametrize("precision", [32, 64])
+@pytest.mark.parametrize("precision", [pytest.param(32, marks=pytest.mark.slow), 64])
 def test_the_mean_since_the_validation_has_stalled(
     tiny: Tiny, tmp_path: Path, steps: list[dict[str, torch.Tensor]], precision: int
 ) -> None:

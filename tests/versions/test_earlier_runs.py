@@ -31,7 +31,7 @@ from composer.training.train import train
 from tests.run_records import change_record
 
 HERE = Path(__file__).parent
-KINDS = ("pairs", "text")
+KINDS = (pytest.param("pairs", marks=pytest.mark.slow), "text")
 SCORED_OTHERWISE = {"text": "it begins after the end of a document, as in training; it began with a token hardly seen"}
 TRAINED_OTHERWISE = {
     "text": "so does each epoch; and attention, whose keys and values are two tensors, rounds otherwise"
