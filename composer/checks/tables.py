@@ -19,7 +19,7 @@ from composer.data.columns import RowSubset, locate
 from composer.data.csv_files import csv_index
 from composer.data.media_files import is_there, kind_of
 from composer.data.pairs import TARGET, available_splits, text_names
-from composer.data.parallel_files import column_names, open_table, split_places
+from composer.data.parallel_files import column_names, open_table, split_parts
 from composer.data.tables import KINDS
 from composer.data.text_files import find_file, held_out_sizes, open_text, suffix_of
 from composer.errors import Fault, KeyPath
@@ -88,14 +88,14 @@ def contents(read: ReadData) -> Problems:
         return
     held_out, seen = held_out_sizes(recipe.data.parallel or recipe.data.table), set[str]()
     for split in (split for split in available_splits(recipe) if split not in held_out):
-        for key, settings in split_places(recipe, split):
-            path = find_file(settings["file"], read.source.folders) if settings.get("file") else None
+        for files in split_parts(recipe, split):
+            path = find_file(files.file, read.source.folders) if files.file else None
             if path is None:
                 continue
-            names, kind = column_names(recipe, settings), KINDS.get(suffix_of(path)[0])
+            names, kind = column_names(recipe, files), KINDS.get(suffix_of(path)[0])
             yield from line_breaks(path) if kind == "csv" else ()
             yield from quotes(path, [*dict.fromkeys(names.values())]) if kind == "tsv" else ()
-            warnings = [*faults(recipe, file_names(recipe, key, path, names))]
+            warnings = [*faults(recipe, file_names(recipe, files.at, path, names))]
             yield from (warning for warning in warnings if warning.path not in seen)
             seen |= {warning.path for warning in warnings}  # the columns of all tables stand at one place
 

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from composer.data.pairs import TARGET, Pairs, available_splits, side_names, spl
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import Fault, KeyPath
 from composer.model.features import feature_settings
+from composer.recipe.data_sections import MeasuredSplit, Split
 from composer.recipe.schema_reader import REFERENCE, SPLITS
+from composer.recipe.section import read_section
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -58,9 +60,9 @@ def held_out_rows(recipe: Recipe, pairs: Pairs, sizes: Mapping[str, int]) -> dic
 
 
 def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
-    places = split_places(recipe, split)
-    parts = [_open_files(recipe, path, settings, folders) for path, settings in places]
-    weights = [settings.get("weight", 1.0) for _, settings in places]
+    named = split_parts(recipe, split)
+    parts = [_open_files(recipe, files, folders) for files in named]
+    weights = [files.weight if isinstance(files, Split) else 1.0 for files in named]
     if len(parts) == 1 and weights == [1.0]:
         return parts[0]
     sides = {side: Concatenation([part.sides[side] for part in parts]) for side in parts[0].sides}
@@ -68,11 +70,11 @@ def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     return Pairs(sides, weights=np.repeat(np.array(weights, np.float32), [*map(len, parts)]) if is_weighted else None)
 
 
-def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]) -> Pairs:
-    names = column_names(recipe, settings)
-    if not settings.get("file"):
+def _open_files(recipe: Recipe, named: Split | MeasuredSplit, folders: Sequence[Path]) -> Pairs:
+    names = column_names(recipe, named)
+    if not named.file:
         return Pairs({side: open_column(_require_file(name, folders)) for side, name in names.items()})
-    path = _require_file(settings["file"], folders)
+    path = _require_file(named.file, folders)
     columns = open_table(path, names)
     files = {side: column for side, column in columns.items() if feature_settings(recipe.data, side)}
     place = path if is_kaldi_folder(path) else path.parent
@@ -96,17 +98,17 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     sizes, taken = text_files.held_out_sizes(recipe.data.parallel or recipe.data.table), data_files(recipe, folders)
     splits = [split for split in available_splits(recipe) if split not in sizes]
     faults, lacking, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
-    for key, settings in (place for split in splits for place in split_places(recipe, split)):
-        names, file = column_names(recipe, settings), settings.get("file")
+    for named in (files for split in splits for files in split_parts(recipe, split)):
+        names, file = column_names(recipe, named), named.file
         table = text_files.find_file(file, folders) if file else None
         problems = check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
         # the names of the columns of `data.table` stand at another place, which all its files share
         shared = [problem for problem in problems if problem.is_name and recipe.data.table]
         own = (problem for problem in problems if problem not in shared)
-        faults += [it.in_file(table) if table and it.line else it.at(recipe, key) for it in own]
-        faults += [] if problems else _content_faults(recipe, key, settings, folders)
+        faults += [it.in_file(table) if table and it.line else it.at(recipe, named.at) for it in own]
+        faults += [] if problems else _content_faults(recipe, named, folders)
         if shared == problems:
-            readable, lacking = readable + 1, [*lacking, *((key, str(file), problem) for problem in shared)]
+            readable, lacking = readable + 1, [*lacking, *((named.at, str(file), problem) for problem in shared)]
     for side in {problem.key: None for *_, problem in lacking}:
         column = recipe.data.table and recipe.data.table.of_side(side)
         place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
@@ -118,15 +120,13 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     return text_files.held_out_faults(recipe, section, len(opened[UNDIVIDED]), "pairs")
 
 
-def _content_faults(
-    recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]
-) -> Iterator[Fault]:
+def _content_faults(recipe: Recipe, named: Split | MeasuredSplit, folders: Sequence[Path]) -> Iterator[Fault]:
     """Yield the faults of the lines of a folder of Kaldi's, else of the names of files in a table."""
-    folder = _kaldi_folder(settings.get("file"), folders)
-    faults = [*check_folder(folder, {*column_names(recipe, settings).values()})] if folder else []
+    folder = _kaldi_folder(named.file, folders)
+    faults = [*check_folder(folder, {*column_names(recipe, named).values()})] if folder else []
     yield from faults
     if recipe.data.table and not faults:
-        for column in _open_files(recipe, key, settings, folders).sides.values():
+        for column in _open_files(recipe, named, folders).sides.values():
             yield from missing_files(column, "") if isinstance(column, FileNames) else ()
 
 
@@ -168,32 +168,21 @@ def data_files(recipe: Recipe, folders: Sequence[Path]) -> set[Path]:
     return text_files.named_files(recipe.canonical["data"], folders)
 
 
-def pair_files(recipe: Recipe) -> Mapping[str, Any]:
-    """Return the canonical section `parallel`, or what `table` says in its words."""
-    table = recipe.canonical["data"]["table"]
-    if not table:
-        return cast("Mapping[str, Any]", recipe.canonical["data"]["parallel"])
-    sides = {side: table[side] for side in side_names(recipe)}
-    columns = {side: column if isinstance(column, str) else column["column"] for side, column in sides.items()}
-    files = {split: table[split] for split in SPLITS} | {"test_sets": table["test_sets"]}
-
-    def split(value: object) -> Any:
-        if isinstance(value, Mapping):
-            return {name: split(file) for name, file in value.items()}
-        return {"file": value, **columns} if isinstance(value, str) else value
-
-    return {key: split(value) for key, value in files.items()}
+def split_parts(recipe: Recipe, split: str) -> Sequence[Split | MeasuredSplit]:
+    """Return what `parallel` says of the files of a split that has its own, or what `table` does in its words."""
+    parallel, table = recipe.data.parallel, recipe.data.table
+    if table is not None:
+        columns = {side: table.of_side(side) for side in side_names(recipe)}
+        names = {side: column if isinstance(column, str) else column.column for side, column in columns.items()}
+        file = getattr(table, split) if split in SPLITS else (table.test_sets or {})[split]
+        return [read_section(MeasuredSplit, {"file": file, **names}, split_path(recipe, split))]
+    assert parallel is not None
+    files = getattr(parallel, split) if split in SPLITS else (parallel.test_sets or {})[split]
+    return files if isinstance(files, tuple) else [files]
 
 
-def split_places(recipe: Recipe, split: str) -> list[tuple[KeyPath, Mapping[str, Any]]]:
-    """Return what the section `parallel` says of the files of a split that has its own, each with its path."""
-    parallel, key = pair_files(recipe), split_path(recipe, split)
-    settings = parallel[split] if split in SPLITS else parallel["test_sets"][split]
-    return [((*key, at), part) for at, part in enumerate(settings)] if isinstance(settings, list) else [(key, settings)]
-
-
-def column_names(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str]:
+def column_names(recipe: Recipe, files: Split | MeasuredSplit) -> dict[str, str]:
     """Return the file, or the column, of every side and of further references, see `Pairs.columns`."""
-    target, *references = [settings[TARGET]] if isinstance(settings[TARGET], str) else settings[TARGET]
-    sides = {side: target if side == TARGET else str(settings[side]) for side in side_names(recipe)}
+    target, *references = [files.target] if isinstance(files.target, str) else files.target
+    sides = {side: target if side == TARGET else str(files.of_side(side)) for side in side_names(recipe)}
     return {**sides, **{f"{REFERENCE}{number}": name for number, name in enumerate(references, start=2)}}

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer.data.pairs import available_splits
-from composer.data.parallel_files import split_places
+from composer.data.parallel_files import split_parts
 from composer.hub.pack_format import basename
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.metrics import METRICS
@@ -119,10 +119,9 @@ def finite_scores(recipe: Recipe, record: RunRecord) -> Iterator[tuple[str, str,
 
 def languages(recipe: Recipe) -> list[str]:
     """Return the languages of sources and target, where columns, endings of files or settings name them."""
-    parallel = recipe.data.parallel
-    data = recipe.canonical["data"]["hub"] or (split_places(recipe, "train")[0][1] if parallel else {})
-    task = recipe.data.generate.as_data() if recipe.data.generate else {}
-    names = [str(section.get(side, "")) for section in (data, task) for side in (*recipe.sources, "target")]
+    files = split_parts(recipe, "train")[0] if recipe.data.parallel else None
+    sections = [section.as_data() for section in (recipe.data.hub, files, recipe.data.generate) if section]
+    names = [str(section.get(side, "")) for section in sections for side in (*recipe.sources, "target")]
     endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in names]
     return list(dict.fromkeys(code for code in endings if LANGUAGES.fullmatch(code)))
 
@@ -149,9 +148,9 @@ def dataset_name(recipe: Recipe) -> str:
     if recipe.data.babi:
         return "babi"
     if recipe.data.text:
-        return basename(next(strings_in(recipe.canonical["data"]["text"]["train"])))
-    _, train = split_places(recipe, "train")[0]
-    return basename(train.get("file") or train["target"])
+        return basename(next(strings_in(recipe.data.text.as_data()["train"])))
+    train = split_parts(recipe, "train")[0]
+    return basename(train.file or str(train.target))
 
 
 def fenced(text: str, language: str) -> str:
