@@ -26,7 +26,7 @@ def default(word: str | None) -> Any:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Choice(Section):
-    """A section that a recipe chooses by its word. Its subclasses are frozen dataclasses."""
+    """A section that a recipe chooses by its word. Subclasses become frozen dataclasses."""
 
     word: ClassVar[str]
 

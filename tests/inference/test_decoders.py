@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ from composer.recipe.schema_generator import choice_schema
 from tests.inference.small_models import PLACES, model_of
 
 
-@dataclass(frozen=True, kw_only=True)
 class FirstToken(Decoder):
     """Write one token.
 
