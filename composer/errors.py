@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from rich.cells import cell_len
 
@@ -72,7 +72,7 @@ class Fault:
         """Return the same as a warning."""
         return replace(self, severity="warning")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the fault as `check --json` prints it; a warning has `severity` beside."""
         keys = ["file", "line", "column", "code", "path", "message", "hint"]
         edit = self.edit._asdict() if self.edit else None

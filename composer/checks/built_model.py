@@ -197,10 +197,10 @@ def growing_blocks(model: EncoderDecoder) -> list[Block]:
     """Return the innermost blocks whose state is larger after a second step than after the first."""
     growing: list[Block] = []
 
-    def watched(block: Block, name: str) -> Callable[..., Any]:
+    def watched(block: Block, name: str) -> Callable[..., object]:
         call = getattr(block, name)
 
-        def run(*args: Any) -> Any:
+        def run(*args: Any) -> object:
             result = call(*args)
             inner = any(other.path[: len(block.path)] == block.path for other in growing)
             if name == "forward" and block.path and not inner and state_bytes(result[1]) > state_bytes(args[1]):

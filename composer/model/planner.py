@@ -85,7 +85,7 @@ class Plan:
     ctc_frames: tuple[str, Stream] | None = None
     draws_random_numbers: bool = False
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
         data = asdict(self)
         for inner in ("warnings", "max_target_ratios", "ctc_frames", "draws_random_numbers"):
@@ -174,7 +174,7 @@ def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> It
         if isinstance(block, Block) and block.path:
             by_path.setdefault(block.path, []).append(block)
     for path, blocks in by_path.items():
-        details: dict[str, Any] = {"loops": blocks[0].loops, "reads_stream": blocks[0].reads_stream}
+        details: dict[str, object] = {"loops": blocks[0].loops, "reads_stream": blocks[0].reads_stream}
         details |= {"name": builder.names[path], "reads": tuple(builder.reads[path])}
         details |= {"times": builder.recipe.settings_at(path)["times"]} if path[-1] == "repeat" else {}
         yield _plan_row(builder.recipe, path, str(path[-1]), blocks, blocks[-1].out, costs, **details)

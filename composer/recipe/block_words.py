@@ -18,7 +18,7 @@ PREFIX = "block."
 class BlockWords:
     """A function for every block: `block.rnn("gru", bidirectional=True)`. And the decorator `@block("shift")`."""
 
-    def __call__(self, word: Any = "") -> Any:
+    def __call__(self, word: Any = "") -> object:
         """Make a Block class a block of this process, for every recipe: `@composer.block("shift")`."""
         return own_blocks.block(word)
 

@@ -61,7 +61,7 @@ class BlockSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     path: KeyPath = field(default=(), repr=False, compare=False)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """Return it as a mapping of its word to its settings."""
         return {self.word: _as_data(self.settings)}
 
@@ -124,7 +124,7 @@ def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPa
 
 
 @cache
-def type_hints(kind: type[Section]) -> dict[str, Any]:
+def type_hints(kind: type[Section]) -> dict[str, object]:
     """Return the annotations of a class's fields, with their bounds and kinds."""
     return typing.get_type_hints(kind, include_extras=True)
 
@@ -173,7 +173,7 @@ class ChoiceField:
     def __set__(self, section: Section, value: Any) -> None:
         vars(section)[self.name] = value
 
-    def __get__(self, section: Section | None, owner: type[Section]) -> Any:
+    def __get__(self, section: Section | None, owner: type[Section]) -> object:
         if section is None:
             return self.word  # the default of the dataclass
         value = vars(section)[self.name]
@@ -185,7 +185,7 @@ class ChoiceField:
         return value
 
 
-def _as_data(value: Any) -> Any:
+def _as_data(value: Any) -> object:
     if isinstance(value, BlockSpec):
         return value.as_data()
     if isinstance(value, Section):
@@ -204,7 +204,7 @@ def _section_in(hint: Any) -> type[Section] | None:
     return None
 
 
-def _of_origin(hint: Any, kind: type) -> Any:
+def _of_origin(hint: Any, kind: type) -> object:
     """Return the alternative of an annotation that is a mapping, or a sequence; None if there is none."""
     for alternative in _alternatives(hint):
         origin = typing.get_origin(alternative)
@@ -221,7 +221,7 @@ def _kinds_in(hint: Any) -> list[str]:
     return [note.name for note in notes if isinstance(note, Kind)]
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
+def _alternatives(hint: Any) -> tuple[object, ...]:
     if typing.get_origin(hint) is Annotated:
         return _alternatives(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (Union, types.UnionType):

@@ -73,7 +73,7 @@ def _block(block: BlockSpec, path: KeyPath) -> Any:
     return {block.word: settings} if settings else block.word
 
 
-def _scalar(value: Any, path: KeyPath) -> Any:
+def _scalar(value: Any, path: KeyPath) -> object:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, numbers.Integral):  # NumPy's, for instance

@@ -147,17 +147,17 @@ def _matches(pattern: str, text: str) -> bool:
     return re.fullmatch(pattern.removesuffix("$"), text) is not None  # `$` alone would accept a line break at the end
 
 
-def _wrong_enum(words: list[Any], value: Any, _: Schema) -> Iterable[Any]:
+def _wrong_enum(words: list[Any], value: Any, _: Schema) -> Iterable[object]:
     return [] if any(type(word) is type(value) and word == value for word in words) else [words]  # 1 is not True
 
 
-def _wrong_sources(choices: list[Schema], value: Schema, _: Schema) -> Iterable[Any]:
+def _wrong_sources(choices: list[Schema], value: Schema, _: Schema) -> Iterable[object]:
     names = [name for choice in choices for name in choice["required"]]
     present = [name for name in value if name in names and value[name] is not None]
     return [] if len(present) == 1 else [present]
 
 
-def _wrong_choice(_: str, value: Schema, schema: Schema) -> Iterable[Any]:
+def _wrong_choice(_: str, value: Schema, schema: Schema) -> Iterable[object]:
     """Check a mapping that should have one key, a name of the table. Only its first fault is reported."""
     unknown = [name for name in value if name not in schema["properties"]]
     return [unknown] if len(value) != 1 or unknown else []
@@ -166,7 +166,7 @@ def _wrong_choice(_: str, value: Schema, schema: Schema) -> Iterable[Any]:
 def _out_of(comparison: Callable[[Any, Any], bool]) -> tuple[type, Violations]:
     """Return the check of a bound. jsonschema's own skips whole numbers that float32 cannot hold."""
 
-    def violations(bound: Any, value: Any, schema: Schema) -> Iterable[Any]:
+    def violations(bound: Any, value: Any, schema: Schema) -> Iterable[object]:
         is_typed = type(value) is int if schema.get("type") == "integer" else type(value) in (int, float)
         # of what is of another type, or too large, another fault says so
         is_exact = is_typed and (schema.get("type") == "integer" or not float32_problem(value))

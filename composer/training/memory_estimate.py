@@ -34,7 +34,7 @@ def fake_ctc_loss(log_p: Tensor, labels: Tensor, *rest: Any) -> tuple[Tensor, Te
     return log_p.new_empty(rows), log_p.new_empty(rows, frames, 2 * labels.shape[1] + 1)
 
 
-def fake_cudnn_rnn_backward(x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor, c: Any, *rest: Any) -> Any:
+def fake_cudnn_rnn_backward(x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor, c: Any, *rest: Any) -> object:
     """Return gradients of the inputs, the state and the weights of cuDNN's recurrent layers."""
     before = (torch.empty_like(x), torch.empty_like(h), x.new_empty(0) if c is None else torch.empty_like(c))
     return *before, [torch.empty_like(weight) for weight in weights]
@@ -99,7 +99,7 @@ class MemoryEstimate(NamedTuple):
         """All of them."""
         return self.weight_bytes + self.activation_bytes
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the estimate as plain data."""
         return {**self._asdict(), "bytes": self.bytes, "batch": self.batch._asdict()}
 
@@ -137,9 +137,9 @@ class LiveBytes(TorchDispatchMode):
         self.fakes, self.mode = fake_tensor, fake_tensor.FakeTensorMode()
         self.now, self.peak = 0, 0
         self.counted = set[int]()
-        self.known: dict[Any, Any] = {}
+        self.known: dict[object, object] = {}
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         if function is DEVICE:  # two of three calls
             return device_of(args[0])
         outputs = self.run(function, args, kwargs or {})
@@ -152,7 +152,7 @@ class LiveBytes(TorchDispatchMode):
         self.peak = max(self.peak, self.now + scratch_bytes(function, args, outputs))
         return outputs
 
-    def run(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    def run(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> object:
         """Return the outputs of an operation; where it has run on the same shapes, others like those."""
         in_place = is_in_place(function)
         if (function.is_view or function is UNSAFE_VIEW) and isinstance(args[0], self.fakes.FakeTensor):
@@ -170,7 +170,7 @@ class LiveBytes(TorchDispatchMode):
             self.known[key] = tree_map(Shape, outputs)
         return outputs
 
-    def view(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    def view(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> object:
         """Return a view of a fake tensor, or several."""
         with self.fakes.in_kernel_invocation_manager(self.mode):
             views = function(*args, **kwargs)
@@ -250,7 +250,7 @@ def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
     return optimizer
 
 
-def autocast(device: str, precision: str) -> AbstractContextManager[Any]:
+def autocast(device: str, precision: str) -> AbstractContextManager[object]:
     """Return the context in which Lightning runs a forward pass of this precision."""
     mixed = {"bf16-mixed": torch.bfloat16, "bf16": torch.bfloat16, "16-mixed": torch.float16, "16": torch.float16}
     return torch.autocast(device, mixed[precision]) if precision in mixed else nullcontext()
