@@ -59,8 +59,8 @@ KINDS = {"string": "text", "boolean": "a boolean", "integer": "a number", "numbe
 """Scalars by their JSON types."""
 
 
-class Fix(NamedTuple):
-    """What to write instead, in words and, where a program can do it, as an edit."""
+class Repair(NamedTuple):
+    """What to write instead, in words and, where a program can do it, as an edit of the text."""
 
     text: str
     edit: Edit | None = None
@@ -100,11 +100,11 @@ class SchemaError(NamedTuple):
             return f"`{self.schema['x-first']}` of {self.owner}"
         return f"an item of {self.owner}" if self.names and self.path[-1] != self.names[-1] else self.owner
 
-    def fault(self, mark: Mark, code: str, message: str, fix: Fix) -> Fault:
+    def fault(self, mark: Mark, code: str, message: str, fix: Repair) -> Fault:
         """Return a fault at the path."""
         return fault_at(mark, code, format_path(self.path), message, *fix)
 
-    def fault_at_name(self, name: str, code: str, message: str, fix: Fix) -> Fault:
+    def fault_at_name(self, name: str, code: str, message: str, fix: Repair) -> Fault:
         """Return a fault that points at a key of the mapping at fault, or at a name without settings."""
         if not isinstance(self.value, dict):
             return self.fault(self.node.mark, code, message, fix)
@@ -148,27 +148,27 @@ def _unknown_key(error: SchemaError) -> Fault:
     if removed := _removed_setting(error, error.path[:-1], name):
         return removed
     if error.path == ("trainer",) and name in TRAINER_KEYS:
-        message, fix = f"`{name}` cannot be set under `trainer`", Fix(TRAINER_KEYS[name])
+        message, fix = f"`{name}` cannot be set under `trainer`", Repair(TRAINER_KEYS[name])
         return error.fault_at_name(name, "refused", message, fix)
     is_section = not any(isinstance(step, int) for step in error.path)
     message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`"
     form = suggested_form(name, keys)
     if form and form.partition(": ")[0] not in error.value:
-        fix = Fix(f"write `{form}`; allowed here: {quote_all(keys)}", error.rename(name, form))
+        fix = Repair(f"write `{form}`; allowed here: {quote_all(keys)}", error.rename(name, form))
     elif not form and (stack := intended_key(error.schema, error.root["$defs"], name)):
         message = f"`{name}` is a block, and no setting of {error.owner}"
-        fix = Fix(f"write it into the stack: `{stack}: [{name}]`")
+        fix = Repair(f"write it into the stack: `{stack}: [{name}]`")
     else:
         fix = _fix_of_foreign_key(error, name, keys)
     return error.fault_at_name(name, "unknown", message + did_you_mean(name, keys), fix)
 
 
-def _fix_of_foreign_key(error: SchemaError, name: str, keys: list[str]) -> Fix:
+def _fix_of_foreign_key(error: SchemaError, name: str, keys: list[str]) -> Repair:
     """Return where a key belongs, if it is one of another section; else that it is to be removed."""
     rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
     if len(error.path) < 2 and (home := _home(error.root, name)):
-        return Fix(f"{home}; {rest}")
-    return Fix(f"remove it; {rest}", error.remove(name))
+        return Repair(f"{home}; {rest}")
+    return Repair(f"remove it; {rest}", error.remove(name))
 
 
 def _home(root: Schema, name: str) -> str:
@@ -202,7 +202,7 @@ def _missing_key(error: SchemaError) -> Fault:
     base, message = error.node.replaced, f"{error.owner} needs `{name}`"
     if base is not None and name in base.value:
         message += f"; this replaces the whole of {error.owner} in {base.place.file}:{base.place.line}"
-    return error.fault(place, "missing", message, Fix(f"add `{name}:`{meaning}"))
+    return error.fault(place, "missing", message, Repair(f"add `{name}:`{meaning}"))
 
 
 def _removed_setting(error: SchemaError, choice: KeyPath, name: str) -> Fault | None:
@@ -210,50 +210,50 @@ def _removed_setting(error: SchemaError, choice: KeyPath, name: str) -> Fault | 
     if CHOICE_KEYS.get(choice) != "decoders" or name not in REMOVED_FROM_DECODING:
         return None
     message = f"`{name}`: {REMOVED_FROM_DECODING[name]}"
-    return error.fault_at_name(name, "removed", message, Fix("remove it", error.remove(name)))
+    return error.fault_at_name(name, "removed", message, Repair("remove it", error.remove(name)))
 
 
 def _invalid_name(error: SchemaError) -> Fault:
     is_taken = re.fullmatch(IDENTIFIER, error.detail)
     if is_taken:
-        fix = Fix("the recipe's own keys are in the config already")
+        fix = Repair("the recipe's own keys are in the config already")
     else:
         fix = _fix_of_name(error, error.detail)
     message = f"`{error.detail}` cannot be a name{foreign_letter(error.detail)}"
     return error.fault_at_name(error.detail, "name", message, fix)
 
 
-def _fix_of_name(error: SchemaError, text: str) -> Fix:
+def _fix_of_name(error: SchemaError, text: str) -> Repair:
     """Return the fix of what is no name, where it is a key or a value."""
     name = valid_name(text)
     if isinstance(error.value, dict):
-        return Fix(f"write `{name}`: {NAME_RULE}", error.rename(text, name))
-    return Fix(f"write `{name}`: {NAME_RULE}", edits.replace_value(error.node, error.path, name))
+        return Repair(f"write `{name}`: {NAME_RULE}", error.rename(text, name))
+    return Repair(f"write `{name}`: {NAME_RULE}", edits.replace_value(error.node, error.path, name))
 
 
 def _data_source(error: SchemaError) -> Fault:
     if not error.detail:
         message = f"`data` needs one of {quote_all(DATA_SOURCES)}"
-        return error.fault(error.node.place, "missing", message, Fix("write one of them"))
+        return error.fault(error.node.place, "missing", message, Repair("write one of them"))
     first, second = error.detail[:2]
     message = f"`data` has `{first}` already, and only one of {quote_all(DATA_SOURCES)} can be"
-    fix = Fix(f"remove `{second}`, or `{first}`", error.remove(second))
+    fix = Repair(f"remove `{second}`, or `{first}`", error.remove(second))
     return error.fault_at_name(second, "exclusive", message, fix)
 
 
 def _exclusive_keys(error: SchemaError) -> Fault:
     first, second = sorted(error.detail, key=lambda name: error.node.value[name].place[:3])
-    fix = Fix(f"remove one; write `{first}: null` if it is inherited", error.remove(second))
+    fix = Repair(f"remove one; write `{first}: null` if it is inherited", error.remove(second))
     return error.fault_at_name(second, "exclusive", f"`{first}` and `{second}` exclude each other", fix)
 
 
 def _empty(error: SchemaError) -> Fault:
     if any(map(is_stack, alternatives(error.schema))):
         message = f"{error.subject} is a stack without blocks"
-        fix = Fix("write `[identity]` to change nothing", edits.replace_value(error.node, error.path, "[identity]"))
+        fix = Repair("write `[identity]` to change nothing", edits.replace_value(error.node, error.path, "[identity]"))
         return error.fault(error.node.place, "empty", message, fix)
     message = f"{error.subject if error.keyword == 'minItems' else error.owner} is empty"
-    fix = Fix("write something into it, or remove it", edits.remove(error.tree, error.path))
+    fix = Repair("write something into it, or remove it", edits.remove(error.tree, error.path))
     return error.fault(error.node.place, "empty", message, fix)
 
 
@@ -269,7 +269,7 @@ def _not_one_key(error: SchemaError) -> Fault:
     """Return the fault of a mapping that should have one key: a block, an optimizer, ..."""
     noun, names, keys = error.schema["x-noun"], list(error.schema["properties"]), list(error.value)
     if not keys:
-        fix = Fix(f"write its name: {quote_all(names)}", edits.remove(error.tree, error.path))
+        fix = Repair(f"write its name: {quote_all(names)}", edits.remove(error.tree, error.path))
         return error.fault(error.node.place, "empty", f"there is no {noun} here", fix)
     chosen = [key for key in keys if key in names]
     if len(chosen) > 1:
@@ -280,10 +280,10 @@ def _not_one_key(error: SchemaError) -> Fault:
     return _unknown_name(error, keys[0])
 
 
-def _fix_of_second(error: SchemaError, second: str) -> Fix:
+def _fix_of_second(error: SchemaError, second: str) -> Repair:
     if error.schema["x-choice"] == "block":
-        return Fix(f"begin a new item of the list: `- {second}`", error.remove(second))
-    return Fix("keep one", error.remove(second))
+        return Repair(f"begin a new item of the list: `- {second}`", error.remove(second))
+    return Repair("keep one", error.remove(second))
 
 
 def _second_key(error: SchemaError, name: str, other: str) -> Fault:
@@ -291,7 +291,7 @@ def _second_key(error: SchemaError, name: str, other: str) -> Fault:
         return removed
     settings = error.root["$defs"][f"{error.schema['x-choice']}.{name}"]["properties"]
     if other in settings:
-        message, fix = f"`{other}` is a setting of `{name}`", Fix(f"write `{name}: {{..., {other}: ...}}`")
+        message, fix = f"`{other}` is a setting of `{name}`", Repair(f"write `{name}: {{..., {other}: ...}}`")
         return error.fault_at_name(other, "exclusive", message, fix)
     noun, guess = with_article(error.schema["x-noun"]), did_you_mean(other, settings)
     message = f"{noun} has one key, and `{other}` follows `{name}`{guess}"
@@ -304,9 +304,9 @@ def _unknown_name(error: SchemaError, name: str) -> Fault:
     names = list(error.schema["properties"])
     message = f"there is no {error.schema['x-noun']} called `{name}`{did_you_mean(name, names)}"
     if form := suggested_form(name, names):
-        fix = Fix(f"write `{form}`", error.rename(name, form))
+        fix = Repair(f"write `{form}`", error.rename(name, form))
     else:
-        fix = Fix(f"the names are {quote_all(names)}")
+        fix = Repair(f"the names are {quote_all(names)}")
     return error.fault_at_name(name, "unknown", message, fix)
 
 
@@ -315,14 +315,14 @@ def _wrong_choice(error: SchemaError) -> Fault:
     table, names, name = error.schema["x-choice"], error.schema["properties"], error.value
     if not isinstance(name, str):
         message = f"{with_article(error.schema['x-noun'])} is a name, or a name with settings; {_actual(error)}"
-        return error.fault(error.node.value_mark, "type", message, Fix(f"the names are {quote_all(names)}"))
+        return error.fault(error.node.value_mark, "type", message, Repair(f"the names are {quote_all(names)}"))
     if name not in names:
         return _unknown_name(error, name)
     settings = error.root["$defs"][f"{table}.{name}"]
     required = settings["required"]
     meaning = settings["properties"][required[0]].get("description", "").rstrip(".")
     meaning = f": {meaning[0].lower()}{meaning[1:]}" if meaning and len(required) == 1 else ""
-    fix = Fix(f"write `{usage_example(name, settings)}`{meaning}")
+    fix = Repair(f"write `{usage_example(name, settings)}`{meaning}")
     return error.fault(error.node.mark, "missing", f"`{name}` needs {quote_all(required)}", fix)
 
 
@@ -342,7 +342,7 @@ def _wrong_value(error: SchemaError) -> Fault:
             return unsupported_version(error.node.value_mark, subject, error.value)
         message = f"`{subject}` is the version of the language, and the only one is {VERSION}"
         edit = edits.replace_value(error.node, error.path, str(VERSION))
-        fix = Fix(f"write `{subject}: {VERSION}`", edit)
+        fix = Repair(f"write `{subject}: {VERSION}`", edit)
     else:
         message, fix = f"{error.subject} takes {describe(error.schema, error.keyword)}", _fix_of_value(error)
     code = "type" if error.keyword in ("type", "pattern") else "value" if error.keyword == "enum" else "bound"
@@ -352,14 +352,14 @@ def _wrong_value(error: SchemaError) -> Fault:
 def _nothing_after_colon(error: SchemaError) -> Fault:
     name = str(error.path[-1])
     if error.path == (name,) and name in error.root.get("else", {}).get("properties", {}):
-        fix = Fix("write its keys below it, indented")
+        fix = Repair("write its keys below it, indented")
     elif error.schema.get("required"):
-        fix = Fix(f"write `{usage_example(name, error.schema)}`")
+        fix = Repair(f"write `{usage_example(name, error.schema)}`")
     elif is_block_path(error.path):
         edit = edits.replace_value(error.node, error.path, "{}")
-        fix = Fix(f"write `{name}` without the colon, or give it settings", edit)
+        fix = Repair(f"write `{name}` without the colon, or give it settings", edit)
     else:
-        fix = Fix("remove it, or give it a value", edits.remove(error.tree, error.path))
+        fix = Repair("remove it, or give it a value", edits.remove(error.tree, error.path))
     return error.fault(error.node.value_mark, "type", f"`{name}` has nothing after its colon", fix)
 
 
@@ -395,7 +395,7 @@ def _problem(error: SchemaError, value: Any) -> str:
     return f"not{did_you_mean(flow_text(value), words)}"
 
 
-def _fix_of_value(error: SchemaError) -> Fix:
+def _fix_of_value(error: SchemaError) -> Repair:
     """Return the closest word, the same value in another type, or what is accepted."""
     value, schema = error.value, error.schema
     words = allowed_words(schema) + (["true", "false"] if accepts_type(schema, "boolean") else [])
@@ -405,16 +405,18 @@ def _fix_of_value(error: SchemaError) -> Fix:
         text = _converted(value, error.node.text, schema)
     if text:
         quotes = " without quotes" if error.node.quoted and text == error.node.text else ""
-        return Fix(f"write `{text}`{quotes}", edits.replace_value(error.node, error.path, text))
+        return Repair(f"write `{text}`{quotes}", edits.replace_value(error.node, error.path, text))
     if is_scalar and any(branch.get("pattern") == IDENTIFIER for branch in alternatives(schema)):
         return _fix_of_name(error, error.node.text)
     if mapping := mapping_branch(dereference(error.root["$defs"], schema)):
-        return Fix(f"write `{usage_example(str(error.path[-1]), mapping)}`")
-    bound = error.detail if error.keyword in ("minimum", "maximum") else schema.get("default")
+        return Repair(f"write `{usage_example(str(error.path[-1]), mapping)}`")
+    # a default in place of what is written would change what was meant: `devices: true` is not `auto`
+    default = schema.get("default") if value in (None, "") else None
+    bound = error.detail if error.keyword in ("minimum", "maximum") else default
     edit = None
     if bound is not None and not isinstance(bound, (dict, list)):
         edit = edits.replace_value(error.node, error.path, scalar_text(bound))
-    return Fix(_accepted(schema, error.keyword, error.detail), edit)
+    return Repair(_accepted(schema, error.keyword, error.detail), edit)
 
 
 def _converted(value: str | float, text: str, schema: Schema) -> str:

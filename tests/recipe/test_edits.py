@@ -8,7 +8,9 @@ import pytest
 
 import composer
 from benchmarks.repairs import FixFailed, apply, repair
+from blocks.core.fixes import write
 from composer.errors import Edit, Fault
+from composer.recipe.recipe import load
 from tests.errors.snapshots import FILES, read
 
 RECIPE = """recipe: 1
@@ -50,6 +52,14 @@ EDITS = [
     ("data: {generate: copy}\n", "data: {generate: copy, text: {train: a}}\n", "data: {generate: copy}\n"),
     # of a block, and of what other sections say
     ("cell: lstm, layers: 2", "cell: lstm, bidirectional: true", "cell: lstm"),
+    ("heads: 2", "heads: 3", "heads: 2"),
+    ("cell: lstm, layers: 2", "cell: lstm, reset: after", "cell: lstm"),
+    # one name of several
+    (
+        "[{linear: {width: 8}}]",
+        "[{linear: {as: first}}, {add: [input, firts]}]",
+        "[{linear: {as: first}}, {add: [input, first]}]",
+    ),
     # of the syntax
     ("  width: 8\n", "  width:8\n", "  width: 8\n"),
     ("    - norm\n", "    -norm\n", "    - norm\n"),
@@ -84,6 +94,30 @@ def test_an_edit_of_a_base_is_one_of_its_file(tmp_path: Path) -> None:
     (fault,) = composer.check(tmp_path / "r.yaml")
     assert fault.edit
     assert (fault.edit.file, fault.edit.start) == (fault.file, (9, 9))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("heads: 2", "heads: true"),
+        ("heads: 2", "heads: many"),
+        ("cell: lstm", "cell: transformer"),
+        ("data: {generate: copy}\n", "data: {generate: copy}\ntrainer: {devices: true}\n"),
+        ("data: {generate: copy}\n", "data: {generate: copy}\ntraining: {label_smoothing: 1.5}\n"),
+    ],
+)
+def test_no_edit_writes_a_default_in_place_of_what_is_written(tmp_path: Path, right: str, wrong: str) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE.replace(right, wrong, 1))
+    (fault,) = composer.check(tmp_path / "r.yaml", any_machine=True)
+    assert fault.edit is None
+
+
+def test_a_fix_in_words_alone_has_no_edit(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    recipe, at = load(tmp_path / "r.yaml"), ("model", "decoder", 2, "self_attention", "heads")
+    assert recipe.fault("width", at, "too many", "write `heads: 1`").edit is None
+    fault = recipe.fault("width", at, "too many", write(at, 1))
+    assert (fault.hint, fault.edit and fault.edit.replacement) == ("write `heads: 1`", "1")
 
 
 def test_a_key_is_not_renamed_to_one_that_is_there(tmp_path: Path) -> None:
