@@ -53,7 +53,6 @@ EDITS = [
     # of a block, and of what other sections say
     ("cell: lstm, layers: 2", "cell: lstm, bidirectional: true", "cell: lstm"),
     ("heads: 2", "heads: 3", "heads: 2"),
-    ("cell: lstm, layers: 2", "cell: lstm, reset: after", "cell: lstm"),
     # one name of several
     (
         "[{linear: {width: 8}}]",
