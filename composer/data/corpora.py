@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from composer.data.documents import PARQUET, CorpusFile, Documents, DocumentSubs
 from composer.data.held_out import split_last, split_rows
 from composer.data.text_files import Problem, missing_file, suffix_of
 from composer.errors import DataError, Fault, KeyPath
-from composer.recipe.data_sections import Corpus
+from composer.recipe.data_sections import Corpus, Files
 from composer.recipe.schema_reader import SPLITS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
     taken = text_files.named_files(recipe.canonical["data"], folders)
     files: list[CorpusFile] = []
     faults: list[Fault] = []
-    for place, name, weight in _named_files(recipe.canonical["data"]["text"][split], key):
+    for place, name, weight in _named_files(getattr(corpus_of(recipe), split), key):
         if weight != 1 and (split != "train" or recipe.carries_state):
             reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
@@ -139,16 +139,16 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
     return files, faults
 
 
-def _named_files(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str, float]]:
+def _named_files(files: Files, key: KeyPath) -> Iterator[tuple[KeyPath, str, float]]:
     """Yield the path in the recipe, the name and the weight of everything that names files."""
-    if isinstance(value, str):
-        yield key, value, 1.0
+    if isinstance(files, str):
+        yield key, files, 1.0
         return
-    for at, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+    for at, part in files.items() if isinstance(files, Mapping) else enumerate(files):
         if isinstance(part, str):
             yield (*key, at), part, 1.0
         else:
-            yield (*key, at, "file"), part["file"], part["weight"]
+            yield (*part.at, "file"), part.file, part.weight
 
 
 def _kind_problem(path: Path) -> Problem | None:
