@@ -107,6 +107,7 @@ def test_encoders_keep_the_order_in_which_a_line_has_their_texts(tmp_path: Path)
         (block.parallel({"a": [block.norm("rms")]}), {"parallel": {"branches": {"a": [{"norm": {"kind": "rms"}}]}}}),
         (block.rnn(width=None), {"rnn": {"width": None}}),
         (block.repeat(times=np.int64(3), stack=(block.norm(),)), {"repeat": {"times": 3, "stack": ["norm"]}}),
+        (block.rnn(np.str_("gru")), {"rnn": {"cell": "gru"}}),
         (block.rnn(bidirectional=np.bool_(True)), {"rnn": {"bidirectional": True}}),
         (block.rnn(bidirectional=np.array(True)), {"rnn": {"bidirectional": True}}),
         (block.rnn(bidirectional=torch.tensor(True)), {"rnn": {"bidirectional": True}}),
