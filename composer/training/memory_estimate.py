@@ -166,7 +166,9 @@ class LiveBytes(TorchDispatchMode):
                 return args[0]
             return self.alike(known) if isinstance(known, Shape) else tree_map(self.alike, known)
         outputs = FAKES.get(function, function)(*args, **kwargs)
-        if has_own_storages(outputs, (args, kwargs)):
+        if in_place:
+            self.known[key] = True  # that it accepts such shapes
+        elif has_own_storages(outputs, (args, kwargs)):
             self.known[key] = tree_map(Shape, outputs)
         return outputs
 
