@@ -78,7 +78,8 @@ class Repeat(Block):
 
     Shapes: (B, T, D) -> (B, T, .). State: one of the stack's for each iteration; with `length`, the last one's.
     Raises BlockError where a shared stack changes the stream, where `length` has parameters of its own for each
-    iteration or stands in a decoder, and where there are more sets than iterations, or nothing to have sets of.
+    iteration or stands in a decoder, and where there are more sets than iterations, nothing to have sets of, or sets
+    of other parameters.
     """
 
     family = "structure"
@@ -119,6 +120,9 @@ class Repeat(Block):
         if sets > 1 and not has_parameters:
             message = "nothing in the stack has parameters, so there are no sets of them"
             raise NoEffect("relaxation", message)
+        if any(_shapes(other) != _shapes(built[0]) for other in built if shared):
+            message = "the sets of parameters have no mean: a block has others after the first iteration"
+            raise BlockError("relaxation", message, fix=remove("relaxation"))
         site.names.merge([names])
         if shared:
             check_same_stream(site, built[0], "a shared repeat enters it again")
@@ -211,6 +215,11 @@ class Repeat(Block):
         """Return the stack of each iteration; with `times: length` those of the first, of which each has a state."""
         stacks = self._stacks()
         return [stacks[iteration % len(stacks)] for iteration in range(self.times or len(stacks))]
+
+
+def _shapes(stack: Stack) -> dict[str, torch.Size]:
+    """Return the shapes of a stack's parameters by their names."""
+    return {name: parameter.shape for name, parameter in stack.named_parameters()}
 
 
 def _shares_anyway(site: Site, stack: list[object]) -> bool:

@@ -172,6 +172,14 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str) ->
     assert refused.value.fix
 
 
+def test_sets_of_other_parameters_are_refused() -> None:
+    """The second `rwkv7` mixes the first one's values in, and so has parameters that the first has not."""
+    stack = [{"rwkv7": {"heads": 1, "value_residual": True}}]
+    with pytest.raises(BlockError, match="a block has others after the first iteration") as refused:
+        repeat(times=2, stack=stack, relaxation={"sets": 2})
+    assert refused.value.setting == "relaxation"
+
+
 def test_times_length_is_refused_in_a_decoder() -> None:
     with pytest.raises(BlockError) as refused:
         Repeat(site_of(5, causal="a decoder"), times="length", stack=TANH, share=True)
