@@ -11,6 +11,8 @@ from blocks.core.contract import BlockError, Penalties
 from blocks.linear import Linear
 from blocks.repeat import Repeat, mean_parameters
 from blocks.rnn import Rnn
+from composer.errors import RecipeError
+from composer.recipe.recipe import load_text
 from composer.testing.harness import Case
 from composer.testing.harness import run as harness_run
 from tests.blocks.inner_stacks import ATTENTION, CGRU, RNN, WIDER
@@ -174,10 +176,12 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str) ->
 
 def test_sets_of_other_parameters_are_refused() -> None:
     """The second `rwkv7` mixes the first one's values in, and so has parameters that the first has not."""
-    stack = [{"rwkv7": {"heads": 1, "value_residual": True}}]
-    with pytest.raises(BlockError, match="a block has others after the first iteration") as refused:
-        repeat(times=2, stack=stack, relaxation={"sets": 2})
-    assert refused.value.setting == "relaxation"
+    repeated = "{times: 2, relaxation: {sets: 2}, stack: [rwkv7: {heads: 2, value_residual: true}]}"
+    model = f"{{width: 8, decoder: [repeat: {repeated}]}}"
+    recipe = load_text(f"{{recipe: 1, data: {{generate: reverse}}, model: {model}}}")
+    with pytest.raises(RecipeError, match="a block has others after the first iteration") as refused:
+        recipe.plan()
+    assert [fault.path for fault in refused.value.faults] == ["model.decoder[0].repeat.relaxation"]
 
 
 def test_times_length_is_refused_in_a_decoder() -> None:
