@@ -5,10 +5,11 @@ kinds, by what they need; in this order they run, and each module lists its own 
 
 1. The recipe alone. The modules `data`, `model`, `training` and `trainer` have the RULES of these sections. Loading a
    recipe runs them (`sections.refuse`), after its schema: what they find are errors.
-2. The recipe and its built model, without numbers: `built_model`, which planning runs. `no_effect` is of this kind,
-   too: settings that change nothing beside the others. They are warnings, wherever the model is planned.
-3. The recipe and its data, or a sample: `answers`, `media` and `tables`, warnings all; `budget` needs no more of the
-   data than how many steps an epoch has.
+2. The recipe and its built model: `built_model`, without numbers, and `block_values`, of blocks that are not ours, with
+   numbers. Planning runs them. `no_effect` is of this kind, too: settings that change nothing beside the others, which
+   are warnings.
+3. The recipe and its data, or a sample: `answers`, `media`, `overlap`, `tables` and `texts`, warnings all; `budget`
+   needs no more of the data than how many steps an epoch has.
 4. The recipe and this machine: `machine`. `check --any-machine` leaves these out.
 
 An error is what cannot be trained, or would train something else than what is written. A warning is of what trains, and

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from composer.checks import answers, media, tables, texts
+from composer.checks import answers, media, overlap, tables, texts
 from composer.checks.problem import faults
 from composer.checks.read_data import ReadData
 from composer.errors import Fault
 
-RULES = (*answers.RULES, *media.RULES, *tables.RULES, *texts.RULES)
+RULES = (*answers.RULES, *media.RULES, *overlap.RULES, *tables.RULES, *texts.RULES)
 
 
 def warnings(read: ReadData) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""Rules of texts: what is measured and trained on, columns and windows that are not there, other forms of Unicode."""
+"""Rules of texts: columns and windows that are not there, other forms of Unicode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from composer.checks.problem import Problems, unused, warning
 from composer.checks.read_data import ReadData, Rules
 from composer.data.corpora import find_files
 from composer.data.documents import is_plain
-from composer.data.overlap import overlap_warnings
 from composer.data.pairs import available_splits, split_path, text_names
 from composer.data.text_files import held_out_sizes
 
@@ -17,11 +16,6 @@ Form = Literal["NFC", "NFD"]
 FORMS: tuple[tuple[Form, Form], ...] = (("NFC", "NFD"), ("NFD", "NFC"))
 """Forms of Unicode for letters with accents, each with the other: as one character, and with the marks behind it."""
 SMALLER = "write a smaller number, or train on more text"
-
-
-def overlap(read: ReadData) -> Problems:
-    """Nothing is measured that is trained on. Raises DataError if the test is the training part."""
-    yield from overlap_warnings(read.source, read.data.pairs, read.is_all)
 
 
 def column(read: ReadData) -> Problems:
@@ -82,4 +76,4 @@ def has_form(line: str, form: Form) -> bool:
     return other > length if form == "NFC" else other < length
 
 
-RULES: Rules = (overlap, column, windows, forms)
+RULES: Rules = (column, windows, forms)

@@ -17,7 +17,6 @@ from torch import nn
 
 from blocks.core.contract import Block, Path, Stream
 from composer.errors import Fault, RecipeError
-from composer.model.block_values import planned_value_fault
 from composer.model.builder import encoder_stacks, vocabulary_bounds
 from composer.model.costs import TOKENS, BlockFailed, Costs, attribute_failures, measure_costs, wrap_blocks
 from composer.model.ctc import ctc_frames, ctc_of
@@ -99,7 +98,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
 
     `vocabularies` are the sizes of a run's tokenizers, by data key; without them the tokenizer's settings bound them.
     """
-    from composer.checks import built_model  # late: the rules stand above models
+    from composer.checks import block_values, built_model, problem  # late: the rules stand above models
 
     at_most = not vocabularies and recipe.tokenizer.is_trained
     vocabularies = vocabularies or vocabulary_bounds(recipe)
@@ -118,8 +117,9 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     except BlockFailed as failed:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
-    if unfit := planned_value_fault(recipe, vocabularies, count_parameters(model)):
-        raise RecipeError([unfit])
+    values = block_values.planned_values(recipe, vocabularies, count_parameters(model))
+    if errors := [*problem.faults(recipe, values)]:
+        raise RecipeError(errors)
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
     everywhere, sized = recipe.model.embedding.depends_on_size, ("embedding", "output", "ctc")
     planned = plan_rows(builder, model, costs)

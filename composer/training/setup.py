@@ -19,6 +19,8 @@ import torch
 
 from blocks.core.fixes import Fix, Remove, write
 from composer.atomic_io import atomic_write
+from composer.checks.block_values import values
+from composer.checks.problem import faults
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
@@ -32,7 +34,6 @@ from composer.fingerprint import (
     make_fingerprints,
 )
 from composer.inference.run import open_run
-from composer.model.block_values import value_fault
 from composer.model.machine import runs_on_cpu
 from composer.model.parameter_paths import count_frozen
 from composer.model.planner import Plan, at_sizes
@@ -211,8 +212,8 @@ def steps_to_repeat(record: RunRecord | None, original: ReproducedRun | None) ->
 
 def prepare_model(module: Seq2SeqModule, say: Callable[[str], None]) -> None:
     """Compile the model, if its recipe says so. Raises RecipeError where a foreign block gives NaN or reads ahead."""
-    if fault := value_fault(module.recipe, module.model):
-        raise RecipeError([fault])
+    if errors := [*faults(module.recipe, values(module.model))]:
+        raise RecipeError(errors)
     if module.recipe.training.compile:
         module.compile_model(say)
 

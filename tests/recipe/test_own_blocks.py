@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import composer
 from blocks.core.contract import Block, Context, Rate, Site, State
 from blocks.core.functional import last_positions
+from composer.checks import block_values
 from composer.cli.main import main
 from composer.errors import ComposerError, RecipeError, RunError
-from composer.model import block_values
 from composer.recipe import own_blocks, registry
 from composer.recipe.section import BlockSpec
 from composer.run_dir import RunDir

@@ -1,4 +1,4 @@
-"""What is measured and trained on, too: pairs, sources, targets, files and documents; and sources that are targets."""
+"""Rules of what is measured and trained on, too: pairs, sources, targets, files, documents; and of equal sides."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocks.core.fixes import Fix, write
+from composer.checks.problem import Problem, Problems, warning
+from composer.checks.read_data import ReadData, Rules
 from composer.data.cache_entries import cached_array
 from composer.data.corpora import held_out_files, open_files
 from composer.data.documents import Documents
@@ -16,7 +18,7 @@ from composer.data.line_hashes import are_among, are_hashes_of, combine_hashes, 
 from composer.data.pairs import TARGET, Pairs, available_splits, split_path
 from composer.data.sources import DataSource
 from composer.data.text_files import held_out_sizes
-from composer.errors import DataError, Fault
+from composer.errors import DataError
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -30,12 +32,12 @@ SHORT_DOCUMENT = 20
 FLATTERS = "which flatters the scores"
 
 
-def overlap_warnings(source: DataSource, pairs: Mapping[str, Pairs], is_all: bool = True) -> Iterator[Fault]:
-    """Yield a warning of all of files or the hub that is measured and trained on, too, and of sides that are the same.
+def overlap(read: ReadData) -> Problems:
+    """Nothing of files or the hub is measured and trained on, too, and no side is the same as another.
 
-    pairs: All, or a part of each split if not `is_all`. Raises DataError if the test is the training part.
+    Raises DataError if the test is the training part.
     """
-    recipe = source.recipe
+    source, recipe, pairs, is_all = read.source, read.recipe, read.data.pairs, read.is_all
     if recipe.data.text:
         yield from shared_files(source)
         yield from whole_files(source)
@@ -52,7 +54,7 @@ def overlap_warnings(source: DataSource, pairs: Mapping[str, Pairs], is_all: boo
         if any(np.array_equal(side, measured.targets) for side in measured.sides):
             message = f"source and target of {split} are the same lines, so all there is to learn is to copy"
             fix = "name two files, or two columns"
-            yield recipe.fault("overlap", split_path(recipe, split), message, fix).as_warning()
+            yield warning("overlap", split_path(recipe, split), message, fix)
         if split != "train" and not (recipe.data.parallel and recipe.data.parallel.decontaminate):
             yield from shared_pairs(recipe, split, measured, trained, is_all)
 
@@ -85,7 +87,7 @@ def is_training(source: DataSource, measured: np.ndarray, trained: np.ndarray, i
 
 def shared_pairs(
     recipe: Recipe, split: str, measured: PairHashes, trained: PairHashes, is_all: bool
-) -> Iterator[Fault]:
+) -> Iterator[Problem]:
     """Yield a warning of the pairs of a split that are trained on, and of sources and targets of others that are."""
     path, total, least = split_path(recipe, split), len(measured.pairs), "" if is_all else "at least "
     fix = Fix(f"remove them from the training pairs, or choose others for {split}")
@@ -94,7 +96,7 @@ def shared_pairs(
     is_pair = is_shared(measured.pairs, trained.pairs)
     if is_unusual(is_pair):
         message = f"{least}{is_pair.sum():,} of {total:,} pairs of {split} are trained on, too, {FLATTERS}"
-        yield recipe.fault("overlap", path, message, fix).as_warning()
+        yield warning("overlap", path, message, fix)
     others = [("source", "target", measured.sources, trained.sources)]
     if len(np.unique(trained.targets)) > MOSTLY * len(trained.targets):
         others.append(("target", "source", measured.targets, trained.targets))
@@ -103,7 +105,7 @@ def shared_pairs(
         if is_unusual(is_other):
             count = f"{least}{is_other.sum():,} of {total:,} pairs of {split}"
             message = f"the {side} of {count} is trained on with another {other}, {FLATTERS}"
-            yield recipe.fault("overlap", path, message, fix).as_warning()
+            yield warning("overlap", path, message, fix)
 
 
 def is_shared(measured: np.ndarray, trained: np.ndarray) -> np.ndarray:
@@ -116,7 +118,7 @@ def is_unusual(is_repeated: np.ndarray) -> bool:
     return bool(is_repeated.sum() > USUAL_SHARE * len(is_repeated))
 
 
-def shared_files(source: DataSource) -> Iterator[Fault]:
+def shared_files(source: DataSource) -> Iterator[Problem]:
     """Yield a warning of each split of a text with a file that is trained on, by its documents' texts: packed or not,
     in lines or in a column.
 
@@ -137,18 +139,18 @@ def shared_files(source: DataSource) -> Iterator[Fault]:
             file = corpora[split].files[shared[0]].path
             message = f"`{file}` of {split} is trained on, too, {FLATTERS}"
             fix = "leave it out of the training files"
-            yield recipe.fault("overlap", split_path(recipe, split), message, fix).as_warning()
+            yield warning("overlap", split_path(recipe, split), message, fix)
 
 
-def whole_files(source: DataSource) -> Iterator[Fault]:
+def whole_files(source: DataSource) -> Iterator[Problem]:
     """Yield a warning of each file of a text that is named for the training, and of which all is held out."""
     for path in held_out_files(source.recipe, source.folders):
         message = f"all documents of `{path}` are held out, so nothing of it is trained on"
         fix = "hold out fewer, or give it more documents"
-        yield source.recipe.fault("overlap", ("data", "text", "train"), message, fix).as_warning()
+        yield warning("overlap", ("data", "text", "train"), message, fix)
 
 
-def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -> Iterator[Fault]:
+def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -> Iterator[Problem]:
     """Yield a warning of each part of a text with documents that the training has, too, but for short ones."""
     held_out = held_out_sizes(recipe.data.text)
     if not held_out:  # files are compared as a whole, and to hash a large text takes minutes
@@ -162,7 +164,7 @@ def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -
             count = f"{'' if is_all else 'at least '}{is_repeated.sum():,} of {len(sizes):,} documents of {split}"
             message = f"{count} are repeated in the training text, {FLATTERS}"
             fix = "remove the repeated ones from the files"
-            yield recipe.fault("overlap", split_path(recipe, split), message, fix).as_warning()
+            yield warning("overlap", split_path(recipe, split), message, fix)
 
 
 def document_hashes(texts: Sequence[str]) -> np.ndarray:
@@ -170,3 +172,6 @@ def document_hashes(texts: Sequence[str]) -> np.ndarray:
     if not isinstance(texts, Documents):
         return hash_lines(texts)
     return cached_array("lines", ["documents", texts.sha256], lambda: hash_lines(texts), are_hashes_of(len(texts)))
+
+
+RULES: Rules = (overlap,)

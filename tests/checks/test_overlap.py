@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from composer.data import overlap, samples
+from composer.checks import overlap
+from composer.data import samples
 from composer.data.columns import FileNames, SampledLines
 from composer.data.line_hashes import are_among, line_hashes, row_hashes
 from composer.data.sources import DataSource

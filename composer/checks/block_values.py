@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block
-from composer.errors import Fault
+from composer.checks.problem import Problem, Problems
 from composer.model.builder import AUTHOR, build
 from composer.model.costs import BlockFailed, attribute_failures, wrap_blocks
 from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources
@@ -41,14 +41,14 @@ def foreign_words() -> set[str]:
     return {*OWN, *(point.name for point in plug_ins())}
 
 
-def value_fault(recipe: Recipe, model: EncoderDecoder) -> Fault | None:
-    """Return the fault of the first foreign block that gives NaN, or reads the future in the decoder; None without.
+def values(model: EncoderDecoder) -> Problems:
+    """No foreign block gives NaN, or reads the future in the decoder; the first is at fault.
 
     model: One with numbers; its mode stays as it is, and so do the random numbers of the process.
     """
     words, blocks = foreign_words(), [block for block in model.modules() if isinstance(block, Block) and block.path]
     if not words.intersection(str(block.path[-1]) for block in blocks):
-        return None
+        return
     target = example_ids(model, POSITIONS)
     other = target.clone()
     other[:, SAME:] = model.vocabulary - 1
@@ -56,7 +56,8 @@ def value_fault(recipe: Recipe, model: EncoderDecoder) -> Fault | None:
         with torch.random.fork_rng(devices=[]):
             pairs = [*zip(calls_of(model, target), calls_of(model, other), strict=False)]  # a loop may end earlier
     except BlockFailed as failed:
-        return recipe.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
+        yield Problem(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
+        return
     in_decoder = {id(block) for block in model.decoder.modules()}
     for one, two in pairs:
         if str(one.block.path[-1]) not in words or one.block is not two.block:
@@ -64,12 +65,13 @@ def value_fault(recipe: Recipe, model: EncoderDecoder) -> Fault | None:
         path, word = one.block.path, one.block.path[-1]
         if one.x.isfinite().all() and not one.y.isfinite().all():
             message = f"`{word}` gives NaN or infinite numbers where finite ones arrive"
-            return recipe.fault("block", path, message, AUTHOR)
+            yield Problem("block", path, message, AUTHOR)
+            return
         if id(one.block) in in_decoder and does_read_future(one, two):
             message = f"a decoder may not read the future, and `{word}` does: what it leaves of the first {SAME} "
             message += "positions depends on those after them"
-            return recipe.fault("causality", path, message, f"put it into an encoder, or {AUTHOR}")
-    return None
+            yield Problem("causality", path, message, f"put it into an encoder, or {AUTHOR}")
+            return
 
 
 def calls_of(model: EncoderDecoder, target: Tensor) -> list[Call]:
@@ -108,10 +110,10 @@ def changed(one: Tensor, other: Tensor) -> bool:
     return bool(difference > LEAST_CHANGE * one.abs().max())
 
 
-def planned_value_fault(recipe: Recipe, vocabularies: Mapping[str, int], parameters: int) -> Fault | None:
-    """Return the fault of a model that is made for this with memory, if it is small."""
+def planned_values(recipe: Recipe, vocabularies: Mapping[str, int], parameters: int) -> Problems:
+    """The same of a model that is made for this with memory, if it is small."""
     if parameters > MOST_PARAMETERS or not foreign_words():
-        return None
+        return
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
-        return value_fault(recipe, build(recipe, vocabularies))
+        yield from values(build(recipe, vocabularies))
