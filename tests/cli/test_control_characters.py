@@ -21,6 +21,7 @@ from composer.training import distributed
 from composer.training.wandb_logger import WandbLogger
 from tests.hub.packs import update_manifest
 from tests.inference import untrained
+from tests.run_records import write_record
 from tests.sweeps.leaderboard_dirs import begun, trial
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\x7f\u202eb"
@@ -127,7 +128,7 @@ def test_texts_of_a_recipe_and_its_data(printed: Printed, planted: Path, tmp_pat
     for command in ("evaluate", "report", "draw", "fingerprints"):
         printed(command, run)
     printed("diff", planted, run)
-    RunDir(run).write(with_hostile_texts(RunDir(run).read()))
+    write_record(RunDir(run), with_hostile_texts(json.loads((run / "run.json").read_text(encoding="utf-8"))))
     for command in ("evaluate", "report", "draw", "fingerprints"):
         printed(command, run)
     printed("diff", planted, run)

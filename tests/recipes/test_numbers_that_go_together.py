@@ -66,9 +66,9 @@ def test_the_encoder_s_gradient_is_divided_by_the_layers_that_read_it(path: Path
 
 @pytest.mark.parametrize("name", SMALL_ENTRIES)
 def test_embeddings_have_entries_of_their_small_size(name: str) -> None:
-    model = load(LANGUAGE_MODELS / f"{name}.yaml").model
-    (factor,) = settings(model.decoder, "factor")
-    assert factor * math.sqrt(model.width) == pytest.approx(1, rel=2e-3)
+    model = load(LANGUAGE_MODELS / f"{name}.yaml").canonical["model"]
+    (factor,) = settings(model["decoder"], "factor")
+    assert factor * math.sqrt(model["width"]) == pytest.approx(1, rel=2e-3)
 
 
 @pytest.mark.parametrize(("name", "authors"), SUMMED.items())
