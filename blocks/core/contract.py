@@ -111,8 +111,9 @@ class NoEffect(BlockError):
     The builder then goes on without the setting, and so may a program: whatever the words of `fix` are, it removes it.
     """
 
-    def __init__(self, setting: str, message: str, *, fix: str = "") -> None:
-        super().__init__(setting, message, fix=Fix(fix or f"remove `{setting}`", Remove((setting,))), code="unused")
+    def __init__(self, setting: str, message: str, *, fix: str | Fix = "") -> None:
+        words = as_fix(fix).text or f"remove `{setting}`"
+        super().__init__(setting, message, fix=Fix(words, Remove((setting,))), code="unused")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ def test_an_error_has_words_and_a_change() -> None:
 
 
 def test_what_has_no_effect_can_be_removed_whatever_else_can_be_done() -> None:
-    for fix in ("", "remove it, or write `layers: 2`"):
+    fixes = {"": "remove `dropout`", "remove it, or write `layers: 2`": "remove it, or write `layers: 2`"}
+    for fix, words in (*fixes.items(), (write("layers", 2), "write `layers: 2`")):
         error = NoEffect("dropout", "there is one layer", fix=fix)
-        assert (error.fix, error.change) == (fix or "remove `dropout`", Remove(("dropout",)))
+        assert (error.fix, error.change) == (words, Remove(("dropout",)))
