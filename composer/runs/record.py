@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Annotated, Any, NotRequired, Required  # pydantic refuses those of typing in Python 3.11
+from typing import Annotated, Any, NotRequired, Required
 
 from annotated_types import Ge, Lt, MaxLen
 from pydantic import StringConstraints, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic refuses that of typing in Python 3.11
 
 from composer.formatting import null_where_not_finite
 
@@ -150,10 +150,10 @@ class UsedCheckpoints:
 
 @dataclass(frozen=True)
 class Commit:
-    """The commit of the repository around the recipe. dirty: it had changes, which early versions recorded."""
+    """The commit of the repository around the recipe. dirty: whether it had changes, which early versions recorded."""
 
     commit: Text
-    dirty: bool = False
+    dirty: bool | None = None
 
 
 PlugIn = TypedDict(
@@ -173,7 +173,7 @@ class LengthRow(TypedDict, total=False):
     bleu: float
     exact_match: float
     positional_accuracy: float
-    bits: float
+    bits: float | None  # of a model whose weights are not finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,11 +243,17 @@ class WrongKey(ValueError):
 
 
 def parse_record(text: str | bytes) -> RunRecord:
-    """Return run.json from its text. Raises WrongKey of the first key whose value is none that a training writes."""
+    """Return run.json from its text.
+
+    Raises WrongKey of the first key whose value is none that a training writes, ValueError where it is no JSON object.
+    """
     try:
         return _adapter().validate_json(text, strict=True)
     except ValidationError as error:
-        raise WrongKey(str(error.errors()[0]["loc"][0])[:100]) from None
+        first = error.errors()[0]
+    if not first["loc"]:
+        raise ValueError(first["msg"])
+    raise WrongKey(str(first["loc"][0])[:100])
 
 
 def results_sha256(record: Mapping[str, object]) -> str | None:

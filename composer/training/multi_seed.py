@@ -157,8 +157,9 @@ def seed_run(seed: int, run: RunDir) -> SeedRun:
     record = run.read() if run.record.exists() else RunRecord(status="failed")
     rows = read_metrics(run.metrics)
     validated = [{key: row[key] for key in row if key.startswith("val/")} for row in rows]
-    finite = {name: value for name, value in record.scores.items() if value is not None}
-    scores = finite or next(filter(None, reversed(validated)), {})
+    scores = {name: value for name, value in record.scores.items() if value is not None}
+    if not record.scores:
+        scores = next(filter(None, reversed(validated)), {})
     last = rows[-1] if rows else {"step": 0, "minutes": 0.0}
     steps = int(last["step"]) if record.steps is None else record.steps
     minutes = last.get("minutes", 0.0) if record.minutes is None else record.minutes

@@ -260,6 +260,8 @@ def test_optimizer_states_are_plain_data(name: str, tmp_path: Path) -> None:
         ("{", "cannot be read"),
         ("[]", "not a JSON object"),
         ("{}", "has no `status`"),
+        ('{"name": "\\ud800"}', "cannot be read"),
+        ('{"canonical": ' + '{"a":' * 300 + "1" + "}" * 301, "cannot be read"),
         ('{"data": ' * 100_000, "nested too deeply"),
         (" " * (1 << 24) + "{}", "more than 16,777,216 bytes"),
         ({"fingerprints": {}}, "`fingerprints` is not what"),

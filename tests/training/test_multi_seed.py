@@ -17,7 +17,7 @@ from composer.cli.recipes import print_seeds
 from composer.errors import RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.training.multi_seed import SeedRuns, check_single_process, parse_seeds, seed_runs, train_seeds
+from composer.training.multi_seed import SeedRuns, check_single_process, parse_seeds, seed_run, seed_runs, train_seeds
 from composer.training.train import train
 from tests.run_records import change_record, write_record
 from tests.training.tiny_recipes import TINY, same_weights
@@ -206,6 +206,15 @@ def test_the_table_has_a_row_for_each_seed(
         ["3", "finished", "9", "1.5", "0.2500", "0.5000"],
     ]
     assert " ".join(lines[5]) == "The best by val/loss: seed 3."
+
+
+def test_a_seed_whose_scores_are_no_numbers_has_none(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "seed-1")
+    run.path.mkdir()
+    run.metrics.write_text('{"step": 4, "val/loss": 7.0}\n')
+    for scores, known in (({"val/loss": None}, {}), ({}, {"val/loss": 7.0})):
+        write_record(run, {"status": "finished", "scores": scores})
+        assert seed_run(1, run).scores == known
 
 
 # ------------------------------------------------------------------------------------------- as commands
