@@ -97,6 +97,12 @@ def test_signatures_are_those_of_the_run() -> None:
     assert "nrefs:1" not in model_card(recipe("quickstart.yaml"), record_of(**FULL))
 
 
+@pytest.mark.parametrize("gpus", [[], ["H200", "H200"]])
+def test_the_devices_are_those_that_trained(gpus: list[str]) -> None:
+    text = model_card(recipe("quickstart.yaml"), record_of(machine={"gpus": gpus, "cpu": "Xeon"}))
+    assert f"\n| device | {', '.join([*gpus, 'Xeon'])} |\n" in text
+
+
 def test_languages_come_from_the_names_of_the_data() -> None:
     assert languages(recipe("quickstart.yaml")) == ["en", "de"]
     assert head(model_card(recipe("quickstart.yaml"), record_of())).to_dict()["pipeline_tag"] == "translation"
