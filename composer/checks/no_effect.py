@@ -215,7 +215,7 @@ RULES: tuple[Callable[[Recipe, EncoderDecoder], Idle], ...] = (
     decoding_rules,
     machine_rules,
 )
-"""Each yields settings that are idle wherever they are written; `section_warnings` looks whether they are."""
+"""Each yields settings that are idle wherever they are written; `idle_settings` looks whether they are."""
 
 
 def idle_in_blocks(builder: RecordingBuilder) -> Iterator[Problem]:

@@ -20,9 +20,7 @@ from composer.errors import Fault, RecipeError
 from composer.model.builder import encoder_stacks, vocabulary_bounds
 from composer.model.costs import TOKENS, BlockFailed, Costs, attribute_failures, measure_costs, wrap_blocks
 from composer.model.ctc import ctc_frames, ctc_of
-from composer.model.encoder_decoder import (
-    EncoderDecoder,
-)
+from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.meta_device import MetaCache, without_compiler
 from composer.model.parameter_paths import count_frozen
 from composer.model.recording_builder import RecordingBuilder

@@ -51,7 +51,7 @@ class Budget:
         return {"max_steps": self.max_steps, "max_epochs": self.max_epochs, "max_minutes": self.max_minutes}
 
     def as_dict(self) -> dict[str, float | bool]:
-        """Return what decides about the weights that were trained with it."""
+        """Return what is set of it: what decides about the weights that were trained with it."""
         limits = {key: value for key, value in asdict(self).items() if value is not None}
         if self.until_step is None:
             del limits["validated"]
@@ -235,6 +235,8 @@ class RunRecord:
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, with the SHA-256 of its results."""
         data = null_where_not_finite(_adapter().dump_python(self, mode="json"))
+        data["budgets"] = [budget.as_dict() for budget in self.budgets]
+        data["recipe_budget"] = self.recipe_budget.as_dict() if self.recipe_budget else None
         return data | {"results_sha256": results_sha256(data)}
 
 

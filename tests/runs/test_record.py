@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from composer.run_dir import RunDir
-from composer.runs.record import Commit, RunRecord
+from composer.runs.record import Budget, Commit, RunRecord
 from tests.run_records import record_of
 
 
@@ -25,3 +25,11 @@ def test_a_run_that_did_not_look_for_changes_says_nothing_of_them() -> None:
         Commit("ab"),
         Commit("ab", dirty=True),
     ]
+
+
+def test_budgets_are_written_as_they_are_set() -> None:
+    data = RunRecord(
+        budgets=(Budget(max_steps=4, until_step=4), Budget(max_minutes=1)), recipe_budget=Budget(4)
+    ).as_data()
+    assert data["budgets"] == [{"max_steps": 4, "until_step": 4, "validated": False}, {"max_minutes": 1}]
+    assert data["recipe_budget"] == {"max_steps": 4}
