@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from blocks.core.fixes import Fix, Set, write
 from blocks.core.settings import Bounds, Count, Distinct
 from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL, SPECIAL_TOKENS, UNK
 from composer.recipe import choices
@@ -152,11 +153,11 @@ class TokenizerKind(choices.Tokenizer):
         """Return what of a text its ids hold, with what is unknown as it was."""
         return text if self.is_exact else " ".join(text.split())
 
-    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
         """Return what to write in a recipe so that a token of a side is known, and every other token of these texts."""
         if self.is_trained:
             return "raise its `size`, or train its tokenizer on this text"
-        return "write `tokenizer: word`, or correct the text"
+        return write(("data", "tokenizer"), "word", ", or correct the text")
 
 
 @functools.lru_cache(maxsize=4)
@@ -221,7 +222,7 @@ class Word(WordLevel):
             return text
         return text.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
 
-    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
         return "lower its `min_count`" if self.min_count > 1 else super().unknown_fix(token, target, texts)
 
 
@@ -393,7 +394,7 @@ class Bits(WordLevel):
     def prepare(self, line: str) -> str:
         return mask_special(ZERO.sub("", line))
 
-    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
         parts = {other.partition("@")[0] for text in texts for other in text.split()} - {*get_args(Mark)}
         sizes = {0 if part.strip("01") else len(part) for part in parts}
         if len(sizes) == 1 and min(sizes) in get_args(NumBits)[1]:  # else they are not vectors of one size
@@ -402,9 +403,10 @@ class Bits(WordLevel):
             needs_numbers = "@" in token and not target and not self.numbers
             if sizes != {self.size}:
                 numbers = ", numbers: true" if needs_numbers or self.numbers else ""
-                return f"write `bits: {{size: {min(sizes)}{numbers}}}`"
+                change = None if needs_numbers else Set((*self.at, "size"), min(sizes))
+                return Fix(f"write `bits: {{size: {min(sizes)}{numbers}}}`", change)
             if needs_numbers:
-                return "add `numbers: true` to `bits`"
+                return Fix("add `numbers: true` to `bits`", Set((*self.at, "numbers"), True))
         return super().unknown_fix(token, target, texts)
 
 
@@ -429,11 +431,13 @@ class Integers(WordLevel):
     def prepare(self, line: str) -> str:
         return mask_special(line)
 
-    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
         tokens = {other for text in texts for other in text.split()}
         numbers = [int(one) if one.isdecimal() and len(one) < 9 and str(int(one)) == one else -1 for one in tokens]
         if min(numbers) >= 0 and max(numbers) + 1 in get_args(NumIntegers)[1]:
-            return f"write `integers: {{below: {max(numbers) + 1}}}` or more, or `tokenizer: word`"
+            below = max(numbers) + 1
+            words = f"write `integers: {{below: {below}}}` or more, or `tokenizer: word`"
+            return Fix(words, Set((*self.at, "below"), below))
         return super().unknown_fix(token, target, texts)
 
 

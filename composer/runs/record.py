@@ -1,7 +1,7 @@
 """run.json: what a run folder says of its training, typed; what is read is checked.
 
-A key of an earlier version that is none any more is not read, and a key that an earlier version did not write is as by
-default here. Importing this module imports pydantic: `composer.run_dir` does it late.
+A key that this version does not know is not read, and a key that is missing has its default. Importing this module
+imports pydantic: `composer.run_dir` does it late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Budget:
 
     max_steps: Size | None = None
     max_epochs: Size | None = None
-    max_minutes: int | float | None = None  # as it is written: its type is in fingerprints
+    max_minutes: int | float | None = None  # fingerprints tell 1 from 1.0
     until_step: Size | None = None
     validated: bool = False
 
@@ -76,7 +76,11 @@ class Fingerprints(TypedDict):
 
 @dataclass(frozen=True)
 class FingerprintParts:
-    """Of what else than the recipe the fingerprints are: lines of the data, processes that draw, and changes since."""
+    """What fingerprints are made of beside the recipe.
+
+    lines: SHA-256 of the data's lines, "" where they are not known. processes: How many drew random numbers.
+    training_changes: Names of the TRAINING_CHANGES with which the run began.
+    """
 
     lines: Sha256
     processes: Size
@@ -113,7 +117,7 @@ class Reproduces:
 
 @dataclass(frozen=True)
 class Averaged:
-    """The run of whose checkpoints the weights are the mean."""
+    """The run that was averaged: the weights are the mean of its checkpoints."""
 
     run: Text
     weights_sha256: Sha256 | None = None

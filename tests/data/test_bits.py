@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from blocks.core.fixes import Fix, Set
 from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import Bits
@@ -21,8 +22,12 @@ def trained(settings: dict) -> Tokenizers:
 
 def test_a_fix_names_all_that_the_vectors_need() -> None:
     fix = Bits(size=4).unknown_fix("00101101@0.62", False, ["00101101@0.62 11001100"])
-    assert fix == "write `bits: {size: 8, numbers: true}`"
-    assert Bits(size=4, numbers=True).unknown_fix("00", True, ["00 11"]) == "write `bits: {size: 2, numbers: true}`"
+    assert fix == Fix("write `bits: {size: 8, numbers: true}`")
+    fix = Bits(size=4, numbers=True).unknown_fix("00", True, ["00 11"])
+    assert fix == Fix("write `bits: {size: 2, numbers: true}`", Set(("size",), 2))
+    fix = Bits(size=2).unknown_fix("00@0.62", False, ["00@0.62"])
+    assert fix == Fix("add `numbers: true` to `bits`", Set(("numbers",), True))
+    assert Bits(size=2).unknown_fix("a", False, ["a"]).change == Set(("data", "tokenizer"), "word")
 
 
 def test_ids_of_vectors_are_in_numeric_order_after_the_marks() -> None:
