@@ -241,7 +241,7 @@ def check_finished(record: RunRecord, origin: str | Path, fix: str) -> None:
         refuse(origin, "the training of this run has not finished", fix)
 
 
-def is_metrics_row(line: bytes) -> bool:
+def is_visible_row(line: bytes) -> bool:
     """Return whether a line of metrics.jsonl holds values that a training logs."""
     try:
         row = json.loads(line)

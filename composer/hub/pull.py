@@ -326,7 +326,7 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
     if folders or path is not None:
         pack_format.refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
     with (folder / "metrics.jsonl").open("rb") as metrics:
-        if not all(map(pack_format.is_metrics_row, metrics)):
+        if not all(map(pack_format.is_visible_row, metrics)):
             pack_format.refuse(origin, "`metrics.jsonl` is not what a training writes")
     pack_format.check_card((folder / "README.md").read_bytes(), origin)
     pack_format.check_digests(record, manifest.files, origin)

@@ -31,6 +31,7 @@ class Choice(Section):
     word: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         dataclass(frozen=True, kw_only=True)(cls)
 
 

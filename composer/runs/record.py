@@ -13,17 +13,16 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Annotated, Any, NotRequired, Required
 
-from annotated_types import Ge, Lt, MaxLen
-from pydantic import StringConstraints, TypeAdapter, ValidationError
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic refuses that of typing in Python 3.11
 
 from composer.formatting import null_where_not_finite
 
-Text = Annotated[str, MaxLen(4000)]
+Text = Annotated[str, Field(max_length=4000)]
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-Size = Annotated[int, Ge(0), Lt(1 << 63)]
-Count = Annotated[int, Ge(1), Lt(1 << 63)]
-Scalar = bool | Annotated[int, Ge(-(1 << 63)), Lt(1 << 63)] | float | Text | None
+Size = Annotated[int, Field(ge=0, lt=1 << 63)]
+Count = Annotated[int, Field(ge=1, lt=1 << 63)]
+Scalar = bool | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | float | Text | None
 
 RESULTS = ("scores", "signatures", "by_length")
 """What run.json says of the final weights; `results_sha256` is its SHA-256, which runs of 0.1.0 lack."""
