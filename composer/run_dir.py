@@ -102,7 +102,8 @@ class RunDir:
             raise self.invalid_record(f"in run.json `{key}` is not what a training writes") from None
         except ValueError as error:  # such as half of a surrogate pair, which Python reads
             raise self.invalid_record(f"run.json cannot be read: {error}") from None
-        if record.results_sha256 and is_verifying() and results_sha256(data) != record.results_sha256:
+        recorded = data.get("results_sha256")
+        if recorded is not None and is_verifying() and results_sha256(data) != recorded:
             message = "the scores in run.json are not those that the training wrote: see its `results_sha256`"
             fix = f"put the file back as it was; `evaluate` with {UNVERIFIED}=1 measures them again"
             raise RunError.of(message, fix, str(self.record))

@@ -20,9 +20,9 @@ OTHER_WORDS = {
     "learning_rate": "lr",
     "warmup": "warmup_steps",
     "tokens_per_batch": "batch_size max_tokens",
-    "max_steps": "steps",
+    "max_steps": "steps max_update max_updates num_steps",
     "clip_norm": "grad_clip gradient_clip gradient_clip_val gradient_clipping max_grad_norm clip",
-    "accumulate": "accumulate_grad_batches gradient_accumulation_steps update_freq",
+    "accumulate": "accumulate_grad_batches gradient_accumulation_steps grad_accum update_freq",
     "patience": "early_stopping",
     "validate_every": "save_every save_steps checkpoint_every eval_steps val_check_interval",
     "precision: 16-mixed": "fp16",
@@ -45,6 +45,7 @@ OTHER_WORDS = {
     "beam": "beam_size num_beams beam_width",
     "bpe": "wordpiece",
     "additive": "bahdanau",
+    "length_penalty": "lenpen",
     "source": "src",
     "target": "tgt",
     "self_attention": "attention",
@@ -64,6 +65,8 @@ OTHER_WORDS = {
     "vectors": "vector array npy numpy",
 }
 """What recipes call a thing, a word or a word and its settings, and what other toolkits or YAML 1.1 call the same."""
+OF_OTHER_UNITS = ("batch_size",)
+"""Of the others, what counts something else: its number is not one of the same meaning."""
 TRAINER_KEYS = {
     **dict.fromkeys(("max_steps", "limit_train_batches"), "write `training.max_steps`"),
     "max_epochs": "write `training.max_epochs`",

@@ -44,6 +44,7 @@ from composer.recipe.schema_reader import (
 )
 from composer.recipe.yaml_reader import Node, parse_scalar
 from composer.suggest import (
+    OF_OTHER_UNITS,
     TRAINER_KEYS,
     closest_word,
     did_you_mean,
@@ -115,6 +116,12 @@ class SchemaError(NamedTuple):
         """Return the edit that removes a key of the mapping at fault."""
         return edits.remove(self.tree, (*self.path, name))
 
+    def is_beside(self, name: str, word: str) -> bool:
+        """Return whether a key stands beside another one in the same file; that of a base is replaced."""
+        if not isinstance(self.value, dict) or word not in self.value:
+            return False
+        return self.node.value[word].place.file == self.node.value[name].place.file
+
     def rename(self, name: str, form: str) -> Edit | None:
         """Return the edit for another name, or another name with settings: `rnn: {cell: lstm}`."""
         if not isinstance(self.value, dict):  # a name without settings
@@ -125,14 +132,19 @@ class SchemaError(NamedTuple):
                 else edits.replace_value(self.node, self.path, f"{{{form}}}")
             )
         word, colon, settings = form.partition(": ")
-        if word in self.value:
-            return None
         node, path = self.node.value[name], (*self.path, name)
+        if self.is_beside(name, word) or (isinstance(node.value, list) and not self.takes_list(word)):
+            return None
         if not colon:
             return edits.rename(node.place, path, name, word)
         if node.key is None or node.end is None or isinstance(node.value, (dict, list)):
             return None
         return edits.replace_value(Node("", node.key, end=node.end), path, f"{word}: {settings}")
+
+    def takes_list(self, word: str) -> bool:
+        """Return whether a list may stand at a key of the mapping at fault."""
+        setting = self.schema.get("properties", {}).get(word, {})
+        return accepts_type(dereference(self.root["$defs"], setting), "array")
 
 
 def explain(error: SchemaError) -> Fault:
@@ -153,8 +165,9 @@ def _unknown_key(error: SchemaError) -> Fault:
     is_section = not any(isinstance(step, int) for step in error.path)
     message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`"
     form = suggested_form(name, keys)
-    if form and form.partition(": ")[0] not in error.value:
-        fix = Repair(f"write `{form}`; allowed here: {quote_all(keys)}", error.rename(name, form))
+    if form and not error.is_beside(name, form.partition(": ")[0]):
+        edit = None if name in OF_OTHER_UNITS else error.rename(name, form)
+        fix = Repair(f"write `{form}`; allowed here: {quote_all(keys)}", edit)
     elif not form and (stack := intended_key(error.schema, error.root["$defs"], name)):
         message = f"`{name}` is a block, and no setting of {error.owner}"
         fix = Repair(f"write it into the stack: `{stack}: [{name}]`")
@@ -164,11 +177,17 @@ def _unknown_key(error: SchemaError) -> Fault:
 
 
 def _fix_of_foreign_key(error: SchemaError, name: str, keys: list[str]) -> Repair:
-    """Return where a key belongs, if it is one of another section; else that it is to be removed."""
+    """Return where a key belongs, if it is one of another section; else that it is to be removed.
+
+    Where another key is missing, a person alone removes it: it may be what is meant.
+    """
     rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
     if len(error.path) < 2 and (home := _home(error.root, name)):
         return Repair(f"{home}; {rest}")
-    return Repair(f"remove it; {rest}", error.remove(name))
+    missing = [key for key in error.schema.get("required", ()) if key not in error.value]
+    if missing and isinstance(error.value[name], list) and error.takes_list(missing[0]):
+        return Repair(f"write `{missing[0]}`; {rest}", error.rename(name, missing[0]))
+    return Repair(f"remove it; {rest}", None if missing else error.remove(name))
 
 
 def _home(root: Schema, name: str) -> str:
@@ -272,18 +291,9 @@ def _not_one_key(error: SchemaError) -> Fault:
         fix = Repair(f"write its name: {quote_all(names)}", edits.remove(error.tree, error.path))
         return error.fault(error.node.place, "empty", f"there is no {noun} here", fix)
     chosen = [key for key in keys if key in names]
-    if len(chosen) > 1:
-        message = f"`{chosen[1]}` is a second {noun} after `{chosen[0]}`"
-        return error.fault_at_name(chosen[1], "exclusive", message, _fix_of_second(error, chosen[1]))
-    if len(chosen) == 1 and len(keys) > 1:
+    if chosen and len(keys) > 1:
         return _second_key(error, chosen[0], next(key for key in keys if key != chosen[0]))
     return _unknown_name(error, keys[0])
-
-
-def _fix_of_second(error: SchemaError, second: str) -> Repair:
-    if error.schema["x-choice"] == "block":
-        return Repair(f"begin a new item of the list: `- {second}`", error.remove(second))
-    return Repair("keep one", error.remove(second))
 
 
 def _second_key(error: SchemaError, name: str, other: str) -> Fault:
@@ -293,9 +303,14 @@ def _second_key(error: SchemaError, name: str, other: str) -> Fault:
     if other in settings:
         message, fix = f"`{other}` is a setting of `{name}`", Repair(f"write `{name}: {{..., {other}: ...}}`")
         return error.fault_at_name(other, "exclusive", message, fix)
-    noun, guess = with_article(error.schema["x-noun"]), did_you_mean(other, settings)
-    message = f"{noun} has one key, and `{other}` follows `{name}`{guess}"
-    return error.fault_at_name(other, "exclusive", message, _fix_of_second(error, other))
+    noun = error.schema["x-noun"]
+    if other in error.schema["properties"]:
+        message = f"`{other}` is a second {noun} after `{name}`"
+    else:
+        message = f"{with_article(noun)} has one key, and `{other}` follows `{name}`{did_you_mean(other, settings)}"
+    is_block = error.schema["x-choice"] == "block"
+    fix = Repair(f"begin a new item of the list: `- {other}`" if is_block else "keep one")
+    return error.fault_at_name(other, "exclusive", message, fix)
 
 
 def _unknown_name(error: SchemaError, name: str) -> Fault:
@@ -408,6 +423,8 @@ def _fix_of_value(error: SchemaError) -> Repair:
         return Repair(f"write `{text}`{quotes}", edits.replace_value(error.node, error.path, text))
     if is_scalar and any(branch.get("pattern") == IDENTIFIER for branch in alternatives(schema)):
         return _fix_of_name(error, error.node.text)
+    if isinstance(value, dict) and any(map(is_stack, alternatives(schema))):
+        return Repair("begin each block with `- `, in a line of its own")
     if mapping := mapping_branch(dereference(error.root["$defs"], schema)):
         return Repair(f"write `{usage_example(str(error.path[-1]), mapping)}`")
     # a default in place of what is written would change what was meant: `devices: true` is not `auto`

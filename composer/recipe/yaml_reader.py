@@ -335,8 +335,9 @@ class _Builder:
         elif not isinstance(node.value, str) or not node.value:
             text = f"`{node.text}`" if node.text else "nothing"
             hint = f'write `"{node.text}"`' if node.text else "write a name before the colon"
-            edit = Edit(mark.file, "", mark[1:3], (mark.line, mark.column + mark.length), f'"{node.text}"')
-            self._fault(mark, "type", f"a key is text, and this is {text}", hint, edit if node.text else None)
+            if isinstance(node.value, int) and mark.text[: mark.column - 1].endswith(","):
+                hint = "write a decimal point in place of the comma before it"
+            self._fault(mark, "type", f"a key is text, and this is {text}", hint)
         elif node.value in siblings:
             line = siblings[node.value].place.line
             message = f"`{node.value}` is a duplicate key; the first is in line {line}"

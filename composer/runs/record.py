@@ -222,7 +222,6 @@ class RunRecord:
     scores: Mapping[Text, float | None] = field(default_factory=dict)
     signatures: Mapping[Text, Text] = field(default_factory=dict)
     by_length: Mapping[Text, tuple[LengthRow, ...]] = field(default_factory=dict)
-    results_sha256: Sha256 | None = field(default=None, compare=False)  # follows from the results
 
     @property
     def processes(self) -> int:

@@ -122,8 +122,8 @@ def train(
     if record and record.is_finished:
         check_continuable(run_dir)
 
-    recorded = record or (original.record if original else RunRecord())
-    folders = [] if data is not None else [*map(Path, recorded.data.folders)]
+    known = record or begun_with(recipe) or RunRecord()
+    folders = [] if data is not None else [*map(Path, known.data.folders)]
     folders += [path.resolve() for path in recipe.folders(data)]
     source = DataSource(recipe, list(dict.fromkeys(folders)))
     planned = None
@@ -143,6 +143,12 @@ def train(
         if logger:
             logger.close(0)
         return result
+
+
+def begun_with(recipe: Recipe) -> RunRecord | None:
+    """Return run.json of the run whose recipe this is, perhaps with overrides; None of other recipes."""
+    run = RunDir.of_recipe(recipe.file)
+    return None if run is None else run.read()
 
 
 def is_spent(recipe: Recipe, record: RunRecord) -> bool:

@@ -276,6 +276,13 @@ def test_moved_data_need_a_data_folder(there: Path, trained: Path, tmp_path: Pat
     assert outcome.record.reproduces.same is True
 
 
+def test_a_run_s_recipe_with_overrides_reads_the_run_s_data(there: Path, tmp_path: Path) -> None:
+    """It is no reproduction; its files lie where they lay all the same."""
+    record = train(recipe_of(there / "words", "training.max_steps=1"), tmp_path / "shorter").record
+    assert record.reproduces is None
+    assert record.data.folders[0] == RunDir(there / "words").read().data.folders[0]
+
+
 def test_a_reproduction_starts_from_the_same_initial_run(there: Path, tmp_path: Path) -> None:
     change(there / "later", start_from=str(tmp_path / "gone"))
     assert train(recipe_of(there / "later"), tmp_path / "one").record.reproduces.same is True  # beside it
