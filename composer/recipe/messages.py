@@ -419,7 +419,10 @@ def _fix_of_value(error: SchemaError) -> Repair:
     if is_scalar and not text and (isinstance(value, str) or error.keyword == "type"):
         text = _converted(value, error.node.text, schema)
     if text:
+        mark = error.node.mark
+        is_variable = mark.text[mark.column - 1 :].startswith("$")
         quotes = " without quotes" if error.node.quoted and text == error.node.text else ""
+        quotes += " in `vars`" if is_variable else ""
         return Repair(f"write `{text}`{quotes}", edits.replace_value(error.node, error.path, text))
     if is_scalar and any(branch.get("pattern") == IDENTIFIER for branch in alternatives(schema)):
         return _fix_of_name(error, error.node.text)

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from composer.errors import RecipeError
+from composer.recipe.recipe import load_text
+
 TESTS = Path(__file__).parents[1]
 INVALID_TEXT = "test_a_bad_text_is_refused_where_it_is_bad"
 INVALID_BLOCK = INVALID_RECIPE = INVALID_SECTION = "test_faults_have_their_codes_places_and_words"
@@ -113,3 +116,10 @@ def names_of_tests() -> set[str]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_has_a_test(fault: str) -> None:
     assert FAULTS[fault] in names_of_tests()
+
+
+def test_a_value_of_a_variable_is_mended_where_the_variables_are() -> None:
+    text = '{recipe: 1, vars: {w: "48"}, data: {generate: reverse}, model: {width: $w, decoder: [rnn]}}'
+    with pytest.raises(RecipeError) as refused:
+        load_text(text)
+    assert [fault.hint for fault in refused.value.faults] == ["write `48` without quotes in `vars`"]
