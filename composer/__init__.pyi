@@ -28,9 +28,10 @@ from composer.inference.generate import generate as generate
 from composer.inference.run import Run as Run
 from composer.inference.run import open_run as open_run
 from composer.inference.score import score as score
-from composer.recipe.block_words import block as block
 from composer.recipe.recipe import Recipe as Recipe
 from composer.recipe.recipe import load as load
+from composer.recipe.words import block as block
+from composer.recipe.words import choose as choose
 from composer.sweeps.status import sweep_status as sweep_status
 from composer.testing import check_block as check_block
 from composer.training.average import average as average

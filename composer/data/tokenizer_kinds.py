@@ -1,7 +1,8 @@
 """The kinds of tokenizer: what a text is made of, how it is learned, and what is done to text before and after.
 
 No text is parsed for special tokens: `<pad>` in the input is only a text. To add a kind, write a subclass of
-`TokenizerKind` here, and name it in `composer.data.tokenizer.TOKENIZERS`. Importing this imports no torch.
+`TokenizerKind` here, name it in `composer.data.tokenizer.TOKENIZERS`, and run `seqcomposer schema --write`. Importing
+this imports no torch.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from blocks.core.fixes import scalar_text as scalar_text
 from composer.errors import MAX_EXPLAINED, Edit, Fault, KeyPath, Mark, fault_at
 from composer.recipe.registry import CHOICE_KEYS
 from composer.recipe.yaml_reader import Node, to_data
-from composer.suggest import closest_word
+from composer.suggest import closest_word, did_you_mean
 
 Schema = dict[str, Any]
 
@@ -242,6 +242,13 @@ def quote_all(words: Iterable[str]) -> str:
     words = list(words)
     more = f" and {len(words) - MAX_WORDS} more" if len(words) > MAX_WORDS else ""
     return ", ".join(f"`{word}`" for word in words[:MAX_WORDS]) + more
+
+
+def no_setting(owner: str, name: str, settings: Iterable[str]) -> str:
+    """Return what is said of a setting that its owner has not, with the closest one, or with all that there are."""
+    settings = list(settings)
+    allowed = f"; allowed here: {quote_all(settings)}" if settings else "; there are no settings here"
+    return f"{owner} has no setting `{name}`{did_you_mean(name, settings) or allowed}"
 
 
 # ------------------------------------------------------------------------------------------- paths of a recipe

@@ -11,13 +11,14 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, Self, TypeVar, Union
 
 from blocks.core.settings import Kind
 from composer.errors import KeyPath
 from composer.recipe.registry import CHOICES
+from composer.recipe.schema_reader import no_setting
 
 SomeSection = TypeVar("SomeSection", bound="Section")
 
@@ -27,6 +28,20 @@ class Section:
     """A mapping of a recipe with known keys, and its place there."""
 
     at: KeyPath = field(default=(), init=False, repr=False, compare=False)
+
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
+        """Refuse a setting that there is not. Raises TypeError."""
+        names = [setting.name for setting in fields(cls) if setting.init]
+        for name in settings:
+            if name not in names:
+                raise TypeError(no_setting(cls.__name__, name, names))
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Make its lists tuples, which nobody changes."""
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                vars(self)[name] = tuple(value)
 
     def as_data(self) -> dict[str, Any]:
         """Return its keys and their values as plain data, which a recipe could write."""
@@ -129,6 +144,11 @@ def type_hints(kind: type[Section]) -> dict[str, object]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
+def hint_of(section: Section, name: str) -> object:
+    """Return the annotation of a section's field."""
+    return type_hints(type(section))[name]  # type: ignore[arg-type]  # every class is hashable
+
+
 def _read(value: Any, hint: Any, at: KeyPath) -> Any:
     """Return a value of a canonical recipe as its annotation says: a section for a mapping, a tuple for a list."""
     if value is None:
@@ -139,9 +159,9 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         if kind.startswith("choice:"):
             return read_choice(kind.removeprefix("choice:"), value, at)
     if isinstance(value, Mapping):
-        section = _section_in(hint)
-        if section is not None:
-            return read_section(section, value, at)
+        sections = sections_in(hint)
+        if sections:
+            return read_section(sections[0], value, at)
         values = typing.get_args(_of_origin(hint, Mapping))
         return {key: _read(item, values[1] if values else Any, (*at, key)) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -176,12 +196,11 @@ class ChoiceField:
     def __get__(self, section: Section | None, owner: type[Section]) -> object:
         if section is None:
             return self.word  # the default of the dataclass
-        value = vars(section)[self.name]
+        value = vars(section)[self.name]  # stays as it was written, for a check to say what is wrong with it
         if isinstance(value, str | Mapping):
-            with suppress(LookupError, TypeError, ValueError):  # a check says what is wrong with it
-                hint = type_hints(type(section))[self.name]  # type: ignore[arg-type]  # every class is hashable
-                value = _read(value, hint, (*section.at, self.name.rstrip("_")))
-                vars(section)[self.name] = value
+            with suppress(LookupError, TypeError, ValueError):
+                at = (*section.at, self.name.rstrip("_"))
+                return _read(value, hint_of(section, self.name), at)
         return value
 
 
@@ -196,12 +215,10 @@ def _as_data(value: Any) -> object:
     return [*map(_as_data, value)] if isinstance(value, list | tuple) else value
 
 
-def _section_in(hint: Any) -> type[Section] | None:
-    """Return the section among the alternatives of an annotation; None if there is none."""
-    for alternative in _alternatives(hint):
-        if isinstance(alternative, type) and is_dataclass(alternative) and issubclass(alternative, Section):
-            return alternative
-    return None
+def sections_in(hint: Any) -> tuple[type[Section], ...]:
+    """Return the sections among the alternatives of an annotation."""
+    kinds = (kind for kind in _alternatives(hint) if isinstance(kind, type))
+    return tuple(kind for kind in kinds if issubclass(kind, Section))
 
 
 def _of_origin(hint: Any, kind: type) -> object:

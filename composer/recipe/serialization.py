@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import MISSING, fields
+from types import FunctionType
 from typing import Any
 
 from composer.errors import Fault, KeyPath, RecipeError, format_path
 from composer.recipe.schema_generator import load
-from composer.recipe.section import BlockSpec, Section, SidedSection
+from composer.recipe.section import BlockSpec, Section, SidedSection, hint_of, sections_in
 from composer.recipe.yaml_reader import MAX_DEPTH
 
 PYTHON_SOURCE = "<python>"
 """What the YAML of a recipe in Python is called in faults."""
+ACCEPTED = "give a text, a number, a boolean, a list, a mapping, a block, a section or one of `composer.choose`"
+"""What a recipe in Python can hold."""
 
 
 def to_plain(value: Any, path: KeyPath = ()) -> Any:
@@ -48,12 +51,22 @@ def _section(section: Section, path: KeyPath) -> Any:
         if setting.name == "encoders" and isinstance(section, SidedSection):
             data |= to_plain(value, here)
             continue
+        if isinstance(value, Section):
+            _check_class(value, sections_in(hint_of(section, setting.name)), (*here, key))
         plain = to_plain(value, (*here, key))
         if not _is_default(plain, setting.default):
             data[key] = plain
     if not word:
         return data
     return {word: data} if data else word
+
+
+def _check_class(section: Section, kinds: tuple[type[Section], ...], path: KeyPath) -> None:
+    """Refuse a section of another class: one that is as by default would be taken for any. Raises RecipeError."""
+    if not isinstance(section, kinds):
+        names = " or ".join(f"`{kind.__name__}`" for kind in kinds)
+        fix = f"give an object of the class {names}" if kinds else "give plain data"
+        raise _no_data(path, f"`{type(section).__name__}(...)` does not belong here", fix)
 
 
 def _is_default(plain: Any, default: Any) -> bool:
@@ -86,11 +99,14 @@ def _scalar(value: Any, path: KeyPath) -> object:
         return str.__str__(value)
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # an array of one number, or one truth value
         return _scalar(value.item(), path)
-    if callable(value):
-        name = getattr(value, "__name__", "it")
-        raise _no_data(path, f"`{name}` is not called", f"write `{name}(...)`")
-    fix = "give a text, a number, a boolean, a list, a mapping, a block or a section"
-    raise _no_data(path, f"a recipe cannot hold a {type(value).__name__}", fix)
+    if isinstance(value, type | FunctionType):
+        name, is_ours = value.__name__, value.__module__.partition(".")[0] == "composer"
+        if is_ours:
+            raise _no_data(path, f"`{name}` is not called", f"write `{name}(...)`")
+        raise _no_data(path, f"a recipe cannot hold `{name}`, which is not of `composer`", ACCEPTED)
+    message = f"a recipe cannot hold a {type(value).__name__}"
+    is_in_order = isinstance(value, Iterable) and not isinstance(value, bytes | Set)
+    raise _no_data(path, message, "write `list(...)`" if is_in_order else ACCEPTED)
 
 
 def _no_data(path: KeyPath, message: str, fix: str) -> RecipeError:

@@ -9,6 +9,7 @@ import pickle
 import pydoc
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,18 @@ import pytest
 import torch
 
 import composer
-from composer import block
+from composer import block, choose
 from composer.data.tasks.sequences import Copy
 from composer.errors import RecipeError, RunError
 from composer.inference.methods import Beam, Greedy
 from composer.recipe.recipe import load, load_text
+from composer.recipe.registry import CHOICES
 from composer.recipe.section import BlockSpec
 from composer.recipe.sections import (
     Babi,
     Data,
     EarlyStopping,
+    Evaluation,
     Logging,
     Model,
     Output,
@@ -164,11 +167,12 @@ def test_a_section_made_by_hand_has_its_choices_as_objects() -> None:
         ({"adam": {}, "sgd": {}}, "training.optimizer.sgd"),
         ({}, "training.optimizer"),
         ({"adam": {"eps": "x"}}, "training.optimizer.adam.eps"),
+        ({"adam": None}, "training.optimizer.adam"),
     ],
 )
 def test_a_wrong_choice_stays_until_a_check_refuses_it(choice: Any, path: str) -> None:
-    training = dataclasses.replace(Training(optimizer=choice), max_steps=3)
-    assert "optimizer=" in repr(training)
+    training = Training(optimizer=choice, max_steps=3)
+    assert "optimizer=" in repr(training)  # which reads it
     (fault,) = refused(decoder("norm", training=training)).faults
     assert fault.path == path
 
@@ -181,6 +185,11 @@ def test_recipes_are_values() -> None:
     assert dataclasses.replace(one, name="x") != one
     with pytest.raises(dataclasses.FrozenInstanceError):
         one.name = "x"  # type: ignore[misc]
+    stack = [block.norm()]
+    model = Model(width=8, decoder=stack)
+    stack.append(block.norm())
+    assert model.decoder == (block.norm(),)
+    assert model == Model(width=8, decoder=(block.norm(),))
 
 
 # ------------------------------------------------------------------------------------------- faults
@@ -206,12 +215,40 @@ def test_a_fault_names_its_place_and_the_line_of_the_yaml() -> None:
         (decoder({1: 2}), "model.decoder[0]", "a key is text"),
         (decoder(block.dropout(1 + 2j)), "model.decoder[0].dropout.rate", "a recipe cannot hold a complex"),
         (decoder(training=Training(optimizer=Sgd(momentum=1j))), "training.optimizer.sgd.momentum", "a complex"),  # type: ignore[arg-type]
+        (
+            decoder(training=Training(optimizer=torch.optim.Adam)),
+            "training.optimizer",
+            "`Adam`, which is not of `compo",
+        ),  # type: ignore[arg-type]
+        (decoder(training=Training(optimizer=choose.optimizer)), "training.optimizer", "cannot hold a Words"),  # type: ignore[arg-type]
     ],
 )
 def test_a_value_that_is_no_data_is_refused_with_its_path(recipe: Recipe, path: str, message: str) -> None:
     (fault,) = refused(recipe).faults
     assert (fault.file, fault.path) == ("<python>", path)
     assert message in fault.message
+
+
+@pytest.mark.parametrize("stack", [(block.norm() for _ in range(2)), np.array([block.norm()]), map(str, "ab")])
+def test_what_could_be_a_list_is_to_be_made_one(stack: Any) -> None:
+    (fault,) = refused(Recipe(data=Data(generate="copy"), model=Model(width=8, decoder=stack))).faults
+    assert (fault.path, fault.hint) == ("model.decoder", "write `list(...)`")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "path", "kind"),
+    [
+        (decoder("norm", training=Evaluation()), "training", "`Training`"),
+        (decoder("norm", training=Training(optimizer=choose.schedule.linear())), "training.optimizer", "`Optimizer`"),  # type: ignore[arg-type]
+        (decoder("norm", training=Training(early_stopping=Training())), "training.early_stopping", "`EarlyStopping`"),  # type: ignore[arg-type]
+        (decoder("norm", training=Training(max_steps=Training())), "training.max_steps", "plain data"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_a_section_of_another_class_is_refused(recipe: Recipe, path: str, kind: str) -> None:
+    """One that is as by default writes nothing, and would be taken for any."""
+    (fault,) = refused(recipe).faults
+    assert (fault.file, fault.path) == ("<python>", path)
+    assert kind in fault.hint
 
 
 def test_a_stack_that_contains_itself_is_refused() -> None:
@@ -282,37 +319,72 @@ def test_an_unknown_block_or_setting_is_refused_at_once() -> None:
         block.sefl_attention  # noqa: B018
     with pytest.raises(TypeError, match=r"self_attention has no setting `head`; did you mean `heads`\?"):
         block.self_attention(head=4)
+    with pytest.raises(TypeError, match=r"dropout has no setting `zzz`; allowed here: `rate`, `locked`, `as_`$"):
+        block.dropout(zzz=4)
     with pytest.raises(TypeError, match="times"):
         block.repeat(stack=[block.norm()])
     with pytest.raises(TypeError, match="positional"):
         block.rnn("gru", 8)
 
 
+def test_every_other_choice_is_a_function_that_makes_an_object_of_its_class() -> None:
+    tables = {choice.noun: choice.constructors() for choice in CHOICES.values()}
+    kinds = [getattr(choose, kind) for kind in dir(choose)]
+    assert sorted(map(dir, kinds)) == sorted(map(sorted, tables.values()))
+    assert choose.optimizer.adam(5e-3, eps=1e-8) == Adam(learning_rate=5e-3, eps=1e-8)
+    assert (choose.decoding.beam(size=4), choose.task.copy(5)) == (Beam(size=4), Copy(symbols=5))
+    assert "share of the last step that is kept. It takes" in pydoc.plain(pydoc.render_doc(choose.optimizer.sgd))
+    with pytest.raises(AttributeError, match=r"no way of decoding is called `beem`; did you mean `beam`\?"):
+        choose.decoding.beem  # noqa: B018
+    with pytest.raises(TypeError, match=r"adam has no setting `lr`; did you mean `learning_rate`\?"):
+        choose.optimizer.adam(lr=4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Training(max_stepz=3), "Training has no setting `max_stepz`; did you mean `max_steps`?"),  # type: ignore[call-arg]
+        (lambda: Adam(lr=3), "Adam has no setting `lr`; did you mean `learning_rate`?"),  # type: ignore[call-arg]
+        (lambda: dataclasses.replace(decoder(), traning=3), "no setting `traning`; did you mean `training`?"),  # type: ignore[call-arg]
+        (lambda: WandB(at=()), "WandB has no setting `at`; allowed here: `project`, `name`, "),  # type: ignore[call-arg]
+        (lambda: Model(), "missing 1 required keyword-only argument: 'width'"),  # type: ignore[call-arg]
+    ],
+)  # fmt: skip
+def test_an_unknown_setting_of_a_section_is_refused_at_once(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        make()
+    assert message in str(raised.value)
+
+
 def test_a_recipe_in_python_imports_no_torch() -> None:
     code = (
         "import sys\n"
-        "from composer import block\n"
+        "from composer import block, choose\n"
         "from composer.recipe.sections import Data, Model, Recipe\n"
-        "recipe = Recipe(data=Data(generate='copy'), model=Model(width=8, decoder=[block.norm('rms')]))\n"
+        "task, tokenizer = choose.task.copy(), choose.tokenizer.char()\n"
+        "data = Data(generate=task, tokenizer=tokenizer)\n"
+        "recipe = Recipe(data=data, model=Model(width=8, decoder=[block.norm('rms')]))\n"
         "recipe.recipe().fingerprints, dir(block), repr(recipe), recipe.training.optimizer.learning_rate\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-SOURCES = ("section", "sections", "training_sections", "model_sections", "data_sections", "choices", "block_words")
+SOURCES = ("section", "sections", "training_sections", "model_sections", "data_sections", "choices", "words")
 WRONG = """\
-from composer import block
+from composer import block, choose
 from composer.recipe.section import BlockSpec
 from composer.recipe.sections import Data, Model, Recipe, Training
 
 model = Model(width=8, decoder=[block.norm("rms"), *[block.dropout(0.1)] * 2])
 recipe = Recipe(data=Data(), model=model, training=Training(max_steps=3))
 spec: BlockSpec = block.norm()
+Training(optimizer=choose.optimizer.adam(1e-3), schedule=choose.schedule.linear())
 Training(max_step=3)
 Training(seed="1")
 Model(decoder=[])
 Model(width=8, decoder=[block.norm])
+Training(optimizer=choose.schedule.linear())
 """
 
 

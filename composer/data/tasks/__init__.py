@@ -1,8 +1,8 @@
 """Generated tasks, which need no files: `TASKS` by name, and how their pairs are drawn.
 
-A task is a class with its `word` in any module of this folder; nothing else is to be done to add one. A pair belongs to
-test, val or train by a hash of its source, so the splits are disjoint by construction, whatever their sizes, seeds,
-epochs and ranges. Importing this imports no torch.
+A task is a class with its `word` in any module of this folder. To add one, write it, and let `seqcomposer schema
+--write` add it to the schema. A pair belongs to test, val or train by a hash of its source, so the splits are disjoint
+by construction, whatever their sizes, seeds, epochs and ranges. Importing this imports no torch.
 """
 
 from __future__ import annotations
