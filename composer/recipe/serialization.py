@@ -100,7 +100,7 @@ def _scalar(value: Any, path: KeyPath) -> object:
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # an array of one number, or one truth value
         return _scalar(value.item(), path)
     if isinstance(value, type | FunctionType):
-        name, is_ours = value.__name__, value.__module__.partition(".")[0] == "composer"
+        name, is_ours = value.__name__, str(value.__module__).partition(".")[0] == "composer"
         if is_ours:
             raise _no_data(path, f"`{name}` is not called", f"write `{name}(...)`")
         raise _no_data(path, f"a recipe cannot hold `{name}`, which is not of `composer`", ACCEPTED)
