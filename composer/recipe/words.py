@@ -28,6 +28,8 @@ class Words(Generic[Named]):
         self._prefix, self._noun, self._make = f"{table}.", noun, make
 
     def __getattr__(self, word: str) -> Callable[..., Named]:
+        if word.startswith("_"):  # what `copy` and `pickle` look for, before there is anything here
+            raise AttributeError(word)
         entry = load()["$defs"].get(self._prefix + word)
         if entry is None:
             raise AttributeError(f"no {self._noun} is called `{word}`{did_you_mean(word, dir(self))}")

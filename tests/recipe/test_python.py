@@ -415,3 +415,7 @@ def test_sections_are_the_classes_of_a_loaded_recipe() -> None:
     loaded = load(ROOT / "recipes" / "quickstart.yaml")
     assert isinstance(loaded.training, Training)
     assert isinstance(loaded.model, Model)
+
+
+def test_the_words_are_copied_as_other_objects_are() -> None:
+    assert dir(copy.deepcopy(block)) == dir(block)
