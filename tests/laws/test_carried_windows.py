@@ -109,7 +109,8 @@ def accepted(word: str, file: Path) -> list[Recipe]:
     before = [{"linear": {"as": "earlier"}}, {"linear": {"width": NARROW, "as": "narrow"}}, "linear"]
     built = []
     for settings in VARIANTS[word]:
-        stacks = {name: blocks for name, blocks in STACKS.items() if name == settings.get("stack")}
+        shared = {name: blocks for name, blocks in STACKS.items() if name == settings.get("stack")}
+        stacks = {name: [block.as_data() for block in blocks] for name, blocks in shared.items()}
         built.append(carrying(file, WIDTH, [*before, {word: dict(settings)}], stacks))
     return [recipe for recipe in built if recipe is not None]
 
