@@ -434,7 +434,8 @@ def _fix_of_value(error: SchemaError) -> Repair:
     default = schema.get("default") if value in (None, "") else None
     bound = error.detail if error.keyword in ("minimum", "maximum") else default
     edit = None
-    if bound is not None and not isinstance(bound, (dict, list)):
+    # -1 is "no limit" elsewhere
+    if value != -1 and bound is not None and not isinstance(bound, (dict, list)):
         edit = edits.replace_value(error.node, error.path, scalar_text(bound))
     return Repair(_accepted(schema, error.keyword, error.detail), edit)
 

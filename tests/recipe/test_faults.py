@@ -123,3 +123,12 @@ def test_a_value_of_a_variable_is_mended_where_the_variables_are() -> None:
     with pytest.raises(RecipeError) as refused:
         load_text(text)
     assert [fault.hint for fault in refused.value.faults] == ["write `48` without quotes in `vars`"]
+
+
+@pytest.mark.parametrize(("value", "has_edit"), [("-1", False), ("0", True)])
+def test_a_number_that_means_no_limit_elsewhere_is_a_person_s_to_change(value: str, has_edit: bool) -> None:
+    model = "{width: 8, decoder: [rnn]}"
+    text = f"{{recipe: 1, data: {{generate: reverse}}, model: {model}, training: {{max_epochs: {value}}}}}"
+    with pytest.raises(RecipeError) as refused:
+        load_text(text)
+    assert [fault.edit is not None for fault in refused.value.faults] == [has_edit]
