@@ -252,7 +252,10 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> T
     stopping = recipe.training.early_stopping
     watched = metric_name(stopping.metric) if stopping else ""
     is_missing = watched in text_metrics() and watched not in metrics.names
-    return replace(metrics, names=(*metrics.names, watched)) if is_missing else metrics
+    if not is_missing:
+        return metrics
+    left_out = "" if watched == "bleu" else metrics.left_out
+    return replace(metrics, names=(*metrics.names, watched), left_out=left_out)
 
 
 def missing_split(recipe: Recipe, split: str) -> RunError:

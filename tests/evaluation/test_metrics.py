@@ -219,3 +219,12 @@ def test_every_entry_says_how_it_is_computed_and_shown(name: str) -> None:
     assert sum(map(bool, ways)) == 1
     assert format_scores({f"val/{name}": 0.5}).startswith(f"{metric.label} ")
     assert metric.meaning
+
+
+def test_bleu_that_is_watched_is_not_said_to_be_left_out() -> None:
+    overrides = ["evaluation={}", "training.early_stopping={metric: val/bleu}"]
+    recipe = load(ROOT / "recipes/quickstart.yaml", overrides)
+    metrics = recipe_metrics(recipe, ["21"] * 3)
+    assert metrics.names[-1] == "bleu"
+    assert metrics.left_out == ""
+    assert recipe_metrics(load(ROOT / "recipes/quickstart.yaml", overrides[:1]), ["21"] * 3).left_out
