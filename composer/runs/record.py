@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from typing import Annotated, Any, NotRequired, Required
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
@@ -236,10 +235,13 @@ class RunRecord:
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, with the SHA-256 of its results."""
-        data = null_where_not_finite(_adapter().dump_python(self, mode="json"))
+        data = null_where_not_finite(_ADAPTER.dump_python(self, mode="json"))
         data["budgets"] = [budget.as_dict() for budget in self.budgets]
         data["recipe_budget"] = self.recipe_budget.as_dict() if self.recipe_budget else None
         return data | {"results_sha256": results_sha256(data)}
+
+
+_ADAPTER = TypeAdapter(RunRecord)
 
 
 class WrongKey(ValueError):
@@ -252,7 +254,7 @@ def parse_record(text: str | bytes) -> RunRecord:
     Raises WrongKey of the first key whose value is none that a training writes, ValueError where it is no JSON object.
     """
     try:
-        return _adapter().validate_json(text, strict=True)
+        return _ADAPTER.validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
     if not first["loc"]:
@@ -265,8 +267,3 @@ def results_sha256(record: Mapping[str, object]) -> str | None:
     results = {key: record[key] for key in RESULTS if key in record}
     text = json.dumps(null_where_not_finite(results), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest() if results else None
-
-
-@cache
-def _adapter() -> TypeAdapter[RunRecord]:
-    return TypeAdapter(RunRecord)

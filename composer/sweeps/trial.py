@@ -14,15 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.errors import RunError
 from composer.run_dir import RunDir, checkpoint_step, read_metrics, seed_dirs, utc_now
+from composer.runs.record import RunRecord  # early: a signal may be lost while it is imported
 from composer.sweeps.sweep import COSTS, Point, SweepDir, format_value
-
-if TYPE_CHECKING:
-    from composer.runs.record import RunRecord
 
 Status = Literal["running", "finished", "pruned", "failed"]
 ENDED = ("finished", "pruned", "failed")

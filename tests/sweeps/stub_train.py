@@ -39,11 +39,11 @@ def main() -> int:
 def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path) -> int:
     if run.record.exists() and run.read().status == "finished":
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: end(run, "interrupted", 143))
     nothing = "0" * 64
     fingerprints = Fingerprints(model=nothing, data=nothing, run=nothing, recipe=nothing)
     record = RunRecord(status="running", seed=seed, fingerprints=fingerprints)
     run.write(record)
+    signal.signal(signal.SIGTERM, lambda *_: end(run, "interrupted", 143))
     if plan.get("fails") == seed and starts_of(home, rate) <= plan.get("times", 1000):
         sys.stderr.write("step 1\nerror[run]: the loss is NaN\n   fix: a lower rate\n1 error\n")
         end(run, "failed", plan.get("status", 1))
