@@ -5,7 +5,7 @@ The tables of words are in the rooms that do the work (`composer.recipe.registry
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
@@ -25,7 +25,7 @@ def default(word: str | None) -> Any:
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-class Choice(Section):
+class Choice(Section, ABC):
     """A section that a recipe chooses by its word. Subclasses become frozen dataclasses."""
 
     word: ClassVar[str]
@@ -166,7 +166,7 @@ class Tokenizer(Choice):
 
     @property
     def size(self) -> int:
-        """The most ids of a side, or the digits of a vector."""
+        """The most ids of a side, or the digits of a vector; a kind without such a setting is not asked."""
         raise NotImplementedError
 
     @property

@@ -261,7 +261,7 @@ def hardware(trainer: Trainer) -> dict[str, Scalar | tuple[str, ...]]:
 
 
 def environment_differences(then: RunRecord, now: RunRecord) -> list[str]:
-    """Describe where the environments of two trainings differ. What one of them does not have is not compared."""
+    """Describe where the environments of two trainings differ. Versions and machines are compared if both are known."""
     differences = _differing(then.plug_ins, now.plug_ins)
     if then.versions and now.versions:
         differences += _differing(then.versions, now.versions)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from composer.recipe.choices import Decoder
+from composer.recipe.choices import Decoder, Optimizer
 from composer.recipe.data_sections import TableColumn
 from composer.recipe.recipe import Recipe, load, load_text
 from composer.recipe.section import Section
@@ -76,3 +76,13 @@ def test_several_encoders_have_a_key_each() -> None:
 def test_reading_sections_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE, "recipes/quickstart.yaml"], cwd=ROOT, check=False)
     assert done.returncode == 0
+
+
+def test_a_choice_that_lacks_what_it_must_do_is_refused_when_it_is_made() -> None:
+    """Else it would do nothing, or decay by None."""
+
+    class Lazy(Optimizer):
+        word = "lazy"
+
+    with pytest.raises(TypeError, match="abstract"):
+        Lazy()  # type: ignore[abstract]
