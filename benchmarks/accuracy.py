@@ -1,11 +1,13 @@
-"""Accuracy by length of generated tasks, several runs side by side: a Markdown table for each task, and a chart.
+"""Accuracy by length of generated tasks, several runs side by side: a Markdown table for each task,
+and a chart.
 
     python benchmarks/accuracy.py RUN [RUN ...] [--lengths 200 400] [--lines 100] [--chart F.html]
 
-A cell is the exact match and, in brackets where that is below 100 %, the token accuracy by position; for outputs made
-of bits also the bits per answer with teacher forcing. Lengths are counted as in the task's `test_lengths` (symbols,
-digits). Those of a run's own test are read from its run.json; others are measured on LINES lines each and cached in
-accuracy.json beside it. Runs of one recipe are listed together.
+A cell is the exact match and, in brackets where that is below 100 %, the token accuracy by
+position; for outputs made of bits also the bits per answer with teacher forcing. Lengths are
+counted as in the task's `test_lengths` (symbols, digits). Those of a run's own test are read from
+its run.json; others are measured on LINES lines each and cached in accuracy.json beside it. Runs of
+one recipe are listed together.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ COLORS = ("#1c5fcf", "#c2410c", "#15803d", "#7c3aed", "#b45309", "#0e7490", "#be
 class Accuracy(NamedTuple):
     """Accuracy at one length: number of lines, exact match, and token accuracy by position.
 
-    truncated: A sentence if answers were truncated; "" for a run's own test, which does not record it.
+    truncated: A sentence if answers were truncated; "" for a run's own test, which does not record
+    it.
     bits: Bits per answer, for outputs made of bits.
     """
 
@@ -45,7 +48,9 @@ class Accuracy(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A run: its task, the longest training length, and the accuracy at each length; None if it has not finished."""
+    """A run: its task, the longest training length, and the accuracy at each length; None if it has
+    not finished.
+    """
 
     name: str
     recipe: str
@@ -69,7 +74,9 @@ def read_run(run: Path, more_lengths: Sequence[int] = (), lines: int = 100) -> R
         recorded = recorded_accuracies(record, task)
         missing = [length for length in more_lengths if length not in recorded]
         accuracies = recorded | measure_lengths(folder, task.word, missing, lines)
-    return Row(run_label(run), record.name, record.seed, task.word, task.max_length, lengths, accuracies)
+    return Row(
+        run_label(run), record.name, record.seed, task.word, task.max_length, lengths, accuracies
+    )
 
 
 def task_of(recipe: Recipe) -> SequenceTask:
@@ -85,7 +92,8 @@ def run_label(run: Path) -> str:
     return f"{run.resolve().parent.name}/{name}" if name.startswith("seed-") else name
 
 
-# ------------------------------------------------------------------------------------------- what is right
+# ------------------------------------------------------------------------------------------- what
+# is right
 
 
 def recorded_accuracies(record: RunRecord, task: SequenceTask) -> dict[int, Accuracy]:
@@ -93,11 +101,15 @@ def recorded_accuracies(record: RunRecord, task: SequenceTask) -> dict[int, Accu
     entries = [entry for entry in record.by_length.get("test", ()) if "exact_match" in entry]
     accuracies = {entry["words"]: to_accuracy(entry) for entry in entries}
     word_counts = {length: source_words(task, length) for length in task.test_lengths or ()}
-    return {length: accuracies[count] for length, count in word_counts.items() if count in accuracies}
+    return {
+        length: accuracies[count] for length, count in word_counts.items() if count in accuracies
+    }
 
 
 def source_words(task: SequenceTask, length: int) -> int:
-    """Return the words of a source of this length: two numbers of k digits and their sign are 2 k + 1."""
+    """Return the words of a source of this length: two numbers of k digits and their sign are 2 k +
+    1.
+    """
     return len(replace(task, test_lengths=(length,), test=1).generate("test").source[0].split())
 
 
@@ -106,7 +118,9 @@ def to_accuracy(scores: Mapping[str, Any], truncated: str = "") -> Accuracy:
     return Accuracy(scores["lines"], exact, positional, truncated, scores.get("bits"))
 
 
-def measure_lengths(folder: RunDir, task: str, lengths: Iterable[int], lines: int) -> dict[int, Accuracy]:
+def measure_lengths(
+    folder: RunDir, task: str, lengths: Iterable[int], lines: int
+) -> dict[int, Accuracy]:
     """Return the accuracies at more lengths, from the cache or measured and cached."""
     accuracies = {}
     for length in lengths:
@@ -130,7 +144,9 @@ def measure(run: Path, task: str, length: int, lines: int) -> Accuracy:
 
     print(f"{run_label(run)}: {lines} lines of length {length}", file=sys.stderr)
     prefix = f"data.generate.{task}"
-    scores = evaluate(run, overrides=[f"{prefix}.test_lengths=[{length}]", f"{prefix}.test={lines}"])
+    scores = evaluate(
+        run, overrides=[f"{prefix}.test_lengths=[{length}]", f"{prefix}.test={lines}"]
+    )
     return to_accuracy(scores["test/accuracy_by_length"][0], scores.get("test/truncated", ""))
 
 
@@ -141,22 +157,42 @@ def group_by_task(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Group the rows by task: recipes in order of appearance, each with its seeds in order."""
     recipes = list(dict.fromkeys(row.recipe for row in rows))
     ordered = sorted(rows, key=lambda row: (recipes.index(row.recipe), row.seed))
-    return {task: [row for row in ordered if row.task == task] for task in dict.fromkeys(row.task for row in rows)}
+    return {
+        task: [row for row in ordered if row.task == task]
+        for task in dict.fromkeys(row.task for row in rows)
+    }
 
 
 def table(task: str, rows: Sequence[Row]) -> str:
     """Return a table with a line per run and a column per length."""
     lengths = sorted({length for row in rows for length in row.lengths})
-    lines = [f"| {task} at length | " + " | ".join(column_title(length, rows) for length in lengths) + " |"]
+    lines = [
+        f"| {task} at length | "
+        + " | ".join(column_title(length, rows) for length in lengths)
+        + " |"
+    ]
     lines.append("|---" * (len(lengths) + 1) + "|")
-    lines += [f"| {row.name} | " + " | ".join(format_cell(row, length) for length in lengths) + " |" for row in rows]
+    lines += [
+        f"| {row.name} | " + " | ".join(format_cell(row, length) for length in lengths) + " |"
+        for row in rows
+    ]
     return "\n".join([*lines, *truncation_notes(rows)])
 
 
 def column_title(length: int, rows: Sequence[Row]) -> str:
     """Return a length, with the number of lines measured where that is known."""
-    counts = sorted({row.accuracies[length].lines for row in rows if row.accuracies and length in row.accuracies})
-    return f"{length} ({' or '.join(f'{count:,}' for count in counts)} lines)" if counts else str(length)
+    counts = sorted(
+        {
+            row.accuracies[length].lines
+            for row in rows
+            if row.accuracies and length in row.accuracies
+        }
+    )
+    return (
+        f"{length} ({' or '.join(f'{count:,}' for count in counts)} lines)"
+        if counts
+        else str(length)
+    )
 
 
 def format_cell(row: Row, length: int) -> str:
@@ -169,19 +205,33 @@ def format_cell(row: Row, length: int) -> str:
     if accuracy.exact < 1:
         text += f" ({format_percent(accuracy.positional)})"
     if accuracy.bits is not None:
-        text += f", {accuracy.bits:.2g} bits" if accuracy.bits < 100 else f", {accuracy.bits:.0f} bits"
+        text += (
+            f", {accuracy.bits:.2g} bits" if accuracy.bits < 100 else f", {accuracy.bits:.0f} bits"
+        )
     return text
 
 
 def format_percent(share: float) -> str:
     """Round down, so that only exactly all is 100 % and only exactly none is 0 %."""
-    return f"{share:.0%}".replace("%", " %") if share in (0, 1) else f"{math.floor(1000 * share + 1e-9) / 10:.1f} %"
+    return (
+        f"{share:.0%}".replace("%", " %")
+        if share in (0, 1)
+        else f"{math.floor(1000 * share + 1e-9) / 10:.1f} %"
+    )
 
 
 def truncation_notes(rows: Sequence[Row]) -> list[str]:
     """Return a paragraph for each cell with truncated answers."""
-    cells = [(row.name, length, accuracy) for row in rows for length, accuracy in (row.accuracies or {}).items()]
-    return [f"\n{name} at {length}: {accuracy.truncated}." for name, length, accuracy in cells if accuracy.truncated]
+    cells = [
+        (row.name, length, accuracy)
+        for row in rows
+        for length, accuracy in (row.accuracies or {}).items()
+    ]
+    return [
+        f"\n{name} at {length}: {accuracy.truncated}."
+        for name, length, accuracy in cells
+        if accuracy.truncated
+    ]
 
 
 # ------------------------------------------------------------------------------------------- chart
@@ -224,9 +274,12 @@ def add_task(figure: Any, rows: Sequence[Row], column: int) -> None:
     # last, since Plotly draws no line across a chart that is still empty
     for longest in sorted({row.longest for row in rows}):
         figure.add_vline(x=longest, line={"dash": "dot", "color": "gray"}, col=column)
-        # on a logarithmic axis Plotly wants the position of an annotation as a logarithm, that of a line as it is
+        # on a logarithmic axis Plotly wants the position of an annotation as a logarithm, that of a
+        # line as it is
         text = f"trained up to {longest}"
-        figure.add_annotation(x=math.log10(longest), y=-1, text=text, showarrow=False, row=1, col=column)
+        figure.add_annotation(
+            x=math.log10(longest), y=-1, text=text, showarrow=False, row=1, col=column
+        )
 
 
 def legend_label(recipe: str, rows: Sequence[Row]) -> str:
@@ -235,20 +288,30 @@ def legend_label(recipe: str, rows: Sequence[Row]) -> str:
     unfinished = runs.count(None)
     if len(runs) == 1:
         return f"{recipe} (unfinished)" if unfinished else recipe
-    return f"{recipe} ({len(runs)} seeds" + (f", {unfinished} of them unfinished)" if unfinished else ")")
+    return f"{recipe} ({len(runs)} seeds" + (
+        f", {unfinished} of them unfinished)" if unfinished else ")"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument(
-        "--lengths", type=int, nargs="+", default=(), help="lengths to measure besides those of the tests"
+        "--lengths",
+        type=int,
+        nargs="+",
+        default=(),
+        help="lengths to measure besides those of the tests",
     )
     parser.add_argument("--lines", type=int, default=100, help="test lines per length")
     parser.add_argument("--chart", type=Path, help="write the chart to this HTML file")
     options = parser.parse_args()
     try:
-        tasks = group_by_task([read_run(run, options.lengths, options.lines) for run in options.runs])
+        tasks = group_by_task(
+            [read_run(run, options.lengths, options.lines) for run in options.runs]
+        )
     except ComposerError as error:
         raise SystemExit(str(error)) from error
     print("\n\n".join(table(task, rows) for task, rows in tasks.items()))

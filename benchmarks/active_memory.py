@@ -4,7 +4,8 @@
 
 1. A CGRU, forward and backward, against its convolutions alone.
 2. A batch of short rows against the same rows padded to the longest of a data set.
-3. A repeat with `times: length`, with and without `recompute`: time, and bytes saved for the backward pass.
+3. A repeat with `times: length`, with and without `recompute`: time, and bytes saved for the
+backward pass.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Bare(nn.Module):
         z = x.movedim(-1, 1)
         padding = [size // 2 for size in self.cgru.kernel]
         both, new = self.cgru.both, self.cgru.new
-        return F.conv2d(z, both.weight, both.bias, padding=padding), F.conv2d(z, new.weight, new.bias, padding=padding)
+        return F.conv2d(z, both.weight, both.bias, padding=padding), F.conv2d(
+            z, new.weight, new.bias, padding=padding
+        )
 
 
 def cgru_and_bare(size: Size, device: str, compiled: bool) -> tuple[Call, Call]:
@@ -84,10 +87,14 @@ def cgru_and_bare(size: Size, device: str, compiled: bool) -> tuple[Call, Call]:
     cgru = Cgru(grid_site(size), kernel=size.kernel).to(device)
     bare, context = Bare(cgru), Context(mask_of(size, size.length, device), {}, {})
     block: Any = torch.compile(cgru) if compiled else cgru
-    x = torch.randn(size.rows, size.length, size.columns, size.maps, device=device, requires_grad=True)
+    x = torch.randn(
+        size.rows, size.length, size.columns, size.maps, device=device, requires_grad=True
+    )
     inputs = [x, *cgru.parameters()]
     one = torch.randn_like(x)
-    other = [torch.randn_like(output).contiguous(memory_format=torch.channels_last) for output in bare(x)]
+    other = [
+        torch.randn_like(output).contiguous(memory_format=torch.channels_last) for output in bare(x)
+    ]
     return (
         lambda: torch.autograd.grad(block(x, (), context)[0], inputs, one),
         lambda: torch.autograd.grad(bare(x), inputs, other),
@@ -98,7 +105,13 @@ def build_repeat(size: Size, recompute: bool, device: str) -> Repeat:
     """Build a repeat of two CGRUs with as many iterations as positions."""
     torch.manual_seed(1)
     settings = [{"kernel": size.kernel}] * 2
-    block = Repeat(grid_site(size, build_stack), times="length", stack=settings, share=True, recompute=recompute)
+    block = Repeat(
+        grid_site(size, build_stack),
+        times="length",
+        stack=settings,
+        share=True,
+        recompute=recompute,
+    )
     return block.to(device)
 
 
@@ -117,7 +130,8 @@ def training_step(block: Repeat, size: Size, length: int, device: str) -> Call:
 def warm_up_allocator() -> None:
     """Free a large block, as any training does: from then on the C library keeps freed memory.
 
-    Without it, a single step requests its memory from the system each time, which can cost more than its arithmetic.
+    Without it, a single step requests its memory from the system each time, which can cost more
+    than its arithmetic.
     """
     torch.empty(2**22)  # 16 MiB
 
@@ -148,10 +162,14 @@ def format_row(label: str, one: float, other: float) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--compile", action="store_true", help="compile the CGRU first; takes a minute or more")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the CGRU first; takes a minute or more"
+    )
     options = parser.parse_args()
     device, rounds = options.device, options.rounds
     warm_up_allocator()
@@ -160,7 +178,9 @@ def main() -> None:
     for size in SIZES:
         one, other = time_pair(*cgru_and_bare(size, device, options.compile), rounds, device)
         kernel = " x ".join(map(str, size.kernel))
-        label = f"CGRU of {size.maps} maps, {size.columns} columns, {kernel} against its convolutions"
+        label = (
+            f"CGRU of {size.maps} maps, {size.columns} columns, {kernel} against its convolutions"
+        )
         show(format_row(label, one, other))
     small = SIZES[0]._replace(rows=16)
     short, long = small._replace(length=SHORT), small._replace(length=LONG)
@@ -168,11 +188,17 @@ def main() -> None:
     steps = [training_step(block, size, SHORT, device) for size in (short, long)]
     one, other = time_pair(steps[0], steps[1], rounds, device)
     show(format_row(f"rows of {SHORT}, padded to {SHORT} against {LONG}", one, other))
-    steps = [training_step(build_repeat(long, recompute, device), long, LONG, device) for recompute in (True, False)]
+    steps = [
+        training_step(build_repeat(long, recompute, device), long, LONG, device)
+        for recompute in (True, False)
+    ]
     one, other = time_pair(steps[0], steps[1], rounds, device)
     show(format_row(f"{LONG} steps with `recompute` against without", one, other))
     less, more = (saved_bytes(recompute) / 2**20 for recompute in steps)
-    show(f"| bytes saved for their backward pass | {less:.1f} MiB | {more:.1f} MiB | {less / more:.2f} |")
+    show(
+        f"| bytes saved for their backward pass | {less:.1f} MiB | {more:.1f} MiB |"
+        f" {less / more:.2f} |"
+    )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
     python benchmarks/babi.py FOLDER [FOLDER ...] [--data DIR] [--paper NAME]
 
-Prints a Markdown table per recipe, with a line for each task, of all finished runs below the folders. For each task the
-run with the lowest error on its own training questions is selected, of equal ones that with the lowest training loss;
-the test set is not used. A run of several tasks is selected for all of them. Measurements are cached in babi.json
-beside the run. The published mean errors are those of Sukhbaatar et al. 2015 (1,000 questions per task).
+Prints a Markdown table per recipe, with a line for each task, of all finished runs below the
+folders. For each task the run with the lowest error on its own training questions is selected, of
+equal ones that with the lowest training loss;
+the test set is not used. A run of several tasks is selected for all of them. Measurements are
+cached in babi.json beside the run. The published mean errors are those of Sukhbaatar et al. 2015
+(1,000 questions per task).
 """
 
 from __future__ import annotations
@@ -39,14 +41,17 @@ PUBLISHED: Mapping[str, float | None] = {
     "memory_network": 6.7,
     "dynamic_memory_network": None,
 }
-"""Mean errors over the twenty tasks in percent, by the recipe: trained on each task with a bag of words, with position
-encoding (PE), with PE and linear start (LS), with PE, LS and random noise (RN); on all tasks at once with PE, LS and
-RN, the same with layer-wise tying; and on each task, a memory network and a dynamic memory network, both supervised
-with supporting facts; None where the figure is not at hand."""
+"""Mean errors over the twenty tasks in percent, by the recipe: trained on each task with a bag of
+words, with position
+encoding (PE), with PE and linear start (LS), with PE, LS and random noise (RN); on all tasks at
+once with PE, LS and RN, the same with layer-wise tying; and on each task, a memory network and a
+dynamic memory network, both supervised with supporting facts; None where the figure is not at
+hand."""
 
 
 class Run(NamedTuple):
-    """A restart: its errors in percent on its training questions and on the test set of each of its tasks.
+    """A restart: its errors in percent on its training questions and on the test set of each of its
+    tasks.
 
     test is None if the run has not finished.
     """
@@ -78,10 +83,16 @@ def read_run(folder: RunDir, data: Path | None) -> Run | None:
     if not record.is_finished:
         return Run(*common, 100.0, float("inf"), None)
     errors = read_or_measure(folder, record, data)
-    return Run(*common, errors["train"], errors["loss"], {task: errors["test"][str(task)] for task in tasks})
+    return Run(
+        *common,
+        errors["train"],
+        errors["loss"],
+        {task: errors["test"][str(task)] for task in tasks},
+    )
 
 
-# ------------------------------------------------------------------------------------------- measurement
+# -------------------------------------------------------------------------------------------
+# measurement
 
 
 def read_or_measure(folder: RunDir, record: RunRecord, data: Path | None) -> dict[str, Any]:
@@ -106,7 +117,11 @@ def measure(path: Path, data: Path | None) -> dict[str, Any]:
     for task in dict.fromkeys(run.recipe.data.babi.tasks):
         scores = evaluate(open_run(path, [f"data.babi.tasks=[{task}]"]), "test", data)
         test[str(task)] = error_percent(scores["test/exact_match"])
-    return {"train": error_percent(train["train/exact_match"]), "loss": train["train/loss"], "test": test}
+    return {
+        "train": error_percent(train["train/exact_match"]),
+        "loss": train["train/loss"],
+        "test": test,
+    }
 
 
 def error_percent(right: float) -> float:
@@ -119,7 +134,11 @@ def error_percent(right: float) -> float:
 
 def select_run(runs: Sequence[Run]) -> Run | None:
     """Return the finished run with the lowest training error."""
-    return min((run for run in runs if run.test is not None), key=lambda run: (run.train, run.loss), default=None)
+    return min(
+        (run for run in runs if run.test is not None),
+        key=lambda run: (run.train, run.loss),
+        default=None,
+    )
 
 
 def table(runs: Sequence[Run], paper: str) -> str:
@@ -138,7 +157,9 @@ def table(runs: Sequence[Run], paper: str) -> str:
 
 
 def row_cells(task: int, runs: Sequence[Run], best: Run | None) -> list[str]:
-    all_restarts = ", ".join("unfinished" if run.test is None else f"{run.test[task]:.1f}" for run in runs)
+    all_restarts = ", ".join(
+        "unfinished" if run.test is None else f"{run.test[task]:.1f}" for run in runs
+    )
     test = f"{best.test[task]:.1f}" if best and best.test else "unfinished"
     return [str(task), test, f"{best.train:.1f}" if best else "unfinished", all_restarts]
 
@@ -148,7 +169,9 @@ def summary_lines(errors: Sequence[float], paper: str) -> list[str]:
     if not errors:
         return []
     over = f"{sum(error > FAILED for error in errors)} failed (above {FAILED:g} %)"
-    measured = f"- measured: mean error {statistics.fmean(errors):.1f} % of {len(errors)} tasks, {over}"
+    measured = (
+        f"- measured: mean error {statistics.fmean(errors):.1f} % of {len(errors)} tasks, {over}"
+    )
     published = f"- published ({paper}): mean error {PUBLISHED[paper]} % of {len(TASKS)} tasks"
     return [measured, *([published] if PUBLISHED[paper] else [])]
 
@@ -160,11 +183,19 @@ def published_name(recipe: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-    parser.add_argument("--data", type=Path, help="folder of the tasks' files; by default the one that each run used")
     parser.add_argument(
-        "--paper", choices=list(PUBLISHED), help="published result to compare with; by default by the recipe's name"
+        "--data",
+        type=Path,
+        help="folder of the tasks' files; by default the one that each run used",
+    )
+    parser.add_argument(
+        "--paper",
+        choices=list(PUBLISHED),
+        help="published result to compare with; by default by the recipe's name",
     )
     options = parser.parse_args()
     try:

@@ -1,8 +1,9 @@
-"""Reference implementations in plain PyTorch: a Transformer with a key-value cache, and a GRU with attention.
+"""Reference implementations in plain PyTorch: a Transformer with a key-value cache, and a GRU with
+attention.
 
 Baselines of the other benchmarks. Sizes, dropout sites and the order of the norms are those of
-`recipes/multi30k/transformer.yaml` and `gru_attention.yaml`, so that both sides do the same arithmetic. Both decode
-by `begin`, `step` and the `reorder` of their states.
+`recipes/multi30k/transformer.yaml` and `gru_attention.yaml`, so that both sides do the same
+arithmetic. Both decode by `begin`, `step` and the `reorder` of their states.
 """
 
 from __future__ import annotations
@@ -78,10 +79,17 @@ class Attention(nn.Module):
         return repeat_rows(self.split(keys), copies), repeat_rows(self.split(values), copies)
 
     def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
+        self,
+        x: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
     ) -> Tensor:
         query, dropout = self.split(self.query(x)), self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        y = F.scaled_dot_product_attention(
+            query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal
+        )
         return self.merge(y.transpose(1, 2).flatten(2))
 
 
@@ -89,7 +97,12 @@ class SeparateAttention(Attention):
     """The same in separate operations, as before fused kernels: product, mask, softmax, product."""
 
     def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
+        self,
+        x: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
     ) -> Tensor:
         scores = self.split(self.query(x)) @ keys.mT / math.sqrt(keys.shape[-1])  # (B, H, T, S)
         if causal:
@@ -134,9 +147,15 @@ class Layer(nn.Module):
         return x + self.dropout(self.feed_forward(x))
 
     def step(
-        self, x: Tensor, cache: Pair | None, memory: Pair | None = None, memory_mask: Tensor | None = None
+        self,
+        x: Tensor,
+        cache: Pair | None,
+        memory: Pair | None = None,
+        memory_mask: Tensor | None = None,
     ) -> tuple[Tensor, Pair]:
-        """Run one position x (B, 1, D), with the keys and values of those before it, or the first ones together."""
+        """Run one position x (B, 1, D), with the keys and values of those before it, or the first
+        ones together.
+        """
         y = self.norm(x)
         keys, values = self.attention.read(y)
         if cache is not None:
@@ -175,7 +194,9 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def embed(self, ids: Tensor, first: int = 0) -> Tensor:
-        return self.dropout(self.embedding(ids) * self.scale + self.positions[first : first + ids.shape[1]])
+        return self.dropout(
+            self.embedding(ids) * self.scale + self.positions[first : first + ids.shape[1]]
+        )
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
         mask = (source != PAD)[:, None, None, :]
@@ -195,11 +216,17 @@ class Transformer(nn.Module):
         return self.logits(x)
 
     def begin(self, source: Tensor, copies: int = 1) -> TransformerState:
-        """Encode, and return the state before the first position: `copies` rows for each of source (B, S)."""
+        """Encode, and return the state before the first position: `copies` rows for each of source
+        (B, S).
+        """
         memory, mask = self.encode(source)
-        return TransformerState([layer.cross.read(memory, copies) for layer in self.decoder], repeat_rows(mask, copies))
+        return TransformerState(
+            [layer.cross.read(memory, copies) for layer in self.decoder], repeat_rows(mask, copies)
+        )
 
-    def step(self, ids: Tensor, position: int, state: TransformerState) -> tuple[Tensor, TransformerState]:
+    def step(
+        self, ids: Tensor, position: int, state: TransformerState
+    ) -> tuple[Tensor, TransformerState]:
         """Run one position for all rows: ids (B, 1) -> logits (B, V)."""
         x, after = self.embed(ids, position), []
         for index, layer in enumerate(self.decoder):
@@ -228,9 +255,14 @@ class GRU(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.below = nn.GRU(width, width // 2, batch_first=True, bidirectional=True)
         self.above = nn.GRU(width, width // 2, batch_first=True, bidirectional=True)
-        self.encoder_norm, self.middle_norm, self.decoder_norm = (nn.LayerNorm(width) for _ in range(3))
+        self.encoder_norm, self.middle_norm, self.decoder_norm = (
+            nn.LayerNorm(width) for _ in range(3)
+        )
         self.initial = nn.Linear(width, width)
-        self.state, self.second = nn.GRU(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
+        self.state, self.second = (
+            nn.GRU(width, width, batch_first=True),
+            nn.GRU(width, width, batch_first=True),
+        )
         self.cross = Attention(width, heads, cross_dropout)
         self.expand, self.contract = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.dropout = nn.Dropout(dropout)
@@ -239,7 +271,9 @@ class GRU(nn.Module):
         return self.dropout(self.embedding(ids) * self.scale)
 
     def encode(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the memory, its mask, and the decoder's first state: (B, S, D), (B, 1, 1, S), (B, D)"""
+        """Return the memory, its mask, and the decoder's first state: (B, S, D), (B, 1, 1, S), (B,
+        D)
+        """
         mask = source != PAD  # (B, S)
         lengths = mask.sum(1).cpu()
         x = self.dropout(self.packed(self.below, self.embed(source), lengths))
@@ -256,17 +290,28 @@ class GRU(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         memory, mask, initial = self.encode(source)
-        y = self.attend(self.state(self.embed(target), initial[None])[0], self.cross.read(memory), mask)
+        y = self.attend(
+            self.state(self.embed(target), initial[None])[0], self.cross.read(memory), mask
+        )
         return self.logits(y + self.dropout(self.second(y)[0]))
 
     def begin(self, source: Tensor, copies: int = 1) -> GRUState:
-        """Encode, and return the state before the first position: `copies` rows for each of source (B, S)."""
+        """Encode, and return the state before the first position: `copies` rows for each of source
+        (B, S).
+        """
         memory, mask, initial = self.encode(source)
         first = repeat_rows(initial, copies)
-        return GRUState(self.cross.read(memory, copies), repeat_rows(mask, copies), first, torch.zeros_like(first))
+        return GRUState(
+            self.cross.read(memory, copies),
+            repeat_rows(mask, copies),
+            first,
+            torch.zeros_like(first),
+        )
 
     def step(self, ids: Tensor, position: int, state: GRUState) -> tuple[Tensor, GRUState]:
-        """Run one position for all rows: ids (B, 1) -> logits (B, V). A cell is faster than its layer, for one step."""
+        """Run one position for all rows: ids (B, 1) -> logits (B, V). A cell is faster than its
+        layer, for one step.
+        """
         first = torch.gru_cell(self.embed(ids[:, 0]), state.first, *self.state.all_weights[0])
         y = self.attend(first[:, None], state.memory, state.mask)[:, 0]
         second = torch.gru_cell(y, state.second, *self.second.all_weights[0])
@@ -275,4 +320,6 @@ class GRU(nn.Module):
     @staticmethod
     def packed(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
         rows = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return nn.utils.rnn.pad_packed_sequence(rnn(rows)[0], batch_first=True, total_length=x.shape[1])[0]
+        return nn.utils.rnn.pad_packed_sequence(
+            rnn(rows)[0], batch_first=True, total_length=x.shape[1]
+        )[0]

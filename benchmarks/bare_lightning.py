@@ -1,4 +1,6 @@
-"""The least that Lightning needs for a first step: a Transformer of the quick start's size, on random ids."""
+"""The least that Lightning needs for a first step: a Transformer of the quick start's size, on
+random ids.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ class Module(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.Adam(self.parameters(), lr=2e-3)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
 
     def on_train_batch_end(self, *_: Any) -> None:
         os._exit(0)
@@ -41,7 +46,11 @@ def main() -> None:
     ids = torch.randint(3, VOCABULARY, (20 * ROWS, LENGTH))
     loader = DataLoader(TensorDataset(ids, ids), batch_size=ROWS, shuffle=True)
     off = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    settings: dict[str, Any] = {**dict.fromkeys(off, False), "num_sanity_val_steps": 0, "gradient_clip_val": 1.0}
+    settings: dict[str, Any] = {
+        **dict.fromkeys(off, False),
+        "num_sanity_val_steps": 0,
+        "gradient_clip_val": 1.0,
+    }
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=-1, **settings)
     trainer.fit(Module(), loader)
 

@@ -1,4 +1,6 @@
-"""Greedy and beam search by hand over the models of `bare.py`: caches grow by `torch.cat`, finished sentences stay."""
+"""Greedy and beam search by hand over the models of `bare.py`: caches grow by `torch.cat`, finished
+sentences stay.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ def greedy(model: Transformer | GRU, source: Tensor, limit: int) -> Lines:
     return cut_at_eos(torch.cat(tokens, 1))
 
 
-def beam(model: Transformer | GRU, source: Tensor, limit: int, size: int, length_penalty: float) -> Lines:
-    """Search with a beam in which finished hypotheses keep their places; ranked by log p / ((5 + n) / 6) ^ penalty."""
+def beam(
+    model: Transformer | GRU, source: Tensor, limit: int, size: int, length_penalty: float
+) -> Lines:
+    """Search with a beam in which finished hypotheses keep their places; ranked by log p / ((5 + n)
+    / 6) ^ penalty.
+    """
     state, batch, device = model.begin(source, size), len(source), source.device
     score = torch.full((batch, size), -torch.inf, device=device)
     score[:, 0] = 0.0
@@ -39,7 +45,9 @@ def beam(model: Transformer | GRU, source: Tensor, limit: int, size: int, length
         gain[done] = -torch.inf
         gain[done, EOS] = torch.inf
         total, best = (score[..., None] + gain.view(batch, size, -1)).flatten(1).topk(size)
-        rows = (torch.arange(batch, device=device)[:, None] * size + best // gain.shape[1]).flatten()
+        rows = (
+            torch.arange(batch, device=device)[:, None] * size + best // gain.shape[1]
+        ).flatten()
         score = torch.where(done[rows], score.flatten()[rows], total.flatten()).view(batch, size)
         last = (best % gain.shape[1]).view(-1, 1)
         ids, done = torch.cat((ids[rows], last), 1), done[rows] | (last[:, 0] == EOS)
@@ -61,7 +69,9 @@ def in_batches(lines: Lines, size: int, decode: Callable[[Tensor], Lines]) -> Li
     outputs: Lines = [[]] * len(lines)
     for first in range(0, len(order), size):
         rows = order[first : first + size]
-        padded = torch.nn.utils.rnn.pad_sequence([torch.tensor([*lines[row], EOS]) for row in rows], batch_first=True)
+        padded = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor([*lines[row], EOS]) for row in rows], batch_first=True
+        )
         for row, output in zip(rows, decode(padded), strict=True):
             outputs[row] = output
     return outputs

@@ -1,4 +1,6 @@
-"""The models of `bare.py` with the weights of a run of `recipes/multi30k/transformer.yaml` or `gru_attention.yaml`."""
+"""The models of `bare.py` with the weights of a run of `recipes/multi30k/transformer.yaml` or
+`gru_attention.yaml`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def copy_to_bare(run: Run) -> Transformer | GRU:
 def copy_transformer(run: Run) -> Transformer:
     stacks = {"encoder": encoder_of(run), "decoder": run.model.decoder}
     repeats = {
-        side: block.stacks for side, stack in stacks.items() for block in stack.blocks if hasattr(block, "stacks")
+        side: block.stacks
+        for side, stack in stacks.items()
+        for block in stack.blocks
+        if hasattr(block, "stacks")
     }
     attention, feed_forward = inner_blocks(repeats["encoder"][0])
     hidden = feed_forward.contract.in_features

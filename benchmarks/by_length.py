@@ -1,9 +1,11 @@
 """BLEU by source length, several runs side by side: a Markdown table, and a chart.
 
-    python benchmarks/by_length.py RUN [RUN ...] [--data DIR] [--edges 7 10 13 16 20] [--tokenised] [--chart F.html]
+    python benchmarks/by_length.py RUN [RUN ...] [--data DIR] [--edges 7 10 13 16 20] [--tokenised]
+    [--chart F.html]
 
-Every run translates its test set with its recipe's decoding settings; all runs must have the same test sources. Scores
-are given ± half of the 95 % bootstrap interval, which is wide for buckets of few lines.
+Every run translates its test set with its recipe's decoding settings; all runs must have the same
+test sources. Scores are given ± half of the 95 % bootstrap interval, which is wide for buckets of
+few lines.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def translate_test_set(run: Path, data: Path | None, overrides: Sequence[str] = 
     from composer.inference.run import open_run
 
     opened = open_run(run, overrides)
-    pairs = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).pairs["test"]
+    pairs = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).pairs[
+        "test"
+    ]
     lines = list(pairs.sides[opened.recipe.sources[0]])
     return Translated(run.name, lines, opened.translate(lines), list(pairs.sides[TARGET]))
 
@@ -63,7 +67,12 @@ def by_length(translated: Translated, metric: Any, edges: Sequence[int] = EDGES)
     """Return the non-empty buckets, shortest first."""
     buckets = [bisect_left(edges, len(source.split())) for source in translated.sources]
     return [
-        score_bucket(translated, [row for row, bucket in enumerate(buckets) if bucket == index], words, metric)
+        score_bucket(
+            translated,
+            [row for row, bucket in enumerate(buckets) if bucket == index],
+            words,
+            metric,
+        )
         for index, words in enumerate(bucket_labels(edges))
         if index in buckets
     ]
@@ -72,14 +81,18 @@ def by_length(translated: Translated, metric: Any, edges: Sequence[int] = EDGES)
 def bucket_labels(edges: Sequence[int]) -> list[str]:
     """Return the labels of buckets: 0-7, 8-10, ..., 21+."""
     begins = [0, *(edge + 1 for edge in edges)]
-    return [*(f"{begin}-{end}" for begin, end in zip(begins, edges, strict=False)), f"{begins[-1]}+"]
+    return [
+        *(f"{begin}-{end}" for begin, end in zip(begins, edges, strict=False)),
+        f"{begins[-1]}+",
+    ]
 
 
 def score_bucket(translated: Translated, rows: Sequence[int], words: str, metric: Any) -> Bucket:
     def bleu(sample: Sequence[int]) -> float:
         return float(
             metric.corpus_score(
-                [translated.hypotheses[row] for row in sample], [[translated.references[row] for row in sample]]
+                [translated.hypotheses[row] for row in sample],
+                [[translated.references[row] for row in sample]],
             ).score
         )
 
@@ -92,7 +105,9 @@ def require_same_sources(translations: Sequence[Translated]) -> None:
     """Exit if the runs have different test sources."""
     for other in translations[1:]:
         if other.sources != translations[0].sources:
-            raise SystemExit(f"{other.name} and {translations[0].name} were tested on different source lines")
+            raise SystemExit(
+                f"{other.name} and {translations[0].name} were tested on different source lines"
+            )
 
 
 Rows = Sequence[tuple[str, list[Bucket]]]
@@ -119,14 +134,20 @@ def draw(rows: Rows, path: Path) -> None:
     for shift, (name, results) in enumerate(rows):
         x = np.arange(len(results)) + 0.06 * (shift - (len(rows) - 1) / 2)
         scores = [result.bleu for result in results]
-        figure.add_scatter(x=x, y=scores, error_y={"array": [result.spread for result in results]}, name=name)
-    figure.update_xaxes(title="words of the source", tickvals=list(range(len(buckets))), ticktext=buckets)
+        figure.add_scatter(
+            x=x, y=scores, error_y={"array": [result.spread for result in results]}, name=name
+        )
+    figure.update_xaxes(
+        title="words of the source", tickvals=list(range(len(buckets))), ticktext=buckets
+    )
     figure.update_yaxes(title="BLEU", rangemode="tozero")
     figure.write_html(path)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--edges", type=int, nargs="+", default=EDGES)
@@ -136,7 +157,10 @@ def main() -> None:
     translations = [translate_test_set(run, options.data) for run in options.runs]
     require_same_sources(translations)
     metric = bleu_metric(options.tokenised)
-    rows = [(translated.name, by_length(translated, metric, sorted(options.edges))) for translated in translations]
+    rows = [
+        (translated.name, by_length(translated, metric, sorted(options.edges)))
+        for translated in translations
+    ]
     print(table(rows))
     print(f"\nBLEU {metric.get_signature()}")
     if options.chart:

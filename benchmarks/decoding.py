@@ -3,12 +3,14 @@
     python benchmarks/decoding.py RUN [--lines 256] [--rounds 5] [--precision float32 bfloat16 int8]
     python benchmarks/decoding.py RUN --ctranslate2 [--tokens 0]
 
-RUN is a trained `recipes/multi30k/transformer.yaml` or `gru_attention.yaml`. Its weights are copied into the plain
-model, which computes in float32, and which answers as ours does in float32 but for near ties. CTranslate2 runs the
-export of a Transformer in float32 and in int8. All answers have 16 tokens, since the loop by hand has no means to leave
-out lines that have ended; with `--tokens 0` they end when the model says so.
-All sides take part in each round, in another order every time, with equally many threads, from ids to ids. Prints
-every round; at the end, for each search and pair of sides, the ratio of speeds and how many answers are identical.
+RUN is a trained `recipes/multi30k/transformer.yaml` or `gru_attention.yaml`. Its weights are copied
+into the plain model, which computes in float32, and which answers as ours does in float32 but for
+near ties. CTranslate2 runs the export of a Transformer in float32 and in int8. All answers have 16
+tokens, since the loop by hand has no means to leave out lines that have ended; with `--tokens 0`
+they end when the model says so.
+All sides take part in each round, in another order every time, with equally many threads, from ids
+to ids. Prints every round; at the end, for each search and pair of sides, the ratio of speeds and
+how many answers are identical.
 """
 
 from __future__ import annotations
@@ -62,7 +64,11 @@ def ours(run: Run, precision: str, limit: int) -> Side:
         beams = {"size": search.size, "length_penalty": LENGTH_PENALTY, **settings}
         decoding = Greedy(**settings) if search.size == 1 else Beam(**beams)
         parts = [lines] if search.batch > 1 else [[line] for line in lines]
-        return [best.ids for part in parts for best, *_ in decode_all([run.model], {"source": part}, decoding)]
+        return [
+            best.ids
+            for part in parts
+            for best, *_ in decode_all([run.model], {"source": part}, decoding)
+        ]
 
     return decode
 
@@ -71,7 +77,11 @@ def by_hand(model: Transformer | GRU, limit: int) -> Side:
     def decode(search: Search, lines: Lines) -> Lines:
         if search.size == 1:
             return in_batches(lines, search.batch, lambda source: greedy(model, source, limit))
-        return in_batches(lines, search.batch, lambda source: beam(model, source, limit, search.size, LENGTH_PENALTY))
+        return in_batches(
+            lines,
+            search.batch,
+            lambda source: beam(model, source, limit, search.size, LENGTH_PENALTY),
+        )
 
     return decode
 
@@ -84,7 +94,9 @@ def sides_of(run: Run, precisions: Sequence[str], limit: int) -> dict[str, Side]
 
 
 def ctranslate2_sides(run: Run, limit: int) -> dict[str, Side]:
-    """Return a side for each precision that we have too; none, and a line that says why, where it cannot run."""
+    """Return a side for each precision that we have too; none, and a line that says why, where it
+    cannot run.
+    """
     with tempfile.TemporaryDirectory() as parent:
         try:
             folder = str(export_ctranslate2(run, Path(parent) / "exported"))
@@ -107,7 +119,11 @@ def ctranslate2(run: Run, folder: str, precision: str, limit: int) -> Side:
 
     def decode(search: Search, lines: Lines) -> Lines:
         tokens = [[source[id] for id in line] for line in lines]
-        settings = {"beam_size": search.size, "length_penalty": LENGTH_PENALTY, "max_decoding_length": limit}
+        settings = {
+            "beam_size": search.size,
+            "length_penalty": LENGTH_PENALTY,
+            "max_decoding_length": limit,
+        }
         parts = [tokens] if search.batch > 1 else [[line] for line in tokens]
         results = [
             result
@@ -127,12 +143,16 @@ class Comparison(NamedTuple):
     speeds: dict[str, list[float]]
 
     def describe_pair(self, mine: str, other: str) -> str:
-        ratios = [one / another for one, another in zip(self.speeds[mine], self.speeds[other], strict=True)]
+        ratios = [
+            one / another
+            for one, another in zip(self.speeds[mine], self.speeds[other], strict=True)
+        ]
         pairs = list(zip(self.answers[mine], self.answers[other], strict=True))
         return (
-            f"{self.search.name}: {mine} to {other} {statistics.median(ratios):.2f} "
-            f"({min(ratios):.2f} to {max(ratios):.2f}) of {len(ratios)} rounds, {torch.get_num_threads()} threads, "
-            f"{sum(one == another for one, another in pairs)} of {len(pairs)} lines identical"
+            f"{self.search.name}: {mine} to {other} {statistics.median(ratios):.2f}"
+            f" ({min(ratios):.2f} to {max(ratios):.2f}) of {len(ratios)} rounds,"
+            f" {torch.get_num_threads()} threads, {sum(one == another for one, another in pairs)}"
+            f" of {len(pairs)} lines identical"
         )
 
 
@@ -157,13 +177,19 @@ def pair_sides(names: Iterable[str], precisions: Sequence[str]) -> list[tuple[st
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run")
     parser.add_argument("--lines", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--precision", nargs="+", default=list(get_args(Precision)), choices=get_args(Precision))
+    parser.add_argument(
+        "--precision", nargs="+", default=list(get_args(Precision)), choices=get_args(Precision)
+    )
     parser.add_argument("--ctranslate2", action="store_true", help="measure CTranslate2 too")
-    parser.add_argument("--tokens", type=int, default=16, help="of each answer; 0: it ends when the model says so")
+    parser.add_argument(
+        "--tokens", type=int, default=16, help="of each answer; 0: it ends when the model says so"
+    )
     return parser.parse_args()
 
 

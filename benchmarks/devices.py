@@ -1,12 +1,15 @@
-"""Training throughput on 1, 2, 4 ... devices, with the same global batch and with one that grows with the devices.
+"""Training throughput on 1, 2, 4 ... devices, with the same global batch and with one that grows
+with the devices.
 
-    python benchmarks/devices.py RECIPE [key=value ...] --devices 1 2 4 8 [--strategy ddp fsdp] [--accelerator gpu]
+    python benchmarks/devices.py RECIPE [key=value ...] --devices 1 2 4 8 [--strategy ddp fsdp]
+    [--accelerator gpu]
                                  [--data DIR] [--steps 200] [--rounds 3]
 
-Each figure is a `seqcomposer train` of its own; the cases alternate. Prints target tokens per second without padding
-(the median after the first quarter of the steps), the throughput per device relative to a single device, and the last
-training loss, which with the same global batch does not depend on the number of devices. On several machines use
-`recipes/launch/slurm.sh` or `recipes/launch/torchrun.sh` and read `train/tokens_per_second` in metrics.jsonl.
+Each figure is a `seqcomposer train` of its own; the cases alternate. Prints target tokens per
+second without padding (the median after the first quarter of the steps), the throughput per device
+relative to a single device, and the last training loss, which with the same global batch does not
+depend on the number of devices. On several machines use `recipes/launch/slurm.sh` or
+`recipes/launch/torchrun.sh` and read `train/tokens_per_second` in metrics.jsonl.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ class Case(NamedTuple):
             "training.max_minutes=null",
             "training.validate_every=1000000",
             "logging.wandb=false",
-            f"trainer={{accelerator: {accelerator}, devices: {self.devices}, strategy: {strategy}}}",
+            (
+                f"trainer={{accelerator: {accelerator}, devices: {self.devices}, strategy:"
+                f" {strategy}}}"
+            ),
         ]
 
     def label(self) -> str:
@@ -65,7 +71,9 @@ def measure(case: Case, options: argparse.Namespace, recipe: Recipe) -> Measurem
         arguments += ["--data", str(options.data)] if options.data else []
         command = [sys.executable, "-m", "composer.cli.main", *arguments]
         root = str(Path(__file__).resolve().parent.parent)
-        process = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True)
+        process = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True
+        )
         if process.returncode:
             raise SystemExit(f"{' '.join(command)}\n{process.stderr}")
         rows = [row for row in read_metrics(run / "metrics.jsonl") if "train/loss" in row]
@@ -75,12 +83,19 @@ def measure(case: Case, options: argparse.Namespace, recipe: Recipe) -> Measurem
 
 def cases(devices: Sequence[int], strategies: Sequence[str]) -> list[Case]:
     """Return one device once, and several with every strategy and batch."""
-    several = itertools.product((count for count in devices if count > 1), strategies, (False, True))
-    return [*(Case(1, "auto", False) for count in devices if count == 1), *itertools.starmap(Case, several)]
+    several = itertools.product(
+        (count for count in devices if count > 1), strategies, (False, True)
+    )
+    return [
+        *(Case(1, "auto", False) for count in devices if count == 1),
+        *itertools.starmap(Case, several),
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe", type=Path)
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2])
@@ -91,11 +106,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_intermixed_args()
     recipe = load(options.recipe, options.overrides, options.data)
-    measurements: dict[Case, list[Measurement]] = {case: [] for case in cases(options.devices, options.strategy)}
+    measurements: dict[Case, list[Measurement]] = {
+        case: [] for case in cases(options.devices, options.strategy)
+    }
     for number, case in itertools.product(range(options.rounds), measurements):
         measurements[case].append(measure(case, options, recipe))
         speed, loss = measurements[case][-1]
-        print(f"round {number + 1}: {case.label()}  {speed:10,.0f} tokens/s  loss {loss:.5f}", flush=True)
+        print(
+            f"round {number + 1}: {case.label()}  {speed:10,.0f} tokens/s  loss {loss:.5f}",
+            flush=True,
+        )
     alone = next(
         (
             statistics.median(measurement.speed for measurement in measurements[case])
@@ -106,8 +126,15 @@ def main() -> None:
     )
     for case, results in measurements.items():
         speed = statistics.median(measurement.speed for measurement in results)
-        share = f"  {speed / case.devices / alone:.2f} of a single device's speed per device" if alone else ""
-        print(f"median of {options.rounds}: {case.label()}  {speed:10,.0f} tokens/s{share}", flush=True)
+        share = (
+            f"  {speed / case.devices / alone:.2f} of a single device's speed per device"
+            if alone
+            else ""
+        )
+        print(
+            f"median of {options.rounds}: {case.label()}  {speed:10,.0f} tokens/s{share}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python benchmarks/dialect.py RUN [RUN ...]
 
-How well a model can predict the dialect of its output depends on what it reads of its own output: nothing, the previous
-word, or all previous words. `dialect_optimum` computes the optimal loss of each on the test lines.
+How well a model can predict the dialect of its output depends on what it reads of its own output:
+nothing, the previous word, or all previous words. `dialect_optimum` computes the optimal loss of
+each on the test lines.
 """
 
 from __future__ import annotations
@@ -21,8 +22,14 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 
 Reads = Literal["nothing", "last", "all"]
-"""What a model reads of its own answer when it writes a word: nothing, the word before, or all words before."""
-READS_LABEL: dict[Reads, str] = {"nothing": "nothing", "last": "the previous word", "all": "all previous words"}
+"""What a model reads of its own answer when it writes a word: nothing, the word before, or all
+words before.
+"""
+READS_LABEL: dict[Reads, str] = {
+    "nothing": "nothing",
+    "last": "the previous word",
+    "all": "all previous words",
+}
 
 
 class Row(NamedTuple):
@@ -53,11 +60,13 @@ def model_reads(model: EncoderDecoder) -> Reads:
 
 
 def dialect_optimum(sources: Sequence[str], dialects: int, every: int, reads: Reads) -> float:
-    """Return the least loss on these lines that a model can have, in nats per target token, eos counted.
+    """Return the least loss on these lines that a model can have, in nats per target token, eos
+    counted.
 
-    Of m marked words, a model that reads nothing of its answer must guess all: m log(dialects) nats. One that reads all
-    words before guesses the first alone: log(dialects), if m > 0. The word before tells the dialect only where each
-    word is marked (`every: 1`); else a model that reads it alone guesses as if it read nothing.
+    Of m marked words, a model that reads nothing of its answer must guess all: m log(dialects)
+    nats. One that reads all words before guesses the first alone: log(dialects), if m > 0. The word
+    before tells the dialect only where each word is marked (`every: 1`); else a model that reads it
+    alone guesses as if it read nothing.
     """
     lengths = [len(source.split()) for source in sources]
     once = reads == "all" or (reads == "last" and every == 1)
@@ -67,14 +76,21 @@ def dialect_optimum(sources: Sequence[str], dialects: int, every: int, reads: Re
 
 def table(rows: Sequence[Row]) -> str:
     """Return a table with a line for each run, sorted by optimal loss."""
-    lines = ["| run | reads of its own output | nats per token | optimum | ratio |", "|---|---|---|---|---|"]
+    lines = [
+        "| run | reads of its own output | nats per token | optimum | ratio |",
+        "|---|---|---|---|---|",
+    ]
     for name, reads, loss, least in sorted(rows, key=lambda row: -row.least):
-        lines.append(f"| {name} | {READS_LABEL[reads]} | {loss:.4f} | {least:.4f} | {loss / least:.3f} |")
+        lines.append(
+            f"| {name} | {READS_LABEL[reads]} | {loss:.4f} | {least:.4f} | {loss / least:.3f} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     print(table([read_run(run) for run in parser.parse_args().runs]))
 

@@ -1,12 +1,15 @@
-"""Scenes of handwritten digits with captions, from the test images of MNIST: a folder of tables and images.
+"""Scenes of handwritten digits with captions, from the test images of MNIST: a folder of tables and
+images.
 
-    python -m benchmarks.digit_scenes --mnist DATA/mnist --folder DIR [--questions] [--train 20000] [--seed 1]
+    python -m benchmarks.digit_scenes --mnist DATA/mnist --folder DIR [--questions] [--train 20000]
+    [--seed 1]
 
-A scene is a grid of 3 x 3 cells of 28 pixels with one to three digits; its caption relates the first of them, from
-left to right and from above, to the others: `a seven above a three, left of a nine`. With --questions it has two or
-three digits, and in place of the caption a question and its answer, a digit's name: `above and right of the seven`. The
-10,000 images are split by image, 8,000 to 1,000 to 1,000: no digit of a test scene was ever in a training scene. All
-numbers on them are on made data.
+A scene is a grid of 3 x 3 cells of 28 pixels with one to three digits; its caption relates the
+first of them, from left to right and from above, to the others: `a seven above a three, left of a
+nine`. With --questions it has two or three digits, and in place of the caption a question and its
+answer, a digit's name: `above and right of the seven`. The 10,000 images are split by image, 8,000
+to 1,000 to 1,000: no digit of a test scene was ever in a training scene. All numbers on them are on
+made data.
 """
 
 from __future__ import annotations
@@ -53,13 +56,20 @@ def caption(cells: list[int], digits: list[int]) -> str:
     """Return the caption of a scene: its cells in order, and the digit of each."""
     first, *others = zip(cells, digits, strict=True)
     parts = [f"{relate(first[0], cell)} a {NAMES[digit]}" for cell, digit in others]
-    return f"a {NAMES[first[1]]}" + "".join(f"{',' if at else ''} {part}" for at, part in enumerate(parts))
+    return f"a {NAMES[first[1]]}" + "".join(
+        f"{',' if at else ''} {part}" for at, part in enumerate(parts)
+    )
 
 
 def question(cells: list[int], digits: list[int], random: np.random.Generator) -> tuple[str, ...]:
-    """Return a question about a scene that one of its digits answers, and the answer; nothing where there is none."""
+    """Return a question about a scene that one of its digits answers, and the answer; nothing where
+    there is none.
+    """
     pairs = permutations(zip(cells, digits, strict=True), 2)
-    answers = [(f"{relate(one, two)} the {NAMES[named]}", NAMES[digit]) for (one, digit), (two, named) in pairs]
+    answers = [
+        (f"{relate(one, two)} the {NAMES[named]}", NAMES[digit])
+        for (one, digit), (two, named) in pairs
+    ]
     times = Counter(relation for relation, _ in answers)
     fair = [pair for pair in answers if times[pair[0]] == 1]
     return fair[int(random.integers(len(fair)))] if fair else ()
@@ -83,7 +93,11 @@ def make_scenes(
     low, high = SPLITS[split]
     random = np.random.default_rng([seed, low])
     while count:
-        cells = sorted(random.choice(CELLS * CELLS, int(random.integers(2 if asks else 1, 4)), replace=False).tolist())
+        cells = sorted(
+            random.choice(
+                CELLS * CELLS, int(random.integers(2 if asks else 1, 4)), replace=False
+            ).tolist()
+        )
         chosen = random.integers(low, high, len(cells)).tolist()
         digits = labels[chosen].tolist()
         texts = question(cells, digits, random) if asks else (caption(cells, digits),)
@@ -93,14 +107,20 @@ def make_scenes(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mnist", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--questions", action="store_true")
     parser.add_argument("--train", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    header = ("image", "question", "answer", "cells") if options.questions else ("image", "caption", "cells")
+    header = (
+        ("image", "question", "answer", "cells")
+        if options.questions
+        else ("image", "caption", "cells")
+    )
     images, labels = read_mnist(options.mnist)
     for split in SPLITS:
         count = options.train if split == "train" else MEASURED

@@ -1,10 +1,11 @@
-"""Write the fingerprints of all recipes in two checkouts of this project as a table, for CHANGELOG.md.
+"""Write the fingerprints of all recipes in two checkouts of this project as a table, for
+CHANGELOG.md.
 
     git worktree add ../before 68445fb6
     python -m benchmarks.fingerprints ../before . --output docs/versions/0.2.0-fingerprints.md
 
-Of each recipe that both have there are `model`, `data` and `run`, of the recipe's text alone, in sixteen digits.
-`--python` names the Python of the first checkout where it needs another.
+Of each recipe that both have there are `model`, `data` and `run`, of the recipe's text alone, in
+sixteen digits. `--python` names the Python of the first checkout where it needs another.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ The first {digits} digits of what `composer.load(RECIPE).fingerprints` gives in 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--python", default=sys.executable)
@@ -58,7 +61,9 @@ def read(checkout: Path, python: str) -> Prints:
     """Return the fingerprints of a checkout's recipes, by a process that imports that checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout.resolve())}
     command = [python, "-P", "-c", READ]
-    done = subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
     prints: Prints = json.loads(done.stdout)
     return prints
 
@@ -66,7 +71,11 @@ def read(checkout: Path, python: str) -> Prints:
 def table(before: Prints, after: Prints) -> str:
     """Return the table in Markdown: a row for each fingerprint of each recipe that both have."""
     common = sorted(before.keys() & after.keys())
-    counts = {"common": len(common), "old": len(before) - len(common), "new": len(after) - len(common)}
+    counts = {
+        "common": len(common),
+        "old": len(before) - len(common),
+        "new": len(after) - len(common),
+    }
     lines = [HEAD.format(digits=DIGITS, **counts)]
     for name in common:
         for key in KEYS:

@@ -2,11 +2,12 @@
 
     python -m benchmarks.fuzz --minutes 60 [--seed 1] [--plans 0.02] [--failures FOLDER]
 
-Every case is one of the recipes in `recipes/`, as it is or resolved, with mutated bytes, words or tree. It is read,
-resolved, validated and frozen, and a share of the accepted ones is planned. A case fails if it raises anything but a
-`ComposerError`, if a fault points outside of its file, if an accepted recipe does not round-trip through its dump, or
-if it takes longer than `SECONDS`. Cases run in a child process, so that a crash or a hang does not end the fuzzing; the
-first case of each failure is minimised, printed, and written into `--failures`.
+Every case is one of the recipes in `recipes/`, as it is or resolved, with mutated bytes, words or
+tree. It is read, resolved, validated and frozen, and a share of the accepted ones is planned. A
+case fails if it raises anything but a `ComposerError`, if a fault points outside of its file, if an
+accepted recipe does not round-trip through its dump, or if it takes longer than `SECONDS`. Cases
+run in a child process, so that a crash or a hang does not end the fuzzing; the first case of each
+failure is minimised, printed, and written into `--failures`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class PropertyViolation(Exception):
     """A case violated a property."""
 
 
-# ------------------------------------------------------------------------------------------- properties
+# -------------------------------------------------------------------------------------------
+# properties
 
 
 def run_case(case: Case, root: Path) -> Result:
@@ -74,7 +76,11 @@ def run_case(case: Case, root: Path) -> Result:
     except BaseException as error:
         return Result((), error_signature(error), traceback.format_exc(limit=-20))
     seconds = time.process_time() - start
-    slow = f"takes more than {SECONDS:g} s" if seconds > (PLAN_SECONDS if case.plan else SECONDS) else ""
+    slow = (
+        f"takes more than {SECONDS:g} s"
+        if seconds > (PLAN_SECONDS if case.plan else SECONDS)
+        else ""
+    )
     return Result(outcomes, slow, slow, seconds)
 
 
@@ -124,7 +130,9 @@ def check_location(fault: Fault, lines: list[str]) -> None:
         raise PropertyViolation(f"a fault [{fault.code}] has a column outside of its line")
     if not line.startswith(fault.excerpt):
         raise PropertyViolation(f"a fault [{fault.code}] shows a different line")
-    if not fault.message or any("\n" in text or len(text) > 2000 for text in (fault.message, fault.hint)):
+    if not fault.message or any(
+        "\n" in text or len(text) > 2000 for text in (fault.message, fault.hint)
+    ):
         raise PropertyViolation(f"a fault [{fault.code}] has no message, or one that is too long")
 
 
@@ -150,7 +158,9 @@ def check_round_trip(recipe: Recipe, file: Path) -> None:
 
 def error_signature(error: BaseException) -> str:
     """Return the type of an exception and where it was raised."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "composer" in frame.filename]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "composer" in frame.filename
+    ]
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {Path(last.filename).name}, {last.name}"
 
@@ -201,7 +211,8 @@ def minimise(case: Case, run: Callable[[Case], Result]) -> Case:
     return case
 
 
-# ------------------------------------------------------------------------------------------- command line
+# -------------------------------------------------------------------------------------------
+# command line
 
 
 class Failure(NamedTuple):
@@ -230,7 +241,10 @@ class Statistics:
 
     def summary(self) -> str:
         counts = ", ".join(f"{name} {count}" for name, count in self.outcomes.most_common())
-        slowest = f"the slowest took {self.slowest.seconds:.2f} s ({', '.join(sorted(set(self.slowest.outcomes)))})"
+        slowest = (
+            f"the slowest took {self.slowest.seconds:.2f} s"
+            f" ({', '.join(sorted(set(self.slowest.outcomes)))})"
+        )
         return f"{self.cases} cases, {len(self.failures)} failures\n{counts}\n{slowest}"
 
 
@@ -246,7 +260,9 @@ def fuzz(minutes: float, seed: int, plans: float, report: Callable[[str], None])
                 result = run_in(worker, case)
                 if statistics.add(result):
                     report(f"{result.failure}\n{result.details}")
-                    failure = Failure(result.failure, result.details, minimise(case, partial(run_in, worker)))
+                    failure = Failure(
+                        result.failure, result.details, minimise(case, partial(run_in, worker))
+                    )
                     statistics.failures[result.failure] = failure
                 if elapsed > reported + REPORT_SECONDS:
                     report(statistics.summary())
@@ -268,13 +284,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz the recipe reader with mutated recipes.")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--plans", type=float, default=0.02, help="share of cases that are also planned")
+    parser.add_argument(
+        "--plans", type=float, default=0.02, help="share of cases that are also planned"
+    )
     parser.add_argument("--failures", type=Path)
     options = parser.parse_args()
     report = partial(print, file=sys.stderr, flush=True)
     statistics = fuzz(options.minutes, options.seed, options.plans, report)
     for number, failure in enumerate(statistics.failures.values(), 1):
-        print(f"\n{failure.failure}; in {failure.case.home}, {len(failure.case.data)} bytes:\n{failure.case.data!r}")
+        print(
+            f"\n{failure.failure}; in {failure.case.home}, {len(failure.case.data)}"
+            f" bytes:\n{failure.case.data!r}"
+        )
         if options.failures:
             write_failure(failure, options.failures, number)
     print(statistics.summary())

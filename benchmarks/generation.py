@@ -1,11 +1,14 @@
-"""Speed of writing one text against loops by hand in plain PyTorch with a cache: an LSTM and a small Transformer.
+"""Speed of writing one text against loops by hand in plain PyTorch with a cache: an LSTM and a
+small Transformer.
 
-    OMP_NUM_THREADS=1 python benchmarks/generation.py [--tokens 256] [--rounds 15] [--vocabulary 10000]
+    OMP_NUM_THREADS=1 python benchmarks/generation.py [--tokens 256] [--rounds 15] [--vocabulary
+    10000]
 
-The LSTM has the sizes of Zaremba et al. 2014 (small), the Transformer four layers of width 128. Both have random
-weights, which are copied into the plain models. Each side begins with the same eight tokens and writes so many more,
-greedily, and by drawing from the softmax. The sides alternate in one process, in another order every round. Prints the
-median ratio of speeds in processor time, and whether both have written the same greedy text.
+The LSTM has the sizes of Zaremba et al. 2014 (small), the Transformer four layers of width 128.
+Both have random weights, which are copied into the plain models. Each side begins with the same
+eight tokens and writes so many more, greedily, and by drawing from the softmax. The sides alternate
+in one process, in another order every round. Prints the median ratio of speeds in processor time,
+and whether both have written the same greedy text.
 """
 
 from __future__ import annotations
@@ -35,12 +38,14 @@ data: {generate: {counting: {strings: 5, max_length: 6, train: 40, val: 10, test
 """
 DECODERS = {
     "LSTM": "{width: 200, decoder: [{rnn: {cell: lstm, layers: 2}}]}",
-    "Transformer": f"""
+    "Transformer": (
+        f"""
   width: {WIDTH}
   residual: {{norm: pre}}
   self_attention: {{heads: {HEADS}}}
   decoder: [positions, repeat: {{times: {LAYERS}, stack: [residual: [self_attention], residual: [feed_forward]]}}, norm]
-""",
+"""
+    ),
 }
 Side = Callable[[list[int], int], list[int]]
 """Continues ids by so many tokens."""
@@ -56,7 +61,9 @@ class PlainLSTM(nn.Module):
             for weight, value in zip(weights, layer.weights(), strict=True):
                 weight.data.copy_(value)
 
-    def step(self, ids: Tensor, position: int, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, object]:
+    def step(
+        self, ids: Tensor, position: int, state: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, object]:
         y, state = self.lstm(nn.functional.embedding(ids, self.embedding) * self.scale, state)
         return self.output(y[:, -1]), state
 
@@ -65,8 +72,14 @@ class PlainTransformer(nn.Module):
     def __init__(self, model: EncoderDecoder) -> None:
         super().__init__()
         _, repeat, norm = model.decoder.blocks
-        self.embedding, self.output, self.norm = model.embedding.weight, model.output, norm.normalise
-        self.layers = nn.ModuleList(Layer(WIDTH, HEADS, 4 * WIDTH, 0.0, None) for _ in range(LAYERS))
+        self.embedding, self.output, self.norm = (
+            model.embedding.weight,
+            model.output,
+            norm.normalise,
+        )
+        self.layers = nn.ModuleList(
+            Layer(WIDTH, HEADS, 4 * WIDTH, 0.0, None) for _ in range(LAYERS)
+        )
         for layer, stack in zip(self.layers, repeat.stacks, strict=True):
             copy_layer(layer, stack)
         self.register_buffer("positions", sinusoids(4096, WIDTH))
@@ -87,7 +100,11 @@ def by_hand(model: PlainLSTM | PlainTransformer, draws: bool) -> Side:
         for _ in range(tokens):
             logits, state = model.step(ids, position, state)
             position += ids.shape[1]
-            ids = torch.multinomial(logits.softmax(-1), 1) if draws else logits.argmax(-1, keepdim=True)
+            ids = (
+                torch.multinomial(logits.softmax(-1), 1)
+                if draws
+                else logits.argmax(-1, keepdim=True)
+            )
             new.append(int(ids))
         return [*prompt, *new]
 
@@ -114,7 +131,9 @@ def sides_of(name: str, model: EncoderDecoder, draws: bool) -> dict[str, Side]:
     return {"ours": ours(model, draws), "by hand": by_hand(plain, draws)}
 
 
-def compare(sides: dict[str, Side], tokens: int, rounds: int) -> tuple[dict[str, list[int]], dict[str, list[float]]]:
+def compare(
+    sides: dict[str, Side], tokens: int, rounds: int
+) -> tuple[dict[str, list[int]], dict[str, list[float]]]:
     """Return what each side writes, and its seconds in every round but the first."""
     prompt = [*range(4, 12)]
     texts = {name: side(prompt, tokens) for name, side in sides.items()}
@@ -128,7 +147,9 @@ def compare(sides: dict[str, Side], tokens: int, rounds: int) -> tuple[dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--vocabulary", type=int, default=10_000)
@@ -139,13 +160,15 @@ def main() -> None:
             with torch.inference_mode():
                 sides = sides_of(name, model, draws)
                 texts, seconds = compare(sides, options.tokens, options.rounds)
-            ratios = [hand / own for hand, own in zip(seconds["by hand"], seconds["ours"], strict=True)]
+            ratios = [
+                hand / own for hand, own in zip(seconds["by hand"], seconds["ours"], strict=True)
+            ]
             speed = options.tokens / statistics.median(seconds["ours"])
             same = "" if draws else f", the same text: {texts['ours'] == texts['by hand']}"
             print(
-                f"{name}, {'sampled' if draws else 'greedy'}: ours {speed:,.0f} tokens/s, to by hand "
-                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) of {len(ratios)} "
-                f"rounds{same}",
+                f"{name}, {'sampled' if draws else 'greedy'}: ours {speed:,.0f} tokens/s, to by"
+                f" hand {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) of"
+                f" {len(ratios)} rounds{same}",
                 flush=True,
             )
 

@@ -1,9 +1,11 @@
-"""Count what guards this project: laws, oracles, planted faults and kills, as pytest collects them, slow ones too.
+"""Count what guards this project: laws, oracles, planted faults and kills, as pytest collects them,
+slow ones too.
 
     python -m benchmarks.guards [CHECKOUT]
 
-For a comparison before and after a change: a number that falls is a guard that is gone. A law of a block is applied to
-each case of blocks, one of a model to each case of models. A case is counted in every row that it fits.
+For a comparison before and after a change: a number that falls is a guard that is gone. A law of a
+block is applied to each case of blocks, one of a model to each case of models. A case is counted in
+every row that it fits.
 """
 
 from __future__ import annotations
@@ -17,10 +19,14 @@ from pathlib import Path
 ORACLE = r"_equals?(_|$|\[)|_by_hand|_of_torch|_of_(a|the)_loop"
 ROWS = {
     "cases of blocks": r"laws/test_blocks.py::test_a_block_keeps_every_law",
-    "cases of models": r"laws/test_recipes.py::test_a_recipe_keeps_every_law|laws/test_mixers_everywhere|_the_laws\b",
+    "cases of models": (
+        r"laws/test_recipes.py::test_a_recipe_keeps_every_law|laws/test_mixers_everywhere|_the_laws\b"
+    ),
     "laws, everything in tests/laws": r"^tests/laws/",
     "oracles: equations, loops, torch": rf"test_oracles.py|test_authors_code.py|::\w*({ORACLE})",
-    "planted faults of blocks": r"laws/test_laws_catch|laws/test_mutants|laws/test_form.py::test_a_mistake",
+    "planted faults of blocks": (
+        r"laws/test_laws_catch|laws/test_mutants|laws/test_form.py::test_a_mistake"
+    ),
     "planted faults of models": r"laws/test_model_laws_catch|::test_the_law_catches",
     "dead and live settings": r"laws/test_(dead|live)_",
     "kills and interruptions": r"test_kills.py|::\w*(kill|interrupt|signal|terminat)",
@@ -43,12 +49,20 @@ def main() -> None:
 
 def laws_in(path: Path) -> list[str]:
     """Return the laws of a module: functions that take a case or a model alone, and return nothing."""
-    functions = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)]
-    takes = {node.name: [ast.unparse(arg.annotation) for arg in node.args.args if arg.annotation] for node in functions}
+    functions = [
+        node
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    takes = {
+        node.name: [ast.unparse(arg.annotation) for arg in node.args.args if arg.annotation]
+        for node in functions
+    }
     return [
         node.name
         for node in functions
-        if takes[node.name] in (["Case"], ["EncoderDecoder"]) and ast.unparse(node.returns or node) == "None"
+        if takes[node.name] in (["Case"], ["EncoderDecoder"])
+        and ast.unparse(node.returns or node) == "None"
     ]
 
 

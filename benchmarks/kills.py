@@ -1,12 +1,14 @@
 """Kill and resume trainings at random moments: each must end exactly like an uninterrupted one.
 
-    python -m benchmarks.kills --rounds 20 [--workers 2] [--devices 2] [--strategy fsdp] [--signals SIGKILL SIGTERM]
+    python -m benchmarks.kills --rounds 20 [--workers 2] [--devices 2] [--strategy fsdp] [--signals
+    SIGKILL SIGTERM]
                                [--kills 4] [--seed 1] [--folder DIR]
 
-A round is one training that gets up to `--kills` signals, chosen from `--signals`, at random moments within the wall
-time of an uninterrupted run (with `--devices`, sent to a random one of its processes), and then `--resume`. Compared
-bit for bit are the final weights, every row of metrics except timings, and the end of run.json. All processes must end
-by themselves and without a traceback. Exit status 1 if a round differs.
+A round is one training that gets up to `--kills` signals, chosen from `--signals`, at random
+moments within the wall time of an uninterrupted run (with `--devices`, sent to a random one of its
+processes), and then `--resume`. Compared bit for bit are the final weights, every row of metrics
+except timings, and the end of run.json. All processes must end by themselves and without a
+traceback. Exit status 1 if a round differs.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ EXIT_SECONDS = 30.0
 
 
 def command(recipe: Path, run: Path, options: argparse.Namespace) -> list[str]:
-    machine = f"trainer={{accelerator: cpu, devices: {options.devices}, strategy: {options.strategy}}}"
+    machine = (
+        f"trainer={{accelerator: cpu, devices: {options.devices}, strategy: {options.strategy}}}"
+    )
     several = [machine] if options.devices > 1 else []
     words = [f"training.workers={options.workers}", *several, "--run", str(run), "--resume"]
     return [sys.executable, "-m", "composer.cli.main", "train", str(recipe), *words]
@@ -64,19 +68,28 @@ def start_training(words: list[str], log: Path) -> subprocess.Popen[bytes]:
     """Start a training as the leader of a new session."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
     with log.open("ab") as file:
-        return subprocess.Popen(words, env=environment, stdout=file, stderr=file, start_new_session=True)
+        return subprocess.Popen(
+            words, env=environment, stdout=file, stderr=file, start_new_session=True
+        )
 
 
 def live_processes(leader: int) -> list[int]:
     """Return the live processes of a training, its leader first."""
-    processes = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
+    processes = subprocess.run(
+        ["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True
+    )
     rows = [line.split() for line in processes.stdout.splitlines()]
-    return sorted(int(row[0]) for row in rows if int(row[1]) == leader and not row[2].startswith("Z"))
+    return sorted(
+        int(row[0]) for row in rows if int(row[1]) == leader and not row[2].startswith("Z")
+    )
 
 
 def training_processes(process: int) -> list[int]:
     """Return the processes of a training: the leader, and the other ranks with their data workers."""
-    return [process, *(pid for pid in live_processes(process) if b"LOCAL_RANK=" in environment(pid))]
+    return [
+        process,
+        *(pid for pid in live_processes(process) if b"LOCAL_RANK=" in environment(pid)),
+    ]
 
 
 def environment(process: int) -> bytes:
@@ -100,7 +113,9 @@ def wait_for_end(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
         process.wait()
 
 
-def interrupt(words: list[str], log: Path, after: float, signal_name: str, random_source: random.Random) -> str:
+def interrupt(
+    words: list[str], log: Path, after: float, signal_name: str, random_source: random.Random
+) -> str:
     """Send a signal to a training; describe how it ended, "" if it had already ended."""
     process = start_training(words, log)
     with suppress(subprocess.TimeoutExpired):
@@ -128,12 +143,20 @@ def read_results(run: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("rounds", 5), ("kills", 4), ("workers", 0), ("devices", 1), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--strategy", choices=("ddp", "fsdp"), default="ddp", help="strategy of several devices")
-    parser.add_argument("--signals", nargs="+", choices=("SIGKILL", "SIGTERM", "SIGINT"), default=["SIGKILL"])
-    parser.add_argument("--folder", type=Path, help="folder of the runs; by default a temporary one")
+    parser.add_argument(
+        "--strategy", choices=("ddp", "fsdp"), default="ddp", help="strategy of several devices"
+    )
+    parser.add_argument(
+        "--signals", nargs="+", choices=("SIGKILL", "SIGTERM", "SIGINT"), default=["SIGKILL"]
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="folder of the runs; by default a temporary one"
+    )
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +168,9 @@ def run_rounds(options: argparse.Namespace, folder: Path) -> int:
     recipe, random_source = folder / "killed.yaml", random.Random(options.seed)
     recipe.write_text(RECIPE, encoding="utf-8")
     start = time.monotonic()
-    status, _ = wait_for_end(start_training(command(recipe, folder / "whole", options), folder / "whole.log"))
+    status, _ = wait_for_end(
+        start_training(command(recipe, folder / "whole", options), folder / "whole.log")
+    )
     if status:
         raise SystemExit((folder / "whole.log").read_text())
     expected, seconds = read_results(folder / "whole"), time.monotonic() - start
@@ -154,7 +179,10 @@ def run_rounds(options: argparse.Namespace, folder: Path) -> int:
     for number in range(options.rounds):
         run, log = folder / f"round-{number}", folder / f"round-{number}.log"
         words = command(recipe, run, options)
-        moments = [random_source.uniform(0, seconds) for _ in range(random_source.randint(1, options.kills))]
+        moments = [
+            random_source.uniform(0, seconds)
+            for _ in range(random_source.randint(1, options.kills))
+        ]
         signals = [random_source.choice(options.signals) for _ in moments]
         interruptions = [
             interrupt(words, log, at, signal_name, random_source)
@@ -163,7 +191,9 @@ def run_rounds(options: argparse.Namespace, folder: Path) -> int:
         problem = describe_difference(run, log, expected, *wait_for_end(start_training(words, log)))
         orphans = ", orphans" * any("ORPHANS" in interruption for interruption in interruptions)
         print(
-            f"round {number}: {'; '.join(filter(None, interruptions))}: {problem or 'identical'}{orphans}", flush=True
+            f"round {number}: {'; '.join(filter(None, interruptions))}:"
+            f" {problem or 'identical'}{orphans}",
+            flush=True,
         )
         if not problem and not orphans:
             passed += 1
@@ -172,7 +202,9 @@ def run_rounds(options: argparse.Namespace, folder: Path) -> int:
     return 0 if passed == options.rounds else 1
 
 
-def describe_difference(run: Path, log: Path, expected: dict[str, Any], status: int, orphans: bool) -> str:
+def describe_difference(
+    run: Path, log: Path, expected: dict[str, Any], status: int, orphans: bool
+) -> str:
     """Describe how a round differs from the expected results, "" if it does not."""
     if status or orphans:
         return f"STATUS {status}{', ORPHANS' * orphans}, see {log}"

@@ -1,12 +1,13 @@
-"""The Multi30k ladder, German to English, compared with the notebooks of github.com/bentrevett/pytorch-seq2seq.
+"""The Multi30k ladder, German to English, compared with the notebooks of
+github.com/bentrevett/pytorch-seq2seq.
 
     python benchmarks/ladder.py prepare --data DATA --to FOLDER
     seqcomposer train recipes/ladder/NAME.yaml --data FOLDER
     python benchmarks/ladder.py score RUN [RUN ...] [--data FOLDER]
 
-`prepare` reads DATA/multi30k and writes FOLDER/multi30k_tokens: spaCy's German and English tokens, lower-cased and
-separated by spaces, as in the notebooks; it needs `pip install -c constraints.txt spacy`. `score` translates the test
-set of finished runs greedily and prints Markdown.
+`prepare` reads DATA/multi30k and writes FOLDER/multi30k_tokens: spaCy's German and English tokens,
+lower-cased and separated by spaces, as in the notebooks; it needs `pip install -c constraints.txt
+spacy`. `score` translates the test set of finished runs greedily and prints Markdown.
 """
 
 from __future__ import annotations
@@ -18,11 +19,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from by_length import Translated, bleu_metric, by_length, require_same_sources, table, translate_test_set
+from by_length import (
+    Translated,
+    bleu_metric,
+    by_length,
+    require_same_sources,
+    table,
+    translate_test_set,
+)
 
 SPLITS = {"train": "train", "val": "val", "test": "test_2016_flickr"}
 VOCABULARIES = {"de": 7853, "en": 5893}
-"""Vocabulary sizes of the notebooks: tokens seen at least twice in the training split, and four special ones."""
+"""Vocabulary sizes of the notebooks: tokens seen at least twice in the training split, and four
+special ones.
+"""
 
 
 class Published(NamedTuple):
@@ -36,10 +46,16 @@ class Published(NamedTuple):
 
 
 LADDER = {
-    "ladder-lstm": Published("2-layer LSTM, source reversed", 13.76, 43.8, "13.9 M", teacher_forced=False),
+    "ladder-lstm": Published(
+        "2-layer LSTM, source reversed", 13.76, 43.8, "13.9 M", teacher_forced=False
+    ),
     "ladder-lstm-straight": None,
-    "ladder-gru": Published("GRU, context in every step", 20.61, 37.5, "14.2 M", teacher_forced=False),
-    "ladder-gru-attention": Published("GRU, additive attention", 28.3, 25.6, "20.5 M", teacher_forced=False),
+    "ladder-gru": Published(
+        "GRU, context in every step", 20.61, 37.5, "14.2 M", teacher_forced=False
+    ),
+    "ladder-gru-attention": Published(
+        "GRU, additive attention", 28.3, 25.6, "20.5 M", teacher_forced=False
+    ),
     "ladder-convolutional": Published("convolutional", 34.14, 6.26, "37.4 M"),
     "ladder-transformer": Published("Transformer", 36.52, 5.32, "9.0 M"),
 }
@@ -64,7 +80,8 @@ an ordinary, wrong token; 13a tokenises the same lines again. Perplexities marke
 forcing and are not comparable with the others."""
 
 
-# ------------------------------------------------------------------------------------------- prepare
+# -------------------------------------------------------------------------------------------
+# prepare
 
 
 def prepare(data: Path, to: Path) -> None:
@@ -75,7 +92,9 @@ def prepare(data: Path, to: Path) -> None:
         tokens_of = tokenizer(language)
         counts: Counter[str] = Counter()
         for split, name in SPLITS.items():
-            rows = [tokens_of(line) for line in read_lines(data / "multi30k" / f"{name}.{language}")]
+            rows = [
+                tokens_of(line) for line in read_lines(data / "multi30k" / f"{name}.{language}")
+            ]
             counts.update(token for row in rows for token in row if split == "train")
             text = "".join(" ".join(row).strip() + "\n" for row in map(drop_blank_tokens, rows))
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8", newline="\n")
@@ -85,7 +104,9 @@ def prepare(data: Path, to: Path) -> None:
 
 
 def tokenizer(language: str) -> Callable[[str], list[str]]:
-    """Return a function that splits a line by spaCy's rules and lower-cases it; it needs no trained pipeline."""
+    """Return a function that splits a line by spaCy's rules and lower-cases it; it needs no trained
+    pipeline.
+    """
     try:
         import spacy
     except ModuleNotFoundError:
@@ -124,14 +145,25 @@ def score(runs: Sequence[Path], data: Path | None) -> None:
                 format_row(
                     name,
                     published,
-                    score_cells(run, records[run], translations.get(run), data) if run else ["not run"] * 6,
+                    (
+                        score_cells(run, records[run], translations.get(run), data)
+                        if run
+                        else ["not run"] * 6
+                    ),
                 )
             )
     tokens, text = bleu_metric(tokenised=True), bleu_metric(tokenised=False)
     print(NOTES)
     print(f"BLEU {bleu_signature(tokens)}; sacreBLEU 13a {bleu_signature(text)}\n")
     if translations:
-        print(table([(translated.name, by_length(translated, tokens)) for translated in translations.values()]))
+        print(
+            table(
+                [
+                    (translated.name, by_length(translated, tokens))
+                    for translated in translations.values()
+                ]
+            )
+        )
 
 
 def read_record(run: Path) -> dict[str, Any]:
@@ -142,13 +174,18 @@ def read_record(run: Path) -> dict[str, Any]:
     return record
 
 
-def score_cells(run: Path, record: dict[str, Any], translated: Translated | None, data: Path | None) -> list[str]:
+def score_cells(
+    run: Path, record: dict[str, Any], translated: Translated | None, data: Path | None
+) -> list[str]:
     """Return BLEU, BLEU 13a, perplexity, parameters, minutes and epochs of a run as text."""
     size = f"{record['parameters'] / 1e6:.1f} M" if record.get("parameters") else "unfinished"
     if translated is None:
         return ["unfinished"] * 3 + [size] + ["unfinished"] * 2
     metrics = [bleu_metric(tokenised) for tokenised in (True, False)]
-    bleu = [metric.corpus_score(translated.hypotheses, [translated.references]).score for metric in metrics]
+    bleu = [
+        metric.corpus_score(translated.hypotheses, [translated.references]).score
+        for metric in metrics
+    ]
     return [
         f"{bleu[0]:.2f}",
         f"{bleu[1]:.2f}",
@@ -166,7 +203,9 @@ def perplexity(run: Path, data: Path | None) -> float:
     from composer.inference.run import open_run
 
     opened = open_run(run)
-    encoded = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).splits["test"]
+    encoded = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).splits[
+        "test"
+    ]
     return teacher_forced(opened.recipe, [opened.model], encoded)[0]["perplexity"]
 
 
@@ -178,7 +217,18 @@ def format_row(name: str, published: Published | None, scores: Sequence[str]) ->
     else:
         mark = "" if published.teacher_forced else "*"
         theirs = [f"{published.bleu:.2f}", f"{published.perplexity}{mark}", published.parameters]
-    cells = [name, theirs[0], bleu, bleu_13a, theirs[1], perplexity, theirs[2], size, minutes, epochs]
+    cells = [
+        name,
+        theirs[0],
+        bleu,
+        bleu_13a,
+        theirs[1],
+        perplexity,
+        theirs[2],
+        size,
+        minutes,
+        epochs,
+    ]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -189,11 +239,15 @@ def bleu_signature(metric: Any) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     first = commands.add_parser("prepare", help="tokenise Multi30k")
     first.add_argument("--data", type=Path, required=True, help="the folder that holds multi30k")
-    first.add_argument("--to", type=Path, required=True, help="folder to write multi30k_tokens into")
+    first.add_argument(
+        "--to", type=Path, required=True, help="folder to write multi30k_tokens into"
+    )
     second = commands.add_parser("score", help="compare runs with the published scores")
     second.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     second.add_argument("--data", type=Path, help="the folder that holds multi30k_tokens")

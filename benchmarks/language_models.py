@@ -1,12 +1,14 @@
-"""Training speed of language models against plain PyTorch loops: an LSTM with a carried state, a small Transformer.
+"""Training speed of language models against plain PyTorch loops: an LSTM with a carried state, a
+small Transformer.
 
-    OMP_NUM_THREADS=1 python benchmarks/language_models.py --data DIR [--rounds 7] [--steps 60] [--models lstm]
+    OMP_NUM_THREADS=1 python benchmarks/language_models.py --data DIR [--rounds 7] [--steps 60]
+    [--models lstm]
 
-The LSTM is that of `zaremba2014_small`, on the Penn Treebank; the Transformer that of `shakespeare_small`, in
-characters. A plain loop has the ids in one tensor, from which it takes its batches as the training scripts of such
-models do; it has our sizes, optimizer, schedule and clipping. The sides alternate in one process, in another order
-every round, each from the beginning. Prints tokens per second of processor time in every round, after a warm-up, and
-the median ratio.
+The LSTM is that of `zaremba2014_small`, on the Penn Treebank; the Transformer that of
+`shakespeare_small`, in characters. A plain loop has the ids in one tensor, from which it takes its
+batches as the training scripts of such models do; it has our sizes, optimizer, schedule and
+clipping. The sides alternate in one process, in another order every round, each from the beginning.
+Prints tokens per second of processor time in every round, after a warm-up, and the median ratio.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class PlainLSTM(nn.Module):
         self.embedding, self.output = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary)
         self.lstm = nn.LSTM(width, width, layers, batch_first=True)
 
-    def forward(self, ids: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(
+        self, ids: Tensor, state: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         y, state = self.lstm(self.embedding(ids), state)
         return self.output(y), state
 
@@ -56,17 +60,28 @@ class PlainLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         split = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.project(self.norm(x)).chunk(3, -1)
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.project(self.norm(x)).chunk(3, -1)
         )
-        x = x + self.merge(F.scaled_dot_product_attention(*split, is_causal=True).transpose(1, 2).flatten(2))
+        x = x + self.merge(
+            F.scaled_dot_product_attention(*split, is_causal=True).transpose(1, 2).flatten(2)
+        )
         return x + self.contract(F.gelu(self.expand(self.second(x))))
 
 
 class PlainTransformer(nn.Module):
-    def __init__(self, vocabulary: int, width: int = 128, heads: int = 4, layers: int = 4, length: int = 64) -> None:
+    def __init__(
+        self, vocabulary: int, width: int = 128, heads: int = 4, layers: int = 4, length: int = 64
+    ) -> None:
         super().__init__()
-        self.embedding, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.layers, self.norm = nn.Sequential(*(PlainLayer(width, heads) for _ in range(layers))), nn.LayerNorm(width)
+        self.embedding, self.positions = (
+            nn.Embedding(vocabulary, width),
+            nn.Embedding(length, width),
+        )
+        self.layers, self.norm = (
+            nn.Sequential(*(PlainLayer(width, heads) for _ in range(layers))),
+            nn.LayerNorm(width),
+        )
         self.output = nn.Linear(width, vocabulary)
         self.output.weight = self.embedding.weight
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
@@ -81,7 +96,9 @@ PLAIN: dict[str, Callable[[int], nn.Module]] = {"lstm": PlainLSTM, "transformer"
 
 
 def batches(model: str, ids: Tensor, rows: int, window: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield what is read and what follows, (B, N) each: windows of streams side by side, or random windows."""
+    """Yield what is read and what follows, (B, N) each: windows of streams side by side, or random
+    windows.
+    """
     if model == "lstm":
         streams = ids[: len(ids) // rows * rows].view(rows, -1)
         for at in range(0, streams.shape[1] - window - 1, window):
@@ -110,7 +127,12 @@ def run_bare(config: Config, session: TrainingSetup) -> Measurement:
         )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100))
     ids = torch.from_numpy(data.target.values[:1_000_000].astype("int64"))
-    watch, memory, state, losses = Stopwatch(config, torch.device("cpu")), PeakMemory(torch.device("cpu")), None, 0.0
+    watch, memory, state, losses = (
+        Stopwatch(config, torch.device("cpu")),
+        PeakMemory(torch.device("cpu")),
+        None,
+        0.0,
+    )
     for read, answer in batches(config.model, ids, rows, window):
         logits, state = model(read, state)
         state = None if state is None else tuple(part.detach() for part in state)
@@ -145,7 +167,9 @@ def run_side(config: Config, side: str) -> Measurement:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", nargs="+", choices=[*NAMES], default=[*NAMES])
     parser.add_argument("--rounds", type=int, default=7)
@@ -154,12 +178,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for model in options.models:
         config, ratios = Config(model, options.data, "cpu", options.steps, WARM_UP), []
         for number in range(options.rounds):
-            speeds = {side: run_side(config, side).speed for side in ("ours", "by hand")[:: 1 if number % 2 else -1]}
+            speeds = {
+                side: run_side(config, side).speed
+                for side in ("ours", "by hand")[:: 1 if number % 2 else -1]
+            }
             ratios.append(speeds["ours"] / speeds["by hand"])
-            listed = "; ".join(f"{side} {speeds[side]:,.0f} tokens/s" for side in ("ours", "by hand"))
+            listed = "; ".join(
+                f"{side} {speeds[side]:,.0f} tokens/s" for side in ("ours", "by hand")
+            )
             print(f"{model} round {number + 1}: {listed}; ratio {ratios[-1]:.3f}", flush=True)
         spread = f"({min(ratios):.3f} to {max(ratios):.3f})"
-        print(f"{model}: {statistics.median(ratios):.3f} {spread}, median of {options.rounds} rounds", flush=True)
+        print(
+            f"{model}: {statistics.median(ratios):.3f} {spread}, median of {options.rounds} rounds",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

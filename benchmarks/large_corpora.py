@@ -1,10 +1,12 @@
-"""Train on texts that need not fit into memory: seconds to the first step, cold and from a warm cache, and memory.
+"""Train on texts that need not fit into memory: seconds to the first step, cold and from a warm
+cache, and memory.
 
     python -m benchmarks.large_corpora --folder DIR --pairs 10000000
 
-Generates the pairs, sentences of 8 to 24 words of a Zipf vocabulary of 2,000 with every other word as the target, and
-trains on them for a few steps: pairs with filters, then the source alone as a text. `anonymous` is the peak of the
-memory that no file backs (RssAnon), beside that of the same recipe on 1,000 pairs. Linux only.
+Generates the pairs, sentences of 8 to 24 words of a Zipf vocabulary of 2,000 with every other word
+as the target, and trains on them for a few steps: pairs with filters, then the source alone as a
+text. `anonymous` is the peak of the memory that no file backs (RssAnon), beside that of the same
+recipe on 1,000 pairs. Linux only.
 """
 
 from __future__ import annotations
@@ -38,9 +40,14 @@ def write_pairs(folder: Path, count: int) -> None:
     random = np.random.default_rng(0)
     letters = random.choice(list("abcdefghijklmnopqrstuvwxyz"), (2 * VOCABULARY, 10))
     lengths = random.integers(3, 11, 2 * VOCABULARY)
-    words = [*dict.fromkeys("".join(word[:size]) for word, size in zip(letters, lengths, strict=True))][:VOCABULARY]
+    words = [
+        *dict.fromkeys("".join(word[:size]) for word, size in zip(letters, lengths, strict=True))
+    ][:VOCABULARY]
     shares = np.cumsum(1 / np.arange(1, VOCABULARY + 1))
-    with (folder / "train.source").open("w") as sources, (folder / "train.part").open("w") as targets:
+    with (
+        (folder / "train.source").open("w") as sources,
+        (folder / "train.part").open("w") as targets,
+    ):
         for at in range(0, count, BLOCK):
             sizes = random.integers(8, 25, min(BLOCK, count - at))
             ids = iter(np.searchsorted(shares, random.random(sizes.sum()) * shares[-1]).tolist())
@@ -57,13 +64,19 @@ def head(folder: Path, count: int) -> Path:
     small.mkdir(exist_ok=True)
     for side in ("source", "target"):
         with (folder / f"train.{side}").open() as lines:
-            (small / f"train.{side}").write_text("".join(line for line, _ in zip(lines, range(count), strict=False)))
+            (small / f"train.{side}").write_text(
+                "".join(line for line, _ in zip(lines, range(count), strict=False))
+            )
     return small
 
 
 def write_recipes(folder: Path) -> None:
     """Write the recipes of pairs and of a text, with small models, beside the data."""
-    parallel = {"train": {"source": "train.source", "target": "train.target"}, "val": HELD_OUT, "test": HELD_OUT}
+    parallel = {
+        "train": {"source": "train.source", "target": "train.target"},
+        "val": HELD_OUT,
+        "test": HELD_OUT,
+    }
     filters = {"max_ratio": 4.0, "deduplicate": True, "decontaminate": True}
     pairs = {
         "data": {"parallel": {**parallel, **filters}, "tokenizer": TOKENIZER},
@@ -71,7 +84,9 @@ def write_recipes(folder: Path) -> None:
         "training": {**BRIEF, "validation_sample": {"lines": 10}},
     }
     with (folder / "train.source").open() as lines:
-        (folder / "val.txt").write_text("".join(line for line, _ in zip(lines, range(HELD_OUT), strict=False)))
+        (folder / "val.txt").write_text(
+            "".join(line for line, _ in zip(lines, range(HELD_OUT), strict=False))
+        )
     text = {
         "data": {"text": {"train": "train.source", "val": "val.txt"}, "tokenizer": TOKENIZER},
         "model": {"width": 64, "decoder": [{"rnn": {"cell": "lstm"}}]},
@@ -125,7 +140,9 @@ def train_here(recipe: Path, began: float) -> dict[str, float]:
 
 
 def measurements(folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
-    """Train each recipe on few pairs, on all with a cold cache, and with a warm one; yield what each took."""
+    """Train each recipe on few pairs, on all with a cold cache, and with a warm one; yield what
+    each took.
+    """
     os.environ["SEQCOMPOSER_STORE"] = str(folder / "store")
     shutil.rmtree(folder / "store", ignore_errors=True)
     few = head(folder, FEW)
@@ -134,7 +151,13 @@ def measurements(folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
     for name in ("pairs", "text"):
         for state, place in (("few", few), ("cold", folder), ("warm", folder)):
             shutil.rmtree(place / f"{name}.run", ignore_errors=True)
-            command = [sys.executable, "-m", "benchmarks.large_corpora", "--train", str(place / f"{name}.yaml")]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.large_corpora",
+                "--train",
+                str(place / f"{name}.yaml"),
+            ]
             printed = subprocess.run(
                 [*command, "--began", str(time.time())], capture_output=True, text=True, check=True
             )
@@ -143,7 +166,9 @@ def measurements(folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
 
 def main() -> None:
     """Measure, and print each as it comes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, default=Path("large_corpora"))
     parser.add_argument("--pairs", type=int, default=100_000)
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
@@ -154,7 +179,11 @@ def main() -> None:
         return
     write_pairs(arguments.folder, arguments.pairs)
     for name, measured in measurements(arguments.folder.absolute()):
-        print(f"{name:12}", "  ".join(f"{key} {value:.1f}" for key, value in measured.items()), flush=True)
+        print(
+            f"{name:12}",
+            "  ".join(f"{key} {value:.1f}" for key, value in measured.items()),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Tables of made images and sounds, their archives, and sentences each of which is in one split alone."""
+"""Tables of made images and sounds, their archives, and sentences each of which is in one split
+alone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def write_examples(
 ) -> None:
     """Write a table, and beside it an archive of the files that its first column names.
 
-    examples: What is in the file of each row, and the other columns. The same examples make the same bytes.
+    examples: What is in the file of each row, and the other columns. The same examples make the
+    same bytes.
     """
     table.parent.mkdir(parents=True, exist_ok=True)
     archive_path, rows = table.with_suffix(".zip"), [header]
@@ -32,11 +35,18 @@ def write_examples(
     write_table(table, rows)
 
 
-def split_sentences(sentences: Iterable[str], counts: Mapping[str, int], seed: int) -> dict[str, list[str]]:
-    """Return so many sentences of each split, chosen at random, no sentence twice. Raises ValueError for too few."""
+def split_sentences(
+    sentences: Iterable[str], counts: Mapping[str, int], seed: int
+) -> dict[str, list[str]]:
+    """Return so many sentences of each split, chosen at random, no sentence twice. Raises
+    ValueError for too few.
+    """
     different, needed = [*dict.fromkeys(sentences)], sum(counts.values())
     if needed > len(different):
-        message = f"the text has {len(different):,} different sentences that suit, and {needed:,} are needed"
+        message = (
+            f"the text has {len(different):,} different sentences that suit, and {needed:,} are"
+            " needed"
+        )
         raise ValueError(message)
     order = np.random.default_rng(seed).permutation(len(different)).tolist()
     ends = np.cumsum([*counts.values()]).tolist()

@@ -1,11 +1,12 @@
-"""Speed of the `ntm` memory against its matrix products alone, and against the paper's equations written as a loop.
+"""Speed of the `ntm` memory against its matrix products alone, and against the paper's equations
+written as a loop.
 
     python benchmarks/memory.py [--rounds 20] [--steps 8] [--device cpu]
 
-A step is one position of the whole batch, forward and backward, with one read and one write head. The matrix products
-are those that any implementation needs: similarity of keys and slots, erase and add, read, and their gradients, each a
-separate call. Rounds alternate in one process and the fastest counts; on a CPU the time is CPU time, which other load
-disturbs less.
+A step is one position of the whole batch, forward and backward, with one read and one write head.
+The matrix products are those that any implementation needs: similarity of keys and slots, erase and
+add, read, and their gradients, each a separate call. Rounds alternate in one process and the
+fastest counts; on a CPU the time is CPU time, which other load disturbs less.
 """
 
 from __future__ import annotations
@@ -44,9 +45,13 @@ def ntm_block(batch: int, slots: int, width: int, steps: int) -> Run:
 
 
 def equations_as_loop(batch: int, slots: int, width: int, steps: int) -> Run:
-    """Return a step of equations 2 to 9 as a loop over positions and heads, with gradients by autograd."""
+    """Return a step of equations 2 to 9 as a loop over positions and heads, with gradients by
+    autograd.
+    """
     x = torch.randn(batch, steps, WIDTH, requires_grad=True)
-    maps = torch.nn.ModuleList([torch.nn.Linear(WIDTH, size) for size in (width + 6, 3 * width + 6)])
+    maps = torch.nn.ModuleList(
+        [torch.nn.Linear(WIDTH, size) for size in (width + 6, 3 * width + 6)]
+    )
 
     def address(numbers: Tensor, memory: Tensor, w: Tensor) -> Tensor:
         key, (beta, gate), shift = (
@@ -82,11 +87,19 @@ def matrix_products(batch: int, slots: int, width: int, steps: int) -> Run:
     """Return a step of four matrix products and their eight gradients."""
     keys, memory = torch.randn(batch, 2, width), torch.randn(batch, slots, width)
     writing, reading = torch.rand(batch, slots, 1), torch.rand(batch, 1, slots)
-    inputs = [tensor.requires_grad_() for tensor in (keys, memory, writing, reading, torch.randn(batch, 1, width))]
+    inputs = [
+        tensor.requires_grad_()
+        for tensor in (keys, memory, writing, reading, torch.randn(batch, 1, width))
+    ]
 
     def run() -> None:
         for _ in range(steps):
-            products = [keys @ memory.mT, writing @ inputs[4], writing @ inputs[4], reading @ memory]
+            products = [
+                keys @ memory.mT,
+                writing @ inputs[4],
+                writing @ inputs[4],
+                reading @ memory,
+            ]
             torch.autograd.grad(products, inputs, [tensor.detach() for tensor in products])
 
     return run
@@ -107,23 +120,32 @@ def seconds(run: Run, device: str) -> float:
 
 def main() -> None:
     """Print a row for each size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     keep_freed_memory()
     torch.manual_seed(1)
-    print("batch  slots  products     block        loop   block/products  loop/block   (ms per step)")
+    print(
+        "batch  slots  products     block        loop   block/products  loop/block   (ms per step)"
+    )
     for batch, slots, width in SIZES:
         with torch.device(arguments.device):
             sides = (matrix_products, ntm_block, equations_as_loop)
             runs = [side(batch, slots, width, arguments.steps) for side in sides]
-            rounds = [[seconds(run, arguments.device) for run in runs] for _ in range(arguments.rounds + 1)][1:]
-        products, block, loop = (1e3 * min(times) / arguments.steps for times in zip(*rounds, strict=True))
+            rounds = [
+                [seconds(run, arguments.device) for run in runs]
+                for _ in range(arguments.rounds + 1)
+            ][1:]
+        products, block, loop = (
+            1e3 * min(times) / arguments.steps for times in zip(*rounds, strict=True)
+        )
         print(
-            f"{batch:5} {slots:4}x{width:<3} {products:8.3f}  {block:8.3f}    {loop:8.3f}    {block / products:8.2f}"
-            f"  {loop / block:15.2f}"
+            f"{batch:5} {slots:4}x{width:<3} {products:8.3f}  {block:8.3f}    {loop:8.3f}   "
+            f" {block / products:8.2f}  {loop / block:15.2f}"
         )
 
 

@@ -1,11 +1,13 @@
-"""How long blocks with an outer-product state take, how that grows with the length, and what a decoding step costs.
+"""How long blocks with an outer-product state take, how that grows with the length, and what a
+decoding step costs.
 
     python -m benchmarks.mixers [--tables steps lengths decoding]
 
-Batch 4, width 512, 8 heads, float32, one thread; seconds are the least of several runs. Three tables: 1,024
-positions, forward and backward, of the scan alone and of a decoder's block, against a loop over the positions in the
-scan's place; the exponent of that time in the length, up to 16,384 in one row; and the time of one token, with the
-bytes of state, after prefixes of several lengths, with self-attention beside it.
+Batch 4, width 512, 8 heads, float32, one thread; seconds are the least of several runs. Three
+tables: 1,024 positions, forward and backward, of the scan alone and of a decoder's block, against a
+loop over the positions in the scan's place; the exponent of that time in the length, up to 16,384
+in one row; and the time of one token, with the bytes of state, after prefixes of several lengths,
+with self-attention beside it.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def build(kind: type[Block], settings: dict[str, Any]) -> Block:
     """Build a decoder's block."""
     torch.manual_seed(1)
     stream = Stream(WIDTH)
-    return kind(Site(stream, WIDTH, Scope.root(stream), causal="a decoder"), heads=HEADS, **settings)
+    return kind(
+        Site(stream, WIDTH, Scope.root(stream), causal="a decoder"), heads=HEADS, **settings
+    )
 
 
 def context_of(x: Tensor) -> Context:
@@ -70,7 +74,9 @@ def loop_over_positions(
 ) -> tuple[Tensor, Tensor]:
     """Compute what `scan_outer_products` does as the equation is written."""
     length, outputs = query.shape[-2], []
-    parts = (x.expand(*x.shape[:-2], length, -1).split(1, -2) for x in (query, key, value, log_decay))
+    parts = (
+        x.expand(*x.shape[:-2], length, -1).split(1, -2) for x in (query, key, value, log_decay)
+    )
     for q, k, v, a in zip(*parts, strict=True):
         y, state = step_outer_product(q, k, v, a, state)
         outputs.append(y)
@@ -107,10 +113,14 @@ def train_seconds(block: Block, length: int, batch: int = BATCH, times: int = 3)
 
 
 def scan_seconds(scan: Callable[..., tuple[Tensor, Tensor]], decays: int, times: int) -> float:
-    """Return the seconds of a forward and a backward pass of the scan alone, with so many decays a head."""
+    """Return the seconds of a forward and a backward pass of the scan alone, with so many decays a
+    head.
+    """
     head = WIDTH // HEADS
     sizes = (head, head, head, decays)
-    query, key, value, u = (torch.randn(BATCH, HEADS, LENGTH, size, requires_grad=True) for size in sizes)
+    query, key, value, u = (
+        torch.randn(BATCH, HEADS, LENGTH, size, requires_grad=True) for size in sizes
+    )
     weight, state = torch.randn(BATCH, HEADS, LENGTH, head), torch.zeros(BATCH, HEADS, head, head)
 
     def both_passes() -> None:
@@ -123,7 +133,10 @@ def scan_seconds(scan: Callable[..., tuple[Tensor, Tensor]], decays: int, times:
 def print_steps() -> None:
     """Print the scan against the loop, alone and in the blocks."""
     print(f"\nforward and backward, {BATCH} x {LENGTH}         scan       loop   ratio")
-    for name, decays in {"scan alone, a decay a head": 1, "scan alone, a decay a feature": WIDTH // HEADS}.items():
+    for name, decays in {
+        "scan alone, a decay a head": 1,
+        "scan alone, a decay a feature": WIDTH // HEADS,
+    }.items():
         scan = scan_seconds(scan_outer_products, decays, 5)
         loop = scan_seconds(loop_over_positions, decays, 2)
         print(f"{name:<32} {scan:8.2f} s {loop:8.2f} s {loop / scan:7.1f}", flush=True)
@@ -137,11 +150,18 @@ def print_steps() -> None:
 
 def print_lengths() -> None:
     """Print the exponent of the time in the length, by least squares of the logarithms."""
-    print("\nforward and backward, one row  " + "".join(f"{length:>9}" for length in LENGTHS) + "  exponent")
+    print(
+        "\nforward and backward, one row  "
+        + "".join(f"{length:>9}" for length in LENGTHS)
+        + "  exponent"
+    )
     for name, (kind, settings) in MIXERS.items():
         block = build(kind, settings)
         seconds = [train_seconds(block, length, batch=1, times=2) for length in LENGTHS]
-        print(f"{name:<31}" + "".join(f"{s:7.2f} s" for s in seconds) + f"{exponent(seconds):10.2f}", flush=True)
+        print(
+            f"{name:<31}" + "".join(f"{s:7.2f} s" for s in seconds) + f"{exponent(seconds):10.2f}",
+            flush=True,
+        )
 
 
 def exponent(seconds: list[float]) -> float:
@@ -152,7 +172,10 @@ def exponent(seconds: list[float]) -> float:
 
 def print_decoding() -> None:
     """Print the time of a token and the bytes of state of a row, after prefixes of several lengths."""
-    print("\nmilliseconds a token of 4 rows, KiB of state a row, after  " + "".join(f"{n:>18}" for n in PREFIXES))
+    print(
+        "\nmilliseconds a token of 4 rows, KiB of state a row, after  "
+        + "".join(f"{n:>18}" for n in PREFIXES)
+    )
     attention: tuple[type[Block], dict[str, Any]] = (SelfAttention, {})
     for name, (kind, settings) in {**MIXERS, "self_attention": attention}.items():
         block = build(kind, settings)
@@ -178,7 +201,9 @@ def decode(block: Block, prefix: int) -> tuple[float, float]:
 TABLES = {"steps": print_steps, "lengths": print_lengths, "decoding": print_decoding}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     torch.set_num_threads(1)
     for table in parser.parse_args().tables:

@@ -19,7 +19,8 @@ from benchmarks.text_mutations import (
 )
 from benchmarks.tree_mutations import edit_tree
 
-LARGEST = 1 << 16  # bytes that a case may grow to, but for what is meant to be larger than a recipe may be
+# bytes that a case may grow to, but for what is meant to be larger than a recipe may be
+LARGEST = 1 << 16
 Change = Callable[[bytes, Random, bytes], bytes]
 CHANGES: tuple[Change, ...] = (
     flip_bit,
@@ -39,7 +40,9 @@ CHANGES: tuple[Change, ...] = (
 
 
 def mutate(data: bytes, random: Random, other: bytes) -> bytes:
-    """Return `data` with one change, which may take from `other`; unchanged where that cannot be written."""
+    """Return `data` with one change, which may take from `other`; unchanged where that cannot be
+    written.
+    """
     change = random.choice(CHANGES)
     try:
         return change(data, random, other)[: LARGEST if change is not oversize else None]

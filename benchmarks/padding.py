@@ -1,4 +1,6 @@
-"""Share of real tokens in an epoch: `python benchmarks/padding.py RECIPE --data DIR [--tokens 1200 4096]`."""
+"""Share of real tokens in an epoch: `python benchmarks/padding.py RECIPE --data DIR [--tokens 1200
+4096]`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from composer.recipe.recipe import load
 
 
 def fill_ratio(encoded: Encoded, batches: Sequence[np.ndarray]) -> dict[str, float]:
-    """Return the share of real tokens among the positions of these batches, of every side by name and of `all`."""
+    """Return the share of real tokens among the positions of these batches, of every side by name
+    and of `all`.
+    """
     real: dict[str, int] = {}
     padded: dict[str, int] = {}
     for side, ids in encoded.sides.items():
@@ -31,13 +35,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--tokens", type=int, nargs="*", help="batch sizes in tokens; by default the recipe's")
+    parser.add_argument(
+        "--tokens", type=int, nargs="*", help="batch sizes in tokens; by default the recipe's"
+    )
     options = parser.parse_args()
     recipe = load(options.recipe)
     train = load_data(recipe, recipe.folders(options.data), wanted=["train"]).train
     for budget in options.tokens or [recipe.training.tokens_per_batch]:
-        batches = TrainBatchSampler(train, tokens_per_batch=budget, seed=recipe.training.seed).batches()
-        shares = ", ".join(f"{side} {share:.2%}" for side, share in fill_ratio(train, batches).items())
+        batches = TrainBatchSampler(
+            train, tokens_per_batch=budget, seed=recipe.training.seed
+        ).batches()
+        shares = ", ".join(
+            f"{side} {share:.2%}" for side, share in fill_ratio(train, batches).items()
+        )
         print(f"{budget} tokens per batch: {len(batches)} batches; real tokens: {shares}")
 
 

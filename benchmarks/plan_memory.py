@@ -2,13 +2,14 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.plan_memory [--data DATA] [RECIPE ...]
 
-Of each recipe the largest batch, with random tokens: that of its data if they are under DATA or are generated, else one
-of pairs as long as `max_length` allows. In a process of its own, Lightning makes two steps on it; in the second, the
-optimizer's memory is there. Measured is the peak of the bytes that PyTorch's allocator hands out, from the building of
-the model on, by its profiler: those of all tensors, and what its operations put aside. That is what
-`torch.cuda.max_memory_allocated` counts on a GPU, it is the same in every run, and Python, data and the holes of malloc
-are not in it. `process` is by how much the process has grown, at its peak, from before the model was built: with these
-holes, what the profiler itself keeps of each operation, and oneDNN's compiled kernels.
+Of each recipe the largest batch, with random tokens: that of its data if they are under DATA or are
+generated, else one of pairs as long as `max_length` allows. In a process of its own, Lightning
+makes two steps on it; in the second, the optimizer's memory is there. Measured is the peak of the
+bytes that PyTorch's allocator hands out, from the building of the model on, by its profiler: those
+of all tensors, and what its operations put aside. That is what `torch.cuda.max_memory_allocated`
+counts on a GPU, it is the same in every run, and Python, data and the holes of malloc are not in
+it. `process` is by how much the process has grown, at its peak, from before the model was built:
+with these holes, what the profiler itself keeps of each operation, and oneDNN's compiled kernels.
 """
 
 from __future__ import annotations
@@ -58,9 +59,15 @@ def random_batch(model: EncoderDecoder, size: BatchSize) -> Batch:
     readers = model.readers()
     sources = {}
     for key, length in size.sources.items():
-        source = example_source(readers[key], torch.ones(size.rows, length, dtype=torch.long)).contiguous()
+        source = example_source(
+            readers[key], torch.ones(size.rows, length, dtype=torch.long)
+        ).contiguous()
         is_token = not source.is_floating_point()
-        sources[key] = source.random_(4, readers[key].embedding.num_embeddings) if is_token else source.uniform_()
+        sources[key] = (
+            source.random_(4, readers[key].embedding.num_embeddings)
+            if is_token
+            else source.uniform_()
+        )
     target = torch.randint(4, model.vocabulary, (size.rows, size.target))
     has_stories = any(encoder.reads_story for encoder in readers.values())
     return {
@@ -79,13 +86,17 @@ def random_batch(model: EncoderDecoder, size: BatchSize) -> Batch:
 def measure_peak(recipe: Recipe, estimate: MemoryEstimate, vocabularies: dict[str, int]) -> int:
     """Return the bytes at the peak of two steps on batches of the size for which the estimate is."""
     meter = TrialMeter("cpu", steps=0)
-    tokenizers: Any = SimpleNamespace(sizes=vocabularies, vocabulary=lambda side: [""] * vocabularies[side])
+    tokenizers: Any = SimpleNamespace(
+        sizes=vocabularies, vocabulary=lambda side: [""] * vocabularies[side]
+    )
     module = Seq2SeqModule(recipe.dump(), "", (recipe, tokenizers))
     initialize(module.model, recipe.training.initialization)
     batch = random_batch(module.model, estimate.batch)
     turns = [dict(batch, turn=turn) for turn in range(recipe.training.accumulate)]
     windows = range(LARGEST_STEPS)
-    steps = [dict(one, window=at if recipe.carries_state else -1) for at in windows for one in turns]
+    steps = [
+        dict(one, window=at if recipe.carries_state else -1) for at in windows for one in turns
+    ]
     loader: DataLoader[Any] = DataLoader(cast("Dataset[Any]", steps), batch_size=None)
     run_trial(module, loader, meter)
     return meter.peak_bytes
@@ -99,19 +110,34 @@ def compare(recipe: Recipe) -> dict[str, Any]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak = measure_peak(recipe, estimate, dict(planned.vocabularies))
     grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    return {"batch": estimate.batch.describe(), "estimate": estimate.bytes, "peak": peak, "process": grown}
+    return {
+        "batch": estimate.batch.describe(),
+        "estimate": estimate.bytes,
+        "peak": peak,
+        "process": grown,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="such as multi30k/transformer; by default twelve")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "recipes",
+        nargs="*",
+        metavar="RECIPE",
+        help="such as multi30k/transformer; by default twelve",
+    )
     parser.add_argument("--data", type=Path, help="the folder with multi30k/, shakespeare/ ...")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(compare(load(RECIPES / f"{options.one}.yaml", [ON_CPU], options.data))))
         return
-    print("| recipe | kind | largest batch | estimate, MiB | measured, MiB | estimate / measured | process, MiB |")
+    print(
+        "| recipe | kind | largest batch | estimate, MiB | measured, MiB | estimate / measured |"
+        " process, MiB |"
+    )
     print("|---|---|---|---|---|---|---|", flush=True)
     data = ["--data", str(options.data)] if options.data else []
     for name in options.recipes or KINDS:
@@ -119,7 +145,13 @@ def main() -> None:
         output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         row = json.loads(output.splitlines()[-1])
         sizes = [f"{row[key] / 2**20:,.1f}" for key in ("estimate", "peak")]
-        cells = [f"`{name}`", KINDS.get(name, ""), row["batch"], *sizes, f"{row['estimate'] / row['peak']:.2f}"]
+        cells = [
+            f"`{name}`",
+            KINDS.get(name, ""),
+            row["batch"],
+            *sizes,
+            f"{row['estimate'] / row['peak']:.2f}",
+        ]
         print(f"| {' | '.join(cells)} | {row['process'] / 2**20:,.1f} |", flush=True)
 
 

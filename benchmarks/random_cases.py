@@ -1,7 +1,8 @@
-"""Run random cases in child processes, with a journal: an interrupted run resumes after its last case.
+"""Run random cases in child processes, with a journal: an interrupted run resumes after its last
+case.
 
-A case is tested in a folder of its own, DIR/NUMBER; a failed one stays there, with `failure.txt`, to be run alone. The
-journal, DIR/journal.jsonl, has a line for each case; it belongs to one seed.
+A case is tested in a folder of its own, DIR/NUMBER; a failed one stays there, with `failure.txt`,
+to be run alone. The journal, DIR/journal.jsonl, has a line for each case; it belongs to one seed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ class Journal:
             self.rows[number] = row
             with self.file.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-            print(f"{number:6}  {seconds:6.1f} s  {outcome.word:9}{outcome.subject}"[:160], file=sys.stderr, flush=True)
+            print(
+                f"{number:6}  {seconds:6.1f} s  {outcome.word:9}{outcome.subject}"[:160],
+                file=sys.stderr,
+                flush=True,
+            )
 
     def counted(self, without: str) -> int:
         with self.lock:
@@ -64,12 +69,18 @@ class Journal:
 
 def options(description: str, count: int) -> argparse.ArgumentParser:
     """Return a parser of the options that every benchmark of random cases has."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=count, help="number of cases")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="for the journal and failed cases")
+    parser.add_argument(
+        "--folder", type=Path, required=True, metavar="DIR", help="for the journal and failed cases"
+    )
     parser.add_argument("--workers", type=int, default=1, help="number of processes")
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="run this case alone, here, and keep its folder")
+    parser.add_argument(
+        "--only", type=int, metavar="NUMBER", help="run this case alone, here, and keep its folder"
+    )
     return parser
 
 
@@ -81,8 +92,8 @@ def run_cases(
 ) -> int:
     """Run the cases that the journal does not have; return the exit status.
 
-    `write` puts the case that it draws by the text `SEED, NUMBER` into a folder; `test` runs in a child process. Cases
-    whose outcome is `uncounted` do not count for `--count`.
+    `write` puts the case that it draws by the text `SEED, NUMBER` into a folder; `test` runs in a
+    child process. Cases whose outcome is `uncounted` do not count for `--count`.
     """
     chosen.folder.mkdir(parents=True, exist_ok=True)
     if chosen.only is not None:
@@ -136,7 +147,9 @@ def run_case(worker: Worker, number: int, file: Path, journal: Journal) -> None:
     except WorkerDied as death:
         outcome, cpu = Outcome(FAILED, str(death)), 0.0
     if outcome.details or outcome.word == FAILED:
-        (file.parent / FAILURE).write_text(f"{outcome.subject}\n\n{outcome.details}\n", encoding="utf-8")
+        (file.parent / FAILURE).write_text(
+            f"{outcome.subject}\n\n{outcome.details}\n", encoding="utf-8"
+        )
     else:
         shutil.rmtree(file.parent)
     journal.add(number, outcome, time.monotonic() - start, cpu)
@@ -153,16 +166,31 @@ def print_table(rows: list[Mapping[str, Any]], seconds: float, folder: Path) -> 
     words = Counter(row["word"] for row in rows)
     for word, count in words.most_common():
         cpu = sum(row["cpu"] for row in rows if row["word"] == word)
-        print(f"{word:12}{count:6}{100 * count / len(rows):6.1f} %{cpu / count:8.2f} s of processor time each")
+        print(
+            f"{word:12}{count:6}{100 * count / len(rows):6.1f} %{cpu / count:8.2f} s of processor"
+            " time each"
+        )
     minutes = sum(row["cpu"] for row in rows) / 60
-    print(f"{'all':12}{len(rows):6}; {minutes:.1f} minutes of processor time, {seconds / 60:.1f} since the start")
+    print(
+        f"{'all':12}{len(rows):6}; {minutes:.1f} minutes of processor time, {seconds / 60:.1f}"
+        " since the start"
+    )
     traits = Counter(trait for row in rows for trait in row["traits"])
     for name in dict.fromkeys(trait.partition(" ")[0] for trait in traits):
-        values = {trait.partition(" ")[2]: count for trait, count in traits.items() if trait.startswith(f"{name} ")}
+        values = {
+            trait.partition(" ")[2]: count
+            for trait, count in traits.items()
+            if trait.startswith(f"{name} ")
+        }
         print(f"{name}: " + ", ".join(f"{value} {values[value]}" for value in sorted(values)))
-    subjects = Counter(row["subject"] for row in rows if row["word"] == "refused" and row["subject"])
+    subjects = Counter(
+        row["subject"] for row in rows if row["word"] == "refused" and row["subject"]
+    )
     if subjects:
-        print("refused because of: " + ", ".join(f"{subject} {count}" for subject, count in subjects.most_common(20)))
+        print(
+            "refused because of: "
+            + ", ".join(f"{subject} {count}" for subject, count in subjects.most_common(20))
+        )
     for row in rows:
         if row["word"] == FAILED or row["details"]:
             print(f"{row['word']}: {case_folder(folder, row['case'])}: {row['subject']}")

@@ -1,4 +1,6 @@
-"""Random data for recipes: generated tasks, files of pairs, texts and stories, and a tokenizer that reads them."""
+"""Random data for recipes: generated tasks, files of pairs, texts and stories, and a tokenizer that
+reads them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ ODD_LINES: Mapping[str, Sequence[str]] = {
     "unseen": ["\u200b", "\u0301", "\u3000", "￭ ￭"],
     "single": ["x"],
 }
-"""What a file is made of now and then, whatever else it should hold: blank lines, long ones, special tokens."""
+"""What a file is made of now and then, whatever else it should hold: blank lines, long ones,
+special tokens.
+"""
 TEXTS: Mapping[str, Sequence[str]] = {
     "words": ("the", "cat", "sat", "it's", "no,", "yes.", '"quoted"', "1,000", "A"),
     "letters": ("a", "b", "c", "d"),
@@ -50,15 +54,26 @@ TEXTS: Mapping[str, Sequence[str]] = {
 def generated(draw: Draw, with_source: bool, files: dict[str, str]) -> dict[str, Any]:
     """A generated task, of few and short lines, and mostly a tokenizer that can read it."""
     silent = ["counting", "dynamic_ngrams"]
-    words = [word for word in definitions()["tasks"]["properties"] if with_source == (word not in silent)]
-    word = draw(st.sampled_from(sorted(definitions()["tasks"]["properties"]) if draw(one_in(12)) else sorted(words)))
+    words = [
+        word for word in definitions()["tasks"]["properties"] if with_source == (word not in silent)
+    ]
+    word = draw(
+        st.sampled_from(
+            sorted(definitions()["tasks"]["properties"]) if draw(one_in(12)) else sorted(words)
+        )
+    )
     task = draw(settings_of(f"tasks.{word}"))
     known = definitions()[f"tasks.{word}"]["properties"]
     small = {
-        key: VALUES[key] for key in ("train", "val", "test", "min_length", "max_length", "maximum") if key in known
+        key: VALUES[key]
+        for key in ("train", "val", "test", "min_length", "max_length", "maximum")
+        if key in known
     }
     task = {key: draw(st.sampled_from(values)) for key, values in small.items()} | task
-    return {"generate": {word: task}, "tokenizer": draw(tokenizer_for(task_text(word), task, files))}
+    return {
+        "generate": {word: task},
+        "tokenizer": draw(tokenizer_for(task_text(word), task, files)),
+    }
 
 
 def task_text(word: str) -> str:
@@ -70,7 +85,9 @@ def task_text(word: str) -> str:
 
 
 @st.composite
-def tokenizer_for(draw: Draw, text: str, task: Mapping[str, Any], files: dict[str, str]) -> dict[str, Any]:
+def tokenizer_for(
+    draw: Draw, text: str, task: Mapping[str, Any], files: dict[str, str]
+) -> dict[str, Any]:
     """A tokenizer, mostly one that can read such lines."""
     if draw(one_in(12)):
         return draw(choice("tokenizers"))
@@ -88,7 +105,9 @@ def tokenizer_for(draw: Draw, text: str, task: Mapping[str, Any], files: dict[st
 
 @st.composite
 def parallel(draw: Draw, sides: Sequence[str], files: dict[str, str]) -> dict[str, Any]:
-    """Text files, line by line, or tables, in parts, packed or not; and what of their pairs is left out."""
+    """Text files, line by line, or tables, in parts, packed or not; and what of their pairs is left
+    out.
+    """
     text = draw(st.sampled_from(sorted(TEXTS)))
     random = Random(draw(st.integers(0, 10_000)))
     form = draw(st.sampled_from(["txt", "txt", "tsv", "csv", "jsonl", "hub"]))
@@ -97,7 +116,15 @@ def parallel(draw: Draw, sides: Sequence[str], files: dict[str, str]) -> dict[st
     if form != "hub" and draw(one_in(4)):
         form_of_parts = st.sampled_from(["txt", "jsonl", form])
         splits["train"] = [splits["train"]] + [
-            write_split(random, f"part{n}", columns, text, draw(form_of_parts), files, draw(st.sampled_from(ends)))
+            write_split(
+                random,
+                f"part{n}",
+                columns,
+                text,
+                draw(form_of_parts),
+                files,
+                draw(st.sampled_from(ends)),
+            )
             | draw(optional({"weight": WEIGHTS}, 2))
             for n in range(draw(st.integers(0, 2)))
         ]
@@ -106,31 +133,50 @@ def parallel(draw: Draw, sides: Sequence[str], files: dict[str, str]) -> dict[st
         if how == "number":
             splits[name] = draw(st.sampled_from([1, 4]))
         elif how == "split":
-            splits[name] = write_split(random, name, columns, text, form, files, draw(st.sampled_from(ends)))
+            splits[name] = write_split(
+                random, name, columns, text, form, files, draw(st.sampled_from(ends))
+            )
             if form != "hub" and draw(one_in(6)):
                 splits[name]["target"] = [splits[name]["target"]] * 2
     if "test_sets" in splits:
         splits["test_sets"] = {"news": splits["test_sets"]}
     data = {"parallel": splits} if form != "hub" else {"hub": hub(splits)}
     if form != "hub":
-        splits |= draw(optional({"max_ratio": (1.5, 3), "deduplicate": (True,), "decontaminate": (True,)}, 6))
+        splits |= draw(
+            optional({"max_ratio": (1.5, 3), "deduplicate": (True,), "decontaminate": (True,)}, 6)
+        )
     return data | {"tokenizer": draw(tokenizer_for(text, {}, files))}
 
 
 def hub(splits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a data set of the hub with these splits, in a folder; it holds nothing out."""
-    named = {name: Path(split["file"]).stem for name, split in splits.items() if isinstance(split, dict)}
+    """Return the keys of a data set of the hub with these splits, in a folder; it holds nothing
+    out.
+    """
+    named = {
+        name: Path(split["file"]).stem for name, split in splits.items() if isinstance(split, dict)
+    }
     columns = {side: column for side, column in splits["train"].items() if side != "file"}
     return {"id": HUB, "val": None, "test": None, **named, **columns}
 
 
 def write_split(
-    random: Random, split: str, columns: Sequence[str], text: str, form: str, files: dict[str, str], end: str = ""
+    random: Random,
+    split: str,
+    columns: Sequence[str],
+    text: str,
+    form: str,
+    files: dict[str, str],
+    end: str = "",
 ) -> dict[str, Any]:
     """Add the files of a split, and return its keys in the recipe."""
     count = random.choice((1, 2)) if random.random() < 0.1 else random.randint(LINES // 2, LINES)
-    odd = {column: random.choice([*ODD_LINES.values()]) for column in columns if random.random() < 0.04}
-    rows = [{c: random.choice(odd[c]) if c in odd else write_line(random, text) for c in columns} for _ in range(count)]
+    odd = {
+        column: random.choice([*ODD_LINES.values()]) for column in columns if random.random() < 0.04
+    }
+    rows = [
+        {c: random.choice(odd[c]) if c in odd else write_line(random, text) for c in columns}
+        for _ in range(count)
+    ]
     if form == "tsv":
         rows = [{column: line.replace("\t", " ") for column, line in row.items()} for row in rows]
     if form == "txt":
@@ -145,7 +191,9 @@ def write_split(
     else:
         mark = {"tsv": "\t", "csv": ","}[form]
         lines = [columns, *(row.values() for row in rows)]
-        files[name] = "".join(mark.join(quoted(cell, form) for cell in line) + "\n" for line in lines)
+        files[name] = "".join(
+            mark.join(quoted(cell, form) for cell in line) + "\n" for line in lines
+        )
     return {"file": name, **{column: column for column in columns}}
 
 
@@ -156,26 +204,36 @@ def quoted(cell: str, form: str) -> str:
 def write_line(random: Random, text: str) -> str:
     """Return a line of a few words, now and then a blank one."""
     return " ".join(
-        random.choices(TEXTS[text], k=random.choice((0, 1, 2, 3, 4, 5) if random.random() < 0.2 else (2, 4)))
+        random.choices(
+            TEXTS[text], k=random.choice((0, 1, 2, 3, 4, 5) if random.random() < 0.2 else (2, 4))
+        )
     )
 
 
 @st.composite
 def corpus(draw: Draw, files: dict[str, str]) -> dict[str, Any]:
-    """Text without a source: files as a name, a pattern, a list or by name, packed or not, with weights."""
+    """Text without a source: files as a name, a pattern, a list or by name, packed or not, with
+    weights.
+    """
     text = draw(st.sampled_from(sorted(TEXTS)))
     random = Random(draw(st.integers(0, 10_000)))
     settings = draw(optional({key: VALUES[key] for key in ("unit", "column")}, 2))
     splits = ["train", *(name for name in ("val", "test") if draw(st.integers(0, 4)))]
     return {
-        "text": {name: draw(text_files(random, name, text, settings, files)) for name in splits} | settings,
+        "text": {name: draw(text_files(random, name, text, settings, files)) for name in splits}
+        | settings,
         "tokenizer": draw(tokenizer_for(text, {}, files)),
     }
 
 
 @st.composite
 def text_files(
-    draw: Draw, random: Random, split: str, text: str, settings: Mapping[str, Any], files: dict[str, str]
+    draw: Draw,
+    random: Random,
+    split: str,
+    text: str,
+    settings: Mapping[str, Any],
+    files: dict[str, str],
 ) -> Any:
     """Add the files of a split of a text, and return what names them in the recipe."""
     names = []
@@ -187,8 +245,17 @@ def text_files(
     if how == "pattern" or (how == "name" and len(names) > 1):
         return f"{split}*"
     weighs = draw(st.booleans()) if split == "train" else draw(one_in(10))
-    parts = [{"file": name, "weight": draw(st.sampled_from(WEIGHTS))} if weighs else name for name in names]
-    return names[0] if how == "name" else parts if how == "list" else {f"part-{n}": one for n, one in enumerate(parts)}
+    parts = [
+        {"file": name, "weight": draw(st.sampled_from(WEIGHTS))} if weighs else name
+        for name in names
+    ]
+    return (
+        names[0]
+        if how == "name"
+        else parts
+        if how == "list"
+        else {f"part-{n}": one for n, one in enumerate(parts)}
+    )
 
 
 def write_text(random: Random, text: str, form: str, settings: Mapping[str, Any]) -> str:
@@ -220,7 +287,9 @@ def babi(draw: Draw, files: dict[str, str]) -> dict[str, Any]:
     has_facts = random.random() < 0.8
     for task in tasks:
         for split in ("train", "test"):
-            files[f"babi/qa{task}_random_{split}.txt"] = "".join(write_story(random, has_facts) for _ in range(12))
+            files[f"babi/qa{task}_random_{split}.txt"] = "".join(
+                write_story(random, has_facts) for _ in range(12)
+            )
     settings = {"folder": "babi", "tasks": tasks, "words": draw(st.sampled_from([3, 4]))}
     settings |= draw(optional({"val": (0.0, 0.3), "sentences": (2, 9)}, 2))
     size = draw(st.sampled_from([10, 60]))
@@ -228,12 +297,16 @@ def babi(draw: Draw, files: dict[str, str]) -> dict[str, Any]:
 
 
 def write_story(random: Random, has_facts: bool) -> str:
-    """Return a story of a few sentences, with a question after each two of them, and perhaps the facts about it."""
+    """Return a story of a few sentences, with a question after each two of them, and perhaps the
+    facts about it.
+    """
     names, places = ("mary", "john"), ("kitchen", "garden", "office")
     lines: list[str] = []
     for _ in range(random.randint(1, 3)):
         for _ in range(2):
-            lines.append(f"{len(lines) + 1} {random.choice(names)} entered {random.choice(places)}.")
+            lines.append(
+                f"{len(lines) + 1} {random.choice(names)} entered {random.choice(places)}."
+            )
         facts = " ".join(str(len(lines) - back) for back in range(random.randint(1, 2)))
         answer = random.choice(places) + (f"\t{facts}" if has_facts else "")
         lines.append(f"{len(lines) + 1} Where is {random.choice(names)}?\t{answer}")

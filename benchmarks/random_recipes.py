@@ -1,7 +1,9 @@
-"""Random recipes over the language: a random model, data of every kind, tokenizer, training and decoding.
+"""Random recipes over the language: a random model, data of every kind, tokenizer, training and
+decoding.
 
-The models are those of `tests/laws`; whatever else is one of several, such as tasks or optimizers, is listed by the
-schema, so that what is added to the language is drawn too. Most recipes are sound, some are not.
+The models are those of `tests/laws`; whatever else is one of several, such as tasks or optimizers,
+is listed by the schema, so that what is added to the language is drawn too. Most recipes are sound,
+some are not.
 """
 
 from __future__ import annotations
@@ -58,8 +60,15 @@ class Case(NamedTuple):
 @st.composite
 def whole_recipes(draw: Draw) -> Case:
     """A recipe with its files."""
-    kind = draw(st.sampled_from(["stacks"] * 5 + ["language"] * 5 + ["continued"] * 2 + ["stories"] * 2))
-    models = {"stacks": recipes(), "language": recipes([()]), "continued": continued(), "stories": stories()}
+    kind = draw(
+        st.sampled_from(["stacks"] * 5 + ["language"] * 5 + ["continued"] * 2 + ["stories"] * 2)
+    )
+    models = {
+        "stacks": recipes(),
+        "language": recipes([()]),
+        "continued": continued(),
+        "stories": stories(),
+    }
     sections = draw(models[kind])
     model = sections["model"]
     sides = list(model.get("encoders", {"source": ()} if "encoder" in model else ()))
@@ -75,19 +84,29 @@ def whole_recipes(draw: Draw) -> Case:
     data |= draw(optional({"max_length": (4, 12, 60, 1), "lowercase": (True,)}, 5))
     model |= draw(optional({"embedding_dropout": (0.2,)}, 6))
     adapt_to_data(draw, model, data)
-    recipe = {"recipe": 1, "data": data, "model": model, "training": draw(training()), "logging": {"wandb": False}}
+    recipe = {
+        "recipe": 1,
+        "data": data,
+        "model": model,
+        "training": draw(training()),
+        "logging": {"wandb": False},
+    }
     if "text" in data or draw(one_in(20)):
         recipe["evaluation"] = draw(windows(recipe["training"]))
     recipe["decoding"] = draw(choice("decoders"))
     if "viterbi" in recipe["decoding"] and not draw(one_in(6)):
-        model["decoder"] = memoryless_decoder(list(model.get("encoders", ["encoder"] if sides else [])))
+        model["decoder"] = memoryless_decoder(
+            list(model.get("encoders", ["encoder"] if sides else []))
+        )
     recipe |= draw(st.fixed_dictionaries({}, optional={"trainer": optional(TRAINER, 3)}))
     return Case(recipe, files)
 
 
 @st.composite
 def windows(draw: Draw, training: dict[str, Any]) -> dict[str, Any]:
-    """The section `evaluation`; add windows to a training, and perhaps a state that is carried between them."""
+    """The section `evaluation`; add windows to a training, and perhaps a state that is carried
+    between them.
+    """
     if draw(one_in(3)):
         return {}
     training["window"] = window = draw(st.sampled_from([1, 3, 8, 20]))
@@ -113,7 +132,10 @@ def adapt_to_data(draw: Draw, model: dict[str, Any], data: dict[str, Any]) -> No
         output = {"kind": draw(st.sampled_from(["sigmoid", "sigmoid", "linear"]))}
     elif kind == "integers" and draw(st.booleans()):
         model["embedding"] = draw(st.sampled_from(["one_hot", "learned"]))
-        output = {"kind": draw(st.sampled_from(["identity", "linear"])), "length": task_length(data)}
+        output = {
+            "kind": draw(st.sampled_from(["identity", "linear"])),
+            "length": task_length(data),
+        }
     elif draw(one_in(4)):
         model["embedding"] = draw(choice("embeddings") if draw(one_in(6)) else characters())
     if draw(one_in(6)) and kind != "bits":
@@ -146,5 +168,9 @@ def training(draw: Draw) -> dict[str, Any]:
     """The section `training`, of a few steps."""
     section = {"max_steps": MAX_STEPS, **draw(optional(TRAINING, 4))}
     section |= {key: draw(settings_of(name)) for key, name in SECTIONS.items() if draw(one_in(6))}
-    kinds = {"optimizer": "optimizers", "schedule": "schedules", "initialization": "initializations"}
+    kinds = {
+        "optimizer": "optimizers",
+        "schedule": "schedules",
+        "initialization": "initializations",
+    }
     return section | {key: draw(choice(name)) for key, name in kinds.items() if not draw(one_in(4))}

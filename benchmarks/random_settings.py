@@ -1,4 +1,6 @@
-"""Random settings of the recipe language: choices, tables and numbers, small ones, as the schema lists them."""
+"""Random settings of the recipe language: choices, tables and numbers, small ones, as the schema
+lists them.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ VALUES: Mapping[str, Sequence[Any]] = {
     # optimizers, schedules and initializations
     "learning_rate": (1e-3, 1e-2),
     "weight_decay": (0.0, 0.01),
-    **dict.fromkeys(("rmsprop.decay", "adadelta.decay", "ema.decay", "gradientnoise.decay"), (0.5, 0.9)),
+    **dict.fromkeys(
+        ("rmsprop.decay", "adadelta.decay", "ema.decay", "gradientnoise.decay"), (0.5, 0.9)
+    ),
     "eps": (1e-8, 1e-6),
     "initial": (0.0, 0.1),
     "warmup_steps": (1, 2),
@@ -100,13 +104,17 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "min_delta": (0.0, 0.1),
     "goal": (0.1, None),
 }
-"""Values of a number, a text or a list, by `choice.setting` or by the setting alone; small ones, so that runs are."""
+"""Values of a number, a text or a list, by `choice.setting` or by the setting alone; small ones, so
+that runs are.
+"""
 
 
 @st.composite
 def optional(draw: Draw, table: Mapping[str, Sequence[Any]], rarity: int) -> dict[str, Any]:
     """Settings of a table, each of them one time in `rarity`."""
-    return {key: draw(st.sampled_from(values)) for key, values in table.items() if draw(one_in(rarity))}
+    return {
+        key: draw(st.sampled_from(values)) for key, values in table.items() if draw(one_in(rarity))
+    }
 
 
 @st.composite
@@ -118,7 +126,9 @@ def choice(draw: Draw, kind: str) -> dict[str, Any]:
 
 @st.composite
 def settings_of(draw: Draw, name: str) -> dict[str, Any]:
-    """Some of the settings of a definition in the schema, and those that are of no use alone or have no default."""
+    """Some of the settings of a definition in the schema, and those that are of no use alone or
+    have no default.
+    """
     definition = definitions()[name]
     together = {"kernels", "features"} if draw(st.integers(0, 7)) else set()
     return {

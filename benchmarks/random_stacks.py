@@ -1,10 +1,12 @@
 """Random stacks under the laws of whole models, to the end: no failure ends the benchmark.
 
-    python -m benchmarks.random_stacks --count 10000 --folder DIR [--seed 1] [--workers 2] [--only NUMBER]
+    python -m benchmarks.random_stacks --count 10000 --folder DIR [--seed 1] [--workers 2] [--only
+    NUMBER]
 
-What `plan` refuses, it refuses with a place; what it accepts keeps every law of `composer.testing.check_model`. Half of
-the stacks are of all kinds, the others are all about memories and stories. The folder of a failure stays, and `--only`
-runs it again. The journal makes the benchmark resumable. Exit status 1 if a stack has failed.
+What `plan` refuses, it refuses with a place; what it accepts keeps every law of
+`composer.testing.check_model`. Half of the stacks are of all kinds, the others are all about
+memories and stories. The folder of a failure stays, and `--only` runs it again. The journal makes
+the benchmark resumable. Exit status 1 if a stack has failed.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def check_stack(file: Path) -> Outcome:
         return Outcome(outcome(json.loads(file.read_text(encoding="utf-8")), file))
     except BaseException as error:
         message = (str(error).splitlines() or [""])[0]
-        return Outcome(FAILED, f"{type(error).__name__}: {message}", traceback.format_exc(limit=-20))
+        return Outcome(
+            FAILED, f"{type(error).__name__}: {message}", traceback.format_exc(limit=-20)
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

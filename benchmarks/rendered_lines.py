@@ -1,10 +1,12 @@
 """Images of lines of text in printed faces: tables and archives. Made data.
 
-    python -m benchmarks.rendered_lines --text FILE --folder DIR [--fonts /usr/share/fonts] [--train 16000] [--seed 1]
+    python -m benchmarks.rendered_lines --text FILE --folder DIR [--fonts /usr/share/fonts] [--train
+    16000] [--seed 1]
 
-FILE has a sentence on each line; pieces of at most 30 characters, cut between words, are the answers, and no piece is
-in two splits. Twelve faces train; of others, whose families were never seen, two validate and three test. A line is
-light on dark, 32 pixels high, and differs in size, slant, height, ink and noise. The faces are Debian's:
+FILE has a sentence on each line; pieces of at most 30 characters, cut between words, are the
+answers, and no piece is in two splits. Twelve faces train; of others, whose families were never
+seen, two validate and three test. A line is light on dark, 32 pixels high, and differs in size,
+slant, height, ink and noise. The faces are Debian's:
 
     apt-get install fonts-dejavu-core fonts-liberation fonts-freefont-ttf fonts-roboto-unhinted \\
         fonts-open-sans fonts-linuxlibertine fonts-lato fonts-cantarell
@@ -34,7 +36,9 @@ FACE_SIZE, MARGIN = 32, 4
 LINE_HEIGHT = (0.78, 1.0)
 """Of a line, from the highest ascender to the lowest descender, in heights of the image."""
 SLANT, INK, NOISE = 0.2, (0.7, 1.0), 0.08
-"""Largest shear to either side; shares of the range of grey, of ink and of the noise's largest deviation."""
+"""Largest shear to either side; shares of the range of grey, of ink and of the noise's largest
+deviation.
+"""
 FACES = {
     "train": (
         "DejaVuSans.ttf",
@@ -58,10 +62,15 @@ Face = ImageFont.FreeTypeFont
 
 
 def find_faces(folder: Path, names: Sequence[str]) -> dict[str, Face]:
-    """Return faces by their names, of files anywhere in a folder. Raises FileNotFoundError with those that lack."""
+    """Return faces by their names, of files anywhere in a folder. Raises FileNotFoundError with
+    those that lack.
+    """
     paths = {path.name: path for path in sorted(folder.rglob("*.[to]tf"))}
     if missing := [name for name in names if name not in paths]:
-        message = f"{folder} has no {', '.join(missing)}; --help names the packages of Debian that have them"
+        message = (
+            f"{folder} has no {', '.join(missing)}; --help names the packages of Debian that have"
+            " them"
+        )
         raise FileNotFoundError(message)
     return {Path(name).stem: ImageFont.truetype(paths[name], FACE_SIZE) for name in names}
 
@@ -85,12 +94,18 @@ def render_line(text: str, face: Face, random: np.random.Generator) -> np.ndarra
     """Return a line as it was scaled, slanted and moved by chance, with noise. -> (HEIGHT, W) uint8"""
     line = draw_line(text, face)
     height = random.uniform(*LINE_HEIGHT) * HEIGHT
-    scale, shear, top = height / line.height, random.uniform(-SLANT, SLANT), random.uniform(0, HEIGHT - height)
+    scale, shear, top = (
+        height / line.height,
+        random.uniform(-SLANT, SLANT),
+        random.uniform(0, HEIGHT - height),
+    )
     width = round(line.width * scale + abs(shear) * height)
     # where in the line the pixel (x, y) comes from; to the right of x = 0 in every row
     indent = max(shear, 0.0) * height + shear * top
     matrix = (1 / scale, shear / scale, -indent / scale, 0.0, 1 / scale, -top / scale)
-    moved = line.transform((width, HEIGHT), Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC)
+    moved = line.transform(
+        (width, HEIGHT), Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC
+    )
     grey = np.asarray(moved) * random.uniform(*INK)
     grey += random.normal(scale=255 * random.uniform(0, NOISE), size=grey.shape)
     return grey.clip(0, 255).astype(np.uint8)
@@ -109,8 +124,12 @@ def render_lines(
         yield file.getvalue(), (text, name)
 
 
-def write_lines(lines: Iterable[str], faces: dict[str, dict[str, Face]], folder: Path, train: int, seed: int) -> None:
-    """Write the tables and archives of all splits. faces: Those of each. Raises ValueError for a text too short."""
+def write_lines(
+    lines: Iterable[str], faces: dict[str, dict[str, Face]], folder: Path, train: int, seed: int
+) -> None:
+    """Write the tables and archives of all splits. faces: Those of each. Raises ValueError for a
+    text too short.
+    """
     counts = {split: train if split == "train" else MEASURED for split in faces}
     sentences = split_sentences(cut_lines(lines), counts, seed)
     for number, (split, texts) in enumerate(sentences.items()):
@@ -119,7 +138,9 @@ def write_lines(lines: Iterable[str], faces: dict[str, dict[str, Face]], folder:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--fonts", type=Path, default=Path("/usr/share/fonts"))

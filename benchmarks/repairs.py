@@ -1,7 +1,7 @@
 """Make the edits of a recipe's faults, one at a time, until it is accepted or no fault has one.
 
-A fault that is still there after its edit shows that the edit is none; a text that comes again, that two undo each
-other.
+A fault that is still there after its edit shows that the edit is none; a text that comes again,
+that two undo each other.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ def repair(file: Path) -> list[Fault]:
     for _ in range(ROUNDS):
         faults = composer.check(file)
         # one at a time: what another edit has changed may be what this one speaks of
-        fixed = next((fault for fault in faults if fault.edit and Path(fault.edit.file) == file), None)
+        fixed = next(
+            (fault for fault in faults if fault.edit and Path(fault.edit.file) == file), None
+        )
         if fixed is None or fixed.edit is None:
             return faults
         text = apply(file.read_bytes().decode("utf-8-sig"), fixed.edit).encode()
         if text in texts:
-            raise FixFailed(f"{fixed.render()}\nis undone by another edit, or does nothing: {fixed.edit}")
+            raise FixFailed(
+                f"{fixed.render()}\nis undone by another edit, or does nothing: {fixed.edit}"
+            )
         texts.add(text)
         file.write_bytes(text)
         left = composer.check(file)

@@ -1,11 +1,13 @@
-"""Collect the scores of finished runs of this repository's recipes, for the gallery of the documentation.
+"""Collect the scores of finished runs of this repository's recipes, for the gallery of the
+documentation.
 
     python benchmarks/results.py [FOLDER ...]
 
-Looks for run folders in and below each FOLDER and adds their scores to docs/results.json, which is never edited by
-hand; those of recipes that have changed since are removed. A run belongs to a recipe if name and model agree; apart
-from that only the settings in `MAY_DIFFER` may differ, and are listed with the scores as command-line overrides. Of
-runs with the same differences the latest counts. Fingerprints of another version are computed anew from what is stored.
+Looks for run folders in and below each FOLDER and adds their scores to docs/results.json, which is
+never edited by hand; those of recipes that have changed since are removed. A run belongs to a
+recipe if name and model agree; apart from that only the settings in `MAY_DIFFER` may differ, and
+are listed with the scores as command-line overrides. Of runs with the same differences the latest
+counts. Fingerprints of another version are computed anew from what is stored.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ MAY_DIFFER = (
     "data.babi.tasks",
     "decoding",
 )
-"""A run that differs only in these belongs to the recipe: longer training, another seed or another task."""
+"""A run that differs only in these belongs to the recipe: longer training, another seed or another
+task.
+"""
 VERSIONS = ("seqcomposer", "python", "torch", "pytorch-lightning", "tokenizers", "sacrebleu")
 Record = dict[str, Any]
 
@@ -50,7 +54,9 @@ def list_recipes(root: Path = ROOT) -> Iterator[Path]:
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a frozen section by path; lists without mappings, and the decoder, count as one value."""
+    """Yield the settings of a frozen section by path; lists without mappings, and the decoder,
+    count as one value.
+    """
     if isinstance(value, dict) and path != "decoding":
         for key, inner in value.items():
             yield from flatten(inner, f"{path}.{key}" if path else key)
@@ -66,7 +72,9 @@ def training_settings(recipe: Recipe) -> dict[str, Any]:
 
 
 def differences(run: Recipe, recipe: Recipe) -> list[str] | None:
-    """Return the settings that differ in a run, as `key=value`, or None if it is not a run of this recipe."""
+    """Return the settings that differ in a run, as `key=value`, or None if it is not a run of this
+    recipe.
+    """
     if run.fingerprints["model"] != recipe.fingerprints["model"]:
         return None
     ours, theirs = training_settings(run), training_settings(recipe)
@@ -80,7 +88,9 @@ def format_value(value: Any) -> str:
     """Return a value as a command-line override takes it."""
     if isinstance(value, dict):
         ((name, settings),) = value.items()
-        inner = ", ".join(f"{key}: {format_value(item)}" for key, item in settings.items() if item is not None)
+        inner = ", ".join(
+            f"{key}: {format_value(item)}" for key, item in settings.items() if item is not None
+        )
         return f"{{{name}: {{{inner}}}}}"
     return json.dumps(value)
 
@@ -103,7 +113,9 @@ def to_result(record: Record, run: Recipe, differs: list[str]) -> Record:
 def fingerprints_of(run: Recipe, parts: Record) -> dict[str, str]:
     """Return the fingerprints of a run's recipe, by what training did then."""
     changes = parts.get("training_changes", ())
-    return fingerprints(run.canonical, run.rules, changes=changes) | {"version": FINGERPRINT_VERSION}
+    return fingerprints(run.canonical, run.rules, changes=changes) | {
+        "version": FINGERPRINT_VERSION
+    }
 
 
 def find_finished(folders: Sequence[Path]) -> Iterator[tuple[Record, Path]]:
@@ -114,8 +126,11 @@ def find_finished(folders: Sequence[Path]) -> Iterator[tuple[Record, Path]]:
             yield record, file.with_name("recipe.yaml")
 
 
-def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Path = ROOT) -> dict[str, Record]:
-    """Return the recipes that have runs, by path below `root`: the recipe as it reads today, and its runs.
+def collect(
+    runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Path = ROOT
+) -> dict[str, Record]:
+    """Return the recipes that have runs, by path below `root`: the recipe as it reads today, and
+    its runs.
 
     The whole recipe is stored, with all its defaults, so that later versions know what was trained.
     """
@@ -124,11 +139,17 @@ def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Pa
     for record, file in runs:
         run = load_recipe(file)
         for name, recipe in loaded:
-            if run is None or run.name != recipe.name or (differs := differences(run, recipe)) is None:
+            if (
+                run is None
+                or run.name != recipe.name
+                or (differs := differences(run, recipe)) is None
+            ):
                 continue
             entry, runs_of_recipe = to_result(record, run, differs), results.setdefault(name, {})
             runs_of_recipe[" ".join(differs)] = max(
-                runs_of_recipe.get(" ".join(differs), entry), entry, key=lambda candidate: candidate["ended"]
+                runs_of_recipe.get(" ".join(differs), entry),
+                entry,
+                key=lambda candidate: candidate["ended"],
             )
     return {
         name: {
@@ -141,9 +162,17 @@ def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Pa
     }
 
 
-def merge(old: Mapping[str, Record], new: Mapping[str, Record], root: Path = ROOT) -> dict[str, Record]:
-    """Return new results and those old ones whose recipe is the same today; of the same run, the new one."""
-    known = {name: entry for name, entry in old.items() if (root / name).exists() and is_current(root / name, entry)}
+def merge(
+    old: Mapping[str, Record], new: Mapping[str, Record], root: Path = ROOT
+) -> dict[str, Record]:
+    """Return new results and those old ones whose recipe is the same today; of the same run, the
+    new one.
+    """
+    known = {
+        name: entry
+        for name, entry in old.items()
+        if (root / name).exists() and is_current(root / name, entry)
+    }
     current = {name: refresh(entry) for name, entry in known.items()}
     merged = {}
     for name in sorted(current.keys() | new.keys()):
@@ -166,16 +195,22 @@ def to_json(results: dict[str, Record]) -> str:
 
 
 def is_current(path: Path, entry: Record) -> bool:
-    """Return whether a recipe means the same as when its runs were collected, by the defaults of that time."""
+    """Return whether a recipe means the same as when its runs were collected, by the defaults of
+    that time.
+    """
     return load_entry(entry).fingerprints == composer.load(path).fingerprints
 
 
 def load_entry(entry: Record, overrides: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of an entry as it was meant when its runs were collected, with settings laid over it."""
+    """Return the recipe of an entry as it was meant when its runs were collected, with settings
+    laid over it.
+    """
     with TemporaryDirectory() as folder:
         run = RunDir(Path(folder))
         run.recipe.write_text(entry["recipe"], encoding="utf-8")
-        run.write(RunRecord(recipe_sha256=sha256_of_file(run.recipe), canonical=entry.get("canonical")))
+        run.write(
+            RunRecord(recipe_sha256=sha256_of_file(run.recipe), canonical=entry.get("canonical"))
+        )
         return composer.load(run.recipe, overrides)
 
 

@@ -1,8 +1,10 @@
-"""How long linear recurrences take, forward and backward, against a loop over the positions; by hand.
+"""How long linear recurrences take, forward and backward, against a loop over the positions; by
+hand.
 
     python -m benchmarks.scans
 
-Batch 4, width 512, length 1,024, float32, one thread: the least processor time of several runs each.
+Batch 4, width 512, length 1,024, float32, one thread: the least processor time of several runs
+each.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def least_seconds(run: Callable[[], Tensor], times: int = 5) -> tuple[float, flo
 def report(name: str, run: Callable[[], Tensor], times: int = 5) -> None:
     """Print one row."""
     forward, both = least_seconds(run, times)
-    print(f"{name:<40} {1e3 * forward:8.1f} ms forward {1e3 * both:8.1f} ms with backward", flush=True)
+    print(
+        f"{name:<40} {1e3 * forward:8.1f} ms forward {1e3 * both:8.1f} ms with backward", flush=True
+    )
 
 
 def compare_recurrences() -> None:
@@ -77,14 +81,20 @@ def compare_recurrences() -> None:
     selection = Selection(F.softplus(wide[0].detach()).requires_grad_(), wide[1], *narrow)
     rate, state = -torch.rand(inner, STATE), torch.zeros(BATCH, inner, STATE)
     report("selective scan, loop", lambda: selective_loop(selection, rate, state)[0], 2)
-    report("selective scan", lambda: selective_scan(selection, rate.mT.contiguous(), state.mT)[0], 2)
+    report(
+        "selective scan", lambda: selective_scan(selection, rate.mT.contiguous(), state.mT)[0], 2
+    )
 
 
 def time_blocks() -> None:
     """Time each block as a decoder's."""
     stream = Stream(WIDTH)
     site = Site(stream, WIDTH, Scope.root(stream), causal="a decoder")
-    blocks = {"rnn: lstm": Rnn(site), "rnn: min_gru": Rnn(site, cell="min_gru"), "rg_lru": RgLru(site)}
+    blocks = {
+        "rnn: lstm": Rnn(site),
+        "rnn: min_gru": Rnn(site, cell="min_gru"),
+        "rg_lru": RgLru(site),
+    }
     blocks |= {"long_conv": LongConv(site), "mamba": Mamba(site), "slstm": Slstm(site)}
     x = torch.randn(BATCH, LENGTH, WIDTH)
     context = Context(torch.ones(BATCH, LENGTH, dtype=torch.bool), {}, {})

@@ -1,10 +1,13 @@
-"""Where a captioner of digit scenes looks when it names a digit: the share of attention on the digit's own cell.
+"""Where a captioner of digit scenes looks when it names a digit: the share of attention on the
+digit's own cell.
 
-    python -m benchmarks.scene_attention RUN --table DIR/test.tsv [--lines 1000] [--checkpoint best] [--json]
+    python -m benchmarks.scene_attention RUN --table DIR/test.tsv [--lines 1000] [--checkpoint best]
+    [--json]
 
-RUN is a run of a recipe that reads scenes of `benchmarks/digit_scenes.py`, with one attention whose annotations are a
-square grid of 3 x 3 cells, or of 6 x 6 parts of cells, and so on. Each caption of the table is read with teacher
-forcing, and the weights with which a digit's name is predicted are summed over the annotations of its cell.
+RUN is a run of a recipe that reads scenes of `benchmarks/digit_scenes.py`, with one attention whose
+annotations are a square grid of 3 x 3 cells, or of 6 x 6 parts of cells, and so on. Each caption of
+the table is read with teacher forcing, and the weights with which a digit's name is predicted are
+summed over the annotations of its cell.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from composer.inference.run import open_run
 
 
 def cell_shares(weights: np.ndarray) -> np.ndarray:
-    """Return the attention on each cell, row by row. weights: (T, S), S the square of a multiple of 3 -> (T, 9)"""
+    """Return the attention on each cell, row by row. weights: (T, S), S the square of a multiple of
+    3 -> (T, 9)
+    """
     side = isqrt(weights.shape[1])
     if side * side != weights.shape[1] or side % CELLS:
         raise SystemExit(f"{weights.shape[1]} annotations are no grid of {CELLS} x {CELLS} cells")
@@ -32,7 +37,8 @@ def cell_shares(weights: np.ndarray) -> np.ndarray:
 
 
 def digit_shares(words: Sequence[str], weights: np.ndarray, cells: Sequence[int]) -> list[float]:
-    """Return the attention on its own cell for each word that names a digit; `cells` are in the caption's order.
+    """Return the attention on its own cell for each word that names a digit; `cells` are in the
+    caption's order.
 
     weights: (T, S), a row for each word
     """
@@ -62,7 +68,9 @@ def measure(run: str, table: Path, lines: int, checkpoint: str | None = None) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run")
     parser.add_argument("--table", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=1_000)

@@ -1,11 +1,14 @@
-"""Tables of spoken digits, from the recordings of the Free Spoken Digit Dataset: single ones, and strings with noise.
+"""Tables of spoken digits, from the recordings of the Free Spoken Digit Dataset: single ones, and
+strings with noise.
 
-    python -m benchmarks.spoken_digits --fsdd DATA/fsdd --folder DIR [--mean-of 500] [--strings 6000] [--snr 10]
+    python -m benchmarks.spoken_digits --fsdd DATA/fsdd --folder DIR [--mean-of 500] [--strings
+    6000] [--snr 10]
 
-`without-NAME/` has the recordings of one speaker as its test set, and of the others to train and, every twentieth, to
-validate; `frames/` has their log-mel frames, normalised by speaker (`write_frames`). `strings/` has 3 to 7 digits of
-one speaker one after another, and white noise `--snr` decibels below them; it is made of the recordings of the
-manifest's own split: no recording of a test string was ever trained on. All numbers on strings are on made data.
+`without-NAME/` has the recordings of one speaker as its test set, and of the others to train and,
+every twentieth, to validate; `frames/` has their log-mel frames, normalised by speaker
+(`write_frames`). `strings/` has 3 to 7 digits of one speaker one after another, and white noise
+`--snr` decibels below them; it is made of the recordings of the manifest's own split: no recording
+of a test string was ever trained on. All numbers on strings are on made data.
 """
 
 from __future__ import annotations
@@ -40,11 +43,12 @@ Row = Mapping[str, str]
 
 
 def write_frames(fsdd: Path, folder: Path, rows: Sequence[Row], mean_of: int, seed: int) -> None:
-    """Write the log-mel frames of each recording without the mean of each band over its speaker's recordings.
+    """Write the log-mel frames of each recording without the mean of each band over its speaker's
+    recordings.
 
-    That takes away the microphone and what is constant of a voice, and leaves the spectrum of a word; the mean over one
-    word would take that away, too. It is cepstral mean normalisation by speaker: it needs many recordings of a voice,
-    and does not need to know what is said in them.
+    That takes away the microphone and what is constant of a voice, and leaves the spectrum of a
+    word; the mean over one word would take that away, too. It is cepstral mean normalisation by
+    speaker: it needs many recordings of a voice, and does not need to know what is said in them.
 
     mean_of: The mean is that of so many recordings, drawn at random where there are more.
     """
@@ -73,11 +77,16 @@ def write_speakers(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
             frames = f"../frames/{Path(row['file']).with_suffix('.npy')}"
             splits[split].append((str(recordings / row["file"]), frames, NAMES[int(row["digit"])]))
         for split, examples in splits.items():
-            write_table(folder / f"without-{speaker}" / f"{split}.tsv", [("sound", "frames", "words"), *examples])
+            write_table(
+                folder / f"without-{speaker}" / f"{split}.tsv",
+                [("sound", "frames", "words"), *examples],
+            )
 
 
 def make_string(parts: Sequence[np.ndarray], snr: float, random: np.random.Generator) -> np.ndarray:
-    """Return recordings one after another, with pauses and noise. snr: decibels of their power above the noise's."""
+    """Return recordings one after another, with pauses and noise. snr: decibels of their power
+    above the noise's.
+    """
     pieces: list[np.ndarray] = []
     for part in parts:
         pieces += [part, np.zeros(int(random.uniform(0, GAP) * RATE))]
@@ -87,7 +96,9 @@ def make_string(parts: Sequence[np.ndarray], snr: float, random: np.random.Gener
     return noisy / max(1.0, np.abs(noisy).max())
 
 
-def write_strings(fsdd: Path, folder: Path, rows: Sequence[Row], count: int, snr: float, seed: int) -> None:
+def write_strings(
+    fsdd: Path, folder: Path, rows: Sequence[Row], count: int, snr: float, seed: int
+) -> None:
     """Write strings of digits: the recordings of the manifest's training split train and validate."""
     own = [row for row in rows if row["split"] == "train"]
     splits = {
@@ -100,7 +111,9 @@ def write_strings(fsdd: Path, folder: Path, rows: Sequence[Row], count: int, snr
         speakers: dict[str, list[Row]] = defaultdict(list)
         for row in recordings:
             speakers[row["speaker"]].append(row)
-        sounds = {row["file"]: soundfile.read(fsdd / "recordings" / row["file"])[0] for row in recordings}
+        sounds = {
+            row["file"]: soundfile.read(fsdd / "recordings" / row["file"])[0] for row in recordings
+        }
         examples = []
         (folder / "strings" / split).mkdir(parents=True, exist_ok=True)
         for at in range(total):
@@ -108,17 +121,23 @@ def write_strings(fsdd: Path, folder: Path, rows: Sequence[Row], count: int, snr
             chosen = [of[random.integers(len(of))] for _ in range(random.integers(*LENGTHS))]
             samples = make_string([sounds[row["file"]] for row in chosen], snr, random)
             soundfile.write(folder / "strings" / split / f"{at:05}.flac", samples, RATE)
-            examples.append((f"{split}/{at:05}.flac", " ".join(NAMES[int(row["digit"])] for row in chosen)))
+            examples.append(
+                (f"{split}/{at:05}.flac", " ".join(NAMES[int(row["digit"])] for row in chosen))
+            )
         write_table(folder / "strings" / f"{split}.tsv", [HEADER, *examples])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--fsdd", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--strings", type=int, default=6_000)
     parser.add_argument("--snr", type=float, default=10.0)
-    parser.add_argument("--mean-of", type=int, default=500, help="recordings of which a speaker's mean is taken")
+    parser.add_argument(
+        "--mean-of", type=int, default=500, help="recordings of which a speaker's mean is taken"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with (options.fsdd / "manifest.tsv").open(encoding="utf-8") as file:

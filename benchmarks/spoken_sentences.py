@@ -1,10 +1,12 @@
 """Sentences spoken by espeak-ng in many voices: tables and archives of WAV. Made data.
 
-    python -m benchmarks.spoken_sentences --text FILE --folder DIR [--train 8000] [--types 5000] [--seed 1]
+    python -m benchmarks.spoken_sentences --text FILE --folder DIR [--train 8000] [--types 5000]
+    [--seed 1]
 
-FILE has a sentence on each line; those of at most 12 words, all among the 5,000 most frequent ones, are spoken, in
-small letters and without punctuation, and no sentence is in two splits. Nine voices train; two others validate and two
-more test. Pitch and speed differ from sentence to sentence. The program is no part of this project:
+FILE has a sentence on each line; those of at most 12 words, all among the 5,000 most frequent ones,
+are spoken, in small letters and without punctuation, and no sentence is in two splits. Nine voices
+train; two others validate and two more test. Pitch and speed differ from sentence to sentence. The
+program is no part of this project:
 
     apt-get install espeak-ng
 """
@@ -43,24 +45,46 @@ VOICES = {
 
 
 def choose_sentences(lines: Iterable[str], types: int) -> list[str]:
-    """Return lines as small letters and apostrophes: the short ones, all of whose words are among the frequent ones."""
+    """Return lines as small letters and apostrophes: the short ones, all of whose words are among
+    the frequent ones.
+    """
     spoken = (re.sub(r"[^\w']", " ", line.lower()).split() for line in lines)
-    short = [words for words in spoken if 0 < len(words) <= WORDS and re.fullmatch("[a-z']+", "".join(words))]
+    short = [
+        words
+        for words in spoken
+        if 0 < len(words) <= WORDS and re.fullmatch("[a-z']+", "".join(words))
+    ]
     counts = Counter(word for words in short for word in words)
     frequent = {word for word, _ in counts.most_common(types)}
     return [" ".join(words) for words in short if frequent.issuperset(words)]
 
 
 def missing_voices() -> list[str]:
-    """Return the voices that espeak-ng does not have: it would speak with its usual voice in their place."""
-    listed = subprocess.run([PROGRAM, "--voices=variant"], capture_output=True, check=True, text=True).stdout
+    """Return the voices that espeak-ng does not have: it would speak with its usual voice in their
+    place.
+    """
+    listed = subprocess.run(
+        [PROGRAM, "--voices=variant"], capture_output=True, check=True, text=True
+    ).stdout
     there = set(re.findall(r"!v/(\S+)", listed))
     return [voice for voices in VOICES.values() for voice in voices if voice not in there]
 
 
 def speak(text: str, voice: str, speed: int, pitch: int) -> np.ndarray:
     """Return what espeak-ng says, at RATE. -> (N,) float32"""
-    command = [PROGRAM, "--stdout", "-z", "-v", f"{LANGUAGE}+{voice}", "-s", f"{speed}", "-p", f"{pitch}", "--", text]
+    command = [
+        PROGRAM,
+        "--stdout",
+        "-z",
+        "-v",
+        f"{LANGUAGE}+{voice}",
+        "-s",
+        f"{speed}",
+        "-p",
+        f"{pitch}",
+        "--",
+        text,
+    ]
     wave = subprocess.run(command, capture_output=True, check=True).stdout
     samples, rate = soundfile.read(BytesIO(wave), dtype="float32")
     return soxr.resample(samples, rate, RATE)
@@ -79,7 +103,9 @@ def speak_sentences(
         yield file.getvalue(), (text, voice)
 
 
-def write_sentences(lines: Iterable[str], folder: Path, train: int, measured: int, types: int, seed: int) -> None:
+def write_sentences(
+    lines: Iterable[str], folder: Path, train: int, measured: int, types: int, seed: int
+) -> None:
     """Write the tables and archives of all splits. Raises ValueError for a text that is too short."""
     counts = {split: train if split == "train" else measured for split in VOICES}
     sentences = split_sentences(choose_sentences(lines, types), counts, seed)
@@ -89,7 +115,9 @@ def write_sentences(lines: Iterable[str], folder: Path, train: int, measured: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--train", type=int, default=8_000)
@@ -99,7 +127,10 @@ def main() -> None:
     if shutil.which(PROGRAM) is None:
         parser.error(f"{PROGRAM} is not installed: run `apt-get install {PROGRAM}`")
     if missing := missing_voices():
-        parser.error(f"this {PROGRAM} has no voices called {', '.join(missing)}: install version 1.51 or newer")
+        parser.error(
+            f"this {PROGRAM} has no voices called {', '.join(missing)}: install version 1.51 or"
+            " newer"
+        )
     try:
         lines = options.text.read_text(encoding="utf-8").splitlines()
         write_sentences(lines, options.folder, options.train, MEASURED, options.types, options.seed)

@@ -1,11 +1,12 @@
-"""Startup: `check`, `train` until its first step, and a line translated, from the command to the result.
+"""Startup: `check`, `train` until its first step, and a line translated, from the command to the
+result.
 
     OMP_NUM_THREADS=1 python benchmarks/startup.py [--data DATA] [--rounds 9]
 
-Every round starts each of them as a process, and the interpreter that imports torch alone; `train`, with an empty cache
-of tokenizers and with the one that it left, stands beside Lightning around a model by hand. Medians over the rounds:
-seconds, those above `import torch` of the same round, and the ratio to Lightning of the same round; of wall time and of
-processor time, which is less noisy.
+Every round starts each of them as a process, and the interpreter that imports torch alone; `train`,
+with an empty cache of tokenizers and with the one that it left, stands beside Lightning around a
+model by hand. Medians over the rounds: seconds, those above `import torch` of the same round, and
+the ratio to Lightning of the same round; of wall time and of processor time, which is less noisy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ PYTHON = [sys.executable, "-c"]
 COMMAND = [sys.executable, "-m", "composer.cli.main"]
 LIGHTNING = [sys.executable, str(Path(__file__).with_name("bare_lightning.py"))]
 TORCH, BARE = "import torch", "Lightning by hand, first step"
-TRAIN, TRAIN_AGAIN = "train the quick start, first step", "train the quick start again, its tokenizer cached"
+TRAIN, TRAIN_AGAIN = (
+    "train the quick start, first step",
+    "train the quick start again, its tokenizer cached",
+)
 
 
 class Seconds(NamedTuple):
@@ -39,9 +43,15 @@ class Seconds(NamedTuple):
 
 
 def seconds(
-    command: list[str], status: int = 0, stdin: str = "", until: Path | None = None, store: Path | None = None
+    command: list[str],
+    status: int = 0,
+    stdin: str = "",
+    until: Path | None = None,
+    store: Path | None = None,
 ) -> Seconds:
-    """Return what a process takes until it ends, or until this file is not empty; its caches are in `store`."""
+    """Return what a process takes until it ends, or until this file is not empty; its caches are in
+    `store`.
+    """
     start, environment = time.perf_counter(), os.environ | ({STORE: str(store)} if store else {})
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, text=True, env=environment, **streams)
@@ -75,7 +85,11 @@ def time_first_step(folder: Path, store: Path | None = None) -> Seconds:
 def train_run(run: Path) -> None:
     """Train the run that translates, whose tokenizer is then cached."""
     settings = ["logging.wandb=false", "training.max_steps=20"]
-    subprocess.run([*COMMAND, "train", str(QUICKSTART), "--run", str(run), *settings], capture_output=True, check=True)
+    subprocess.run(
+        [*COMMAND, "train", str(QUICKSTART), "--run", str(run), *settings],
+        capture_output=True,
+        check=True,
+    )
 
 
 def measurements(run: Path, data: Path | None) -> dict[str, Callable[[Path], Seconds]]:
@@ -119,8 +133,12 @@ RELATIONS: tuple[Callable[[float, Mapping[str, Seconds], str], float], ...] = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder with multi30k/, for the check of its Transformer")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, help="the folder with multi30k/, for the check of its Transformer"
+    )
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     rounds: list[Mapping[str, Seconds]] = []
@@ -133,7 +151,10 @@ def main() -> None:
             for place in places.values():
                 place.mkdir()
             rounds.append({name: measure(places[name]) for name, measure in measured.items()})
-    print(f"Seconds, and those above `{TORCH}` of the same round, {options.rounds} rounds; x: to {BARE}")
+    print(
+        f"Seconds, and those above `{TORCH}` of the same round, {options.rounds} rounds; x: to"
+        f" {BARE}"
+    )
     print_medians(rounds)
 
 

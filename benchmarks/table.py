@@ -28,14 +28,23 @@ def score(run: dict[str, Any], name: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    records = [json.loads((run / "run.json").read_text(encoding="utf-8")) for run in parser.parse_args().runs]
+    records = [
+        json.loads((run / "run.json").read_text(encoding="utf-8"))
+        for run in parser.parse_args().runs
+    ]
     print("| " + " | ".join(COLUMNS) + " |")
     print("|---" * len(COLUMNS) + "|")
     for run in records:
         finished = run["status"] == "finished"
-        print("| " + " | ".join(cell(run) if finished else run["status"] for cell in COLUMNS.values()) + " |")
+        print(
+            "| "
+            + " | ".join(cell(run) if finished else run["status"] for cell in COLUMNS.values())
+            + " |"
+        )
 
 
 if __name__ == "__main__":

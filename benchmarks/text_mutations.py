@@ -28,7 +28,16 @@ BYTES = (
     "e\u0301".encode(),
     "\U0001f600".encode(),
 )
-TAGS = ("!!str ", "!!binary ", "!!set ", "!!int ", "!x ", "!", "!!python/object/apply:os.system ", "!!python/name:os ")
+TAGS = (
+    "!!str ",
+    "!!binary ",
+    "!!set ",
+    "!!int ",
+    "!x ",
+    "!",
+    "!!python/object/apply:os.system ",
+    "!!python/name:os ",
+)
 MARKS = (
     *TAGS,
     ": ",
@@ -123,13 +132,28 @@ SCALARS = (
     "norm",
     "${x}",
 )
-PIECES = (b"# x\n", b"x", b"- a\n", b"[", b"{a: ", b"- ", b"? ", b"a: &a *a\n", b"[&x 1, ", b"\n", b"!x ", b"'")
+PIECES = (
+    b"# x\n",
+    b"x",
+    b"- a\n",
+    b"[",
+    b"{a: ",
+    b"- ",
+    b"? ",
+    b"a: &a *a\n",
+    b"[&x 1, ",
+    b"\n",
+    b"!x ",
+    b"'",
+)
 _TOKEN = re.compile(r"[\w.+-]+|\s+|.", re.DOTALL)
 
 
 def words() -> list[str]:
     """Return every word of the language."""
-    return sorted(set(re.findall(r'"([A-Za-z_][\w-]{0,30})"', str(schema_generator.load()).replace("'", '"'))))
+    return sorted(
+        set(re.findall(r'"([A-Za-z_][\w-]{0,30})"', str(schema_generator.load()).replace("'", '"')))
+    )
 
 
 WORDS = words()
@@ -167,7 +191,9 @@ def splice(data: bytes, random: Random, other: bytes) -> bytes:
 
 def random_bytes(_: bytes, random: Random, __: bytes) -> bytes:
     """Return random bytes."""
-    letters = random.choice((bytes(range(256)), b"ab01: -[]{},#&*!|>'\"%@`\n\t?~<=.$", b"[{", b"- \n", b"? :\n"))
+    letters = random.choice(
+        (bytes(range(256)), b"ab01: -[]{},#&*!|>'\"%@`\n\t?~<=.$", b"[{", b"- \n", b"? :\n")
+    )
     return bytes(random.choice(letters) for _ in range(random.choice((3, 30, 300))))
 
 

@@ -1,14 +1,16 @@
-"""Training speed against a plain PyTorch loop: same batches, sizes, dropout sites, optimizer, clipping and device.
+"""Training speed against a plain PyTorch loop: same batches, sizes, dropout sites, optimizer,
+clipping and device.
 
-    python benchmarks/training.py --data DIR [--rounds 5] [--steps 30] [--precision 32 bf16-mixed] [--memory]
-    python benchmarks/training.py --data DIR --accelerator gpu --compile
+    python benchmarks/training.py --data DIR [--rounds 5] [--steps 30] [--precision 32 bf16-mixed]
+    [--memory] python benchmarks/training.py --data DIR --accelerator gpu --compile
     python benchmarks/training.py --data DIR --models transformer --precision 32
 
-The sides alternate in one process, in another order every round: ours and bare (the plain loop) in each precision, with
---compile also compiled (`training.compile: true`, and `torch.compile` of the plain model), after a longer warm-up.
-Tokens are target tokens without padding. Seconds on a CPU are processor time per thread, in which other programs do not
-count; OMP_NUM_THREADS=1 is the least noisy. Prints every round and the median ratios; with --memory the peak of each
-side in a process of its own, on a CPU above what the process had before its first step. The plain GRU packs its
+The sides alternate in one process, in another order every round: ours and bare (the plain loop) in
+each precision, with --compile also compiled (`training.compile: true`, and `torch.compile` of the
+plain model), after a longer warm-up. Tokens are target tokens without padding. Seconds on a CPU are
+processor time per thread, in which other programs do not count; OMP_NUM_THREADS=1 is the least
+noisy. Prints every round and the median ratios; with --memory the peak of each side in a process of
+its own, on a CPU above what the process had before its first step. The plain GRU packs its
 sequences, which breaks its graph and waits for the GPU; ours does neither.
 """
 
@@ -75,7 +77,9 @@ class Stopwatch(Callback):
         self.warm_up, self.last, self.device = config.warm_up, config.warm_up + config.steps, device
         self.tokens, self.seen, self.began, self.seconds = 0.0, 0, 0.0, 0.0
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
         self.count(batch)
         if self.seconds:
             trainer.should_stop = True
@@ -101,13 +105,16 @@ class Stopwatch(Callback):
 
 
 class Measurement(NamedTuple):
-    """Tokens per second, and the peak memory in MiB, of which that on a CPU is right in a process of its own alone."""
+    """Tokens per second, and the peak memory in MiB, of which that on a CPU is right in a process
+    of its own alone.
+    """
 
     speed: float
     memory: float
 
 
-# ------------------------------------------------------------------------------------------- the sides
+# ------------------------------------------------------------------------------------------- the
+# sides
 
 
 def build_session(config: Config, folder: Path, side: Side) -> TrainingSetup:
@@ -119,8 +126,18 @@ def build_session(config: Config, folder: Path, side: Side) -> TrainingSetup:
         f"training.compile={str(side.compiled and side.loop == 'ours').lower()}",
         f"trainer={{accelerator: {config.accelerator}, devices: 1, limit_val_batches: 0}}",
     ]
-    recipe = load(RECIPES / f"{config.model}.yaml", [*settings, "training.validate_every=1000000"], config.data)
-    return setup(DataSource(recipe, recipe.folders(config.data)), RunDir(folder), {}, None, ProgressDisplay(quiet=True))
+    recipe = load(
+        RECIPES / f"{config.model}.yaml",
+        [*settings, "training.validate_every=1000000"],
+        config.data,
+    )
+    return setup(
+        DataSource(recipe, recipe.folders(config.data)),
+        RunDir(folder),
+        {},
+        None,
+        ProgressDisplay(quiet=True),
+    )
 
 
 def run_ours(config: Config, session: TrainingSetup) -> Measurement:
@@ -136,13 +153,19 @@ def run_bare(config: Config, session: TrainingSetup, side: Side) -> Measurement:
     """Train the plain model in a plain loop."""
     training, device = session.recipe.training, session.trainer.strategy.root_device
     rate = session.recipe.model.dropout
-    model = MODELS[config.model](session.data.tokenizers.sizes["target"], dropout=rate, cross_dropout=rate)
+    model = MODELS[config.model](
+        session.data.tokenizers.sizes["target"], dropout=rate, cross_dropout=rate
+    )
     model.to(device).train()
     called = torch.compile(model) if side.compiled else model
-    optimizer = torch.optim.Adam(model.parameters(), training.optimizer.learning_rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(
+        model.parameters(), training.optimizer.learning_rate, betas=(0.9, 0.98)
+    )
     watch, memory = Stopwatch(config, device), PeakMemory(device)
     for batch in BatchLoader(session.data.train, session.data.resumable):
-        source, read, answer = to_device(device, batch["sources"]["source"], batch["target_in"], batch["target_out"])
+        source, read, answer = to_device(
+            device, batch["sources"]["source"], batch["target_in"], batch["target_out"]
+        )
         with precision_context(device, side.precision):
             logits = called(source, read)
         loss = F.cross_entropy(
@@ -168,7 +191,9 @@ def to_device(device: torch.device, *tensors: Tensor) -> list[Tensor]:
 
 def precision_context(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     """Return the autocast context of the forward pass."""
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16-mixed" else nullcontext()
+    return (
+        torch.autocast(device.type, torch.bfloat16) if precision == "bf16-mixed" else nullcontext()
+    )
 
 
 class PeakMemory:
@@ -217,46 +242,77 @@ def run_alone(config: Config, side: Side) -> Measurement:
 def compare(config: Config, options: argparse.Namespace) -> None:
     """Print the rounds of one model, and its memory."""
     pairs = list_pairs(options.precision, options.compile)
-    sides, ratios = list(dict.fromkeys(side for pair in pairs for side in pair)), dict[str, list[float]]()
+    sides, ratios = (
+        list(dict.fromkeys(side for pair in pairs for side in pair)),
+        dict[str, list[float]](),
+    )
     for number in range(options.rounds):
         measured = {side: run_side(config, side) for side in (sides if number % 2 else sides[::-1])}
         for one, other in pairs:
-            ratios.setdefault(f"{one} to {other}", []).append(measured[one].speed / measured[other].speed)
+            ratios.setdefault(f"{one} to {other}", []).append(
+                measured[one].speed / measured[other].speed
+            )
         speeds = "; ".join(f"{side} {measured[side].speed:,.0f} tokens/s" for side in sides)
-        print(f"{config.model} round {number + 1}: {speeds}; {format_ratios(ratios, slice(-1, None))}", flush=True)
-    print(f"{config.model}: {format_ratios(ratios, slice(None))}, median of {options.rounds} rounds", flush=True)
+        print(
+            f"{config.model} round {number + 1}: {speeds};"
+            f" {format_ratios(ratios, slice(-1, None))}",
+            flush=True,
+        )
+    print(
+        f"{config.model}: {format_ratios(ratios, slice(None))}, median of {options.rounds} rounds",
+        flush=True,
+    )
     if options.memory:
         memory = "; ".join(f"{side} {run_alone(config, side).memory:,.0f} MiB" for side in sides)
         print(f"{config.model}: peak memory above the start: {memory}", flush=True)
 
 
 def list_pairs(precisions: Sequence[str], compiled: bool) -> list[tuple[Side, Side]]:
-    """Return what is compared: ours with bare in each precision, lower precisions with the first, compiled with not."""
+    """Return what is compared: ours with bare in each precision, lower precisions with the first,
+    compiled with not.
+    """
     pairs = [(Side("ours", precision), Side("bare", precision)) for precision in precisions]
-    pairs += [(Side("ours", precision), Side("ours", precisions[0])) for precision in precisions[1:]]
+    pairs += [
+        (Side("ours", precision), Side("ours", precisions[0])) for precision in precisions[1:]
+    ]
     if compiled:
         pairs += [
-            (ours._replace(compiled=True), bare._replace(compiled=True)) for ours, bare in pairs[: len(precisions)]
+            (ours._replace(compiled=True), bare._replace(compiled=True))
+            for ours, bare in pairs[: len(precisions)]
         ]
-        pairs += [(side._replace(compiled=True), side) for pair in pairs[: len(precisions)] for side in pair]
+        pairs += [
+            (side._replace(compiled=True), side)
+            for pair in pairs[: len(precisions)]
+            for side in pair
+        ]
     return pairs
 
 
 def format_ratios(ratios: dict[str, list[float]], which: slice) -> str:
     """Return the median of some rounds of each ratio."""
-    return ", ".join(f"{name} {statistics.median(values[which]):.3f}" for name, values in ratios.items())
+    return ", ".join(
+        f"{name} {statistics.median(values[which]):.3f}" for name, values in ratios.items()
+    )
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--precision", nargs="+", choices=["32", "bf16-mixed"], default=["32", "bf16-mixed"])
+    parser.add_argument(
+        "--precision", nargs="+", choices=["32", "bf16-mixed"], default=["32", "bf16-mixed"]
+    )
     parser.add_argument("--accelerator", choices=["auto", "cpu", "gpu"], default="auto")
-    parser.add_argument("--compile", action="store_true", help="also measure both compiled; takes minutes more")
-    parser.add_argument("--memory", action="store_true", help="also measure the peak memory of each side")
+    parser.add_argument(
+        "--compile", action="store_true", help="also measure both compiled; takes minutes more"
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="also measure the peak memory of each side"
+    )
     return parser.parse_args(argv)
 
 

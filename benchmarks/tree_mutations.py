@@ -90,7 +90,13 @@ def paths(tree: Any) -> Iterator[Path]:
     waiting: list[tuple[Path, Any]] = [((), tree)]
     while waiting:
         path, value = waiting.pop()
-        pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        pairs = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value)
+            if isinstance(value, list)
+            else ()
+        )
         for key, inner in pairs:
             yield (*path, key)
             waiting.append(((*path, key), inner))
@@ -140,7 +146,9 @@ def rename_key(tree: Any, path: Path, random: Random, _: bytes) -> None:
     parent = at_path(tree, path[:-1])
     if isinstance(parent, dict):
         key = str(path[-1])
-        new = random.choice((random.choice(WORDS), key[1:], key + "x", key.upper(), "a b", "é", "1", "true"))
+        new = random.choice(
+            (random.choice(WORDS), key[1:], key + "x", key.upper(), "a b", "é", "1", "true")
+        )
         parent[new] = parent.pop(path[-1])
 
 

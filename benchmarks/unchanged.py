@@ -1,16 +1,19 @@
-"""Compare what two checkouts of this project mean and compute, bit for bit, after changes that must not affect it.
+"""Compare what two checkouts of this project mean and compute, bit for bit, after changes that must
+not affect it.
 
     git worktree add ../before HEAD~1
     python -m benchmarks.unchanged ../before . [--quick] [--without training.curriculum rnn.zoneout]
 
-Compares, of every recipe that both have, the canonical form, the fingerprints and the initial weights; the losses of
-the first 50 steps of the quick start; and the runs of earlier versions that the first checkout keeps: opened,
-translated or scored, evaluated and continued. Exit status 1 if anything differs. Five minutes on two cores; `--quick`
-half a minute, for a sample of the weights and no training.
+Compares, of every recipe that both have, the canonical form, the fingerprints and the initial
+weights; the losses of the first 50 steps of the quick start; and the runs of earlier versions that
+the first checkout keeps: opened, translated or scored, evaluated and continued. Exit status 1 if
+anything differs. Five minutes on two cores; `--quick` half a minute, for a sample of the weights
+and no training.
 
-`--without` names keys that were removed on purpose: the last steps of their paths, joined by dots, without the indices
-of lists. They are left out of the canonical forms of both sides. The fingerprints of a recipe that sets one are not
-compared, nor its weights where the key is in its model.
+`--without` names keys that were removed on purpose: the last steps of their paths, joined by dots,
+without the indices of lists. They are left out of the canonical forms of both sides. The
+fingerprints of a recipe that sets one are not compared, nor its weights where the key is in its
+model.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ from typing import Any
 SEED = 7
 STEPS = 50
 LARGEST = 100_000_000
-"""Weights of a model that are drawn; of a larger one, which takes minutes, the shapes alone are compared."""
+"""Weights of a model that are drawn; of a larger one, which takes minutes, the shapes alone are
+compared.
+"""
 SAMPLED = 6_000_000
 """The same with `--quick`, in which one recipe of `EACH` has its weights drawn."""
 EACH = 3
@@ -48,11 +53,17 @@ Path_ = tuple[str, ...]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
-    parser.add_argument("--quick", action="store_true", help="a sample of the weights, and no training")
-    parser.add_argument("--without", nargs="+", metavar="KEY", default=[], help="keys that were removed on purpose")
+    parser.add_argument(
+        "--quick", action="store_true", help="a sample of the weights, and no training"
+    )
+    parser.add_argument(
+        "--without", nargs="+", metavar="KEY", default=[], help="keys that were removed on purpose"
+    )
     options = parser.parse_args()
     before, after = measure_both(options)
     print_alone("the first", before["canonical"], after["canonical"])
@@ -87,7 +98,9 @@ def differing(one: Any, other: Any, path: str = "") -> Iterator[str]:
     """Yield the places at which two values differ, with both."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in [*one, *(key for key in other if key not in one)]:
-            yield from differing(one.get(key, "nothing"), other.get(key, "nothing"), f"{path}.{key}".lstrip("."))
+            yield from differing(
+                one.get(key, "nothing"), other.get(key, "nothing"), f"{path}.{key}".lstrip(".")
+            )
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for index, (mine, theirs) in enumerate(zip(one, other, strict=True)):
             yield from differing(mine, theirs, f"{path}[{index}]")
@@ -101,7 +114,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
-# ------------------------------------------------------------------------------------------- one checkout
+# ------------------------------------------------------------------------------------------- one
+# checkout
 
 
 def measure_both(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -113,16 +127,27 @@ def measure_both(options: argparse.Namespace) -> list[dict[str, Any]]:
             task = {"quick": options.quick, "without": options.without, "runs": str(runs)}
             task["result"] = str(Path(folder, name))
             command = [sys.executable, "-P", __file__, "--measure", json.dumps(task)]
-            environment = {"PYTHONPATH": str(checkout.resolve()), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+            environment = {
+                "PYTHONPATH": str(checkout.resolve()),
+                "OMP_NUM_THREADS": "1",
+                "WANDB_MODE": "disabled",
+            }
             environment["SEQCOMPOSER_STORE"] = f"{folder}/store-{name}"
             process = subprocess.Popen(
-                command, env=os.environ | environment, cwd=checkout, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+                command,
+                env=os.environ | environment,
+                cwd=checkout,
+                stdout=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
             )
             processes.append(process)
         statuses = [process.wait() for process in processes]
         if any(statuses):
             sys.exit("a checkout could not be measured")
-        return [json.loads(Path(folder, name).read_text(encoding="utf-8")) for name in ("before", "after")]
+        return [
+            json.loads(Path(folder, name).read_text(encoding="utf-8"))
+            for name in ("before", "after")
+        ]
 
 
 def measure(task: Mapping[str, Any]) -> None:
@@ -134,7 +159,11 @@ def measure(task: Mapping[str, Any]) -> None:
     measured: dict[str, Any] = {part: {} for part in PARTS}
     files = [path for path in sorted(Path("recipes").glob("**/*.yaml")) if is_recipe(path)]
     for number, path in enumerate(files):
-        values = attempt(lambda path=path, number=number: measure_recipe(path, keys, task["quick"], number % EACH == 0))
+        values = attempt(
+            lambda path=path, number=number: measure_recipe(
+                path, keys, task["quick"], number % EACH == 0
+            )
+        )
         if isinstance(values, str):  # it is refused
             values = {"canonical": values, "fingerprints": values, "weights": values}
         for part, value in values.items():
@@ -145,12 +174,16 @@ def measure(task: Mapping[str, Any]) -> None:
             copy = Path(shutil.copytree(run.parent, Path(folder, name)))
             measured["runs"][name] = attempt(lambda copy=copy: measure_run(copy, task["quick"]))
         if not task["quick"]:
-            measured["training"] = {"quickstart.yaml": attempt(lambda: measure_training(Path(folder, "run")))}
+            measured["training"] = {
+                "quickstart.yaml": attempt(lambda: measure_training(Path(folder, "run")))
+            }
     Path(task["result"]).write_text(json.dumps(measured), encoding="utf-8")
 
 
 def attempt(function: Callable[[], Any]) -> Any:
-    """Return what a function returns, or the error that it ends with, which the other checkout should have too."""
+    """Return what a function returns, or the error that it ends with, which the other checkout
+    should have too.
+    """
     try:
         return function()
     except Exception as error:
@@ -185,7 +218,9 @@ def is_any_of(place: Path_, keys: list[Path_]) -> bool:
 
 
 def places(value: Any, place: Path_ = ()) -> Iterator[Path_]:
-    """Yield the paths of all keys, and of names that stand for a mapping, as that of a block without settings."""
+    """Yield the paths of all keys, and of names that stand for a mapping, as that of a block
+    without settings.
+    """
     if isinstance(value, dict):
         for key, inner in value.items():
             yield (*place, key)
@@ -204,7 +239,11 @@ def without(value: Any, keys: list[Path_], place: Path_ = ()) -> Any:
     if not isinstance(value, dict):
         return value
     inner = {key: (item, (*place, key)) for key, item in value.items()}
-    return {key: without(item, keys, path) for key, (item, path) in inner.items() if not is_any_of(path, keys)}
+    return {
+        key: without(item, keys, path)
+        for key, (item, path) in inner.items()
+        if not is_any_of(path, keys)
+    }
 
 
 def sha256(recipe: Any, largest: int) -> str:
@@ -225,14 +264,18 @@ def sha256(recipe: Any, largest: int) -> str:
 
 
 def measure_run(folder: Path, quick: bool) -> dict[str, Any]:
-    """Return what a run of an earlier version writes, its scores, and how it goes on when it is continued."""
+    """Return what a run of an earlier version writes, its scores, and how it goes on when it is
+    continued.
+    """
     import composer
 
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     run = composer.open_run(folder / "run")
     result: dict[str, Any] = {"evaluated": composer.evaluate(folder / "run", data=folder)}
     if sources := [row["source"] for row in expected.get("translate", ())]:
-        result["translated"] = [[line.text, line.score] for line in run.translate(sources, scores=True)]
+        result["translated"] = [
+            [line.text, line.score] for line in run.translate(sources, scores=True)
+        ]
     else:
         lines = (folder / "lines.txt").read_text(encoding="utf-8").splitlines()
         result["scored"] = [line.total for line in run.score(lines)]
@@ -257,7 +300,10 @@ def losses_and_weights(run: Path) -> dict[str, Any]:
     """Return the losses of all rows of a run's metrics, and the hash of its weights."""
     rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     losses = [[row.get("train/loss"), row.get("val/loss")] for row in rows]
-    return {"losses": losses, "weights": hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()}
+    return {
+        "losses": losses,
+        "weights": hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(),
+    }
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
-"""Whole runs of random recipes: what `check` accepts trains, resumes, translates, is evaluated, reported and shared.
+"""Whole runs of random recipes: what `check` accepts trains, resumes, translates, is evaluated,
+reported and shared.
 
-    python -m benchmarks.whole_runs --count 300 --folder DIR [--seed 1] [--workers 2] [--only NUMBER]
+    python -m benchmarks.whole_runs --count 300 --folder DIR [--seed 1] [--workers 2] [--only
+    NUMBER]
 
-A recipe that `check` refuses is repaired as its faults say, as far as a program can. One that it accepts goes through
-`train` (3 steps), an interrupted training and its `--resume`, which must end with the same weights, `translate`,
-`generate`, `score`, `evaluate`, `report` and `pack`, all in a folder of its own; those are counted, and
-refused ones besides. A run fails where a fix does not help, and at the first command that refuses, ends with a
-traceback, or prints NaN; a training that says why a number is not finite has diverged. The folder of a failure stays,
-and `--only` runs it again; the journal makes the benchmark resumable. Exit status 1 if a run has failed.
+A recipe that `check` refuses is repaired as its faults say, as far as a program can. One that it
+accepts goes through `train` (3 steps), an interrupted training and its `--resume`, which must end
+with the same weights, `translate`, `generate`, `score`, `evaluate`, `report` and `pack`, all in a
+folder of its own; those are counted, and
+refused ones besides. A run fails where a fix does not help, and at the first command that refuses,
+ends with a traceback, or prints NaN; a training that says why a number is not finite has diverged.
+The folder of a failure stays, and `--only` runs it again; the journal makes the benchmark
+resumable. Exit status 1 if a run has failed.
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ def write_recipe(number: str, folder: Path) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         raw = text.encode()
         (folder / name).write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw)
-    (folder / NAME).write_text(json.dumps(case.recipe, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / NAME).write_text(
+        json.dumps(case.recipe, indent=1, ensure_ascii=False), encoding="utf-8"
+    )
     return folder / NAME
 
 
@@ -69,7 +75,9 @@ def run_commands(file: Path) -> Outcome:
         if word == REFUSED:
             return Outcome(word, subject)
         if word != WHOLE:
-            return Outcome(word, f"{name}: {subject}", details, () if name == "check" else traits(file))
+            return Outcome(
+                word, f"{name}: {subject}", details, () if name == "check" else traits(file)
+            )
     return Outcome(WHOLE, traits=traits(file))
 
 
@@ -113,7 +121,8 @@ def traits(file: Path) -> tuple[str, ...]:
     return tuple(f"{name} {word}" for name, word in words.items() if word)
 
 
-# ------------------------------------------------------------------------------------------- commands
+# -------------------------------------------------------------------------------------------
+# commands
 
 
 def command(*words: str | Path) -> tuple[int, str]:
@@ -177,7 +186,9 @@ def train(file: Path) -> None:
 
 
 def resume(file: Path) -> None:
-    """Interrupt a training after its first step or its second, and resume it: the weights are the same."""
+    """Interrupt a training after its first step or its second, and resume it: the weights are the
+    same.
+    """
     from pytorch_lightning import Callback
 
     from composer.api import train as train_recipe
@@ -207,7 +218,9 @@ def resume(file: Path) -> None:
     others, other_tokens = ((run / name).read_bytes() for name in names)
     # a tokenizer `unigram` may be trained differently, and then the data are others
     if weights != others and tokens == other_tokens:
-        raise StepFailed(f"the weights of a resumed training differ from those of an uninterrupted one\n{text}")
+        raise StepFailed(
+            f"the weights of a resumed training differ from those of an uninterrupted one\n{text}"
+        )
 
 
 def translate(file: Path) -> None:
@@ -216,10 +229,20 @@ def translate(file: Path) -> None:
     (file.parent / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     for arguments, count in (((), 1), (("--beam", "2", "--n-best", "2", "--scores"), 2)):
         output = file.parent / f"translated{count}"
-        done("translate", file.parent / "run", "--input", file.parent / "lines", "--output", output, *arguments)
+        done(
+            "translate",
+            file.parent / "run",
+            "--input",
+            file.parent / "lines",
+            "--output",
+            output,
+            *arguments,
+        )
         answers = output.read_text(encoding="utf-8").split("\n")[:-1]
         if len(answers) != count * len(lines) or answers[-1].removeprefix("0.0000\t"):
-            raise StepFailed(f"{len(lines)} lines, the last one blank, have the translations {answers}")
+            raise StepFailed(
+                f"{len(lines)} lines, the last one blank, have the translations {answers}"
+            )
         if count == 2 and any(answer.startswith("nan") for answer in answers):
             raise StepFailed(f"a score is NaN: {answers}")
 
@@ -255,11 +278,17 @@ def source_lines(file: Path) -> list[str]:
 
 
 def generate(file: Path) -> None:
-    """Let a language model write: drawn texts of a prompt, alike twice; and the most probable one, which others end."""
+    """Let a language model write: drawn texts of a prompt, alike twice; and the most probable one,
+    which others end.
+    """
     if has_encoder(file):
         return
     begun = next(filter(str.strip, source_lines(file)), "")[:2].strip()
-    run, length, prompt = file.parent / "run", ["--max-length", "6", "--json"], ["--prompt", begun] if begun else []
+    run, length, prompt = (
+        file.parent / "run",
+        ["--max-length", "6", "--json"],
+        ["--prompt", begun] if begun else [],
+    )
     sampling = ["--samples", "2", "--temperature", "0.8", "--top-k", "5", "--seed", "1"]
     for arguments, count in (([*prompt, *sampling], 2), (["decoding=greedy"], 1), ([], 1)):
         first, again = (json_lines(done("generate", run, *arguments, *length)) for _ in range(2))
@@ -276,9 +305,13 @@ def score(file: Path) -> None:
     if "story" in side_names(recipe := load(file)):
         return
     rows = first_rows(file)
-    columns = {side: [" ".join(row[side].split("\n")) for row in rows] for side in side_names(recipe)}
+    columns = {
+        side: [" ".join(row[side].split("\n")) for row in rows] for side in side_names(recipe)
+    }
     for side, lines in columns.items():
-        (file.parent / f"scored.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (file.parent / f"scored.{side}").write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8"
+        )
     names = {side: file.parent / f"scored.{side}" for side in columns}
     sources = [word for side in columns if side != TARGET for word in ("--source", names[side])]
     text = done("score", file.parent / "run", *sources, "--target", names[TARGET], "--json")
@@ -289,7 +322,9 @@ def score(file: Path) -> None:
 
 
 def evaluate(file: Path) -> None:
-    """Evaluate every split; the scores are JSON, and numbers, and the loss is that of batches of another size."""
+    """Evaluate every split; the scores are JSON, and numbers, and the loss is that of batches of
+    another size.
+    """
     from composer.data import windows
     from composer.data.encoding import load_data
     from composer.data.pairs import available_splits
@@ -304,9 +339,14 @@ def evaluate(file: Path) -> None:
         if f"{split}/loss" not in scores:
             raise StepFailed(f"no loss of {split}:\n{text}")
         encoded = load_data(run.recipe, run.folders(), run.tokenizers, [split]).splits[split]
-        with mock.patch.object(perplexity, "POSITIONS", 16), mock.patch.object(windows, "READ_TOKENS", 7):
+        with (
+            mock.patch.object(perplexity, "POSITIONS", 16),
+            mock.patch.object(windows, "READ_TOKENS", 7),
+        ):
             others, _ = perplexity.teacher_forced(run.recipe, [run.model], encoded)
-        if not math.isclose(others["loss"], scores[f"{split}/loss"], rel_tol=tolerance, abs_tol=tolerance):
+        if not math.isclose(
+            others["loss"], scores[f"{split}/loss"], rel_tol=tolerance, abs_tol=tolerance
+        ):
             raise StepFailed(f"in other batches the loss of {split} is {others['loss']}:\n{text}")
 
 

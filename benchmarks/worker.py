@@ -1,4 +1,6 @@
-"""A child process that runs cases: a crash, a hang or too much memory ends the case, and not the benchmark."""
+"""A child process that runs cases: a crash, a hang or too much memory ends the case, and not the
+benchmark.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ class WorkerDied(Exception):
 
 
 class Worker:
-    """A child process that calls `function(case, *arguments)` for cases, restarted when a case has killed it.
+    """A child process that calls `function(case, *arguments)` for cases, restarted when a case has
+    killed it.
 
     memory: Bytes of data that it may have; None for no limit, which a GPU's driver needs.
     """
@@ -66,7 +69,9 @@ class Worker:
         self.connection.close()
 
 
-def serve_cases(connection: Connection, memory: int | None, function: Callable[..., Any], *arguments: Any) -> None:
+def serve_cases(
+    connection: Connection, memory: int | None, function: Callable[..., Any], *arguments: Any
+) -> None:
     """Run cases from a connection until it is closed."""
     os.setsid()  # Ctrl-C is for the parent, which lets a case end
     if memory is not None:

@@ -12,8 +12,10 @@ class Add(Block):
     """The stream and named outputs, summed: y_t = scale (x_t + a_t + b_t ...).
 
     Settings:
-        of: One name or several. An output with one position for all, such as a `pool`'s, is seen at every position.
-        scale: What the sum is multiplied by, above 0; sqrt(0.5) keeps the variance of two (Gehring et al. 2017).
+        of: One name or several. An output with one position for all, such as a `pool`'s, is seen at
+            every position.
+        scale: What the sum is multiplied by, above 0; sqrt(0.5) keeps the variance of two (Gehring
+            et al. 2017).
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     Raises BlockError where a name is unknown, has other positions than the stream or another width.

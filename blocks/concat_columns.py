@@ -9,7 +9,8 @@ from blocks.core.functional import mask_cells
 
 
 class ConcatColumns(Block):
-    """The columns of a grid side by side: y_t = [s[t, 0]; s[t, 1]; ...], with zeros for cells that are not real.
+    """The columns of a grid side by side: y_t = [s[t, 0]; s[t, 1]; ...], with zeros for cells that
+    are not real.
 
     Shapes: (B, T, W, D) -> (B, T, W D).
     Raises BlockError where a sequence arrives.

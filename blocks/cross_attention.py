@@ -20,7 +20,19 @@ from blocks.core.attention_scores import (
     no_coverage,
     projection_widths,
 )
-from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, NoEffect, NonNegative, Rate, Site, State
+from blocks.core.contract import (
+    Block,
+    Context,
+    Count,
+    Memories,
+    Memory,
+    Name,
+    NoEffect,
+    NonNegative,
+    Rate,
+    Site,
+    State,
+)
 from blocks.core.functional import apply_dropout
 from blocks.core.named_inputs import (
     MemorySource,
@@ -35,43 +47,51 @@ from blocks.core.named_inputs import (
 class CrossAttention(Block):
     """Attention over a memory: softmax of scores, y_t = sum_s softmax_s(e_ts) v_s.
 
-    scaled_dot: e = q_h.k_h / sqrt(D/H), y = W_o concat_h(...), with q linear in x, k and v in the memory (Vaswani et
-    al. 2017, section 3.2.3). The others return the values as they are: dot: e = q.k; general: e = q.W k; location:
-    e = (W q)_s (Luong et al. 2015, section 3.1); additive: e = v.tanh(W q + U k + b), the hidden layer as wide as the
-    model (Bahdanau et al. 2015, appendix A.1.2); fine_grained: additive with a v_f, and so a softmax, for each feature
-    f of the values (Choi et al. 2018, arXiv 1803.11407).
+    scaled_dot: e = q_h.k_h / sqrt(D/H), y = W_o concat_h(...), with q linear in x, k and v in the
+    memory (Vaswani et al. 2017, section 3.2.3). The others return the values as they are: dot: e =
+    q.k; general: e = q.W k; location: e = (W q)_s (Luong et al. 2015, section 3.1); additive: e =
+    v.tanh(W q + U k + b), the hidden layer as wide as the model (Bahdanau et al. 2015, appendix
+    A.1.2); fine_grained: additive with a v_f, and so a softmax, for each feature f of the values
+    (Choi et al. 2018, arXiv 1803.11407).
 
     Settings:
-        heads: How many heads; they divide `model.width`, and for the scores that return the values as they are the
-            memory's width: each head compares by itself and reads its share of the values.
+        heads: How many heads; they divide `model.width`, and for the scores that return the values
+            as they are the memory's width: each head compares by itself and reads its share of the
+            values.
         score: scaled_dot | dot | general | additive | location | fine_grained.
-        from: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only encoder where
-            there is one; with two it must be given. Several in a list are read by one softmax, with linear maps of
-            its own for the values of each, to `model.width` (flat: Libovicky and Helcl 2017, section 3.1).
-        query: A name that is read in place of the stream, as `prev.state`; of one position for all, by all.
-        keys: What the keys are made of, where the memory is another output of the same encoder. By default `from`.
+        from: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only
+            encoder where there is one; with two it must be given. Several in a list are read by one
+            softmax, with linear maps of its own for the values of each, to `model.width` (flat:
+            Libovicky and Helcl 2017, section 3.1).
+        query: A name that is read in place of the stream, as `prev.state`; of one position for all,
+            by all.
+        keys: What the keys are made of, where the memory is another output of the same encoder. By
+            default `from`.
         values: What is read, likewise.
-        local: none | monotonic | predicted. Where to look: at all, or at a window around p_t = t, or around
-            p_t = S sigmoid(v.tanh(W q)) of the row's S positions, its weights times exp(-2 (s - p_t)^2 / window^2)
-            (Luong et al. 2015, section 3.2).
+        local: none | monotonic | predicted. Where to look: at all, or at a window around p_t = t,
+            or around p_t = S sigmoid(v.tanh(W q)) of the row's S positions, its weights times
+            exp(-2 (s - p_t)^2 / window^2) (Luong et al. 2015, section 3.2).
         window: How many positions it reaches to each side of p_t; 10 by default.
-        merge: concat | average. What the heads' weights do: each reads its share of the values, or their mean reads
-            the whole.
+        merge: concat | average. What the heads' weights do: each reads its share of the values, or
+            their mean reads the whole.
         max_length: How many positions the score `location` has a row for; later ones are not seen.
-        sqrt_length: Whether what is read is multiplied by sqrt(S), S the row's length (Gehring et al. 2017, 3.5).
-        gate: Whether what is read is multiplied by sigmoid(w.q + b), one number for each position (Xu et al. 2015,
-            arXiv 1502.03044, section 4.2.1).
-        doubly_stochastic: The weight of a penalty sum_s (1 - sum_t a_ts)^2 in training, so that all positions are read
-            equally (Xu et al. 2015, equation 14); a is the mean over heads. The loss beside it is a mean over tokens,
-            the paper's a sum.
+        sqrt_length: Whether what is read is multiplied by sqrt(S), S the row's length (Gehring et
+            al. 2017, 3.5).
+        gate: Whether what is read is multiplied by sigmoid(w.q + b), one number for each position
+            (Xu et al. 2015, arXiv 1502.03044, section 4.2.1).
+        doubly_stochastic: The weight of a penalty sum_s (1 - sum_t a_ts)^2 in training, so that all
+            positions are read equally (Xu et al. 2015, equation 14); a is the mean over heads. The
+            loss beside it is a mean over tokens, the paper's a sum.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
 
-    Shapes: (B, T, .) reads (B, S, .) -> (B, T, model.width) for scaled_dot and for several memories, else as wide as
-    the values. State: keys and values (B, H, S, .), mask (B, 1, 1, S), and for monotonic the positions so far (B,);
-    for the penalty, how much of 1 each source position has still to be read (B, S), their mask (B, S), and the penalty
-    so far (B,).
-    Raises BlockError where a grid arrives or is to be read, where there is no memory, or several and no `from`, where
-    heads or widths do not fit, and where a setting lacks another that it needs.
+    Shapes: (B, T, .) reads (B, S, .) -> (B, T, model.width) for scaled_dot and for several
+    memories, else as wide as the values. State: keys and values (B, H, S, .), mask (B, 1, 1, S),
+    and for monotonic the positions so far (B,);
+    for the penalty, how much of 1 each source position has still to be read (B, S), their mask (B,
+    S), and the penalty so far (B,).
+    Raises BlockError where a grid arrives or is to be read, where there is no memory, or several
+    and no `from`, where heads or widths do not fit, and where a setting lacks another that it
+    needs.
     """
 
     family = "attention"
@@ -81,7 +101,9 @@ class CrossAttention(Block):
         site: Site,
         *,
         heads: Count = 1,
-        score: Literal["scaled_dot", "dot", "general", "additive", "location", "fine_grained"] = "scaled_dot",
+        score: Literal[
+            "scaled_dot", "dot", "general", "additive", "location", "fine_grained"
+        ] = "scaled_dot",
         from_: Memories | None = None,
         query: Name | None = None,
         keys: Memory | None = None,
@@ -105,16 +127,24 @@ class CrossAttention(Block):
         features = width if projects or several else sources[-1].width
         _check_merge(heads, merge)
         if not several:
-            _check_one_position(site, sources[-1], heads, local, dropout, sqrt_length, doubly_stochastic)
+            _check_one_position(
+                site, sources[-1], heads, local, dropout, sqrt_length, doubly_stochastic
+            )
         _check_heads(heads, score, merge, local, query_stream.width, width, features)
         made = projection_widths(
-            score, query_stream.width, width, heads, max_length, features if projects or several else 0
+            score,
+            query_stream.width,
+            width,
+            heads,
+            max_length,
+            features if projects or several else 0,
         )
         self.named, self.sources, self.made = query, sources, made
         self.query = optional_linear(query_stream.width, made.query, bias=score != "location")
         # A bias of keys alone would add the same to every score.
         self.project, *more = (
-            optional_linear(source.width, source.wide(made), bias=projects and source.values) for source in sources
+            optional_linear(source.width, source.wide(made), bias=projects and source.values)
+            for source in sources
         )
         self.more = nn.ModuleList(more)
         self.merge = optional_linear(features, features if projects else 0, bias=True)
@@ -128,8 +158,11 @@ class CrossAttention(Block):
         self.out = stream._replace(width=features)
 
     def start(self, x: Tensor, context: Context) -> State:
-        keys, values, mask = project_memories(self.sources, (self.project, *self.more), self.made, context)
-        # Where nothing is real the softmax is spread over padding; zero values make what it reads zero.
+        keys, values, mask = project_memories(
+            self.sources, (self.project, *self.more), self.made, context
+        )
+        # Where nothing is real the softmax is spread over padding; zero values make what it reads
+        # zero.
         values = split_heads(values * mask[..., None], self.slices)  # (B, H, S, D/H)
         real = self.score.seen(mask)  # (B, S)
         seen = open_empty_rows(real[:, None, None])  # (B, 1, 1, S)
@@ -149,7 +182,13 @@ class CrossAttention(Block):
         return self.merge(y), (keys, values, mask, sight.state, coverage)
 
     def _read(
-        self, query: Tensor, keys: State, values: Tensor, sight: LocalMask, coverage: State, context: Context
+        self,
+        query: Tensor,
+        keys: State,
+        values: Tensor,
+        sight: LocalMask,
+        coverage: State,
+        context: Context,
     ) -> tuple[Tensor, State]:
         is_penalised = self.doubly_stochastic > 0 and context.penalties is not None
         if self.fused and not is_penalised:
@@ -169,7 +208,9 @@ class CrossAttention(Block):
         return join_heads(apply_dropout(weights, self.dropout, self.training) @ values), coverage
 
     def _penalise(self, before: Coverage, weights: Tensor, context: Context) -> Coverage:
-        """Add to the loss what the penalty grows by, so that the chunks of a row add up to that of all positions."""
+        """Add to the loss what the penalty grows by, so that the chunks of a row add up to that of
+        all positions.
+        """
         after = cover(before, weights, context.mask)
         growth = after.penalty - before.penalty  # (B,)
         context.penalty("doubly_stochastic", self.doubly_stochastic * growth, "sum")
@@ -196,7 +237,9 @@ def _check_one_position(
     sqrt_length: bool,
     doubly_stochastic: float,
 ) -> None:
-    """Raise NoEffect for what chooses among positions, or counts them, where the only memory has one for all."""
+    """Raise NoEffect for what chooses among positions, or counts them, where the only memory has
+    one for all.
+    """
     if site.memories[source.memory].stream.length_ratio != 0:
         return
     message = f"`{source.memory}` has one position for all, and "
@@ -210,8 +253,16 @@ def _check_one_position(
         raise NoEffect("heads", f"{message}every head reads it alike")
 
 
-def _check_heads(heads: int, score: str, merge: str, local: str, query_width: int, width: int, features: int) -> None:
-    """Raise BlockError where heads cannot have equal shares of what they compare, predict from, or read."""
+def _check_heads(
+    heads: int, score: str, merge: str, local: str, query_width: int, width: int, features: int
+) -> None:
+    """Raise BlockError where heads cannot have equal shares of what they compare, predict from, or
+    read.
+    """
     compared = {"scaled_dot": width, "additive": width, "dot": query_width}.get(score, heads)
-    for shared in (compared, width if local == "predicted" else heads, features if merge == "concat" else heads):
+    for shared in (
+        compared,
+        width if local == "predicted" else heads,
+        features if merge == "concat" else heads,
+    ):
         check_heads(heads, shared)

@@ -20,23 +20,32 @@ DEQUE = Ends((pop_top, pop_bottom), (push_top, push_bottom), (read_top, read_bot
 class DequeMemory(NeuralStack):
     """A continuous double-ended queue (Grefenstette et al. 2015, section 3.3, equations 6 to 11).
 
-    v = tanh(W x + b), d and u = sigmoid(W x + b), of the top and of the bottom: values, and how much of each is pushed
-    and popped. In this order: pop at the top, pop at the bottom, push at both, read at both.
+    v = tanh(W x + b), d and u = sigmoid(W x + b), of the top and of the bottom: values, and how
+    much of each is pushed and popped. In this order: pop at the top, pop at the bottom, push at
+    both, read at both.
     top:    s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j)),  y = sum_i min(s_i', max(0, 1 - sum_(j>i) s_j')) v_i
     bottom: the same with the sums over j < i
     The biases of both u are -1 before training, so that little is popped at first.
 
     Settings:
-        width: The width of a value; `model.width` unless given. What is read, top then bottom, is twice as wide.
-        initial_state: zeros (an empty deque) | {copy: MEMORY.x} (the cells of another deque_memory).
+        width: The width of a value; `model.width` unless given. What is read, top then bottom, is
+            twice as wide.
+        initial_state: zeros (an empty deque) | {copy: MEMORY.x} (the cells of another
+            deque_memory).
 
-    Shapes: (B, T, D) -> (B, T, 2 width). State: the values of n cells from the bottom to the top, (B, n, width), and
-    the heights of their edges, sums of the strengths from the bottom, (B, 1 + n). Each position adds two cells.
-    Raises BlockError where a grid arrives, for another initial state, and where what is copied is of another kind.
+    Shapes: (B, T, D) -> (B, T, 2 width). State: the values of n cells from the bottom to the top,
+    (B, n, width), and the heights of their edges, sums of the strengths from the bottom, (B, 1 +
+    n). Each position adds two cells.
+    Raises BlockError where a grid arrives, for another initial state, and where what is copied is
+    of another kind.
     """
 
     family = "memory"
-    not_packed = "what it has put away belongs to a row, and would be read by the documents after it"
+    not_packed = (
+        "what it has put away belongs to a row, and would be read by the documents after it"
+    )
 
-    def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
+    def __init__(
+        self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros"
+    ) -> None:
         super().__init__(site, "deque_memory", DEQUE, width, initial_state)

@@ -26,25 +26,32 @@ LAMBDA_INIT = 0.8
 
 
 class DifferentialAttention(Block):
-    """Differential attention: what two softmaxes have in common, noise, cancels (Ye et al. 2024, arXiv 2410.05258).
+    """Differential attention: what two softmaxes have in common, noise, cancels (Ye et al. 2024,
+    arXiv 2410.05258).
 
-    a_h = (softmax(q_h1 k_h1^T / sqrt(d)) - l softmax(q_h2 k_h2^T / sqrt(d))) v_h, where d = D / 2H and v_h is 2d wide;
-    y = W_o concat_h (1 - l_0) norm(a_h), where the norm divides each head by its root mean square, with one gain of
-    each feature for all heads; l = exp(u_1.w_1) - exp(u_2.w_2) + l_0 for all heads, with learned vectors u and w
-    (equations 1 to 3). Pictures show what is left of the weights, white where it is negative.
+    a_h = (softmax(q_h1 k_h1^T / sqrt(d)) - l softmax(q_h2 k_h2^T / sqrt(d))) v_h, where d = D / 2H
+    and v_h is 2d wide;
+    y = W_o concat_h (1 - l_0) norm(a_h), where the norm divides each head by its root mean square,
+    with one gain of each feature for all heads; l = exp(u_1.w_1) - exp(u_2.w_2) + l_0 for all
+    heads, with learned vectors u and w (equations 1 to 3). Pictures show what is left of the
+    weights, white where it is negative.
 
     Settings:
-        heads: How many heads H; twice as many divide the width that arrives. At the same D a Transformer has 2 H.
-        lambda_init: l_0, 0 <= l_0 < 1. The paper finds 0.8 in all layers about as good as what grows with the depth.
-        lambda: constant | by_depth. Whether l_0 is `lambda_init`, or 0.8 - 0.6 exp(-0.3 n) in iteration n = 0, 1, ...
-            of the innermost `repeat` around it, 0.2 in the first, as in the paper.
+        heads: How many heads H; twice as many divide the width that arrives. At the same D a
+            Transformer has 2 H.
+        lambda_init: l_0, 0 <= l_0 < 1. The paper finds 0.8 in all layers about as good as what
+            grows with the depth.
+        lambda: constant | by_depth. Whether l_0 is `lambda_init`, or 0.8 - 0.6 exp(-0.3 n) in
+            iteration n = 0, 1, ... of the innermost `repeat` around it, 0.2 in the first, as in the
+            paper.
         positions: What it knows of distances: none | rotary (Su et al. 2021), which the paper has.
         dropout: Probability of dropping a weight of either softmax, 0 <= dropout < 1.
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys (B, 2H, N, d), values (B, H, N, 2d), their mask (B, N); with rotary
-    positions, how many there were (B,).
-    Raises BlockError where a grid arrives, where twice the heads do not divide D, for rotary positions of heads that
-    are not of even width, and for `lambda: by_depth` without a `repeat` or beside a `lambda_init`.
+    Shapes: (B, T, D) -> (B, T, D). State: keys (B, 2H, N, d), values (B, H, N, 2d), their mask (B,
+    N); with rotary positions, how many there were (B,).
+    Raises BlockError where a grid arrives, where twice the heads do not divide D, for rotary
+    positions of heads that are not of even width, and for `lambda: by_depth` without a `repeat` or
+    beside a `lambda_init`.
     """
 
     family = "attention"
@@ -67,7 +74,11 @@ class DifferentialAttention(Block):
         if self.is_by_depth:
             site.require_repeat("lambda")
         if self.is_by_depth and lambda_init != LAMBDA_INIT:
-            raise NoEffect("lambda_init", "it is what the depth gives", fix="remove it, or write `lambda: constant`")
+            raise NoEffect(
+                "lambda_init",
+                "it is what the depth gives",
+                fix="remove it, or write `lambda: constant`",
+            )
         check_heads(heads, stream.width, parts=2)
         self.heads, self.width = heads, stream.width // (2 * heads)
         self.rotary = positions == "rotary"
@@ -93,7 +104,10 @@ class DifferentialAttention(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         query, keys, values = self.project(x).chunk(3, -1)
-        query, keys = split_heads(query, 2 * self.heads), split_heads(keys, 2 * self.heads)  # (B, 2H, T, d)
+        query, keys = (
+            split_heads(query, 2 * self.heads),
+            split_heads(keys, 2 * self.heads),
+        )  # (B, 2H, T, d)
         values, counted = split_heads(values, self.heads), state[3:]  # (B, H, T, 2d)
         if self.rotary:
             before = counted[0] if counted else None
@@ -110,21 +124,30 @@ class DifferentialAttention(Block):
         attended = self._attend(query, keys, values, mask, context)
         return self._merge(attended, context), (keys, values, seen, *counted)
 
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, context: Context) -> Tensor:
+    def _attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, context: Context
+    ) -> Tensor:
         """Return a_h: (B, H, T, 2d). Without a mask, each query may see itself and those before it."""
-        pairs = [(query[:, part::2], keys[:, part::2]) for part in (0, 1)]  # (B, H, T, d), (B, H, N, d)
+        pairs = [
+            (query[:, part::2], keys[:, part::2]) for part in (0, 1)
+        ]  # (B, H, T, d), (B, H, N, d)
         factor, is_causal = self.factor(context).to(query.dtype), mask is None
         if context.records is not None:
             one, two = (attention_weights(*pair, mask, causal=is_causal) for pair in pairs)
             context.record("weights", (one - factor * two).transpose(1, 2))
             context = context._replace(records=None)
         dropout = self.dropout if self.training else 0.0
-        one, two = (attention(*pair, values, mask, context, causal=is_causal, dropout=dropout) for pair in pairs)
+        one, two = (
+            attention(*pair, values, mask, context, causal=is_causal, dropout=dropout)
+            for pair in pairs
+        )
         return one - factor * two
 
     def initial_lambda(self, context: Context) -> float:
         """Return l_0."""
-        return 0.8 - 0.6 * math.exp(-0.3 * context.iteration) if self.is_by_depth else self.lambda_init
+        return (
+            0.8 - 0.6 * math.exp(-0.3 * context.iteration) if self.is_by_depth else self.lambda_init
+        )
 
     def factor(self, context: Context) -> Tensor:
         """Return l, how much of the second softmax is taken from the first: a scalar"""

@@ -23,8 +23,8 @@ class DiscreteStacks(Block):
     Of each stack: a = softmax(A x + b) over push, pop and no-op, and v = sigmoid(D x + b).
     s_0' = a_push v + a_pop s_1 + a_no s_0;  s_i' = a_push s_(i-1) + a_pop s_(i+1) + a_no s_i; an empty cell is -1
 
-    y = the uppermost `depth` numbers of each s'. In the paper the next position reads them: put the block into a
-    `recurrent`, and read `prev`.
+    y = the uppermost `depth` numbers of each s'. In the paper the next position reads them: put the
+    block into a `recurrent`, and read `prev`.
 
     Settings:
         stacks: How many stacks, each with actions of its own, 1 or more.
@@ -32,15 +32,18 @@ class DiscreteStacks(Block):
         cells: How many numbers a stack holds, 1 or more; what is pushed below the last one is lost.
         no_op: Whether an action is to leave a stack as it is.
         rounding: none | evaluation: whether, outside training, the likeliest action alone is taken.
-        initial_state: zeros (empty stacks) | {copy: MEMORY.x} (the stacks of another discrete_stacks).
+        initial_state: zeros (empty stacks) | {copy: MEMORY.x} (the stacks of another
+            discrete_stacks).
 
     Shapes: (B, T, D) -> (B, T, stacks depth). State: (B, stacks, cells), the tops first.
-    Raises BlockError where a grid arrives, where more is read than a stack holds, for another initial state, and where
-    what is copied is of another kind.
+    Raises BlockError where a grid arrives, where more is read than a stack holds, for another
+    initial state, and where what is copied is of another kind.
     """
 
     family = "memory"
-    not_packed = "what it has put away belongs to a row, and would be read by the documents after it"
+    not_packed = (
+        "what it has put away belongs to a row, and would be read by the documents after it"
+    )
 
     def __init__(
         self,
@@ -58,7 +61,12 @@ class DiscreteStacks(Block):
         if depth > cells:
             message = f"{depth} numbers are read of a stack that holds {cells}"
             raise BlockError("depth", message, fix=write("depth", cells, f", or `cells: {depth}`"))
-        self.depth, self.sizes, self.actions, self.rounding = depth, (stacks, cells), 2 + no_op, rounding
+        self.depth, self.sizes, self.actions, self.rounding = (
+            depth,
+            (stacks, cells),
+            2 + no_op,
+            rounding,
+        )
         self.out = stream._replace(width=stacks * depth)
         self.state_kind = ("discrete_stacks", ("stacks", stacks), ("cells", cells))
         self.copied = resolve_continuation(site, initial_state, self.state_kind)
@@ -87,15 +95,23 @@ class DiscreteStacks(Block):
         return self._read(state[:, None], x)
 
     def _actions(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the weights of the actions (B, T, stacks, 3), all no-op in padding, and what is pushed."""
-        numbers = self.map(x).unflatten(-1, (self.sizes[0], self.actions + 1))  # (B, T, stacks, actions + 1)
+        """Return the weights of the actions (B, T, stacks, 3), all no-op in padding, and what is
+        pushed.
+        """
+        numbers = self.map(x).unflatten(
+            -1, (self.sizes[0], self.actions + 1)
+        )  # (B, T, stacks, actions + 1)
         numbers = numbers.to(torch.promote_types(numbers.dtype, torch.float32))
         chosen = numbers[..., :-1].softmax(-1)
         if self.rounding == "evaluation" and not self.training:
             chosen = F.one_hot(chosen.argmax(-1), self.actions).to(chosen.dtype)
         chosen = F.pad(chosen, (0, 3 - self.actions))  # (B, T, stacks, 3)
-        still = F.one_hot(torch.full_like(mask, 2, dtype=torch.long), 3).to(chosen.dtype)  # (B, T, 3)
-        return torch.where(mask[..., None, None], chosen, still[:, :, None]), torch.sigmoid(numbers[..., -1])
+        still = F.one_hot(torch.full_like(mask, 2, dtype=torch.long), 3).to(
+            chosen.dtype
+        )  # (B, T, 3)
+        return torch.where(mask[..., None, None], chosen, still[:, :, None]), torch.sigmoid(
+            numbers[..., -1]
+        )
 
     def _read(self, stacks: Tensor, like: Tensor) -> Tensor:
         """(B, T, stacks, .) -> (B, T, stacks depth)"""
@@ -103,7 +119,11 @@ class DiscreteStacks(Block):
 
 
 def apply_actions(stacks: Tensor, action: Tensor, value: Tensor) -> Tensor:
-    """Apply one position's actions. stacks: (B, S, N), action: (B, S, 3) of push, pop and no-op, value: (B, S)"""
-    around = F.pad(torch.cat((value[..., None], stacks), -1), (0, 1), value=EMPTY_CELL)  # (B, S, N + 2)
+    """Apply one position's actions. stacks: (B, S, N), action: (B, S, 3) of push, pop and no-op,
+    value: (B, S)
+    """
+    around = F.pad(
+        torch.cat((value[..., None], stacks), -1), (0, 1), value=EMPTY_CELL
+    )  # (B, S, N + 2)
     push, pop, stay = action.unsqueeze(-2).unbind(-1)  # (B, S, 1) each
     return push * around[..., :-2] + pop * around[..., 2:] + stay * stacks

@@ -9,12 +9,14 @@ from blocks.core.functional import apply_dropout, apply_locked_dropout
 
 
 class Dropout(Block):
-    """Dropout (Srivastava et al. 2014): each value is zero with probability `rate`, else divided by 1 - rate.
+    """Dropout (Srivastava et al. 2014): each value is zero with probability `rate`, else divided by
+    1 - rate.
 
     Settings:
         rate: Probability of dropping, 0 <= rate < 1; `model.dropout` unless given.
-        locked: Whether all positions of a row have one mask (Gal & Ghahramani 2016; Merity et al. 2018, section 4.2);
-            each window of a text has a new one, and each position where `recurrent` runs this in its loop.
+        locked: Whether all positions of a row have one mask (Gal & Ghahramani 2016; Merity et al.
+            2018, section 4.2); each window of a text has a new one, and each position where
+            `recurrent` runs this in its loop.
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     Raises NoEffect for a locked mask that drops nothing.

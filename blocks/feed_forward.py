@@ -9,9 +9,11 @@ from blocks.core.functional import Activation, activate, apply_dropout, gate_fac
 
 
 class FeedForward(Block):
-    """Position-wise feed-forward network (Vaswani et al. 2017, section 3.3; gated forms: Shazeer 2020).
+    """Position-wise feed-forward network (Vaswani et al. 2017, section 3.3; gated forms: Shazeer
+    2020).
 
-    y = W_2 dropout(f(W_1 x + b_1)) + b_2; with glu, swiglu and geglu W_1 is twice as wide and one half gates the other.
+    y = W_2 dropout(f(W_1 x + b_1)) + b_2; with glu, swiglu and geglu W_1 is twice as wide and one
+    half gates the other.
 
     Settings:
         hidden: Inner width, after a gate; 4 times the width that arrives unless given.
@@ -47,5 +49,7 @@ class FeedForward(Block):
                 nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        hidden = apply_dropout(activate(self.activation, self.expand(x)), self.dropout, self.training)
+        hidden = apply_dropout(
+            activate(self.activation, self.expand(x)), self.dropout, self.training
+        )
         return self.contract(hidden), state

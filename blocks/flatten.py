@@ -14,8 +14,8 @@ class Flatten(Block):
     Cells that are not real come last, so that padding is on the right; the others close up.
 
     Shapes: (B, T, W, D) -> (B, T W, D).
-    Raises BlockError where a sequence arrives, on a causal site, where every position is one token, and where the
-    stream has one position for all.
+    Raises BlockError where a sequence arrives, on a causal site, where every position is one token,
+    and where the stream has one position for all.
     """
 
     family = "shape"
@@ -24,12 +24,24 @@ class Flatten(Block):
         super().__init__()
         stream = site.grid("flatten")
         if site.causal:
-            message = f"{site.causal} has one position for each token, and `flatten` makes {stream.columns} of it"
-            raise BlockError("", message, code="length", fix="write `- sum_columns` or `- select_column: 0`")
+            message = (
+                f"{site.causal} has one position for each token, and `flatten` makes"
+                f" {stream.columns} of it"
+            )
+            raise BlockError(
+                "", message, code="length", fix="write `- sum_columns` or `- select_column: 0`"
+            )
         if stream.length_ratio == 0 and stream.columns > 1:
-            message = f"a stream with one position for all has one, and `flatten` makes {stream.columns} of it"
-            raise BlockError("", message, code="length", fix="write `- sum_columns` or `- select_column: 0`")
-        self.out = stream._replace(grid=False, columns=0, length_ratio=stream.length_ratio * stream.columns)
+            message = (
+                f"a stream with one position for all has one, and `flatten` makes {stream.columns}"
+                " of it"
+            )
+            raise BlockError(
+                "", message, code="length", fix="write `- sum_columns` or `- select_column: 0`"
+            )
+        self.out = stream._replace(
+            grid=False, columns=0, length_ratio=stream.length_ratio * stream.columns
+        )
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         cells, there = x.flatten(1, 2), context.mask.flatten(1)  # (B, T W, D), (B, T W)
@@ -38,4 +50,6 @@ class Flatten(Block):
 
     def mask(self, mask: Tensor) -> Tensor:
         cells = mask.flatten(1)
-        return torch.arange(cells.shape[1], device=mask.device) < cells.sum(1, keepdim=True)  # (B, T W)
+        return torch.arange(cells.shape[1], device=mask.device) < cells.sum(
+            1, keepdim=True
+        )  # (B, T W)

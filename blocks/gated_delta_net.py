@@ -19,35 +19,42 @@ RATE_RANGE = 1.0, 16.0
 
 
 class GatedDeltaNet(DeltaMixer):
-    """Gated DeltaNet (Yang et al. 2024, arXiv 2412.06464, equation 10); with vector decays, that of Kimi Linear.
+    """Gated DeltaNet (Yang et al. 2024, arXiv 2412.06464, equation 10); with vector decays, that of
+    Kimi Linear.
 
-    S_t = (I - beta_t k_t k_t^T) diag(alpha_t) S_(t-1) + beta_t k_t v_t^T, y_t = W_o (RMSNorm(S_t^T q_t) silu(W_g x_t)),
-    with q, k, v and beta of `delta_net`, and alpha_t = exp(-exp(A) softplus(f(x_t) + b)).
-    scalar: one alpha for a head, f linear; vector: one for each feature of a key, f of rank V (Kimi Team 2025, arXiv
-    2510.26692, section 3; its output gate is a sigmoid of rank V, which is SiLU of full rank here).
-    q is the papers'. The authors' code (fla) divides it by sqrt(state), `scale_queries`, which the norm undoes but for
-    its 1e-5: early in a row y is smaller by more than a third. Their convolution has no bias, and their exp(A) is drawn
-    between 0 and 16 for scalars, between 1 and 16 for vectors; here it is between 1 and 16 for both.
-    In an encoder q, k and v are read from both ends, with a beta, decays and a gate for each direction, and both are
-    added before W_o: a position's own v is written in both.
+    S_t = (I - beta_t k_t k_t^T) diag(alpha_t) S_(t-1) + beta_t k_t v_t^T, y_t = W_o (RMSNorm(S_t^T
+    q_t) silu(W_g x_t)), with q, k, v and beta of `delta_net`, and alpha_t = exp(-exp(A)
+    softplus(f(x_t) + b)).
+    scalar: one alpha for a head, f linear; vector: one for each feature of a key, f of rank V (Kimi
+    Team 2025, arXiv 2510.26692, section 3; its output gate is a sigmoid of rank V, which is SiLU of
+    full rank here).
+    q is the papers'. The authors' code (fla) divides it by sqrt(state), `scale_queries`, which the
+    norm undoes but for its 1e-5: early in a row y is smaller by more than a third. Their
+    convolution has no bias, and their exp(A) is drawn between 0 and 16 for scalars, between 1 and
+    16 for vectors; here it is between 1 and 16 for both.
+    In an encoder q, k and v are read from both ends, with a beta, decays and a gate for each
+    direction, and both are added before W_o: a position's own v is written in both.
 
     Settings:
         heads: How many heads; they divide the width that arrives, unless `head_width` is given.
-        head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+        head_width: The width of a head's values; the width that arrives, divided by the heads,
+            unless given.
         state: The width of a head's queries and keys; `head_width` unless given.
         decay: scalar | vector.
-        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory
+            alone.
         short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it
             is centred; 0 for none.
         negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
         scale_queries: Whether q, of length 1, is divided by sqrt(state), as in the authors' code.
-        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
-            gated_delta_net). In an encoder, of the direction that reads forwards; the other begins empty.
+        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last
+            state of a gated_delta_net). In an encoder, of the direction that reads forwards; the
+            other begins empty.
 
-    Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, K, V), in float32 at least; with `short_conv` the last inputs of
-    the convolution.
-    Raises BlockError where a grid arrives, where heads do not divide D, for a `head_width` or `state` of 1, and for a
-    state to copy of another kind.
+    Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, K, V), in float32 at least; with `short_conv`
+    the last inputs of the convolution.
+    Raises BlockError where a grid arrives, where heads do not divide D, for a `head_width` or
+    `state` of 1, and for a state to copy of another kind.
     """
 
     def __init__(
@@ -79,7 +86,8 @@ class GatedDeltaNet(DeltaMixer):
         width, (_, key_width, value_width) = self.out.width, self.memory_shape
         decays = key_width if decay == "vector" else 1
         self.decays = nn.ModuleList(
-            Decay(width, heads, decays, value_width if decay == "vector" else None) for _ in range(self.directions)
+            Decay(width, heads, decays, value_width if decay == "vector" else None)
+            for _ in range(self.directions)
         )
         self.gate = build_projection(width, self.directions * [heads * value_width], bias=False)
 
@@ -89,7 +97,10 @@ class GatedDeltaNet(DeltaMixer):
         directions = [(*parts, strength, decay(x)) for strength, decay in pairs]
         outputs, after = self.scan_both(directions[0], directions[-1], state[:1], context.mask)
         gates = F.silu(self.gate(x)).chunk(self.directions, -1)
-        return self.merge(sum_gated(gates, [self.normalise(y, x.dtype) for y in outputs])), (*after, *conv)
+        return self.merge(sum_gated(gates, [self.normalise(y, x.dtype) for y in outputs])), (
+            *after,
+            *conv,
+        )
 
 
 class Decay(nn.Module):
@@ -103,7 +114,9 @@ class Decay(nn.Module):
     def __init__(self, width: int, heads: int, decays: int, rank: int | None) -> None:
         super().__init__()
         maps = [width, heads * decays] if rank is None else [width, rank, heads * decays]
-        self.maps = nn.Sequential(*(nn.Linear(*pair, bias=False) for pair in itertools.pairwise(maps)))
+        self.maps = nn.Sequential(
+            *(nn.Linear(*pair, bias=False) for pair in itertools.pairwise(maps))
+        )
         self.log_rate = nn.Parameter(torch.empty(heads, 1).uniform_(*RATE_RANGE).log())
         self.bias = nn.Parameter(inverse_softplus(random_dt(heads, decays)))
 

@@ -14,25 +14,31 @@ LengthRatio = Annotated[float, Bounds(minimum=1.0, maximum=100.0)]
 
 
 class Grid(Block):
-    """The Neural GPU's mental image: the stream in column 0, zeros in all others (Kaiser & Sutskever 2016, section 2).
+    """The Neural GPU's mental image: the stream in column 0, zeros in all others (Kaiser &
+    Sutskever 2016, section 2).
 
     s[t, 0] = x_t, s[t, w] = 0 for w > 0.
 
-    An encoder with a grid reads blanks after its words, zeros that are real positions, as many as the answer is longer
-    than the question. In training the answer's length is known; decoding tries each length up to `max_length_ratio`
-    times the question's and keeps the best answer (Kaiser & Bengio 2016, section 4).
+    An encoder with a grid reads blanks after its words, zeros that are real positions, as many as
+    the answer is longer than the question. In training the answer's length is known; decoding tries
+    each length up to `max_length_ratio` times the question's and keeps the best answer (Kaiser &
+    Bengio 2016, section 4).
 
     Settings:
         columns: Columns W of the grid, 1 or more.
-        max_length_ratio: How many times as long as the question the answer may be, 1 or more; 1 is no longer than it.
+        max_length_ratio: How many times as long as the question the answer may be, 1 or more; 1 is
+            no longer than it.
 
     Shapes: (B, T, D) -> (B, T, W, D).
-    Raises BlockError where a grid arrives already, and in a decoder, where the answer's size is not known.
+    Raises BlockError where a grid arrives already, and in a decoder, where the answer's size is not
+    known.
     """
 
     family = "shape"
 
-    def __init__(self, site: Site, *, columns: Count = 4, max_length_ratio: LengthRatio = 2.0) -> None:
+    def __init__(
+        self, site: Site, *, columns: Count = 4, max_length_ratio: LengthRatio = 2.0
+    ) -> None:
         super().__init__()
         stream = site.sequence("grid")
         site.require_full_context(

@@ -12,7 +12,8 @@ from blocks.core.stack import Wrapper, check_same_stream
 class Highway(Wrapper):
     """A highway connection (Srivastava et al. 2015, section 2) around a stack.
 
-    y = g f(x) + (1 - g) x, with g = sigmoid(W x + b); b starts at -1, so that most passes by before training.
+    y = g f(x) + (1 - g) x, with g = sigmoid(W x + b); b starts at -1, so that most passes by before
+    training.
 
     Settings:
         stack: The blocks f; they keep the width and the length.
@@ -32,7 +33,9 @@ class Highway(Wrapper):
         nn.init.xavier_uniform_(self.gate.weight)
         nn.init.constant_(self.gate.bias, -1.0)
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
         made, state, outputs = self.stack(x, state, context)
         gate = torch.sigmoid(self.gate(x))
         context.record("gate", gate)

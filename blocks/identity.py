@@ -8,7 +8,8 @@ from blocks.core.contract import Block, Context, Site, State
 
 
 class Identity(Block):
-    """Identity, y = x: a branch of `parallel` that skips the others, or, with `as`, a name for what arrives here.
+    """Identity, y = x: a branch of `parallel` that skips the others, or, with `as`, a name for what
+    arrives here.
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     """

@@ -1,4 +1,6 @@
-"""`latent_attention`: self-attention whose keys and values are made of one narrow latent, which alone is kept."""
+"""`latent_attention`: self-attention whose keys and values are made of one narrow latent, which
+alone is kept.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +32,26 @@ class LatentAttention(Block):
 
     c_t = norm(W_c x_t);  k_ht = (U_h c_t, r_t);  v_ht = V_h c_t;  q_ht = (W_h z_t, turned R_h z_t) with z_t = x_t or
     norm(W_z x_t);  y = W_o concat_h softmax(q_h k_h^T / sqrt(d + D_r)) v_h.
-    r_t, the decoupled key, is linear in x_t, turned by angles that grow with t, and the same for all heads. The norms
-    of the latents divide by the root mean square (section 3.1.2), with 1e-5 under the root, in the authors' code 1e-6.
-    A single query, as in decoding, is mapped to be compared with c itself, and what it reads of c to a value: then no
-    keys and values are expanded.
+    r_t, the decoupled key, is linear in x_t, turned by angles that grow with t, and the same for
+    all heads. The norms of the latents divide by the root mean square (section 3.1.2), with 1e-5
+    under the root, in the authors' code 1e-6. A single query, as in decoding, is mapped to be
+    compared with c itself, and what it reads of c to a value: then no keys and values are expanded.
 
     Settings:
         heads: How many heads; without `head_width` they divide the width that arrives.
-        latent: The width D_c of the latent c, 2 or more; 4 times the width of a head by default, as in the paper.
-        query_latent: The width of the latent z of the queries, 2 or more; without it they are made of x itself.
+        latent: The width D_c of the latent c, 2 or more; 4 times the width of a head by default, as
+            in the paper.
+        query_latent: The width of the latent z of the queries, 2 or more; without it they are made
+            of x itself.
         head_width: The width d of each head's keys and values; by default D / heads.
-        rotary_width: The width D_r of the decoupled key, an even number; 0 for none, without which positions are not
-            known. By default half the width of a head, or what makes that even.
+        rotary_width: The width D_r of the decoupled key, an even number; 0 for none, without which
+            positions are not known. By default half the width of a head, or what makes that even.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
 
-    Shapes: (B, T, D) -> (B, T, D). State: latents and decoupled keys (B, N, D_c + D_r), their mask (B, N), and how many
-    there were (B,).
-    Raises BlockError where a grid arrives, where heads do not divide D, for a latent of one feature, and for an odd
-    `rotary_width`.
+    Shapes: (B, T, D) -> (B, T, D). State: latents and decoupled keys (B, N, D_c + D_r), their mask
+    (B, N), and how many there were (B,).
+    Raises BlockError where a grid arrives, where heads do not divide D, for a latent of one
+    feature, and for an odd `rotary_width`.
     """
 
     family = "attention"
@@ -75,10 +79,15 @@ class LatentAttention(Block):
         _check_widths(self.rotary_width, latent, query_latent)
         self.compress = nn.Linear(stream.width, self.latent + self.rotary_width, bias=False)
         self.norm = RmsNorm(self.latent)
-        self.compress_query = build_projection(stream.width, [query_latent], False) if query_latent else nn.Identity()
+        self.compress_query = (
+            build_projection(stream.width, [query_latent], False) if query_latent else nn.Identity()
+        )
         self.query_norm = RmsNorm(query_latent) if query_latent else nn.Identity()
-        self.query = nn.Linear(query_latent or stream.width, heads * (width + self.rotary_width), bias=False)
-        # no linear maps: decoding multiplies queries with these, and what is read, in place of keys and values
+        self.query = nn.Linear(
+            query_latent or stream.width, heads * (width + self.rotary_width), bias=False
+        )
+        # no linear maps: decoding multiplies queries with these, and what is read, in place of keys
+        # and values
         self.keys = nn.Parameter(torch.empty(heads, self.latent, width))
         self.values = nn.Parameter(torch.empty(heads, self.latent, width))
         self.merge = nn.Linear(heads * width, stream.width, bias=False)
@@ -92,11 +101,17 @@ class LatentAttention(Block):
         if not self.causal:
             return ()
         pairs = x.new_zeros(x.shape[0], 0, self.latent + self.rotary_width)
-        return pairs, context.once(no_slots, context.mask, 0), context.once(no_positions, context.mask)
+        return (
+            pairs,
+            context.once(no_slots, context.mask, 0),
+            context.once(no_positions, context.mask),
+        )
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         latent, key = self.compress(x).split((self.latent, self.rotary_width), -1)
-        query = split_heads(self.query(self.query_norm(self.compress_query(x))), self.heads)  # (B, H, T, d + D_r)
+        query = split_heads(
+            self.query(self.query_norm(self.compress_query(x))), self.heads
+        )  # (B, H, T, d + D_r)
         before = state[2] if self.causal else None
         query, key = self._turn(query, key, before, context)
         pairs = torch.cat((self.norm(latent), key), -1)  # (B, T, D_c + D_r)
@@ -107,9 +122,15 @@ class LatentAttention(Block):
         is_first = pairs.shape[1] == x.shape[1]
         mask = None if is_first else context.once(visible_slots, seen, x.shape[1], None, True)
         attended = self._attend(query, pairs, mask, context)
-        return self.merge(join_heads(attended)), (pairs, seen, context.once(count_positions, before, context.mask))
+        return self.merge(join_heads(attended)), (
+            pairs,
+            seen,
+            context.once(count_positions, before, context.mask),
+        )
 
-    def _turn(self, query: Tensor, key: Tensor, before: Tensor | None, context: Context) -> tuple[Tensor, Tensor]:
+    def _turn(
+        self, query: Tensor, key: Tensor, before: Tensor | None, context: Context
+    ) -> tuple[Tensor, Tensor]:
         """Turn the last features of queries (B, H, T, d + D_r), and the decoupled key (B, T, D_r)."""
         if not self.rotary_width:
             return query, key
@@ -118,24 +139,42 @@ class LatentAttention(Block):
         query = torch.cat((content, apply_rotary(turning, *angles)), -1)
         return query, apply_rotary(key[:, None], *angles)[:, 0]
 
-    def _attend(self, query: Tensor, pairs: Tensor, mask: Tensor | None, context: Context) -> Tensor:
-        """Return what the queries read, (B, H, T, d). Without a mask, each may see itself and those before it."""
+    def _attend(
+        self, query: Tensor, pairs: Tensor, mask: Tensor | None, context: Context
+    ) -> Tensor:
+        """Return what the queries read, (B, H, T, d). Without a mask, each may see itself and those
+        before it.
+        """
         dropout, scale = self.dropout if self.training else 0.0, query.shape[-1] ** -0.5
         latent, key = pairs.split((self.latent, self.rotary_width), -1)
         if query.shape[2] == 1:
             content, turned = query.split((self.width, self.rotary_width), -1)
-            query = torch.cat((content @ self.keys.transpose(-2, -1), turned), -1)  # (B, H, 1, D_c + D_r)
+            query = torch.cat(
+                (content @ self.keys.transpose(-2, -1), turned), -1
+            )  # (B, H, 1, D_c + D_r)
             shared = pairs[:, None], latent[:, None]  # one head of each, for all queries
-            return attention(query, *shared, mask, context, dropout=dropout, scale=scale) @ self.values
-        keys, values = (latent[:, None] @ weight for weight in (self.keys, self.values))  # (B, H, N, d)
+            return (
+                attention(query, *shared, mask, context, dropout=dropout, scale=scale) @ self.values
+            )
+        keys, values = (
+            latent[:, None] @ weight for weight in (self.keys, self.values)
+        )  # (B, H, N, d)
         keys = torch.cat((keys, key[:, None].expand(-1, self.heads, -1, -1)), -1)
-        return attention(query, keys, values, mask, context, causal=mask is None, dropout=dropout, scale=scale)
+        return attention(
+            query, keys, values, mask, context, causal=mask is None, dropout=dropout, scale=scale
+        )
 
 
 def _check_widths(rotary_width: int, latent: int | None, query_latent: int | None) -> None:
-    """Raise BlockError for a decoupled key without pairs of features to turn, and for latents of one feature."""
+    """Raise BlockError for a decoupled key without pairs of features to turn, and for latents of
+    one feature.
+    """
     if rotary_width % 2:
         message = f"rotary positions turn pairs of features, and {rotary_width} is odd"
-        raise BlockError("rotary_width", message, code="width", fix=write("rotary_width", rotary_width + 1))
+        raise BlockError(
+            "rotary_width", message, code="width", fix=write("rotary_width", rotary_width + 1)
+        )
     check_rms_width(latent or 0, "latent", write("latent", 2, " or more"))
-    check_rms_width(query_latent or 0, "query_latent", write("query_latent", 2, " or more, or remove it"))
+    check_rms_width(
+        query_latent or 0, "query_latent", write("query_latent", 2, " or more, or remove it")
+    )

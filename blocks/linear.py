@@ -6,19 +6,28 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Count, Positive, Site, State
-from blocks.core.functional import Activation, activate, gate_factor, weight_norm_gain, weight_normed
+from blocks.core.functional import (
+    Activation,
+    activate,
+    gate_factor,
+    weight_norm_gain,
+    weight_normed,
+)
 
 
 class Linear(Block):
-    """A linear map: y = f(W x + b). With glu, swiglu and geglu W is twice as wide and one half gates the other.
+    """A linear map: y = f(W x + b). With glu, swiglu and geglu W is twice as wide and one half
+    gates the other.
 
     Settings:
         width: The width that comes out; `model.width` unless given.
         activation: What is applied to the result.
         bias: Whether there is a bias b.
-        weight_norm: Whether each row of W is a gain times a direction, g v / |v| (Salimans & Kingma 2016, equation 2),
-            and normal at first, of variance 1 / D for the D features that arrive (Gehring et al. 2017, section 3.5).
-        init_scale: What the initial weights are multiplied by, above 0: sqrt(1 - p) after a dropout of p (there too).
+        weight_norm: Whether each row of W is a gain times a direction, g v / |v| (Salimans & Kingma
+            2016, equation 2), and normal at first, of variance 1 / D for the D features that arrive
+            (Gehring et al. 2017, section 3.5).
+        init_scale: What the initial weights are multiplied by, above 0: sqrt(1 - p) after a dropout
+            of p (there too).
 
     Shapes: (B, T, .) -> (B, T, width), or so for each cell of a grid.
     """

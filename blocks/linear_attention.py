@@ -1,4 +1,6 @@
-"""`linear_attention`: attention without a softmax, whose state is as large after a million positions as after one."""
+"""`linear_attention`: attention without a softmax, whose state is as large after a million
+positions as after one.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,27 @@ EPSILON = 1e-6
 class LinearAttention(Mixer):
     """Linear attention (Katharopoulos et al. 2020, equations 7, 16 to 20), phi(x) = elu(x) + 1.
 
-    S_t = S_(t-1) + phi(k_t) v_t^T, z_t = z_(t-1) + phi(k_t), y_t = W_o S_t^T phi(q_t) / (z_t^T phi(q_t) + 1e-6),
-    for each head, with q, k, v linear in x.
-    In an encoder every position reads S and z of the whole row (equation 6), its own k and v counted once.
+    S_t = S_(t-1) + phi(k_t) v_t^T, z_t = z_(t-1) + phi(k_t), y_t = W_o S_t^T phi(q_t) / (z_t^T
+    phi(q_t) + 1e-6), for each head, with q, k, v linear in x.
+    In an encoder every position reads S and z of the whole row (equation 6), its own k and v
+    counted once.
 
     Settings:
         heads: How many heads; they divide the width that arrives, unless `head_width` is given.
-        head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+        head_width: The width of a head's values; the width that arrives, divided by the heads,
+            unless given.
         state: The width of a head's queries and keys; `head_width` unless given.
-        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory
+            alone.
         short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU;
             in an encoder it is centred; 0 for none.
-        initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) | {copy: MEMORY.x}
-            (the last state of a linear_attention).
+        initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) |
+            {copy: MEMORY.x} (the last state of a linear_attention).
 
-    Shapes: (B, T, D) -> (B, T, D). State: S and z side by side, (B, H, K, V + 1), in float32 at least; with
-    `short_conv` the last inputs of the convolution.
-    Raises BlockError where a grid arrives, where heads do not divide D, and for a state to copy of another kind.
+    Shapes: (B, T, D) -> (B, T, D). State: S and z side by side, (B, H, K, V + 1), in float32 at
+    least; with `short_conv` the last inputs of the convolution.
+    Raises BlockError where a grid arrives, where heads do not divide D, and for a state to copy of
+    another kind.
     """
 
     normalised = True
@@ -79,20 +85,34 @@ class LinearAttention(Mixer):
         y, after = self.scan(features.split(self.sizes, -1), state, context.mask)
         return self.merge(y.to(x.dtype)), (*after, *conv)
 
-    def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        memory, value = state[0], self.values_and_ones(parts[2])  # (B, H, K, V + 1), (B, H, T, V + 1)
+    def scan(
+        self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        memory, value = (
+            state[0],
+            self.values_and_ones(parts[2]),
+        )  # (B, H, K, V + 1), (B, H, T, V + 1)
         query, key = (F.elu(x.to(memory.dtype)) + 1.0 for x in parts[:2])  # (B, T, H K)
-        query, key = split_heads(query, self.heads), mask_heads(key, mask, self.heads)  # (B, H, T, K)
+        query, key = (
+            split_heads(query, self.heads),
+            mask_heads(key, mask, self.heads),
+        )  # (B, H, T, K)
         if self.directions == 2:
             sums, memory = sum_outer_products(query, key, value, memory)
         else:
             undecayed = memory.new_zeros(query.shape[-2], 1)
-            sums, memory = scan_outer_products(query, key, value, undecayed, memory, chunk=self.chunk)
+            sums, memory = scan_outer_products(
+                query, key, value, undecayed, memory, chunk=self.chunk
+            )
         return join_heads(sums[..., :-1] / (sums[..., -1:] + EPSILON)), (memory,)
 
 
-def sum_outer_products(query: Tensor, key: Tensor, value: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what every query reads of the sum of all outer products, and the sum: the arguments of the scan."""
+def sum_outer_products(
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what every query reads of the sum of all outer products, and the sum: the arguments of
+    the scan.
+    """
     with no_autocast(state):
         query, key, value = (x.to(state.dtype) for x in (query, key, value))
         state = state + key.mT @ value  # (B, H, K, V)

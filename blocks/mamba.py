@@ -19,26 +19,32 @@ FEATURES_PER_RANK = 16
 
 
 class Mamba(Block):
-    """Selective state space (S6) between two projections, with a gate (Gu & Dao 2023, arXiv 2312.00752, figure 3).
+    """Selective state space (S6) between two projections, with a gate (Gu & Dao 2023, arXiv
+    2312.00752, figure 3).
 
-    u, z = W x, each `expansion` times as wide; u' = silu(conv(u)); y = W_o (s silu(z)), and s of algorithm 2:
+    u, z = W x, each `expansion` times as wide; u' = silu(conv(u)); y = W_o (s silu(z)), and s of
+    algorithm 2:
 
-    dt_t = softplus(W_2 W_1 u'_t + b), W_1 to a sixteenth of the width; B_t, C_t = W_B u'_t, W_C u'_t;
-    h_t = exp(A dt_t) h_(t-1) + B_t (dt_t u'_t)^T, s_t = h_t^T C_t + D u'_t; A = -exp(A_log), -1 .. -`state` at first.
+    dt_t = softplus(W_2 W_1 u'_t + b), W_1 to a sixteenth of the width; B_t, C_t = W_B u'_t, W_C
+    u'_t;
+    h_t = exp(A dt_t) h_(t-1) + B_t (dt_t u'_t)^T, s_t = h_t^T C_t + D u'_t; A = -exp(A_log), -1 ..
+    -`state` at first.
 
-    The convolution's biases are 0 at first, where those of the authors' code are drawn from its kernel's range.
-    In an encoder all between u and s is there twice, and the second reads each row from its end; both s are summed
-    (Zhu et al. 2024, arXiv 2401.09417, section 3.2).
+    The convolution's biases are 0 at first, where those of the authors' code are drawn from its
+    kernel's range. In an encoder all between u and s is there twice, and the second reads each row
+    from its end; both s are summed (Zhu et al. 2024, arXiv 2401.09417, section 3.2).
 
     Settings:
         state: How wide the state of each feature is, 1 or more.
         expansion: How many times as wide as what arrives it is inside, 1 or more.
-        short_conv: How many positions a convolution before the state space reads, itself included; 0 for none.
-        initial_state: zeros | learned | a memory (its mean, projected: h_0 = q p^T) | {copy: MEMORY.x} (the last state
-            of a mamba).
+        short_conv: How many positions a convolution before the state space reads, itself included;
+            0 for none.
+        initial_state: zeros | learned | a memory (its mean, projected: h_0 = q p^T) | {copy:
+            MEMORY.x} (the last state of a mamba).
 
-    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution, (B, short_conv - 1,
-    expansion D), and h, (B, state, expansion D), in float32. Training keeps one h for each 16 positions.
+    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution,
+    (B, short_conv - 1, expansion D), and h, (B, state, expansion D), in float32. Training keeps one
+    h for each 16 positions.
     Raises BlockError where a grid arrives, or a state to copy is of another kind.
     """
 
@@ -100,7 +106,9 @@ class SelectiveReader(Reader):
         inner, state = leaves
         return self.conv.start(inner), inner[:, None] * state[:, :, None]
 
-    def forward(self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def forward(
+        self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         window, h = state
         u, window = self.conv(x, window, mask)
         u = F.silu(u)

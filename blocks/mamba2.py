@@ -10,7 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State, write
+from blocks.core.contract import (
+    BlockError,
+    Chunk,
+    Context,
+    Count,
+    InitialState,
+    ShortKernel,
+    Site,
+    State,
+    write,
+)
 from blocks.core.functional import check_rms_width, inverse_softplus, random_dt
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads
 from blocks.core.outer_product_state import scan_outer_products
@@ -20,30 +30,34 @@ RATES = (1.0, 16.0)
 
 
 class Mamba2(Mixer):
-    """Mamba-2: linear attention whose decays depend on what is read (Dao & Gu 2024, section 7.1, and their code).
+    """Mamba-2: linear attention whose decays depend on what is read (Dao & Gu 2024, section 7.1,
+    and their code).
 
-    For each head S_t = exp(-dt_t A) S_(t-1) + B_t (dt_t x_t)^T, y_t = W_o RMS((S_t^T C_t + D x_t) silu(z_t)), with
-    dt_t = softplus(W_dt u_t + b), A > 0 and D learned for each head. z, x, B and C are linear in the input u; x, B and
-    C then pass a short depthwise convolution with SiLU. The heads of a group share B and C, and RMS normalises a group.
-    Matrices are Xavier's at first and the convolution's biases 0, where the authors' code has PyTorch's own draw.
-    In an encoder the same runs over each row from its end, with its own dt, A, D and z, and both are added before W_o:
-    a position's own B (dt x)^T is counted in both directions.
+    For each head S_t = exp(-dt_t A) S_(t-1) + B_t (dt_t x_t)^T, y_t = W_o RMS((S_t^T C_t + D x_t)
+    silu(z_t)), with dt_t = softplus(W_dt u_t + b), A > 0 and D learned for each head. z, x, B and C
+    are linear in the input u; x, B and C then pass a short depthwise convolution with SiLU. The
+    heads of a group share B and C, and RMS normalises a group. Matrices are Xavier's at first and
+    the convolution's biases 0, where the authors' code has PyTorch's own draw. In an encoder the
+    same runs over each row from its end, with its own dt, A, D and z, and both are added before
+    W_o: a position's own B (dt x)^T is counted in both directions.
 
     Settings:
-        heads: How many heads; so many that all values together are twice as wide as the input, unless given.
+        heads: How many heads; so many that all values together are twice as wide as the input,
+            unless given.
         head_width: The width of a head's values x, 1 or more.
         state: The width of B and C.
         groups: How many groups of heads there are; they divide the heads.
-        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
-        short_conv: How many positions of x, B and C the convolution reads, centred in an encoder; 0 for none,
-            and no SiLU.
-        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a mamba2).
-            In an encoder, of the direction that reads forwards.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory
+            alone.
+        short_conv: How many positions of x, B and C the convolution reads, centred in an encoder; 0
+            for none, and no SiLU.
+        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last
+            state of a mamba2). In an encoder, of the direction that reads forwards.
 
-    Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, state, head_width), in float32 at least; with `short_conv` the last
-    inputs of the convolution.
-    Raises BlockError where a grid arrives, where head_width does not divide 2 D and no heads are given, where groups do
-    not divide the heads, and for a state to copy of another kind.
+    Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, state, head_width), in float32 at least; with
+    `short_conv` the last inputs of the convolution.
+    Raises BlockError where a grid arrives, where head_width does not divide 2 D and no heads are
+    given, where groups do not divide the heads, and for a state to copy of another kind.
     """
 
     layouts: ClassVar = {"rate": "", "skip": ""}
@@ -91,11 +105,17 @@ class Mamba2(Mixer):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         features, conv = self.convolve(self.project(x), state, context.mask)
         parts = features.split(self.sizes, -1)
-        steps, gates = (part.chunk(self.directions, -1) for part in (self.step(x), F.silu(self.gate(x))))
-        rates = [rate.exp().expand_as(step) for rate, step in zip(self.rate, steps, strict=True)]  # (B, T, H)
+        steps, gates = (
+            part.chunk(self.directions, -1) for part in (self.step(x), F.silu(self.gate(x)))
+        )
+        rates = [
+            rate.exp().expand_as(step) for rate, step in zip(self.rate, steps, strict=True)
+        ]  # (B, T, H)
         forwards, backwards = (*parts, steps[0], rates[0]), (*parts, steps[-1], rates[-1])
         outputs, after = self.scan_both(forwards, backwards, state, context.mask)
-        skips = [skip.repeat_interleave(self.head_width) * parts[2] for skip in self.skip]  # (B, T, H P)
+        skips = [
+            skip.repeat_interleave(self.head_width) * parts[2] for skip in self.skip
+        ]  # (B, T, H P)
         read = [(y + skip) * gate for y, skip, gate in zip(outputs, skips, gates, strict=True)]
         normalised = [self.normalise(y).to(x.dtype) for y in read]
         return self.merge(sum(self.norm * y for y in normalised)), (*after, *conv)
@@ -105,7 +125,9 @@ class Mamba2(Mixer):
         groups = y.unflatten(-1, (self.groups, -1))
         return F.rms_norm(groups, groups.shape[-1:], eps=1e-5).flatten(-2)
 
-    def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def scan(
+        self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         key, query, value, step, rate = parts
         dtype = state[0].dtype
         step = F.softplus(step.to(dtype))  # (B, T, H)
@@ -126,10 +148,15 @@ class Mamba2(Mixer):
 
 
 def _default_heads(width: int, head_width: int) -> int:
-    """Return how many heads are together twice as wide as the input. Raises BlockError where none are."""
+    """Return how many heads are together twice as wide as the input. Raises BlockError where none
+    are.
+    """
     if 2 * width % head_width:
         message = f"{head_width} does not divide {2 * width}, twice the width that arrives"
-        nearest = min((n for n in range(1, 2 * width + 1) if 2 * width % n == 0), key=lambda n: abs(n - head_width))
+        nearest = min(
+            (n for n in range(1, 2 * width + 1) if 2 * width % n == 0),
+            key=lambda n: abs(n - head_width),
+        )
         fix = write("head_width", nearest, ", or say how many `heads` there are")
         raise BlockError("head_width", message, code="width", fix=fix)
     return 2 * width // head_width

@@ -8,7 +8,8 @@ from blocks.core.contract import Block, Context, Count, Few, Site, State
 
 
 class Maxout(Block):
-    """Maxout (Goodfellow et al. 2013, section 3; after a decoder: Bahdanau et al. 2015, appendix A.2.2).
+    """Maxout (Goodfellow et al. 2013, section 3; after a decoder: Bahdanau et al. 2015, appendix
+    A.2.2).
 
     y_i = max_j (W_j x + b_j)_i over the pieces j.
 

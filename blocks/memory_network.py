@@ -39,38 +39,46 @@ NOISE = 0.1
 
 
 class MemoryNetwork(Block):
-    """End-to-end memory network (Sukhbaatar et al. 2015, sections 2 and 4.1), over sentences of words.
+    """End-to-end memory network (Sukhbaatar et al. 2015, sections 2 and 4.1), over sentences of
+    words.
 
-    m_i = sum_j l_j * A x_ij + T_A(i), c_i likewise with C and T_C, u_1 = sum_j l_j * B q_j, and in each hop k
-    p_i = softmax_i(u_k.m_i), o_k = sum_i p_i c_i, u_(k+1) = u_k + o_k. Here x_ij is word j of sentence i, * multiplies
-    feature by feature, l_kj = (1 - j / J) - (k / d) (1 - 2 j / J) for feature k of d and word j of a sentence of J, and
-    i of T counts from the last sentence back. With embeddings `one_hot`, A, B and C are the embedding matrices. What is
-    masked is never read. The authors' code differs: `position_code` below.
+    m_i = sum_j l_j * A x_ij + T_A(i), c_i likewise with C and T_C, u_1 = sum_j l_j * B q_j, and in
+    each hop k p_i = softmax_i(u_k.m_i), o_k = sum_i p_i c_i, u_(k+1) = u_k + o_k. Here x_ij is word
+    j of sentence i, * multiplies feature by feature, l_kj = (1 - j / J) - (k / d) (1 - 2 j / J) for
+    feature k of d and word j of a sentence of J, and i of T counts from the last sentence back.
+    With embeddings `one_hot`, A, B and C are the embedding matrices. What is masked is never read.
+    The authors' code differs: `position_code` below.
 
     Settings:
-        from: The memory to read: a grid's positions are sentences and its columns their words; the positions of a
-            sequence are sentences of one word. The only encoder where there is one.
-        query: The memory whose words are the question, a sequence; all positions then get the same answer, and the
-            stream is not read. Without it each position of the stream asks, x_t B.
+        from: The memory to read: a grid's positions are sentences and its columns their words; the
+            positions of a sequence are sentences of one word. The only encoder where there is one.
+        query: The memory whose words are the question, a sequence; all positions then get the same
+            answer, and the stream is not read. Without it each position of the stream asks, x_t B.
         hops: How often the memory is read, 1 or more.
         width: Features of u; `model.width` by default.
-        tying: adjacent: A of a hop is C of the hop before, and B is the first A where the words of both are equally
-            wide. layer_wise: all hops have the same A and C, and u_(k+1) = H u_k + o_k.
-        encoding: position | position_code | bag. l as above; as in the authors' code, about twice as large,
-            l_kj = 1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J) with one J for sentences and question, the room for
-            words and one more for T(i), which is weighted as the last word; or 1.
+        tying: adjacent: A of a hop is C of the hop before, and B is the first A where the words of
+            both are equally wide. layer_wise: all hops have the same A and C, and u_(k+1) = H u_k +
+            o_k.
+        encoding: position | position_code | bag. l as above; as in the authors' code, about twice
+            as large, l_kj = 1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J) with one J for
+            sentences and question, the room for words and one more for T(i), which is weighted as
+            the last word; or 1.
         time: For how many sentences back T has a row, those before share the last; 0 is without T.
-        noise: In training up to this share of empty sentences is put between the others in T, 0 <= noise < 1.
+        noise: In training up to this share of empty sentences is put between the others in T, 0 <=
+            noise < 1.
         linear_start: The share of the training, 0 to 1, in which p has no softmax.
-        slots: How many sentences the softmax has before it at least, the missing ones empty, u.0 = 0 (the authors' code
-            has 50): a hop may then read next to nothing. 0 is none but the story's own.
-        answer: state | words. What leaves: the last u, or u C of the last hop's C, a score for each word where words
-            are `one_hot`; with the output `identity` this is the paper's tie of the output to C.
+        slots: How many sentences the softmax has before it at least, the missing ones empty, u.0 =
+            0 (the authors' code has 50): a hop may then read next to nothing. 0 is none but the
+            story's own.
+        answer: state | words. What leaves: the last u, or u C of the last hop's C, a score for each
+            word where words are `one_hot`; with the output `identity` this is the paper's tie of
+            the output to C.
 
-    Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), for words (B, T, D). State: what was made of
-    the sentences (B, N, maps, width), their mask (B, N), and the question (B, 1, width).
-    Raises BlockError where a grid arrives, where there is no memory, or several and no `from`, and where the question
-    is a grid.
+    Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), for words (B, T, D). State:
+    what was made of the sentences (B, N, maps, width), their mask (B, N), and the question (B, 1,
+    width).
+    Raises BlockError where a grid arrives, where there is no memory, or several and no `from`, and
+    where the question is a grid.
     """
 
     family = "memory"
@@ -102,7 +110,9 @@ class MemoryNetwork(Block):
         if slots == 1:
             raise NoEffect("slots", "a story has a sentence at least")
         if noise != NOISE and site.memories[self.memory].stream.length_ratio == 0:
-            raise NoEffect("noise", f"`{self.memory}` is one sentence, and no other stands before it")
+            raise NoEffect(
+                "noise", f"`{self.memory}` is one sentence, and no other stands before it"
+            )
         if noise != NOISE and time < 2:
             raise NoEffect(
                 "noise",
@@ -118,7 +128,9 @@ class MemoryNetwork(Block):
         adjacent = tying == "adjacent"
         self.count = hops + 1 if adjacent else 2
         self.maps = normal_matrix(self.count * self.width, words)
-        self.question_map = None if query and adjacent and asking == words else normal_matrix(self.width, asking)
+        self.question_map = (
+            None if query and adjacent and asking == words else normal_matrix(self.width, asking)
+        )
         self.between = None if adjacent else normal_matrix(self.width, self.width)
         self.times = normal_matrix(time, self.count * self.width) if time else None
         if linear_start:
@@ -132,7 +144,9 @@ class MemoryNetwork(Block):
     def start(self, x: Tensor, context: Context) -> State:
         story = as_story(context.memories[self.memory])
         real = story.mask.any(-1)  # (B, N)
-        made = embed_sentences(story, self.maps, self.encoding, self.width, self.longest)  # (B, N, maps, d)
+        made = embed_sentences(
+            story, self.maps, self.encoding, self.width, self.longest
+        )  # (B, N, maps, d)
         if self.times is not None:
             times = self._times(self.times, real).unflatten(-1, (-1, self.width))
             if self.encoding == "position_code":
@@ -143,7 +157,9 @@ class MemoryNetwork(Block):
             return made, real
         maps = self.maps[: self.width] if self.question_map is None else self.question_map
         question = as_sentence(context.memories[self.question])
-        embedded = embed_sentences(question, maps, self.encoding, self.width, self.longest)  # (B, 1, 1, d)
+        embedded = embed_sentences(
+            question, maps, self.encoding, self.width, self.longest
+        )  # (B, 1, 1, d)
         return made, real, embedded[:, 0]
 
     def _times(self, times: Tensor, real: Tensor) -> Tensor:
@@ -155,7 +171,9 @@ class MemoryNetwork(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         made, real, *question = state
-        u = question[0] if self.question_map is None or question else F.linear(x, self.question_map)  # (B, T, d)
+        u = (
+            question[0] if self.question_map is None or question else F.linear(x, self.question_map)
+        )  # (B, T, d)
         looked = []
         for hop in range(self.hops):
             keys, values = self._pair(made, hop)  # (B, N, d)
@@ -181,9 +199,15 @@ class MemoryNetwork(Block):
         return torch.where(self.linear, scores.masked_fill(~real, 0.0), weights)
 
     def _softmax(self, scores: Tensor, real: Tensor) -> Tensor:
-        """Normalise over the real sentences, and over empty ones where there are fewer than `slots`: (B, T, N)"""
+        """Normalise over the real sentences, and over empty ones where there are fewer than
+        `slots`: (B, T, N)
+        """
         if not self.slots:
             return scores.masked_fill(~(real | ~real.any(-1, keepdim=True)), -math.inf).softmax(-1)
-        empty = (self.slots - real.sum(-1, keepdim=True)).clamp(min=0).to(scores.dtype).log()  # (B, 1, 1)
-        beside = torch.cat((scores.masked_fill(~real, -math.inf), empty.expand(-1, scores.shape[1], -1)), -1)
+        empty = (
+            (self.slots - real.sum(-1, keepdim=True)).clamp(min=0).to(scores.dtype).log()
+        )  # (B, 1, 1)
+        beside = torch.cat(
+            (scores.masked_fill(~real, -math.inf), empty.expand(-1, scores.shape[1], -1)), -1
+        )
         return beside.softmax(-1)[..., :-1]

@@ -33,22 +33,27 @@ Shared = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 
 
 class MixtureOfExperts(Block):
-    """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all (Dai et al. 2024,
-    arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv 2408.15664).
+    """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all
+    (Dai et al. 2024,
+    arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv
+    2408.15664).
 
-    y = sum_j f_j(x) + sum_i g_i f_i(x), over the shared experts j, and the others i with g_i = s_i = sigmoid(w_i x)
-    where s_i + b_i is among the `top_k` largest, else g_i = 0. With `normalise` the g_i are divided by their sum, as in
-    DeepSeek-V3 (DeepSeek-AI 2024, arXiv 2412.19437, equations 12 to 16).
-    After each training step b_i grows by `balance_rate` where fewer positions than the mean chose the expert i, and
-    shrinks by it where more did (algorithm 1 of Wang et al.): counted over all devices, and all parts of the step.
+    y = sum_j f_j(x) + sum_i g_i f_i(x), over the shared experts j, and the others i with g_i = s_i
+    = sigmoid(w_i x) where s_i + b_i is among the `top_k` largest, else g_i = 0. With `normalise`
+    the g_i are divided by their sum, as in DeepSeek-V3 (DeepSeek-AI 2024, arXiv 2412.19437,
+    equations 12 to 16).
+    After each training step b_i grows by `balance_rate` where fewer positions than the mean chose
+    the expert i, and shrinks by it where more did (algorithm 1 of Wang et al.): counted over all
+    devices, and all parts of the step.
 
-    No position is dropped, and an expert has no capacity. Every expert computes every position, and what was not chosen
-    is multiplied by 0: so shapes depend on no value, and a step takes the FLOPs of all experts, not of `top_k` of them.
-    The parameters are those of a sparse mixture, the time is not.
+    No position is dropped, and an expert has no capacity. Every expert computes every position, and
+    what was not chosen is multiplied by 0: so shapes depend on no value, and a step takes the FLOPs
+    of all experts, not of `top_k` of them. The parameters are those of a sparse mixture, the time
+    is not.
 
     Settings:
-        stack: The blocks of an expert, which read each position alone, as `feed_forward`; they keep the length and the
-            kind of the stream. Names given inside cannot be read outside.
+        stack: The blocks of an expert, which read each position alone, as `feed_forward`; they keep
+            the length and the kind of the stream. Names given inside cannot be read outside.
         experts: How many experts there are to choose from; a step takes the FLOPs of all of them.
         top_k: How many of them a position uses, at most `experts`.
         shared: How many experts there are beside these, which every position uses.
@@ -56,8 +61,9 @@ class MixtureOfExperts(Block):
         normalise: Whether the weights g of the chosen experts are divided by their sum.
 
     Shapes: (B, T, D) -> (B, T, D') of the stack, or so for each cell of a grid. State: none.
-    Raises BlockError for a block in the stack that reads more than its own position, in encoders too, where the stack
-    changes the length or the kind of the stream, for more `top_k` than experts, and for `normalise` of one expert.
+    Raises BlockError for a block in the stack that reads more than its own position, in encoders
+    too, where the stack changes the length or the kind of the stream, for more `top_k` than
+    experts, and for `normalise` of one expert.
     """
 
     family = "structure"
@@ -78,13 +84,22 @@ class MixtureOfExperts(Block):
     ) -> None:
         super().__init__()
         if normalise and top_k == 1:
-            message = "of one expert the weight is 1, whatever its score, and the router would learn nothing"
-            raise BlockError("normalise", message, fix=write("top_k", 2, " or more, or remove `normalise`"))
+            message = (
+                "of one expert the weight is 1, whatever its score, and the router would learn"
+                " nothing"
+            )
+            raise BlockError(
+                "normalise", message, fix=write("top_k", 2, " or more, or remove `normalise`")
+            )
         if top_k > experts:
             fix = write("top_k", experts, " or less, or more `experts`")
-            raise BlockError("top_k", f"a position cannot use {top_k} of {experts} experts", fix=fix)
+            raise BlockError(
+                "top_k", f"a position cannot use {top_k} of {experts} experts", fix=fix
+            )
         if top_k == experts and balance_rate != BALANCE_RATE:
-            raise NoEffect("balance_rate", "every position uses every expert, so their loads are equal")
+            raise NoEffect(
+                "balance_rate", "every position uses every expert, so their loads are equal"
+            )
         built: list[Stack] = []
         names = site.names
         for _ in range(experts + shared):
@@ -135,18 +150,25 @@ class MixtureOfExperts(Block):
 
 
 def _require_single_positions(site: Site, expert: Stack, blocks: Blocks) -> None:
-    """Raise BlockError, at its place, for a block in an expert that reads more than its own position.
+    """Raise BlockError, at its place, for a block in an expert that reads more than its own
+    position.
 
-    On a causal site such a block has a state, or is refused for looking ahead; so an encoder's is built there, too.
+    On a causal site such a block has a state, or is refused for looking ahead; so an encoder's is
+    built there, too.
     """
-    dry = site.dry_build(("stack",), blocks, names=site.names.copy(), causal=site.causal or "an expert")
+    dry = site.dry_build(
+        ("stack",), blocks, names=site.names.copy(), causal=site.causal or "an expert"
+    )
     x = torch.zeros(1, 1, *_cells(site), site.stream.width, device="meta")
     if block := _find_wider_block(expert, dry, x):
         word = block.path[-1] if block.path else type(block).__name__
         own = (*site.path, "stack")
         inside = block.path[len(own) :] if block.path[: len(own)] == own else ()
         message = f"an expert reads each position alone, and `{word}` reads more"
-        fix = "write blocks that work at each position alone, as `feed_forward`, and put the others outside"
+        fix = (
+            "write blocks that work at each position alone, as `feed_forward`, and put the others"
+            " outside"
+        )
         raise BlockError("stack", message, code="kind", fix=fix, inside=inside)
 
 
@@ -155,7 +177,8 @@ def _find_wider_block(expert: Stack, causal: Stack, x: Tensor) -> Block | None:
     for block, other in zip(expert.inner(), causal.inner(), strict=True):
         if type(block) is not type(other):  # a stand-in
             return block
-        pairs = zip(_stacks_of(block), _stacks_of(other), strict=False)  # a stand-in inside has none
+        # a stand-in inside has none
+        pairs = zip(_stacks_of(block), _stacks_of(other), strict=False)
         inner = (_find_wider_block(one, two, x) for one, two in pairs)
         if wider := next(filter(None, inner), block if _reads_more(other, x) else None):
             return wider

@@ -12,7 +12,8 @@ class Multiply(Block):
     """The stream and named outputs, multiplied value by value: y_t = x_t * a_t * b_t ...
 
     Settings:
-        of: One name or several. An output with one position for all, such as a `pool`'s, is seen at every position.
+        of: One name or several. An output with one position for all, such as a `pool`'s, is seen at
+            every position.
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     Raises BlockError where a name is unknown, has other positions than the stream or another width.

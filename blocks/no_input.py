@@ -10,8 +10,9 @@ from blocks.core.contract import Block, Context, Count, Site, State
 class NoInput(Block):
     """Zeros in place of the stream: y_t = 0.
 
-    A decoder that begins with it reads none of the tokens it has written, as a Neural Turing Machine answers (Graves et
-    al. 2014, section 4.1): what it says is a function of the memories and of the number of positions so far.
+    A decoder that begins with it reads none of the tokens it has written, as a Neural Turing
+    Machine answers (Graves et al. 2014, section 4.1): what it says is a function of the memories
+    and of the number of positions so far.
 
     Settings:
         width: The width that comes out, `model.width` unless given.

@@ -13,7 +13,8 @@ KINDS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 
 class Norm(Block):
-    """Layer normalisation (Ba et al. 2016) or root-mean-square normalisation (Zhang & Sennrich 2019).
+    """Layer normalisation (Ba et al. 2016) or root-mean-square normalisation (Zhang & Sennrich
+    2019).
 
     layer: y = g (x - mean) / sqrt(var + eps) + b;   rms: y = g x / sqrt(mean(x^2) + eps).
 
@@ -28,7 +29,9 @@ class Norm(Block):
     family = "normalization"
     packs = True
 
-    def __init__(self, site: Site, *, kind: Literal["layer", "rms"] = "layer", eps: Positive = 1e-5) -> None:
+    def __init__(
+        self, site: Site, *, kind: Literal["layer", "rms"] = "layer", eps: Positive = 1e-5
+    ) -> None:
         super().__init__()
         if kind == "layer":
             check_norm_width(site.stream.width)

@@ -10,34 +10,47 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, NonNegative, Site, State
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Bounds,
+    Context,
+    Count,
+    Few,
+    NonNegative,
+    Site,
+    State,
+)
 
 MaxSteps = Annotated[int, Bounds(minimum=2, maximum=10_000)]
 """Two or more: what the last step writes into registers is read by nobody."""
 
 
 class Nram(Block):
-    """A machine that runs on a tape, each step wired by a controller (Kurach et al. 2016, sections 3 and 4).
+    """A machine that runs on a tape, each step wired by a controller (Kurach et al. 2016, sections
+    3 and 4).
 
-    The stream is the tape: position i is cell i, and its M features are the probabilities of the integers 0 to M - 1,
-    scaled to sum to 1; cells beyond the row hold 0, and positions beyond M are no cells and leave as they came. All
-    registers begin at 0. In step t a controller sees P(r_i = 0) of each register r_i, and says for each of 14 modules
-    from where its arguments come, and for each register what it becomes:
+    The stream is the tape: position i is cell i, and its M features are the probabilities of the
+    integers 0 to M - 1, scaled to sum to 1; cells beyond the row hold 0, and positions beyond M are
+    no cells and leave as they came. All registers begin at 0. In step t a controller sees P(r_i =
+    0) of each register r_i, and says for each of 14 modules from where its arguments come, and for
+    each register what it becomes:
         o_m = module_m((r_1 .. r_R, o_1 .. o_(m-1)) softmax(a_m), the same softmax(b_m))           equation 1
         r_i = (r_1 .. r_R, o_1 .. o_14) softmax(c_i)                                               equation 2
-    The modules in order, modulo M: READ, 0, 1, 2, a + 1, a + b, a - b, a - 1, a < b, a <= b, a = b, min, max, WRITE.
-    It says too whether to stop, f_t in 0..1; it stops after step t with p_t = f_t prod_(s<t) (1 - f_s), p_T being the
-    rest. What leaves are logits, y_i = sum_t p_t log(M_t[i] + 1e-6), so that the cross-entropy of the answer is the
-    paper's cost, sum_t p_t -log M_t[i, y_i], less what the mixture lacks to sum to 1: nothing, once it is sure when to
-    stop. No parameter depends on M.
+    The modules in order, modulo M: READ, 0, 1, 2, a + 1, a + b, a - b, a - 1, a < b, a <= b, a = b,
+    min, max, WRITE. It says too whether to stop, f_t in 0..1; it stops after step t with p_t = f_t
+    prod_(s<t) (1 - f_s), p_T being the rest. What leaves are logits, y_i = sum_t p_t log(M_t[i] +
+    1e-6), so that the cross-entropy of the answer is the paper's cost, sum_t p_t -log M_t[i, y_i],
+    less what the mixture lacks to sum to 1: nothing, once it is sure when to stop. No parameter
+    depends on M.
 
     Settings:
         steps: Steps at most, 2 to 10000.
         registers: Registers, each an integer.
         hidden: Units of the controller's hidden layers, tanh.
         layers: Hidden layers of the controller.
-        entropy: Times the mean entropy of the choices in nats, which is taken off the training loss; it falls to 0 in
-            the course of the training (section 4).
+        entropy: Times the mean entropy of the choices in nats, which is taken off the training
+            loss; it falls to 0 in the course of the training (section 4).
 
     Shapes: (B, T, M) -> (B, T, M). State: none.
     Raises BlockError on a causal site, where a grid arrives, and where M is less than 3.
@@ -57,9 +70,13 @@ class Nram(Block):
     ) -> None:
         super().__init__()
         self.out = site.sequence("nram")
-        site.require_full_context("", "`nram`", "move it to the encoder, and read what it made with `- source_state`")
+        site.require_full_context(
+            "", "`nram`", "move it to the encoder, and read what it made with `- source_state`"
+        )
         if self.out.width < 3:
-            message = f"the machine counts from 0 to {self.out.width - 1}, and needs 3 integers or more"
+            message = (
+                f"the machine counts from 0 to {self.out.width - 1}, and needs 3 integers or more"
+            )
             raise BlockError("", message, code="width", fix="write `integers: {below: 3}` or more")
         self.steps, self.registers, self.entropy = steps, registers, entropy
         widths = [registers, *[hidden] * layers]
@@ -89,18 +106,22 @@ class Nram(Block):
         if not self.entropy or context.penalties is None:
             return
         left = 1.0 if context.progress is None else 1.0 - context.progress
-        context.penalty("entropy", -self.entropy * left * choice_entropy(choices) * context.mask.any(1))
+        context.penalty(
+            "entropy", -self.entropy * left * choice_entropy(choices) * context.mask.any(1)
+        )
 
 
-# The machine (section 3). An integer is a vector of M probabilities, arithmetic is modulo M, and on vectors that are
-# certain of one integer everything is the integer machine.
+# The machine (section 3). An integer is a vector of M probabilities, arithmetic is modulo M, and on
+# vectors that are certain of one integer everything is the integer machine.
 
 LOG_EPSILON = 1e-6
 """What is added inside every logarithm."""
 
 
 class Machine(NamedTuple):
-    """What the modules read: the tape, and which integers are sums, differences and less than others."""
+    """What the modules read: the tape, and which integers are sums, differences and less than
+    others.
+    """
 
     tape: Tensor  # (B, M, M): cell, integer
     sums: Tensor  # (M, M) long: the b of a + b = k, at [a, k]
@@ -109,7 +130,9 @@ class Machine(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What a controller decides in one step: whence each module and each register takes its value, all weights."""
+    """What a controller decides in one step: whence each module and each register takes its value,
+    all weights.
+    """
 
     arguments: Sequence[Tensor]  # of each module (B, its arguments, R + modules before it)
     registers: Tensor  # (B, R, R + modules)
@@ -125,9 +148,13 @@ def certain(machine: Machine, value: int) -> Tensor:
 
 
 def truth_value(probability: Tensor) -> Tensor:
-    """Return the integer 1 or 0 for a truth; rounding may leave a probability above 1. (B, M), summed -> (B, M)"""
+    """Return the integer 1 or 0 for a truth; rounding may leave a probability above 1. (B, M),
+    summed -> (B, M)
+    """
     true = probability.sum(-1)
-    return F.pad(torch.stack(((1.0 - true).clamp(min=0.0), true), -1), (0, probability.shape[-1] - 2))
+    return F.pad(
+        torch.stack(((1.0 - true).clamp(min=0.0), true), -1), (0, probability.shape[-1] - 2)
+    )
 
 
 MODULES: dict[str, tuple[int, Module]] = {
@@ -146,7 +173,9 @@ MODULES: dict[str, tuple[int, Module]] = {
     "max": (2, lambda machine, p, q: p * (q @ machine.less.T + q) + q * (p @ machine.less.T)),
     "write": (2, lambda machine, p, q: certain(machine, 0)),
 }
-"""The modules in the paper's order: how many arguments each has, and what it gives. `write` changes the tape too."""
+"""The modules in the paper's order: how many arguments each has, and what it gives. `write` changes
+the tape too.
+"""
 
 
 def initial_machine(tape: Tensor) -> Machine:
@@ -158,14 +187,17 @@ def initial_machine(tape: Tensor) -> Machine:
 
 
 def run_step(machine: Machine, registers: Tensor, choices: Choices) -> tuple[Machine, Tensor]:
-    """Run one step: every module once and in order, then the tape, then the registers. registers: (B, R, M)"""
+    """Run one step: every module once and in order, then the tape, then the registers. registers:
+    (B, R, M)
+    """
     values = registers  # (B, R + modules so far, M)
     arguments: Sequence[Tensor] = ()
     for (_, module), chosen in zip(MODULES.values(), choices.arguments, strict=True):
         arguments = (chosen @ values).unbind(1)
         values = torch.cat((values, module(machine, *arguments)[:, None]), 1)
     registers = choices.registers @ values  # (B, R, M)
-    registers = registers / registers.sum(-1, keepdim=True)  # in low precision they would drift from a sum of 1
+    # in low precision they would drift from a sum of 1
+    registers = registers / registers.sum(-1, keepdim=True)
     return machine._replace(tape=write_tape(machine.tape, *arguments)), registers
 
 
@@ -174,7 +206,8 @@ def write_tape(tape: Tensor, p: Tensor, q: Tensor) -> Tensor:
     return (1.0 - p).clamp(min=0.0)[..., None] * tape + p[..., None] * q[:, None]  # (B, M, M)
 
 
-# ------------------------------------------------------------------------------------------- what a controller says
+# ------------------------------------------------------------------------------------------- what a
+# controller says
 
 
 def choice_sizes(registers: int) -> list[int]:
@@ -184,7 +217,9 @@ def choice_sizes(registers: int) -> list[int]:
 
 
 def read_choices(logits: Tensor, registers: int) -> Choices:
-    """Return a controller's choices: a softmax over the numbers of each argument and register. (B, sum)"""
+    """Return a controller's choices: a softmax over the numbers of each argument and register. (B,
+    sum)
+    """
     parts = logits.split(choice_sizes(registers), -1)
     arguments = [arguments for arguments, _ in MODULES.values()]
     modules = [
@@ -196,7 +231,10 @@ def read_choices(logits: Tensor, registers: int) -> Choices:
 
 def choice_entropy(choices: Choices) -> Tensor:
     """Return the mean entropy of a step's choices in nats, row by row. -> (B,)"""
-    of_each = [-(part * (part + LOG_EPSILON).log()).sum(-1) for part in (*choices.arguments, choices.registers)]
+    of_each = [
+        -(part * (part + LOG_EPSILON).log()).sum(-1)
+        for part in (*choices.arguments, choices.registers)
+    ]
     return torch.cat(of_each, -1).mean(-1)
 
 
@@ -207,7 +245,9 @@ def _one_hot(like: Tensor, value: int) -> Tensor:
 
 
 def tape_from_stream(x: Tensor, mask: Tensor) -> Tensor:
-    """Return the tape that a stream M wide is: a cell for each position, the integer 0 beyond. -> (B, M, M)"""
+    """Return the tape that a stream M wide is: a cell for each position, the integer 0 beyond. ->
+    (B, M, M)
+    """
     count = x.shape[-1]
     x = F.pad(x * mask[..., None], (0, 0, 0, count))[:, :count].clamp(min=0.0)  # (B, M, M)
     total = x.sum(-1, keepdim=True)

@@ -34,14 +34,16 @@ TAPE_FIELDS = len(AddressTape._fields)
 
 
 class Ntm(Block):
-    """Heads that write and read a memory of slots (Graves, Wayne & Danihelka 2014, sections 3.1 to 3.3).
+    """Heads that write and read a memory of slots (Graves, Wayne & Danihelka 2014, sections 3.1 to
+    3.3).
 
-    Each head says where, by a linear map of x_t: k = tanh, beta = softplus, g = sigmoid, s = softmax,
+    Each head says where, by a linear map of x_t: k = tanh, beta = softplus, g = sigmoid, s =
+    softmax,
     gamma = 1 + softplus.
         w^c(i) = softmax_i(beta cos(k, M_(t-1)(i))), w^g = g w^c + (1 - g) w_(t-1)       (equations 5 to 7)
         w~(i) = sum_j w^g(j) s(i - j), in a circle; w_t(i) = w~(i)^gamma / sum w~^gamma   (equations 8 and 9)
-    Then all writing heads erase, then all add, e = sigmoid and a = tanh; the reading heads read what is there now, so
-    the equations hold in the order 3, 4, 2, which `order` changes:
+    Then all writing heads erase, then all add, e = sigmoid and a = tanh; the reading heads read
+    what is there now, so the equations hold in the order 3, 4, 2, which `order` changes:
         M~(i) = M_(t-1)(i) prod_h (1 - w_h(i) e_h), M_t(i) = M~(i) + sum_h w_h(i) a_h   (equations 3 and 4)
         r_t = sum_i w_t(i) M_t(i)                                                        (equation 2)
 
@@ -50,19 +52,23 @@ class Ntm(Block):
         slot_width: How many numbers a slot holds.
         read_heads: How many heads read.
         write_heads: How many heads write.
-        order: When the reading heads read: write_read, what the step has written, at places found before; read_write,
-            what was there before it; write_address_read, what it has written, at places that they find there. Other
-            implementations have one of the last two: that of their list of heads.
-        shift: How many slots a head may move in one step, either way; fewer than half of the slots. 0 for none.
-        memory: What the memory holds at first: constant (1e-6 everywhere), learned (from there), or random (drawn once,
-            uniform within 1 / sqrt(slots + slot_width)).
-        initial_state: zeros (every head at slot 0, and what it reads there) | learned (from near there) | a memory (its
-            mean, projected) | {copy: MEMORY.x} (the memory, the heads' places and what they read, of another ntm).
+        order: When the reading heads read: write_read, what the step has written, at places found
+            before; read_write, what was there before it; write_address_read, what it has written,
+            at places that they find there. Other implementations have one of the last two: that of
+            their list of heads.
+        shift: How many slots a head may move in one step, either way; fewer than half of the slots.
+            0 for none.
+        memory: What the memory holds at first: constant (1e-6 everywhere), learned (from there), or
+            random (drawn once, uniform within 1 / sqrt(slots + slot_width)).
+        initial_state: zeros (every head at slot 0, and what it reads there) | learned (from near
+            there) | a memory (its mean, projected) | {copy: MEMORY.x} (the memory, the heads'
+            places and what they read, of another ntm).
 
-    Shapes: (B, T, D) -> (B, T, read_heads * slot_width). State: the memory (B, slots, slot_width), where the heads are
-    (B, read_heads + write_heads, slots), and what they read, (B, read_heads * slot_width).
-    Raises BlockError where a grid arrives, for a shift that the slots have no room for, for a state to copy of another
-    kind, and for a `memory` beside one that is copied.
+    Shapes: (B, T, D) -> (B, T, read_heads * slot_width). State: the memory (B, slots, slot_width),
+    where the heads are (B, read_heads + write_heads, slots), and what they read, (B, read_heads *
+    slot_width).
+    Raises BlockError where a grid arrives, for a shift that the slots have no room for, for a state
+    to copy of another kind, and for a `memory` beside one that is copied.
     """
 
     family = "memory"
@@ -93,13 +99,18 @@ class Ntm(Block):
             ("read_heads", read_heads),
             ("write_heads", write_heads),
         )
-        self.asks = nn.Linear(stream.width, (read_heads + write_heads) * sum(addressing.param_sizes(slot_width, shift)))
+        self.asks = nn.Linear(
+            stream.width,
+            (read_heads + write_heads) * sum(addressing.param_sizes(slot_width, shift)),
+        )
         self.writes = nn.Linear(stream.width, 2 * write_heads * slot_width)
         for layer in (self.asks, self.writes):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
         heads = read_heads, write_heads
-        self.initial = SlotMemoryInitializer(site, initial_state, memory, (slots, slot_width), heads, self.state_kind)
+        self.initial = SlotMemoryInitializer(
+            site, initial_state, memory, (slots, slot_width), heads, self.state_kind
+        )
 
     def start(self, x: Tensor, context: Context) -> State:
         return self.initial(x.to(self.asks.weight.dtype), context)
@@ -124,22 +135,36 @@ class Ntm(Block):
     def _head_params(self, x: Tensor, dtype: torch.dtype) -> Tensors:
         """Return the parameters of the heads at all positions, as `NTMLoop` takes them."""
         x = x.to(self.asks.weight.dtype)
-        addresses = self.asks(x).to(dtype).unflatten(-1, (self.reading + self.writing, -1))  # (B, T, H, .)
-        erase, add = self.writes(x).to(dtype).unflatten(-1, (2, self.writing, -1)).unbind(2)  # (B, T, W, M)
-        return (*addressing.split_params(addresses, self.slot_width, self.shift), torch.sigmoid(erase), torch.tanh(add))
+        addresses = (
+            self.asks(x).to(dtype).unflatten(-1, (self.reading + self.writing, -1))
+        )  # (B, T, H, .)
+        erase, add = (
+            self.writes(x).to(dtype).unflatten(-1, (2, self.writing, -1)).unbind(2)
+        )  # (B, T, W, M)
+        return (
+            *addressing.split_params(addresses, self.slot_width, self.shift),
+            torch.sigmoid(erase),
+            torch.tanh(add),
+        )
 
     def _record(self, passed: Tensor, context: Context) -> None:
         context.record("read_weights", passed[:, :, : self.reading])  # (B, T, R, N)
         context.record("write_weights", passed[:, :, self.reading :])  # (B, T, W, N)
 
 
-def run_heads(order: Order, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *params: Tensor) -> Tensors:
+def run_heads(
+    order: Order, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *params: Tensor
+) -> Tensors:
     """Run the other orders as `NTMLoop` does its own, with the gradient that autograd finds."""
     reading, reads, passed = read.shape[1], [], []
     parts = (real[..., None, None], real[..., None, None].to(memory.dtype), *params)
-    for now, share, *addresses, erase, add in zip(*(values.unbind(1) for values in parts), strict=True):
+    for now, share, *addresses, erase, add in zip(
+        *(values.unbind(1) for values in parts), strict=True
+    ):
         if order == "read_write":
-            new_places = addressing.address(memory, places, AddressParams(*addresses)).places  # (B, H, N)
+            new_places = addressing.address(
+                memory, places, AddressParams(*addresses)
+            ).places  # (B, H, N)
             seen = torch.bmm(new_places[:, :reading], memory.mT)  # (B, R, M)
             memory = write(memory, new_places[:, reading:] * share, erase, add)  # (B, M, N)
         else:
@@ -147,7 +172,9 @@ def run_heads(order: Order, memory: Tensor, places: Tensor, read: Tensor, real: 
             writers = AddressParams(*(values[:, reading:] for values in addresses))
             write_places = addressing.address(memory, places[:, reading:], writers).places
             memory = write(memory, write_places * share, erase, add)
-            new_places = torch.cat((addressing.address(memory, places[:, :reading], readers).places, write_places), 1)
+            new_places = torch.cat(
+                (addressing.address(memory, places[:, :reading], readers).places, write_places), 1
+            )
             seen = torch.bmm(new_places[:, :reading], memory.mT)
         places, read = torch.where(now, new_places, places), torch.where(now, seen, read)
         reads.append(read)
@@ -158,11 +185,14 @@ def run_heads(order: Order, memory: Tensor, places: Tensor, read: Tensor, real: 
 class NTMLoop(torch.autograd.Function):
     """Position after position, what the heads are told of all of them given, (B, T, ., .) each.
 
-    Its own gradient, which keeps one memory of a step, and adds all that is a memory's gradient up in one place.
+    Its own gradient, which keeps one memory of a step, and adds all that is a memory's gradient up
+    in one place.
     """
 
     @staticmethod
-    def forward(ctx: Any, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *params: Tensor) -> Tensors:
+    def forward(
+        ctx: Any, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *params: Tensor
+    ) -> Tensors:
         memory, reading = memory.contiguous(), read.shape[1]
         real, reads, passed = real[..., None, None], [], []
         saved: list[Tensor] = []
@@ -180,30 +210,55 @@ class NTMLoop(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, total: Tensor, passed: Tensor, reads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, total: Tensor, passed: Tensor, reads: Tensor
+    ) -> tuple[Tensor | None, ...]:
         params, saved = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
         tapes = [
             AddressTape(*values)
-            for values in zip(*(saved[first:-2:TAPE_FIELDS] for first in range(TAPE_FIELDS)), strict=True)
+            for values in zip(
+                *(saved[first:-2:TAPE_FIELDS] for first in range(TAPE_FIELDS)), strict=True
+            )
         ]
-        total = total.clone(memory_format=torch.contiguous_format)  # (B, M, N), of one step after the other
-        places, read, after = torch.zeros_like(passed[:, 0]), torch.zeros_like(reads[:, 0]), saved[-2:]
+        total = total.clone(
+            memory_format=torch.contiguous_format
+        )  # (B, M, N), of one step after the other
+        places, read, after = (
+            torch.zeros_like(passed[:, 0]),
+            torch.zeros_like(reads[:, 0]),
+            saved[-2:],
+        )
         parts = [values.unbind(1) for values in (passed, reads, *params)]
         grads = []
         with no_autocast(total):
             for tape, place, seen, *one in reversed([*zip(tapes, *parts, strict=True)]):
-                (places, read), data = step_backward(total, places + place, read + seen, tape, after, one)
+                (places, read), data = step_backward(
+                    total, places + place, read + seen, tape, after, one
+                )
                 grads.append(data)
                 after = tape.memory, tape.before
-        return total, places, read, None, *(torch.stack(values[::-1], 1) for values in zip(*grads, strict=True))
+        return (
+            total,
+            places,
+            read,
+            None,
+            *(torch.stack(values[::-1], 1) for values in zip(*grads, strict=True)),
+        )
 
 
 def step_backward(
-    total: Tensor, places: Tensor, read: Tensor, tape: AddressTape, after: Tensors, params: Sequence[Tensor]
+    total: Tensor,
+    places: Tensor,
+    read: Tensor,
+    tape: AddressTape,
+    after: Tensors,
+    params: Sequence[Tensor],
 ) -> tuple[Tensors, Tensors]:
-    """Return the gradients of what was before a step and of its numbers, from those of the weightings and the reads.
+    """Return the gradients of what was before a step and of its numbers, from those of the
+    weightings and the reads.
 
-    `after` are the memory and the places that it left. The memory's gradient goes to `total`, in place.
+    `after` are the memory and the places that it left. The memory's gradient goes to `total`, in
+    place.
     """
     (share, *addresses, erase, add), reading = params, read.shape[1]
     reader, writer = after[1][:, :reading], after[1][:, reading:] * share
@@ -217,25 +272,35 @@ def step_backward(
 
 
 def write(memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensor:
-    """Return a memory (B, M, N) after heads at `places` (B, W, N) have all erased, then all added (B, W, M) each."""
+    """Return a memory (B, M, N) after heads at `places` (B, W, N) have all erased, then all added
+    (B, W, M) each.
+    """
     *_, last = erase_sequence(memory, places.split(1, 1), erase.split(1, 1))
     return last.baddbmm_(add.mT, places)  # new, since at least one head has erased
 
 
 def erase_sequence(memory: Tensor, places: Tensors, erase: Tensors) -> list[Tensor]:
-    """Return the memory, and what each head left of it. places: (B, 1, N) each, erase: (B, 1, M) each"""
+    """Return the memory, and what each head left of it. places: (B, 1, N) each, erase: (B, 1, M)
+    each
+    """
     left = [memory]
     for place, rate in zip(places, erase, strict=True):
         left.append(torch.addcmul(left[-1], place, left[-1] * rate.mT, value=-1.0))  # (B, M, N)
     return left
 
 
-def write_backward(total: Tensor, memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensors:
-    """Replace the gradient `total` of what is written by that of the memory, and return those of the other three."""
+def write_backward(
+    total: Tensor, memory: Tensor, places: Tensor, erase: Tensor, add: Tensor
+) -> Tensors:
+    """Replace the gradient `total` of what is written by that of the memory, and return those of
+    the other three.
+    """
     wrote, added = torch.bmm(add, total), torch.bmm(places, total.mT)  # (B, W, N), (B, W, M)
     heads, rates, rated = places.split(1, 1), erase.split(1, 1), []
     lefts = erase_sequence(memory, heads[:-1], rates[:-1])
-    for left, place, rate, share in reversed([*zip(lefts, heads, rates, wrote.split(1, 1), strict=True)]):
+    for left, place, rate, share in reversed(
+        [*zip(lefts, heads, rates, wrote.split(1, 1), strict=True)]
+    ):
         product = total * left  # (B, M, N)
         share.baddbmm_(rate, product, alpha=-1.0)
         rated.append(torch.baddbmm(rate, place, product.mT, beta=0.0, alpha=-1.0))  # (B, 1, M)
@@ -243,14 +308,25 @@ def write_backward(total: Tensor, memory: Tensor, places: Tensor, erase: Tensor,
     return wrote, torch.cat(rated[::-1], 1), added
 
 
-def _check_settings(slots: int, shift: int, order: Order, memory: str, initial_state: str | dict[str, str]) -> None:
+def _check_settings(
+    slots: int, shift: int, order: Order, memory: str, initial_state: str | dict[str, str]
+) -> None:
     """Raise BlockError where settings do not go together."""
     needed = 2 * shift + 1
     if needed > slots:
-        message = f"a head that moves {shift} slots either way needs {needed}, and there are {slots}"
-        raise BlockError("shift", message, fix=fixes.write("shift", (slots - 1) // 2, f", or `slots: {needed}`"))
+        message = (
+            f"a head that moves {shift} slots either way needs {needed}, and there are {slots}"
+        )
+        raise BlockError(
+            "shift", message, fix=fixes.write("shift", (slots - 1) // 2, f", or `slots: {needed}`")
+        )
     if slots == 1 and order == "write_address_read":
-        raise NoEffect("order", "there is one slot, and a head finds no other after a step has written")
+        raise NoEffect(
+            "order", "there is one slot, and a head finds no other after a step has written"
+        )
     if memory != "constant" and isinstance(initial_state, dict):
-        message = "`memory` conflicts with `initial_state: {copy: ...}`, which continues another ntm's memory"
+        message = (
+            "`memory` conflicts with `initial_state: {copy: ...}`, which continues another ntm's"
+            " memory"
+        )
         raise NoEffect("memory", message, fix="remove `memory` here, or set it on the copied ntm")

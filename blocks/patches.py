@@ -10,23 +10,27 @@ from blocks.core.windows import check_columns, pad_windows, stream_of_windows, w
 
 
 class Patches(Block):
-    """Patches of a grid, which do not overlap, each as a vector (ViT: Dosovitskiy et al. 2021, section 3.1).
+    """Patches of a grid, which do not overlap, each as a vector (ViT: Dosovitskiy et al. 2021,
+    section 3.1).
 
-    y[t, w] = W [s[p t, q w]; s[p t, q w + 1]; ... s[p t + p - 1, q w + q - 1]] + b, in patches of p positions and q
-    columns. What lies beyond the edges is zero, and so are cells that are not real; a patch without a real cell is not
-    real.
+    y[t, w] = W [s[p t, q w]; s[p t, q w + 1]; ... s[p t + p - 1, q w + q - 1]] + b, in patches of p
+    positions and q columns. What lies beyond the edges is zero, and so are cells that are not real;
+    a patch without a real cell is not real.
 
     Settings:
         size: Positions, then columns, of a patch; at most as many columns as arrive.
         width: The width that comes out; `model.width` unless given.
 
     Shapes: (B, T, W, D) -> (B, ceil(T / p), ceil(W / q), width).
-    Raises BlockError where a sequence arrives, on a causal site, and for patches wider than the grid.
+    Raises BlockError where a sequence arrives, on a causal site, and for patches wider than the
+    grid.
     """
 
     family = "shape"
 
-    def __init__(self, site: Site, *, size: tuple[Count, Count], width: Count | None = None) -> None:
+    def __init__(
+        self, site: Site, *, size: tuple[Count, Count], width: Count | None = None
+    ) -> None:
         super().__init__()
         stream = site.grid("patches")
         site.require_full_context("", "`patches`", "move it to the encoder")
@@ -40,8 +44,12 @@ class Patches(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         positions, columns = self.size
-        s = pad_windows(mask_cells(x, context.mask).movedim(-1, 1), self.size, self.size)  # (B, D, T, W)
-        s = s.unflatten(3, (-1, columns)).unflatten(2, (-1, positions))  # (B, D, T / p, p, W / q, q)
+        s = pad_windows(
+            mask_cells(x, context.mask).movedim(-1, 1), self.size, self.size
+        )  # (B, D, T, W)
+        s = s.unflatten(3, (-1, columns)).unflatten(
+            2, (-1, positions)
+        )  # (B, D, T / p, p, W / q, q)
         return self.map(s.permute(0, 2, 4, 3, 5, 1).flatten(3)), state  # (B, T / p, W / q, width)
 
     def mask(self, mask: Tensor) -> Tensor:

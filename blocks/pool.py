@@ -27,7 +27,9 @@ class Pool(Block):
 
     family = "convolution"
 
-    def __init__(self, site: Site, *, how: Literal["last", "mean", "max", "attention"] = "last") -> None:
+    def __init__(
+        self, site: Site, *, how: Literal["last", "mean", "max", "attention"] = "last"
+    ) -> None:
         super().__init__()
         stream = site.sequence("pool")
         site.require_full_context("", "`pool`", remove(rest=", or move it to the encoder"))

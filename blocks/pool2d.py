@@ -15,17 +15,18 @@ from blocks.core.windows import check_columns, pad_windows, stream_of_windows, w
 class Pool2d(Block):
     """The maximum or the mean of each window of a grid, over the cells that are real.
 
-    Of a stride r x r', the window of cell t, w begins at position r t and column r' w; the last ones end with the grid.
-    A window without a real cell is not real.
+    Of a stride r x r', the window of cell t, w begins at position r t and column r' w; the last
+    ones end with the grid. A window without a real cell is not real.
 
     Settings:
         how: max | mean.
-        size: Positions, then columns, of a window; more than one cell, and at most as many columns as arrive.
+        size: Positions, then columns, of a window; more than one cell, and at most as many columns
+            as arrive.
         stride: Distances between two windows, at most their size, which it is unless given.
 
     Shapes: (B, T, W, D) -> (B, ceil(T / r), ceil(W / r'), D).
-    Raises BlockError where a sequence arrives, on a causal site, for windows of one cell or wider than the grid, and
-    for a stride above their size.
+    Raises BlockError where a sequence arrives, on a causal site, for windows of one cell or wider
+    than the grid, and for a stride above their size.
     """
 
     family = "convolution"
@@ -45,10 +46,18 @@ class Pool2d(Block):
         if tuple(size) == (1, 1):
             fix = write("size", [2, 2], ", or remove the block")
             raise BlockError("size", "a window of one cell is that cell", fix=fix)
-        self.how, self.size, self.stride = how, tuple(size), tuple(size if stride is None else stride)
+        self.how, self.size, self.stride = (
+            how,
+            tuple(size),
+            tuple(size if stride is None else stride),
+        )
         if any(step > window for step, window in zip(self.stride, self.size, strict=True)):
-            message = f"a stride of {list(self.stride)} skips cells between windows of {list(self.size)}"
-            raise BlockError("stride", message, fix=remove("stride", ", or make it smaller than `size`"))
+            message = (
+                f"a stride of {list(self.stride)} skips cells between windows of {list(self.size)}"
+            )
+            raise BlockError(
+                "stride", message, fix=remove("stride", ", or make it smaller than `size`")
+            )
         self.out = stream_of_windows(stream, self.stride)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

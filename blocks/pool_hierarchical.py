@@ -16,15 +16,18 @@ from blocks.core.functional import activate
 
 
 class PoolHierarchical(Block):
-    """The convolutional sentence model (Kalchbrenner & Blunsom 2013, section 3.1), over each feature on its own.
+    """The convolutional sentence model (Kalchbrenner & Blunsom 2013, section 3.1), over each
+    feature on its own.
 
-    c_(j) = f(sum_k K^i_k * x_(j + k)), k = 1 .. i, turns n columns into n - i + 1, first with the kernel K^2, then
-    K^3, K^4 ... for as long as i <= n. What is left, n columns with 1 < n < i, becomes one by the kernel L^n of just
-    that size: six words become 5 by K^2, 3 by K^3 and 1 by L^3. A row of one token is its own vector, and one without
-    tokens is zero. The kernels grow until a row of `max_length` needs no more; a longer row goes on with the largest.
+    c_(j) = f(sum_k K^i_k * x_(j + k)), k = 1 .. i, turns n columns into n - i + 1, first with the
+    kernel K^2, then K^3, K^4 ... for as long as i <= n. What is left, n columns with 1 < n < i,
+    becomes one by the kernel L^n of just that size: six words become 5 by K^2, 3 by K^3 and 1 by
+    L^3. A row of one token is its own vector, and one without tokens is zero. The kernels grow
+    until a row of `max_length` needs no more; a longer row goes on with the largest.
 
     Settings:
-        max_length: Tokens of the longest row for which each layer has a kernel of its own, 1 or more.
+        max_length: Tokens of the longest row for which each layer has a kernel of its own, 1 or
+            more.
         activation: What is applied after each convolution.
 
     Shapes: (B, T, D) -> (B, 1, D).
@@ -44,21 +47,30 @@ class PoolHierarchical(Block):
     ) -> None:
         super().__init__()
         stream = site.sequence("pool_hierarchical")
-        site.require_full_context("", "`pool_hierarchical`", remove(rest=", or move it to the encoder"))
+        site.require_full_context(
+            "", "`pool_hierarchical`", remove(rest=", or move it to the encoder")
+        )
         width = stream.width
         self.activation, self.largest = (
             activation,
             max([2, *(size for size, _ in convolution_schedule(max_length, max_length))]),
         )
         sizes = range(2, self.largest + 1)
-        self.kernels = nn.Parameter(torch.empty(sum(sizes), width))  # K^2, K^3 ..., one below the other
+        # K^2, K^3 ..., one below the other
+        self.kernels = nn.Parameter(torch.empty(sum(sizes), width))
         self.last_kernels = nn.Parameter(torch.empty(sum(sizes), width))  # L^2, L^3 ...
         self.out = stream._replace(length_ratio=Fraction(0), rounded=())
-        for kernel in (*self.kernels.detach().split(list(sizes)), *self.last_kernels.detach().split(list(sizes))):
+        for kernel in (
+            *self.kernels.detach().split(list(sizes)),
+            *self.last_kernels.detach().split(list(sizes)),
+        ):
             nn.init.normal_(kernel, std=kernel.shape[0] ** -0.5)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        left, closing = context.mask.sum(1), self._closing()  # (B,), the columns of each row that are left
+        left, closing = (
+            context.mask.sum(1),
+            self._closing(),
+        )  # (B,), the columns of each row that are left
         x = x.masked_fill(~context.mask[..., None], 0.0)
         y = x.new_zeros(x.shape[0], x.shape[2])  # (B, D)
         for size, least in convolution_schedule(x.shape[1], self.largest):
@@ -77,18 +89,26 @@ class PoolHierarchical(Block):
         return kernels[before : before + size]  # (size, D)
 
     def _closing(self) -> Tensor:
-        """Return L by the number of columns left, zeros below: (largest + 1, largest, D); L^1 leaves all."""
+        """Return L by the number of columns left, zeros below: (largest + 1, largest, D); L^1
+        leaves all.
+        """
         identity = torch.ones_like(self.last_kernels[:1])
         kernels = [
             identity[:0],
             identity,
             *(self._kernel(self.last_kernels, size) for size in range(2, self.largest + 1)),
         ]
-        return torch.stack([F.pad(kernel, (0, 0, 0, self.largest - len(kernel))) for kernel in kernels])
+        return torch.stack(
+            [F.pad(kernel, (0, 0, 0, self.largest - len(kernel))) for kernel in kernels]
+        )
 
     def _end(self, x: Tensor, left: Tensor, closing: Tensor) -> Tensor:
-        """Return what the first `left` (B,) columns of x (B, T, D) become, zeros where there is none: (B, D)"""
-        x = F.pad(x[:, : self.largest], (0, 0, 0, max(0, self.largest - x.shape[1])))  # (B, largest, D)
+        """Return what the first `left` (B,) columns of x (B, T, D) become, zeros where there is
+        none: (B, D)
+        """
+        x = F.pad(
+            x[:, : self.largest], (0, 0, 0, max(0, self.largest - x.shape[1]))
+        )  # (B, largest, D)
         summed = activate(self.activation, (closing[left] * x).sum(1))  # (B, D)
         ended = torch.where(left[:, None] == 1, x[:, 0], summed)
         return ended.masked_fill(left[:, None] == 0, 0.0)
@@ -98,7 +118,9 @@ class PoolHierarchical(Block):
 
 
 def convolution_schedule(length: int, largest: int) -> Iterator[tuple[int, int]]:
-    """Yield for each convolution over rows of `length` its kernel's size, and how many columns a row needs for it."""
+    """Yield for each convolution over rows of `length` its kernel's size, and how many columns a
+    row needs for it.
+    """
     for size in count(2):
         least = min(size, largest + 1)
         if length < least:

@@ -13,23 +13,24 @@ from blocks.core.functional import count_positions, no_positions, sinusoidal
 
 
 class Positions(Block):
-    """Position embeddings, sinusoidal (Vaswani et al. 2017, section 3.5) or learned (Gehring et al. 2017, section 3.1).
+    """Position embeddings, sinusoidal (Vaswani et al. 2017, section 3.5) or learned (Gehring et al.
+    2017, section 3.1).
 
     sinusoidal: y_t = x_t + [sin(t w_i), cos(t w_i)], w_i = 10000^(-2i/D);   learned: y_t = x_t + E_t.
-    On a grid the sinusoids of the position t are added to the first half of the features and those of the column w to
-    the second; learned are a vector of the position and one of the column, F_w.
-    With `per_iteration`, in iteration k of a repeat, [sin(k w_i), cos(k w_i)] is added too (Dehghani et al. 2019,
-    section 2.1).
+    On a grid the sinusoids of the position t are added to the first half of the features and those
+    of the column w to the second; learned are a vector of the position and one of the column, F_w.
+    With `per_iteration`, in iteration k of a repeat, [sin(k w_i), cos(k w_i)] is added too
+    (Dehghani et al. 2019, section 2.1).
 
     Settings:
         kind: sinusoidal | learned.
-        max_length: Rows of the learned table, 512 by default; later positions share the last row. Columns of a grid
-            have a table of their own.
+        max_length: Rows of the learned table, 512 by default; later positions share the last row.
+            Columns of a grid have a table of their own.
         per_iteration: Whether the innermost `repeat` around it counts too, from 0.
 
     Shapes: (B, T, D) -> (B, T, D), (B, T, W, D) -> (B, T, W, D). State: positions so far (B,).
-    Raises BlockError for `per_iteration` where there is no repeat, for a `max_length` of sinusoidal positions, and for
-    sinusoids of a grid with one feature.
+    Raises BlockError for `per_iteration` where there is no repeat, for a `max_length` of sinusoidal
+    positions, and for sinusoids of a grid with one feature.
     """
 
     family = "position-wise"
@@ -52,12 +53,17 @@ class Positions(Block):
         if stream.grid and kind == "sinusoidal" and stream.width == 1:
             message = "one feature cannot have a half for positions and one for columns"
             raise BlockError(
-                "kind", message, code="width", fix=write("kind", "learned", ", or put a `linear` before it")
+                "kind",
+                message,
+                code="width",
+                fix=write("kind", "learned", ", or put a `linear` before it"),
             )
         self.columns, self.width, self.per_iteration = stream.columns, stream.width, per_iteration
         self.max_positions = (max_length or 512) if kind == "learned" else None
         self.table = nn.Embedding(self.max_positions, self.width) if self.max_positions else None
-        self.column_table = nn.Embedding(stream.columns, self.width) if self.max_positions and stream.grid else None
+        self.column_table = (
+            nn.Embedding(stream.columns, self.width) if self.max_positions and stream.grid else None
+        )
         self.out = stream
         for table in (self.table, self.column_table):
             if table is not None:
@@ -68,9 +74,15 @@ class Positions(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         where = state[:, None] + torch.arange(x.shape[1], device=x.device)  # (B, T)
-        added = self._of_cells(where, x.dtype) if self.columns else self._of_positions(where, x.dtype, self.width)
+        added = (
+            self._of_cells(where, x.dtype)
+            if self.columns
+            else self._of_positions(where, x.dtype, self.width)
+        )
         if self.per_iteration:
-            added = added + sinusoidal(where.new_full((1, 1), context.iteration), self.width).to(x.dtype)
+            added = added + sinusoidal(where.new_full((1, 1), context.iteration), self.width).to(
+                x.dtype
+            )
         return x + added, context.once(count_positions, state, context.mask)
 
     def _of_positions(self, where: Tensor, dtype: torch.dtype, width: int) -> Tensor:
@@ -83,7 +95,9 @@ class Positions(Block):
         """(B, T) -> (B, T, W, D)"""
         columns = torch.arange(self.columns, device=where.device)
         if self.column_table is not None:
-            return self._of_positions(where, dtype, self.width)[:, :, None] + self.column_table(columns)
+            return self._of_positions(where, dtype, self.width)[:, :, None] + self.column_table(
+                columns
+            )
         half = (self.width + 1) // 2
         down = F.pad(self._of_positions(where, dtype, half), (0, self.width - half))  # (B, T, D)
         across = F.pad(sinusoidal(columns, self.width - half).to(dtype), (half, 0))  # (W, D)

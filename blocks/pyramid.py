@@ -14,10 +14,12 @@ Factor = Annotated[int, Bounds(minimum=2, maximum=1_000)]
 
 
 class Pyramid(Block):
-    """Neighbouring positions side by side: y_t = [x_(2 t); x_(2 t + 1)] (Listen, Attend and Spell: Chan et al. 2016).
+    """Neighbouring positions side by side: y_t = [x_(2 t); x_(2 t + 1)] (Listen, Attend and Spell:
+    Chan et al. 2016).
 
-    So there, in section 3.1, between two layers of the pyramidal BLSTM. A row whose length the factor does not divide
-    is continued with zeros; the paper leaves that open, and implementations that drop the rest lose the last frame.
+    So there, in section 3.1, between two layers of the pyramidal BLSTM. A row whose length the
+    factor does not divide is continued with zeros; the paper leaves that open, and implementations
+    that drop the rest lose the last frame.
 
     Settings:
         factor: How many positions become one, 2 or more.

@@ -11,11 +11,13 @@ from blocks.core.named_inputs import read_named, resolve_streams
 class Read(Block):
     """A named output in place of the stream: y_t = a_t.
 
-    What made the stream before it still runs where it has a name that is read: the tops of stacks, say, that the next
-    step reads as `prev`, while the output sees the controller alone (Joulin & Mikolov 2015, equation 3).
+    What made the stream before it still runs where it has a name that is read: the tops of stacks,
+    say, that the next step reads as `prev`, while the output sees the controller alone (Joulin &
+    Mikolov 2015, equation 3).
 
     Settings:
-        of: The name. An output with one position for all, such as a `pool`'s, is seen at every position.
+        of: The name. An output with one position for all, such as a `pool`'s, is seen at every
+            position.
 
     Shapes: (B, T, .) -> (B, T, D), or so for each cell of a grid.
     Raises BlockError where the name is unknown or has other positions than the stream.

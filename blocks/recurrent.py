@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, BlockError, Blocks, Context, Named, NamedOutputs, Output, Site, State
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Blocks,
+    Context,
+    Named,
+    NamedOutputs,
+    Output,
+    Site,
+    State,
+)
 from blocks.core.scope import PREV
 from blocks.core.stack import Stack, check_same_stream
 
@@ -15,22 +25,25 @@ MAX_ROUNDS = 8
 
 
 class Recurrent(Block):
-    """Feedback through any stack: in it, `prev.x` is the output named x one step before (input feeding: Luong et al.
+    """Feedback through any stack: in it, `prev.x` is the output named x one step before (input
+    feeding: Luong et al.
     2015, section 3.3; attention asked by the last state: Bahdanau et al. 2015, section 3.1).
 
     y_t, s_t = f(x_t, s_(t-1)), where f may read what it has named in s_(t-1).
 
-    Only the blocks from the first that reads a `prev` to the last that is read as one run position by position. Those
-    before and after them run once, over all positions; without a `prev`, all do. Every block in it is causal. In a loop
-    inside a loop, the inner reads as `prev` what is made in itself alone, and the outer what is made in either.
+    Only the blocks from the first that reads a `prev` to the last that is read as one run position
+    by position. Those before and after them run once, over all positions; without a `prev`, all do.
+    Every block in it is causal. In a loop inside a loop, the inner reads as `prev` what is made in
+    itself alone, and the outer what is made in either.
 
     Settings:
-        stack: The blocks. `input` is what entered; x is this position's and `prev.x` the one before, at the first
-            position what its block starts from (an rnn's initial state), else zeros.
+        stack: The blocks. `input` is what entered; x is this position's and `prev.x` the one
+            before, at the first position what its block starts from (an rnn's initial state), else
+            zeros.
 
     Shapes: (B, T, D) -> (B, T, .). State: the stack's, and each `prev` that is read, (B, 1, .).
-    Raises BlockError where a grid arrives or is read as `prev`, where a `prev` is not made in the stack, where its
-    width never settles, and where the stack changes the number of positions.
+    Raises BlockError where a grid arrives or is read as `prev`, where a `prev` is not made in the
+    stack, where its width never settles, and where the stack changes the number of positions.
     """
 
     family = "recurrence"
@@ -42,7 +55,9 @@ class Recurrent(Block):
         previous = infer_prev_shapes(site, stack, causal)
         names = site.names.enter_loop(site.stream, previous)
         self.stack = site.stack(("stack",), stack, names=names, causal=causal)
-        check_same_stream(site, self.stack, "a recurrent makes one position of each", any_width=True)
+        check_same_stream(
+            site, self.stack, "a recurrent makes one position of each", any_width=True
+        )
         site.names.exit_loop(names)
         read = prev_names(names.reads)
         self.previous = tuple(name for name in names.defined_in_loop() if name in read)
@@ -63,10 +78,16 @@ class Recurrent(Block):
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         return self.stack.initial_outputs(x, state[0])
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
         states, previous = state
         context = context.with_outputs({"input": Output(x, context.mask)})
-        before, loop, after = slice(0, self.first), slice(self.first, self.stop), slice(self.stop, None)
+        before, loop, after = (
+            slice(0, self.first),
+            slice(self.first, self.stop),
+            slice(self.stop, None),
+        )
         x, head, lifted = self.stack.run_slice(before, x, states[before], context)
         context = context.with_outputs(lifted)
         x, body, previous, looped = self._loop(loop, x, states[loop], previous, context)
@@ -77,20 +98,29 @@ class Recurrent(Block):
     def _loop(
         self, which: slice, x: Tensor, state: State, previous: tuple[Tensor, ...], context: Context
     ) -> tuple[Tensor, State, tuple[Tensor, ...], NamedOutputs]:
-        """Run some of the blocks position by position. -> their output, states, last `prev`s, and what they name."""
+        """Run some of the blocks position by position. -> their output, states, last `prev`s, and
+        what they name.
+        """
         if which.start == which.stop:
             return x, state, previous, {}
         own = frozenset().union(*self.stack.gives[which])
-        read = frozenset(self.previous).union(*self.stack.reads[which]).difference(own) & context.named_outputs.keys()
+        read = (
+            frozenset(self.previous).union(*self.stack.reads[which]).difference(own)
+            & context.named_outputs.keys()
+        )
         masks = context.mask.split(1, 1)  # (B, 1) each
         readable = split_positions({name: context.named_outputs[name] for name in read}, masks)
         ys: list[Tensor] = []
         steps: list[NamedOutputs] = []
         for one, mask, outside in zip(x.split(1, 1), masks, readable, strict=True):  # (B, 1, D)
-            before = {f"{PREV}{name}": Output(y, mask) for name, y in zip(self.previous, previous, strict=True)}
+            before = {
+                f"{PREV}{name}": Output(y, mask)
+                for name, y in zip(self.previous, previous, strict=True)
+            }
             inner = context._replace(mask=mask, named_outputs={**outside, **before})
             y, state, made = self.stack.run_slice(which, one, state, inner)
-            # what is read as `prev` and lies outside the loop's blocks was made for all positions before
+            # what is read as `prev` and lies outside the loop's blocks was made for all positions
+            # before
             outputs, real = {**outside, **made}, mask[..., None]
             previous = tuple(
                 torch.where(real, outputs[name].states.to(old.dtype), old)
@@ -103,7 +133,9 @@ class Recurrent(Block):
 
 
 def split_positions(outputs: NamedOutputs, masks: Sequence[Tensor]) -> list[dict[str, Output]]:
-    """Return the named outputs of each position; an output with one position for all is repeated at every one."""
+    """Return the named outputs of each position; an output with one position for all is repeated at
+    every one.
+    """
     positions: list[dict[str, Output]] = [{} for _ in masks]
     for name, output in outputs.items():
         pieces = output.states.split(1, 1)  # (B, 1, D) each
@@ -122,13 +154,16 @@ def concat_positions(outputs: Sequence[Output]) -> Output:
     )
 
 
-# ------------------------------------------------------------------------------------------- what is known before data
+# ------------------------------------------------------------------------------------------- what
+# is known before data
 
 
 def infer_prev_shapes(site: Site, stack: Blocks, causal: str) -> dict[str, Named]:
-    """Return the shape of each `prev.x`, by x: a fixed point of dry builds, since x may be made of `prev.x`.
+    """Return the shape of each `prev.x`, by x: a fixed point of dry builds, since x may be made of
+    `prev.x`.
 
-    Raises BlockError where there is none. A `prev` of what nothing makes is a fault that the stack itself will tell.
+    Raises BlockError where there is none. A `prev` of what nothing makes is a fault that the stack
+    itself will tell.
     """
     guess = Named(site.stream._replace(width=site.width))
     known: dict[str, Named] = {}
@@ -136,7 +171,11 @@ def infer_prev_shapes(site: Site, stack: Blocks, causal: str) -> dict[str, Named
         names = site.names.enter_loop(site.stream, known, guess)
         site.dry_build(("stack",), stack, names=names, causal=causal)
         made, read = names.defined_in_loop(), prev_names(names.reads)
-        moved = [name for name in made if name in read and known.get(name, guess).stream != made[name].stream]
+        moved = [
+            name
+            for name in made
+            if name in read and known.get(name, guess).stream != made[name].stream
+        ]
         if not moved:
             return made
         known = made
@@ -151,8 +190,14 @@ def prev_names(reads: Iterable[str]) -> set[str]:
 
 
 def loop_range(stack: Stack, previous: Iterable[str]) -> tuple[int, int]:
-    """Return the range from the first block that reads a `prev` to the last read as one; (0, 0) without any."""
-    reads = [index for index, names in enumerate(stack.reads) if any(name.startswith(PREV) for name in names)]
+    """Return the range from the first block that reads a `prev` to the last read as one; (0, 0)
+    without any.
+    """
+    reads = [
+        index
+        for index, names in enumerate(stack.reads)
+        if any(name.startswith(PREV) for name in names)
+    ]
     makes = [index for index, names in enumerate(stack.gives) if names & set(previous)]
     return (min(reads), max(*reads, *makes) + 1) if reads and makes else (0, 0)
 
@@ -162,5 +207,7 @@ def explain_loop(stack: Stack, previous: Iterable[str], inside: range) -> None:
     for index in inside:
         reads = sorted(name for name in stack.reads[index] if name.startswith(PREV))
         makes = [f"{PREV}{name}" for name in previous if name in stack.gives[index]]
-        reasons = [f"reads {', '.join(reads)}"] * bool(reads) + [f"makes {', '.join(makes)}"] * bool(makes)
+        reasons = [f"reads {', '.join(reads)}"] * bool(reads) + [
+            f"makes {', '.join(makes)}"
+        ] * bool(makes)
         stack.inner()[index].loops = "; ".join(reasons) or "lies between two such blocks"

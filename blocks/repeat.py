@@ -28,23 +28,35 @@ from blocks.core.contract import (
     remove,
     write,
 )
-from blocks.core.stack import Stack, StackStep, add_step_penalties, check_same_stream, checkpointed, collect_penalties
+from blocks.core.stack import (
+    Stack,
+    StackStep,
+    add_step_penalties,
+    check_same_stream,
+    checkpointed,
+    collect_penalties,
+)
 
 Sets = Annotated[int, Bounds(minimum=2, maximum=1_000_000)]
 """Two or more."""
 Parameters = dict[str, Tensor]
 
 GROWTH = 200.0
-"""How many times stronger the penalty is when the sets become one: from 5e-4 to 0.1, as the authors have it."""
+"""How many times stronger the penalty is when the sets become one: from 5e-4 to 0.1, as the authors
+have it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relaxation:
-    """Sets of shared parameters that training draws together into one (Kaiser & Sutskever 2016, section 4).
+    """Sets of shared parameters that training draws together into one (Kaiser & Sutskever 2016,
+    section 4).
 
     Settings:
-        sets: Sets of parameters, 2 or more, at most as many as there are iterations; iteration i uses set i mod sets.
-        weight: Weight of the sum of |W - mean|^2 over all sets in the loss, at first; at `until` it is 200 times that.
+        sets: Sets of parameters, 2 or more, at most as many as there are iterations; iteration i
+            uses set i mod sets.
+        weight: Weight of the sum of |W - mean|^2 over all sets in the loss, at first; at `until` it
+            is 200 times that.
         until: The share of the training after which all sets are their mean, above 0 to 1.
     """
 
@@ -59,27 +71,32 @@ class Relaxation:
 
 
 class Repeat(Block):
-    """The same stack `times` times, each with parameters of its own, or all with the same (Dehghani et al. 2019).
+    """The same stack `times` times, each with parameters of its own, or all with the same (Dehghani
+    et al. 2019).
 
-    With `times: length`, as often as a row has positions: a row of n is left as it is after n steps, whatever the
-    others of its batch still do (Kaiser & Sutskever 2016, section 2).
+    With `times: length`, as often as a row has positions: a row of n is left as it is after n
+    steps, whatever the others of its batch still do (Kaiser & Sutskever 2016, section 2).
 
-    With `relaxation`, iterations share several sets of parameters, which a growing penalty draws together and which
-    become one, their mean, in the course of the training: that is easier to train than one set from the start
-    (parameter-sharing relaxation: Kaiser & Sutskever 2016, section 4).
+    With `relaxation`, iterations share several sets of parameters, which a growing penalty draws
+    together and which become one, their mean, in the course of the training: that is easier to
+    train than one set from the start (parameter-sharing relaxation: Kaiser & Sutskever 2016,
+    section 4).
 
     Settings:
         times: How often, 1 or more, or `length`.
         stack: The blocks. A name given inside is this iteration's, and afterwards the last one's.
-        share: Whether all iterations use the same parameters; the stack then keeps the width and the length.
-        relaxation: Shares several sets of parameters that become one: {sets, weight, until}. Needs no `share`.
-        recompute: Whether a step's inner values are computed again for the gradients, which takes more time and less
-            memory.
+        share: Whether all iterations use the same parameters; the stack then keeps the width and
+            the length.
+        relaxation: Shares several sets of parameters that become one: {sets, weight, until}. Needs
+            no `share`.
+        recompute: Whether a step's inner values are computed again for the gradients, which takes
+            more time and less memory.
 
-    Shapes: (B, T, D) -> (B, T, .). State: one of the stack's for each iteration; with `length`, the last one's.
-    Raises BlockError where a shared stack changes the stream, where `length` has parameters of its own for each
-    iteration or stands in a decoder, and where there are more sets than iterations, nothing to have sets of, or sets
-    of other parameters.
+    Shapes: (B, T, D) -> (B, T, .). State: one of the stack's for each iteration; with `length`, the
+    last one's.
+    Raises BlockError where a shared stack changes the stream, where `length` has parameters of its
+    own for each iteration or stands in a decoder, and where there are more sets than iterations,
+    nothing to have sets of, or sets of other parameters.
     """
 
     family = "structure"
@@ -97,17 +114,29 @@ class Repeat(Block):
     ) -> None:
         super().__init__()
         self.relaxation = Relaxation.parse(relaxation)
-        sets, shared = self.relaxation.sets if self.relaxation else 1, share or self.relaxation is not None
+        sets, shared = (
+            self.relaxation.sets if self.relaxation else 1,
+            share or self.relaxation is not None,
+        )
         self.times, self.recompute = None if times == "length" else times, recompute
         self.not_packed = (
-            "it runs as often as a row is long, and documents of a row differ" if times == "length" else ""
+            "it runs as often as a row is long, and documents of a row differ"
+            if times == "length"
+            else ""
         )
         _check_settings(site, self.times, shared, sets)
         if share and (self.relaxation is not None or self.times == 1):
-            message = "`relaxation` shares the parameters" if self.relaxation else "one iteration has nothing to share"
+            message = (
+                "`relaxation` shares the parameters"
+                if self.relaxation
+                else "one iteration has nothing to share"
+            )
             raise NoEffect("share", message)
         if share and self.times is not None and _shares_anyway(site, stack):
-            raise NoEffect("share", "all parameters in the stack are those of a `use`, which shares them anyway")
+            raise NoEffect(
+                "share",
+                "all parameters in the stack are those of a `use`, which shares them anyway",
+            )
         built: list[Stack] = []
         stream, names = site.stream, site.names
         for _ in range(sets if shared or self.times is None else self.times):
@@ -121,13 +150,16 @@ class Repeat(Block):
             message = "nothing in the stack has parameters, so there are no sets of them"
             raise NoEffect("relaxation", message)
         if any(_shapes(other) != _shapes(built[0]) for other in built if shared):
-            message = "the sets of parameters have no mean: a block has others after the first iteration"
+            message = (
+                "the sets of parameters have no mean: a block has others after the first iteration"
+            )
             raise BlockError("relaxation", message, fix=remove("relaxation"))
         site.names.merge([names])
         if shared:
             check_same_stream(site, built[0], "a shared repeat enters it again")
         self.stacks = nn.ModuleList(built)
-        self.callers = [MethodCaller(stack) for stack in built]  # a list, so that no parameter has a second name
+        # a list, so that no parameter has a second name
+        self.callers = [MethodCaller(stack) for stack in built]
         self.joined: Tensor
         if self.relaxation is not None:
             # a buffer: it is saved with the weights, so that a finished model decodes with the mean
@@ -150,13 +182,17 @@ class Repeat(Block):
             outputs |= initial_outputs(x, own)
         return outputs
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
         steps = self._steps(context)
         if self.times is None:
             return self._run_length(steps, x, state, context)
         after: list[State] = []
         outputs: NamedOutputs = {}
-        for iteration, (step, stack, before) in enumerate(zip(steps, self._iterations(), state, strict=True)):
+        for iteration, (step, stack, before) in enumerate(
+            zip(steps, self._iterations(), state, strict=True)
+        ):
             inner = context._replace(iterations=(*context.iterations, iteration))
             x, last, made = step(x, before, inner)
             outputs = {**outputs, **made}
@@ -167,7 +203,8 @@ class Repeat(Block):
     def _run_length(
         self, steps: list[StackStep], x: Tensor, starts: State, context: Context
     ) -> tuple[Tensor, State, NamedOutputs]:
-        """Run as many steps as there are positions; each row keeps what it had after as many as it has itself.
+        """Run as many steps as there are positions; each row keeps what it had after as many as it
+        has itself.
 
         starts: The state before a step, of each stack.
         """
@@ -182,25 +219,37 @@ class Repeat(Block):
             x = select_rows(running, y, x)
             state = last if iteration == 0 else select_rows(running, last, state)
             if iteration:
-                named = {name: Output(*select_rows(running, new, outputs[name])) for name, new in named.items()}
+                named = {
+                    name: Output(*select_rows(running, new, outputs[name]))
+                    for name, new in named.items()
+                }
             outputs = named
         add_step_penalties(context, [inner.penalties for inner in contexts], is_running)
         return x, (state,), outputs
 
     def _steps(self, context: Context) -> list[StackStep]:
         """Return the steps of `_iterations`, and add the penalty of their parameters."""
-        if self.relaxation is not None and context.penalties is not None and context.progress is not None:
+        if (
+            self.relaxation is not None
+            and context.penalties is not None
+            and context.progress is not None
+        ):
             weight = penalty_weight(self.relaxation, context.progress)
             context.penalty(f"relaxation {self.path}", weight * spread_penalty(self._stacks()))
         steps: list[StackStep] = self._methods("__call__")
         return [partial(checkpointed, step) for step in steps] if self.recompute else steps
 
     def _methods(self, method: str) -> list[Callable[..., Any]]:
-        """Return a method of each stack of `_iterations`, with the parameters that it computes with now."""
+        """Return a method of each stack of `_iterations`, with the parameters that it computes with
+        now.
+        """
         if self.relaxation is None:
             return [getattr(stack, method) for stack in self._iterations()]
         parameters = effective_parameters(self._stacks(), self.joined)
-        calls = [partial(caller.call, own, method) for caller, own in zip(self.callers, parameters, strict=True)]
+        calls = [
+            partial(caller.call, own, method)
+            for caller, own in zip(self.callers, parameters, strict=True)
+        ]
         return [calls[iteration % len(calls)] for iteration in range(self.times or len(calls))]
 
     def mask(self, mask: Tensor) -> Tensor:
@@ -212,7 +261,9 @@ class Repeat(Block):
         return cast("list[Stack]", list(self.stacks))
 
     def _iterations(self) -> list[Stack]:
-        """Return the stack of each iteration; with `times: length` those of the first, of which each has a state."""
+        """Return the stack of each iteration; with `times: length` those of the first, of which
+        each has a state.
+        """
         stacks = self._stacks()
         return [stacks[iteration % len(stacks)] for iteration in range(self.times or len(stacks))]
 
@@ -223,7 +274,9 @@ def _shapes(stack: Stack) -> dict[str, torch.Size]:
 
 
 def _shares_anyway(site: Site, stack: list[object]) -> bool:
-    """Return whether all parameters in a stack are those of named stacks, which all their uses share."""
+    """Return whether all parameters in a stack are those of named stacks, which all their uses
+    share.
+    """
     if "'use'" not in str(stack):  # building it once more costs as much as the first time
         return False
     dry = site.dry_build(("stack",), stack, names=site.names.copy())
@@ -243,7 +296,9 @@ def _check_settings(site: Site, times: int | None, shared: bool, sets: int) -> N
         raise BlockError("times", message, code="causality", fix=hint)
     if times is not None and sets > times:
         message = f"{times} iterations cannot take {sets} sets of parameters"
-        fix = write(("relaxation", "sets"), times, " or less") if times > 1 else remove("relaxation")
+        fix = (
+            write(("relaxation", "sets"), times, " or less") if times > 1 else remove("relaxation")
+        )
         raise BlockError("relaxation", message, fix=fix)
 
 
@@ -272,7 +327,8 @@ def select_rows(which: Tensor, new: State, old: State) -> State:
     return torch.where(which.view(-1, *[1] * (new.ndim - 1)), new, old)
 
 
-# ------------------------------------------------------------------------------------------- relaxation
+# -------------------------------------------------------------------------------------------
+# relaxation
 
 
 def mean_parameters(sets: Sequence[nn.Module]) -> Parameters:
@@ -282,10 +338,15 @@ def mean_parameters(sets: Sequence[nn.Module]) -> Parameters:
 
 
 def effective_parameters(sets: Sequence[nn.Module], joined: Tensor) -> list[Parameters]:
-    """Return what each set computes with: its own parameters, or where `joined` (a bool) the mean of all sets."""
+    """Return what each set computes with: its own parameters, or where `joined` (a bool) the mean
+    of all sets.
+    """
     mean = mean_parameters(sets)
     return [
-        {name: torch.lerp(own, mean[name], joined.to(own.dtype)) for name, own in module.named_parameters()}
+        {
+            name: torch.lerp(own, mean[name], joined.to(own.dtype))
+            for name, own in module.named_parameters()
+        }
         for module in sets
     ]
 
@@ -298,5 +359,7 @@ def spread_penalty(sets: Sequence[nn.Module]) -> Tensor:
 
 
 def penalty_weight(relaxation: Relaxation, progress: Tensor) -> Tensor:
-    """Return the weight of `spread_penalty` at a share of the training: it grows geometrically up to `until`."""
+    """Return the weight of `spread_penalty` at a share of the training: it grows geometrically up
+    to `until`.
+    """
     return relaxation.weight * GROWTH ** (progress / relaxation.until).clamp(max=1.0)

@@ -23,8 +23,8 @@ class Residual(Wrapper):
         dropout: Probability of dropping a value that the stack adds, 0 <= dropout < 1.
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid. State: the stack's.
-    Raises BlockError where the stack changes the width, the length or the kind of the stream, and for a norm of one
-    feature.
+    Raises BlockError where the stack changes the width, the length or the kind of the stream, and
+    for a norm of one feature.
     """
 
     family = "structure"
@@ -47,8 +47,12 @@ class Residual(Wrapper):
         self.norm = nn.Identity() if norm == "none" else nn.LayerNorm(site.stream.width)
         self.out = site.stream
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
-        added, state, outputs = self.stack(self.norm(x) if self.placed == "pre" else x, state, context)
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
+        added, state, outputs = self.stack(
+            self.norm(x) if self.placed == "pre" else x, state, context
+        )
         y = x + apply_dropout(added, self.dropout, self.training)
         y = y if self.scale == 1.0 else y * self.scale
         y = self.norm(y) if self.placed == "post" else y

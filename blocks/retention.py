@@ -9,7 +9,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State, write
+from blocks.core.contract import (
+    BlockError,
+    Chunk,
+    Context,
+    Count,
+    InitialState,
+    ShortKernel,
+    Site,
+    State,
+    write,
+)
 from blocks.core.functional import count_positions, no_positions, state_dtype
 from blocks.core.mixer import (
     HeadNorm,
@@ -28,31 +38,37 @@ from blocks.core.rotary import ROTARY_BASE, apply_rotary
 class Retention(Mixer):
     """Multi-scale retention (Sun et al. 2023, equations 5, 6 and 8; sections 2.1 and 2.2).
 
-    S_t = gamma_h S_(t-1) + k_t v_t^T, y_t = W_o (silu(W_g x_t) GN(S_t^T q_t)), with gamma_h = 1 - 2^(-5-h), h = 0 ..
-    heads - 1, q = W_q x, k = W_k x / sqrt(state), v = W_v x. The features 2i and 2i + 1 of q_t and k_t are turned by
-    the angle t 10000^(-i / (state / 2 - 1)), as in the authors' code. GN normalises each head; so the paper's other
-    normalisations, which scale what it reads, are left out. There are no biases but GN's.
-    GN is the paper's. The authors' code (torchscale) and that of fla divide by the root mean square: `head_norm: rms`,
-    in torchscale without its gain. All matrices are Xavier's here, theirs less by 2^-2.5, and W_o by 2.
-    In an encoder the same runs over each row from its end, with a gate W_g of its own and the same angles, and both are
-    added before W_o: a position's own k v^T is counted in both directions.
+    S_t = gamma_h S_(t-1) + k_t v_t^T, y_t = W_o (silu(W_g x_t) GN(S_t^T q_t)), with gamma_h = 1 -
+    2^(-5-h), h = 0 .. heads - 1, q = W_q x, k = W_k x / sqrt(state), v = W_v x. The features 2i and
+    2i + 1 of q_t and k_t are turned by the angle t 10000^(-i / (state / 2 - 1)), as in the authors'
+    code. GN normalises each head; so the paper's other normalisations, which scale what it reads,
+    are left out. There are no biases but GN's.
+    GN is the paper's. The authors' code (torchscale) and that of fla divide by the root mean
+    square: `head_norm: rms`, in torchscale without its gain. All matrices are Xavier's here, theirs
+    less by 2^-2.5, and W_o by 2.
+    In an encoder the same runs over each row from its end, with a gate W_g of its own and the same
+    angles, and both are added before W_o: a position's own k v^T is counted in both directions.
 
     Settings:
-        heads: How many heads; they divide the width that arrives, unless `head_width` and `state` are given.
-        head_width: The width of a head's values; twice the width that arrives, divided by the heads, unless given.
-        state: The width of a head's queries and keys, even; the width that arrives, divided by the heads, unless given.
-        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
+        heads: How many heads; they divide the width that arrives, unless `head_width` and `state`
+            are given.
+        head_width: The width of a head's values; twice the width that arrives, divided by the
+            heads, unless given.
+        state: The width of a head's queries and keys, even; the width that arrives, divided by the
+            heads, unless given.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory
+            alone.
         short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU;
             in an encoder it is centred; 0 for none.
-        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
-            retention). In an encoder, of the direction that reads forwards.
-        head_norm: group | rms. What GN does: subtract each head's mean, divide by its deviation, with a gain and a
-            bias; or divide by its root mean square, with a gain.
+        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last
+            state of a retention). In an encoder, of the direction that reads forwards.
+        head_norm: group | rms. What GN does: subtract each head's mean, divide by its deviation,
+            with a gain and a bias; or divide by its root mean square, with a gain.
 
-    Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, state, head_width), in float32 at least; how many positions there
-    were (B,); with `short_conv` the last inputs of the convolution.
-    Raises BlockError where a grid arrives, where heads do not divide D, for an odd `state`, a `head_width` of 1, and a
-    state to copy of another kind.
+    Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, state, head_width), in float32 at least; how
+    many positions there were (B,); with `short_conv` the last inputs of the convolution.
+    Raises BlockError where a grid arrives, where heads do not divide D, for an odd `state`, a
+    `head_width` of 1, and a state to copy of another kind.
     """
 
     def __init__(
@@ -68,7 +84,10 @@ class Retention(Mixer):
         head_norm: HeadNormKind = "group",
     ) -> None:
         width = site.sequence("retention").width
-        key_width, head_width = width_of_heads(site, heads, state), width_of_heads(site, heads, head_width, factor=2)
+        key_width, head_width = (
+            width_of_heads(site, heads, state),
+            width_of_heads(site, heads, head_width, factor=2),
+        )
         if key_width % 2:
             message = f"pairs of features are turned, and a head's keys are {key_width} wide"
             raise BlockError("state", message, code="width", fix=write("state", key_width + 1))
@@ -93,7 +112,11 @@ class Retention(Mixer):
     def start(self, x: Tensor, context: Context) -> State:
         state = super().start(x, context)
         # the same count in all layers, which then turn by the same angles
-        return state if self.initial.copied else (state[0], context.once(no_positions, context.mask), *state[2:])
+        return (
+            state
+            if self.initial.copied
+            else (state[0], context.once(no_positions, context.mask), *state[2:])
+        )
 
     def extra_state(self, memory: Tensor) -> tuple[Tensor, ...]:
         return (memory.new_zeros(len(memory), dtype=torch.long),)
@@ -101,7 +124,9 @@ class Retention(Mixer):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         features, conv = self.convolve(self.project(x), state, context.mask)
         query, key, value = features.split(self.sizes, -1)
-        pairs = torch.stack([split_heads(part, self.heads) for part in (query, key)], 1).to(state_dtype(x))
+        pairs = torch.stack([split_heads(part, self.heads) for part in (query, key)], 1).to(
+            state_dtype(x)
+        )
         angles = context.once(rotation_angles, context.mask, state[1], self.key_width, pairs.dtype)
         query, key = map(join_heads, apply_rotary(pairs, *angles).unbind(1))
         parts = query, key * self.key_width**-0.5, value
@@ -110,9 +135,14 @@ class Retention(Mixer):
         y = sum_gated(gates, [self.norm(y, x.dtype) for y in outputs])
         return self.merge(y), (*after, context.once(count_positions, state[1], context.mask), *conv)
 
-    def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def scan(
+        self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         memory = state[0]
-        query, key = split_heads(parts[0], self.heads), mask_heads(parts[1], mask, self.heads)  # (B, H, T, K)
+        query, key = (
+            split_heads(parts[0], self.heads),
+            mask_heads(parts[1], mask, self.heads),
+        )  # (B, H, T, K)
         log_decay = log_decays(self.heads, memory).expand(*mask.shape, -1)  # (B, T, H)
         y, memory = scan_outer_products(
             query,
@@ -131,12 +161,17 @@ def log_decays(heads: int, like: Tensor) -> Tensor:
     return torch.log1p(-torch.exp2(-5.0 - head))
 
 
-def rotation_angles(mask: Tensor, before: Tensor, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine of t 10000^(-i / (width / 2 - 1)), for the positions t of `mask` after `before` others.
+def rotation_angles(
+    mask: Tensor, before: Tensor, width: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine of t 10000^(-i / (width / 2 - 1)), for the positions t of `mask` after
+    `before` others.
 
     mask: (B, T), before: (B,) -> (B, 1, 1, T, width / 2) each
     """
     where = before[:, None] + torch.arange(mask.shape[1], device=mask.device)  # (B, T)
     pair, last = torch.arange(width // 2, dtype=dtype, device=mask.device), max(width // 2 - 1, 1)
-    angles = where[:, None, None, :, None].to(dtype) * torch.exp(pair * (-math.log(ROTARY_BASE) / last))
+    angles = where[:, None, None, :, None].to(dtype) * torch.exp(
+        pair * (-math.log(ROTARY_BASE) / last)
+    )
     return angles.cos(), angles.sin()

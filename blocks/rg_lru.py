@@ -33,24 +33,29 @@ class RgLru(Block):
 
     r_t, i_t = sigmoid(W_a x_t + b_a), sigmoid(W_x x_t + b_x); a_t = a^(8 r_t) with a = sigmoid(L);
     y_t = h_t = a_t h_(t-1) + sqrt(1 - a_t^2) (i_t x_t)
-    It is the layer alone, with the convolution before it if wanted. The recurrent block around it in Griffin (section
-    2.3) is written as stacks: a `linear` before it, its output multiplied by that of a `linear` with gelu, a `linear`.
-    In an encoder a second layer reads each row from its end, and both outputs are summed.
-    It is the paper's. The authors' code (recurrentgemma) takes the first input of a row as it is, `first: plain`, which
-    is felt a hundred positions later, and draws a where the paper draws a^8.
+    It is the layer alone, with the convolution before it if wanted. The recurrent block around it
+    in Griffin (section 2.3) is written as stacks: a `linear` before it, its output multiplied by
+    that of a `linear` with gelu, a `linear`. In an encoder a second layer reads each row from its
+    end, and both outputs are summed.
+    It is the paper's. The authors' code (recurrentgemma) takes the first input of a row as it is,
+    `first: plain`, which is felt a hundred positions later, and draws a where the paper draws a^8.
 
     Settings:
-        heads: How many blocks the matrices of the gates have on their diagonals; they divide the width that arrives.
-            1 is dense; the paper's models have 16 (section 4.1).
-        short_conv: How many positions a depthwise convolution before the layer reads, itself included, 4 in Griffin; 0
-            for none.
-        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a rg_lru).
-        first: scaled | plain. Whether the input of a row's first position, in an encoder also that of its last in the
-            layer that begins there, is multiplied by sqrt(1 - a^2) as all others are.
+        heads: How many blocks the matrices of the gates have on their diagonals; they divide the
+            width that arrives. 1 is dense; the paper's models have 16 (section 4.1).
+        short_conv: How many positions a depthwise convolution before the layer reads, itself
+            included, 4 in Griffin; 0 for none.
+        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last
+            state of a rg_lru).
+        first: scaled | plain. Whether the input of a row's first position, in an encoder also that
+            of its last in the layer that begins there, is multiplied by sqrt(1 - a^2) as all others
+            are.
 
-    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution, (B, short_conv - 1,
-    D), and h, (B, D), in float32; with `first: plain` how many positions there were, (B,).
-    Raises BlockError where a grid arrives, where heads do not divide D, or a state to copy is of another kind.
+    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution,
+    (B, short_conv - 1, D), and h, (B, D), in float32; with `first: plain` how many positions there
+    were, (B,).
+    Raises BlockError where a grid arrives, where heads do not divide D, or a state to copy is of
+    another kind.
     """
 
     family = "recurrence"
@@ -91,20 +96,30 @@ class RgLruReader(Reader):
         super().__init__()
         self.sizes, self.has_plain_first = (width,), has_plain_first
         self.conv = ShortConvolution(width, kernel)
-        self.recurrence_gate, self.input_gate = HeadwiseLinear(width, heads), HeadwiseLinear(width, heads)
+        self.recurrence_gate, self.input_gate = (
+            HeadwiseLinear(width, heads),
+            HeadwiseLinear(width, heads),
+        )
         log_decay = torch.empty(width).uniform_(*DECAY_RANGE).log() / SHARPNESS
-        self.decay = nn.Parameter(log_decay - torch.log(-torch.expm1(log_decay)))  # whose sigmoid is a
+        # whose sigmoid is a
+        self.decay = nn.Parameter(log_decay - torch.log(-torch.expm1(log_decay)))
 
     def start(self, *leaves: Tensor) -> tuple[Tensor, ...]:
         (h,) = leaves
         before = [h.new_zeros(len(h), dtype=torch.long)] if self.has_plain_first else []
         return self.conv.start(h), h, *before
 
-    def forward(self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def forward(
+        self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         window, h, *before = state
         x, window = self.conv(x, window, mask)
-        recurrence, entering = (gate(x).to(h.dtype) for gate in (self.recurrence_gate, self.input_gate))
-        log_rate = math.log(SHARPNESS) + F.logsigmoid(recurrence) + log_softplus(-self.decay.to(h.dtype))
+        recurrence, entering = (
+            gate(x).to(h.dtype) for gate in (self.recurrence_gate, self.input_gate)
+        )
+        log_rate = (
+            math.log(SHARPNESS) + F.logsigmoid(recurrence) + log_softplus(-self.decay.to(h.dtype))
+        )
         real = mask[..., None]
         a = (-log_rate.exp()).exp().masked_fill(~real, 1.0)  # (B, T, D)
         scale = input_scale(log_rate)
@@ -123,7 +138,8 @@ def log_softplus(x: Tensor) -> Tensor:
 
 
 def input_scale(log_rate: Tensor) -> Tensor:
-    """Return sqrt(1 - a^2) of a = exp(-exp(log_rate)), with its gradient even where a is 1 but for rounding.
+    """Return sqrt(1 - a^2) of a = exp(-exp(log_rate)), with its gradient even where a is 1 but for
+    rounding.
 
     There it is sqrt(2 exp(log_rate)).
     """

@@ -38,41 +38,53 @@ from blocks.core.recurrence import (
 
 
 class Rnn(Block):
-    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3), tanh (Elman 1990), or
+    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3),
+    tanh (Elman 1990), or
     minGRU (Feng et al. 2024, arXiv 2410.01201, section 3.1).
 
     lstm: i, f, o = sigmoid(W x + U h + b); c' = f c + i tanh(W_g x + U_g h + b_g); h' = o tanh(c')
     gru:  r, z = sigmoid(W x + U h + b); h' = (1 - z) n + z h, with n = tanh(W_n x + b_n + U_n (r h)) for reset before,
-          n = tanh(W_n x + b_n + r (U_n h + c_n)) for reset after (torch's and cuDNN's form, and the fast one)
+          n = tanh(W_n x + b_n + r (U_n h + c_n)) for reset after (torch's and cuDNN's form, and the
+          fast one)
     tanh: h' = tanh(W x + U h + b)
-    min_gru: z = sigmoid(W x + b); h' = (1 - z) h + z (W_n x + b_n): no gate reads h, and all positions run at once
+    min_gru: z = sigmoid(W x + b); h' = (1 - z) h + z (W_n x + b_n): no gate reads h, and all
+    positions run at once
 
-    With `norm: gates` each W x + U h + b here, and the same of the candidate n, is layer-normalised: the sum, for each
-    gate on its own (Chen et al. 2018, section 3). LN(a) = g (a - mean) / sqrt(var + 1e-5) + b, with g and b for each
-    gate. The LSTM of Chen et al. (RNMT+) has h' = o c': `output_activation: none`. Ba et al. 2016 normalise W x, U h
-    and c each on its own, which is not here.
+    With `norm: gates` each W x + U h + b here, and the same of the candidate n, is
+    layer-normalised: the sum, for each gate on its own (Chen et al. 2018, section 3). LN(a) = g (a
+    - mean) / sqrt(var + 1e-5) + b, with g and b for each gate. The LSTM of Chen et al. (RNMT+) has
+    h' = o c': `output_activation: none`. Ba et al. 2016 normalise W x, U h and c each on its own,
+    which is not here.
 
     Settings:
         cell: lstm | gru | tanh | min_gru.
-        width: The width that comes out, `model.width` unless given; each direction of a bidirectional rnn has half.
+        width: The width that comes out, `model.width` unless given; each direction of a
+            bidirectional rnn has half.
         layers: How many layers, 1 or more.
         bidirectional: Whether a second network reads each row from its end; in an encoder only.
-        reset: Of a gru, whether its reset gate comes before the matrix product (as published) or after it (fused).
-        projection: Of an lstm (Sak et al. 2014), the width that comes out, below `width`, which is then the cells' own.
-        norm: none | gates: layer normalisation of each gate; a loop over the positions, slower than the fused kernels.
-        output_activation: tanh | none: what an lstm with `norm: gates` applies to c' before its output gate.
-        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rnn).
+        reset: Of a gru, whether its reset gate comes before the matrix product (as published) or
+            after it (fused).
+        projection: Of an lstm (Sak et al. 2014), the width that comes out, below `width`, which is
+            then the cells' own.
+        norm: none | gates: layer normalisation of each gate; a loop over the positions, slower than
+            the fused kernels.
+        output_activation: tanh | none: what an lstm with `norm: gates` applies to c' before its
+            output gate.
+        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last
+            state of an rnn).
         dropout: Probability of dropping a value between two layers, 0 <= dropout < 1.
-        locked: Whether that dropout has one mask for all positions of a row, as the block `dropout` with `locked`.
-        weight_dropout: Probability of dropping a weight between two positions, 0 <= weight_dropout < 1 (Merity et al.
-            2018, section 2): one mask for a batch or a window, and for each position in the loop of `recurrent`.
+        locked: Whether that dropout has one mask for all positions of a row, as the block `dropout`
+            with `locked`.
+        weight_dropout: Probability of dropping a weight between two positions, 0 <= weight_dropout
+            < 1 (Merity et al. 2018, section 2): one mask for a batch or a window, and for each
+            position in the loop of `recurrent`.
 
-    Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B, .), of a min_gru
-    in float32.
-    Raises BlockError where a grid arrives, for an odd bidirectional width, a second direction on a causal site, a
-    projection that is not narrower than the cells, not an lstm's, or beside `norm: gates`, `reset: after` or
-    `output_activation: none` of another cell, `norm: gates` or `weight_dropout` of a min_gru, a state to copy of
-    another kind.
+    Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B,
+    .), of a min_gru in float32.
+    Raises BlockError where a grid arrives, for an odd bidirectional width, a second direction on a
+    causal site, a projection that is not narrower than the cells, not an lstm's, or beside `norm:
+    gates`, `reset: after` or `output_activation: none` of another cell, `norm: gates` or
+    `weight_dropout` of a min_gru, a state to copy of another kind.
     """
 
     family = "recurrence"
@@ -101,31 +113,49 @@ class Rnn(Block):
             site.require_full_context(
                 "bidirectional",
                 "a bidirectional rnn",
-                Fix("remove `bidirectional: true`, or move this block to the encoder", Remove(("bidirectional",))),
+                Fix(
+                    "remove `bidirectional: true`, or move this block to the encoder",
+                    Remove(("bidirectional",)),
+                ),
             )
         _check_settings(cell, width, bidirectional, reset, projection, norm)
         if output_activation == "none" and (cell, norm) != ("lstm", "gates"):
             message = "only an lstm with normalised gates can leave out the activation of its cell"
-            raise NoEffect("output_activation", message, fix="remove it, or write `cell: lstm, norm: gates`")
+            raise NoEffect(
+                "output_activation", message, fix="remove it, or write `cell: lstm, norm: gates`"
+            )
         if weight_dropout and cell == "min_gru":
             message = "a min_gru has no weights between positions"
-            raise NoEffect("weight_dropout", message, fix="remove it, or write `dropout` between layers")
+            raise NoEffect(
+                "weight_dropout", message, fix="remove it, or write `dropout` between layers"
+            )
         if dropout and layers == 1:
             message = "dropout stands between two layers, and here is one"
             raise NoEffect(
-                "dropout", message, fix="remove `dropout`, or write `layers: 2`, or put `- dropout` after this block"
+                "dropout",
+                message,
+                fix="remove `dropout`, or write `layers: 2`, or put `- dropout` after this block",
             )
         if locked and not dropout:
-            raise NoEffect("locked", "nothing is dropped between layers", fix="remove it, or write `dropout: 0.5`")
+            raise NoEffect(
+                "locked",
+                "nothing is dropped between layers",
+                fix="remove it, or write `dropout: 0.5`",
+            )
         self.directions = 2 if bidirectional else 1
         self.dropout, self.drop = dropout, apply_locked_dropout if locked else apply_dropout
         self.out = stream._replace(width=projection or width)
-        direction_width, projected = width // self.directions, projection and projection // self.directions
+        direction_width, projected = (
+            width // self.directions,
+            projection and projection // self.directions,
+        )
         arriving = [stream.width] + (layers - 1) * [self.out.width]
 
         def layer(arrives: int) -> RecurrentLayer:
             if norm == "gates":
-                return build_layer_norm_layer(cell, reset, output_activation, arrives, direction_width)
+                return build_layer_norm_layer(
+                    cell, reset, output_activation, arrives, direction_width
+                )
             return build_layer(cell, reset, arrives, direction_width, projected)
 
         built = [layer(one) for one in arriving for _ in range(self.directions)]
@@ -141,7 +171,9 @@ class Rnn(Block):
             ("projection", projection or "none"),
             ("directions", self.directions),
         )
-        self.initial = StateInitializer(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
+        self.initial = StateInitializer(
+            site, initial_state, tuple(layer.sizes for layer in built), self.state_kind
+        )
 
     def start(self, x: Tensor, context: Context) -> State:
         return self._start(x, context)
@@ -149,17 +181,22 @@ class Rnn(Block):
     def _start(self, x: Tensor, context: Context) -> State:
         # `start` itself frees the parameters of a sharded block, so that no `forward` may call it
         dtype = next(self.layers.parameters()).dtype
-        return self.initial(x.to(torch.promote_types(dtype, torch.float32) if self.wide else dtype), context)
+        return self.initial(
+            x.to(torch.promote_types(dtype, torch.float32) if self.wide else dtype), context
+        )
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         if context.starts is not None:
-            # in several buckets a document runs in several calls, and the weights that are dropped are those of a call
+            # in several buckets a document runs in several calls, and the weights that are dropped
+            # are those of a call
             at_most = 1 if self.training and self.weight_dropout else MAX_BUCKETS
             return run_buckets(self._run, self._start, x, context, at_most=at_most)
         (y,), after = self._run([x], state, [context.mask])
         return y, after
 
-    def _run(self, buckets: list[Tensor], state: State, masks: list[Tensor]) -> tuple[list[Tensor], State]:
+    def _run(
+        self, buckets: list[Tensor], state: State, masks: list[Tensor]
+    ) -> tuple[list[Tensor], State]:
         """Run all layers over the rows of several lengths of `run_slices`."""
         after: tuple[State, ...] = ()
         for first in range(0, len(self.layers), self.directions):
@@ -184,10 +221,14 @@ class Rnn(Block):
         return first.to(next(self.layers.parameters()).dtype)
 
 
-def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None, norm: str) -> None:
+def _check_settings(
+    cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None, norm: str
+) -> None:
     """Raise BlockError where settings do not go together."""
     if cell != "gru" and reset == "after":
-        raise NoEffect("reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`")
+        raise NoEffect(
+            "reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`"
+        )
     if norm == "gates" and cell == "min_gru":
         message = "the gates of a min_gru are not normalised"
         raise BlockError("norm", message, fix=remove("norm", ", or put a `norm` after this block"))
@@ -195,14 +236,22 @@ def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, pro
         check_norm_width(width // (2 if bidirectional else 1), "norm")
     if projection is not None and cell != "lstm":
         message = f"only an lstm has a projection, and this is `{cell}`"
-        raise NoEffect("projection", message, fix="remove `projection`, or put a `linear` after this block")
+        raise NoEffect(
+            "projection", message, fix="remove `projection`, or put a `linear` after this block"
+        )
     if projection is not None and norm != "none":
         message = "an lstm with normalised gates has no projection"
-        raise BlockError("projection", message, fix=remove("projection", ", or put a `linear` after this block"))
+        raise BlockError(
+            "projection", message, fix=remove("projection", ", or put a `linear` after this block")
+        )
     if projection is not None and projection >= width:
         message = f"{projection} is not narrower than the cells, which are {width} wide"
-        raise BlockError("projection", message, code="width", fix=f"choose a projection below {width}")
+        raise BlockError(
+            "projection", message, code="width", fix=f"choose a projection below {width}"
+        )
     for setting, value in (("width", width), ("projection", projection or 0)):
         if bidirectional and value % 2:
-            message = f"a bidirectional rnn gives each direction half of its width, and {value} is odd"
+            message = (
+                f"a bidirectional rnn gives each direction half of its width, and {value} is odd"
+            )
             raise BlockError(setting, message, code="width", fix=write(setting, value + 1))

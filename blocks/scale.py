@@ -11,11 +11,12 @@ from blocks.core.contract import Block, Context, Count, Positive, Site, State
 
 
 class Scale(Block):
-    """The stream times a number: y = factor x, and dL/dx = (gradient / readers) dL/dy, whatever the factor.
+    """The stream times a number: y = factor x, and dL/dx = (gradient / readers) dL/dy, whatever the
+    factor.
 
-    Embeddings here have entries of variance 1; 0.1 makes them those of Gehring et al. 2017 (section 3.6), who also let
-    the encoder learn with a gradient of 1 / (2 L) for L attentions in the decoder (section 3.5): `gradient: 0.5` with
-    `readers` the decoder's layers.
+    Embeddings here have entries of variance 1; 0.1 makes them those of Gehring et al. 2017 (section
+    3.6), who also let the encoder learn with a gradient of 1 / (2 L) for L attentions in the
+    decoder (section 3.5): `gradient: 0.5` with `readers` the decoder's layers.
 
     Settings:
         factor: What the stream is multiplied by, above 0.
@@ -29,7 +30,12 @@ class Scale(Block):
     packs = True
 
     def __init__(
-        self, site: Site, *, factor: Positive = 1.0, gradient: Positive | None = None, readers: Count = 1
+        self,
+        site: Site,
+        *,
+        factor: Positive = 1.0,
+        gradient: Positive | None = None,
+        readers: Count = 1,
     ) -> None:
         super().__init__()
         self.factor = factor

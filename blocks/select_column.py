@@ -8,7 +8,8 @@ from blocks.core.contract import Block, BlockError, Context, NonNegativeInt, Sit
 
 
 class SelectColumn(Block):
-    """One column of a grid: y_t = s[t, index] (what the Neural GPU's outputs are read from), 0 where no cell is real.
+    """One column of a grid: y_t = s[t, index] (what the Neural GPU's outputs are read from), 0
+    where no cell is real.
 
     Settings:
         index: Which column, from 0.
@@ -33,4 +34,6 @@ class SelectColumn(Block):
         return x[:, :, self.index].masked_fill(~there, 0.0), state  # (B, T, D)
 
     def mask(self, mask: Tensor) -> Tensor:
-        return mask.any(-1)  # (B, T); else a cell that is not real would be padding between positions
+        return mask.any(
+            -1
+        )  # (B, T); else a cell that is not real would be padding between positions

@@ -21,8 +21,24 @@ from blocks.core.attention import (
     slot_distances,
     visible_slots,
 )
-from blocks.core.contract import Block, Context, Count, NoEffect, Positive, Rate, Site, State, remove
-from blocks.core.functional import RmsNorm, check_rms_width, count_positions, last_positions, no_positions
+from blocks.core.contract import (
+    Block,
+    Context,
+    Count,
+    NoEffect,
+    Positive,
+    Rate,
+    Site,
+    State,
+    remove,
+)
+from blocks.core.functional import (
+    RmsNorm,
+    check_rms_width,
+    count_positions,
+    last_positions,
+    no_positions,
+)
 from blocks.core.kv_cache import append
 from blocks.core.packing import run_documents
 from blocks.core.rotary import Rotary, apply_rotary, check_rotary, rotary_angles
@@ -36,45 +52,52 @@ Biases = Literal["all", "none", "qkv"] | bool
 class SelfAttention(Block):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, section 3.2).
 
-    y = W_o concat_h softmax(q_h k_h^T / sqrt(d)) v_h, with q, k, v linear in x, and d = D/H but for `head_width`.
-    relative: k_j + a_ij and v_j + b_ij in place of k_j and v_j, learned for each i - j (Shaw et al. 2018, equations 3
-    and 4); rotary: q_i and k_j turned by angles that grow with i and j (Su et al. 2021, equation 34); transformer_xl:
-    (q_i + u) k_j + (q_i + v) W_r R_(i-j) in place of q_i k_j, with the sinusoids R of a distance, and u and v learned
-    for each head of each layer (Dai et al. 2019, section 3.3); alibi: -2^(-8h/H) |i - j| is added to the scores of
-    head h = 1, ..., H (Press et al. 2022, arXiv 2108.12409, section 3), in an encoder for the positions after it too:
-    for any number of heads, as the paper has it, where the authors' code takes every other slope of twice as many heads
-    for those beyond a power of 2.
+    y = W_o concat_h softmax(q_h k_h^T / sqrt(d)) v_h, with q, k, v linear in x, and d = D/H but for
+    `head_width`. relative: k_j + a_ij and v_j + b_ij in place of k_j and v_j, learned for each i -
+    j (Shaw et al. 2018, equations 3 and 4); rotary: q_i and k_j turned by angles that grow with i
+    and j (Su et al. 2021, equation 34); transformer_xl: (q_i + u) k_j + (q_i + v) W_r R_(i-j) in
+    place of q_i k_j, with the sinusoids R of a distance, and u and v learned for each head of each
+    layer (Dai et al. 2019, section 3.3); alibi: -2^(-8h/H) |i - j| is added to the scores of head h
+    = 1, ..., H (Press et al. 2022, arXiv 2108.12409, section 3), in an encoder for the positions
+    after it too: for any number of heads, as the paper has it, where the authors' code takes every
+    other slope of twice as many heads for those beyond a power of 2.
 
     Settings:
         heads: How many heads; without `head_width` they divide the width that arrives.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
-        window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too).
-            Without it, everything; with it, decoding keeps a state of fixed size.
+        window: How far it sees: the position itself and the window - 1 before it (in an encoder,
+            after it too). Without it, everything; with it, decoding keeps a state of fixed size.
         positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi.
-        max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
+        max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by
+            default.
         bias: What has biases: all | none | qkv; true for q, k, v and y, as `all`, false for none.
-        kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of queries; they divide
-            `heads` (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245; 1: multi-query attention, Shazeer
-            2019, arXiv 1911.02150). As many as `heads` by default.
-        head_width: The width d of a head; the width that arrives, divided by the heads, unless given.
-        rotary: How `rotary` positions turn q and k: {base, share, scaling}; all of a head by base 10,000 unless given.
-        qk_norm: Whether q and k of each head are normalised, before they are turned: g q / sqrt(mean(q^2) + 1e-5), with
-            a g of each feature that all heads share, one for q and one for k. So Dehghani et al. 2023 (arXiv
-            2302.05442, section 2), with the root mean square in place of layer normalisation; Henry et al. 2020 (arXiv
-            2010.04245) have one g in place of 1/sqrt(D/H).
-        soft_cap: The bound c of the scores, above 0: c tanh(score / c) (Gemma Team 2024, arXiv 2408.00118, section 2),
-            before alibi is added.
-        sinks: Whether each head has a learned score of reading nothing, in the denominator of its softmax (OpenAI 2025,
-            arXiv 2508.10925).
+        kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of
+            queries; they divide `heads` (grouped-query attention: Ainslie et al. 2023, arXiv
+            2305.13245; 1: multi-query attention, Shazeer 2019, arXiv 1911.02150). As many as
+            `heads` by default.
+        head_width: The width d of a head; the width that arrives, divided by the heads, unless
+            given.
+        rotary: How `rotary` positions turn q and k: {base, share, scaling}; all of a head by base
+            10,000 unless given.
+        qk_norm: Whether q and k of each head are normalised, before they are turned: g q /
+            sqrt(mean(q^2) + 1e-5), with a g of each feature that all heads share, one for q and one
+            for k. So Dehghani et al. 2023 (arXiv 2302.05442, section 2), with the root mean square
+            in place of layer normalisation; Henry et al. 2020 (arXiv 2010.04245) have one g in
+            place of 1/sqrt(D/H).
+        soft_cap: The bound c of the scores, above 0: c tanh(score / c) (Gemma Team 2024, arXiv
+            2408.00118, section 2), before alibi is added.
+        sinks: Whether each head has a learned score of reading nothing, in the denominator of its
+            softmax (OpenAI 2025, arXiv 2508.10925).
 
     With `soft_cap` or `sinks` no fused kernel computes it: all scores of a batch are in memory.
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys and values, (B, G, N, d) each, G of `kv_heads`, their mask (B, N);
+    Shapes: (B, T, D) -> (B, T, D). State: keys and values, (B, G, N, d) each, G of `kv_heads`,
+    their mask (B, N);
     with rotary positions, how many there were (B,).
-    Raises BlockError where a grid arrives, where heads do not divide D or `kv_heads` the heads, for rotary positions
-    where what is turned is not of even width, for `qk_norm` of heads of one feature, and for settings that change
-    nothing: `max_distance` of other positions than `relative` ones, `rotary` of other than `rotary` ones, and in a
-    window of 1 what chooses among positions.
+    Raises BlockError where a grid arrives, where heads do not divide D or `kv_heads` the heads, for
+    rotary positions where what is turned is not of even width, for `qk_norm` of heads of one
+    feature, and for settings that change nothing: `max_distance` of other positions than `relative`
+    ones, `rotary` of other than `rotary` ones, and in a window of 1 what chooses among positions.
     """
 
     family = "attention"
@@ -109,15 +132,21 @@ class SelfAttention(Block):
             raise NoEffect("rotary", message, fix="remove it, or write `positions: rotary`")
         if window == 1:
             _check_no_choice(positions, qk_norm, soft_cap, sinks)
-            default_heads = heads == HEADS or width % HEADS or kv_heads is not None or head_width is not None
+            default_heads = (
+                heads == HEADS or width % HEADS or kv_heads is not None or head_width is not None
+            )
             if positions == "none" and not (default_heads or dropout or sinks):
-                message = "in a window of 1 all heads see the position itself, and nothing to choose from"
+                message = (
+                    "in a window of 1 all heads see the position itself, and nothing to choose from"
+                )
                 raise NoEffect("heads", message)
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.dropout, self.window, self.causal = dropout, window, bool(site.causal)
         self.head_width = head_width or width // heads
         inner, has_biases = heads * self.head_width, bias not in ("none", False)
-        self.project = nn.Linear(width, inner + 2 * self.kv_heads * self.head_width, bias=has_biases)
+        self.project = nn.Linear(
+            width, inner + 2 * self.kv_heads * self.head_width, bias=has_biases
+        )
         self.merge = nn.Linear(inner, width, bias=bias in ("all", True))
         self.out = stream
         nn.init.xavier_uniform_(self.project.weight, gain=0.5**0.5)
@@ -129,7 +158,9 @@ class SelfAttention(Block):
         if self.rotary is not None:
             self.turned_width = _turned_width(self.rotary, self.head_width, heads, width)
         if qk_norm:
-            check_rms_width(self.head_width, "qk_norm", remove("qk_norm", ", or write fewer `heads`"))
+            check_rms_width(
+                self.head_width, "qk_norm", remove("qk_norm", ", or write fewer `heads`")
+            )
         self.norms = nn.ModuleList(RmsNorm(self.head_width) for _ in range(2)) if qk_norm else None
         self.softmax = Softmax(heads, soft_cap, sinks)
         self.relative = _build_relative(
@@ -159,7 +190,9 @@ class SelfAttention(Block):
 
     def _mix(self, projected: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         """Return what all heads read, (B, T, H d), and the state after it."""
-        projected = projected.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, H + 2 G, T, d)
+        projected = projected.unflatten(-1, (-1, self.head_width)).transpose(
+            1, 2
+        )  # (B, H + 2 G, T, d)
         query, keys, values = projected.split((self.heads, self.kv_heads, self.kv_heads), 1)
         counted = state[3:]
         if self.rotary is not None or self.norms is not None:
@@ -168,43 +201,78 @@ class SelfAttention(Block):
         attended, after = self._read(query, keys, values, state[:3], context)
         return join_heads(attended), (*after, *counted)
 
-    def _turn(self, query: Tensor, keys: Tensor, before: Tensor | None, context: Context) -> tuple[Tensor, Tensor]:
-        """Return queries (B, H, T, d) and keys (B, G, T, d), normalised and turned by the angles of their positions."""
+    def _turn(
+        self, query: Tensor, keys: Tensor, before: Tensor | None, context: Context
+    ) -> tuple[Tensor, Tensor]:
+        """Return queries (B, H, T, d) and keys (B, G, T, d), normalised and turned by the angles of
+        their positions.
+        """
         if self.norms is not None:
             query, keys = (norm(x) for norm, x in zip(self.norms, (query, keys), strict=True))
         if self.rotary is not None:
-            angles = context.once(rotary_angles, context.mask, before, self.turned_width, self.rotary)
+            angles = context.once(
+                rotary_angles, context.mask, before, self.turned_width, self.rotary
+            )
             query, keys = apply_rotary(query, *angles), apply_rotary(keys, *angles)
         return query, keys
 
     def _read(
         self, query: Tensor, keys: Tensor, values: Tensor, state: State, context: Context
     ) -> tuple[Tensor, State]:
-        """Return what the queries read (B, H, T, d), and the state after them. keys, values: (B, G, T, d)"""
+        """Return what the queries read (B, H, T, d), and the state after them. keys, values: (B, G,
+        T, d)
+        """
         if not self.causal:
             return self._attend(query, keys, values, context.mask, context), ()
         keys_before, values_before, seen_before = state
         if seen_before.shape[1] == 0 and self.window is None and self.relative is None:
             dropout = self.dropout if self.training else 0.0
-            attended = attention(query, keys, values, None, context, causal=True, dropout=dropout, softmax=self.softmax)
+            attended = attention(
+                query,
+                keys,
+                values,
+                None,
+                context,
+                causal=True,
+                dropout=dropout,
+                softmax=self.softmax,
+            )
             return attended, (keys, values, context.mask)
-        keys, values = append(keys_before, keys, 2), append(values_before, values, 2)  # (B, G, N, d)
+        keys, values = (
+            append(keys_before, keys, 2),
+            append(values_before, values, 2),
+        )  # (B, G, N, d)
         seen = context.once(append, seen_before, context.mask, 1)  # (B, N)
         attended = self._attend(query, keys, values, seen, context)
         if self.window is None:
             return attended, (keys, values, seen)
         lengths, count = context.mask.sum(1), self.window - 1
-        keys, values = (last_positions(x.transpose(1, 2), lengths, count).transpose(1, 2) for x in (keys, values))
+        keys, values = (
+            last_positions(x.transpose(1, 2), lengths, count).transpose(1, 2)
+            for x in (keys, values)
+        )
         return attended, (keys, values, context.once(last_slots, seen, context.mask, count))
 
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context) -> Tensor:
-        """Return what the queries, the last of the slots, read of those of `seen` (B, N) that they may see."""
+    def _attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context
+    ) -> Tensor:
+        """Return what the queries, the last of the slots, read of those of `seen` (B, N) that they
+        may see.
+        """
         length, dropout = query.shape[2], self.dropout if self.training else 0.0
-        mask = context.once(visible_slots, seen, length, self.window, self.causal)  # (B, 1, T or 1, N)
+        mask = context.once(
+            visible_slots, seen, length, self.window, self.causal
+        )  # (B, 1, T or 1, N)
         if self.relative is None:
-            return attention(query, keys, values, mask, context, dropout=dropout, softmax=self.softmax)
-        distance = context.once(slot_distances, seen, length, self.window is not None)  # (B or 1, T, N)
-        return self.relative(query, Slots(keys, values, mask, distance), context, dropout, self.softmax)
+            return attention(
+                query, keys, values, mask, context, dropout=dropout, softmax=self.softmax
+            )
+        distance = context.once(
+            slot_distances, seen, length, self.window is not None
+        )  # (B or 1, T, N)
+        return self.relative(
+            query, Slots(keys, values, mask, distance), context, dropout, self.softmax
+        )
 
 
 def _build_relative(
@@ -216,7 +284,9 @@ def _build_relative(
     max_distance: int | None,
     future: bool,
 ) -> RelativeAttention | TransformerXlAttention | AlibiAttention | None:
-    """Build the attention that knows distances, if any. future: Whether a position may be before another."""
+    """Build the attention that knows distances, if any. future: Whether a position may be before
+    another.
+    """
     match positions:
         case "relative":
             furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
@@ -259,4 +329,6 @@ def _check_no_choice(positions: str, qk_norm: bool, soft_cap: float | None, sink
     for setting, value in (("qk_norm", qk_norm), ("soft_cap", soft_cap)):
         if value and not sinks:
             message = "the position itself is all that is seen, whatever its score"
-            raise NoEffect(setting, message, fix=f"remove `{setting}`, or write `window: 2` or more")
+            raise NoEffect(
+                setting, message, fix=f"remove `{setting}`, or write `window: 2` or more"
+            )

@@ -9,45 +9,66 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import check_heads
-from blocks.core.contract import Block, BlockError, Context, Few, InitialState, ShortKernel, Site, State
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Context,
+    Few,
+    InitialState,
+    ShortKernel,
+    Site,
+    State,
+)
 from blocks.core.directions import Directions, Reader
 from blocks.core.functional import no_autocast
 from blocks.core.headwise_linear import HeadwiseLinear
 from blocks.core.short_convolution import ShortConvolution
 
 NOTHING_YET = -1e30
-"""The stabiliser m before anything was read: the first input gate is then exp(0), and what came before is 0."""
+"""The stabiliser m before anything was read: the first input gate is then exp(0), and what came
+before is 0.
+"""
 FORGET_BIAS = 5.0, -7.0
 """The biases of the forget gates, from the first feature of a head to its last."""
 
 
 class Slstm(Block):
-    """The sLSTM (Beck et al. 2024, arXiv 2405.04517, section 2.2), a loop over the positions: its gates read h.
+    """The sLSTM (Beck et al. 2024, arXiv 2405.04517, section 2.2), a loop over the positions: its
+    gates read h.
 
     i, f, z, o = W x_t + R h_(t-1) + b, with W and R block-diagonal, a block for each head;
-    m_t = max(log sigmoid(f) + m_(t-1), i); i', f' = exp(i - m_t), exp(log sigmoid(f) + m_(t-1) - m_t);
+    m_t = max(log sigmoid(f) + m_(t-1), i); i', f' = exp(i - m_t), exp(log sigmoid(f) + m_(t-1) -
+    m_t);
     c_t = f' c_(t-1) + i' tanh(z); n_t = f' n_(t-1) + i'; h_t = sigmoid(o) c_t / n_t
-    As in the paper's block (appendix A.2), a convolution with silu comes before W of i and f, and each head of the
-    output is normalised: y = g (h - mean) / sqrt(var + 1e-5). The gated feed-forward after it is a block of its own.
-    The forget gates begin as those of the first layer of the authors' code, in every layer.
-    In an encoder a second one reads each row from its end, and both h are summed before they are normalised.
+    As in the paper's block (appendix A.2), a convolution with silu comes before W of i and f, and
+    each head of the output is normalised: y = g (h - mean) / sqrt(var + 1e-5). The gated
+    feed-forward after it is a block of its own. The forget gates begin as those of the first layer
+    of the authors' code, in every layer.
+    In an encoder a second one reads each row from its end, and both h are summed before they are
+    normalised.
 
     Settings:
         heads: How many heads; they divide the width that arrives, into two features or more.
-        short_conv: How many positions the convolution before two of the gates reads, itself included; 0 for none.
-        initial_state: zeros | learned | a memory (its mean, projected to h and c, with n = 1 and m = 0) |
-            {copy: MEMORY.x} (the last state of a slstm).
+        short_conv: How many positions the convolution before two of the gates reads, itself
+            included; 0 for none.
+        initial_state: zeros | learned | a memory (its mean, projected to h and c, with n = 1 and m
+            = 0) | {copy: MEMORY.x} (the last state of a slstm).
 
-    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution, (B, short_conv - 1,
-    D), and h, c, n and m, (B, D) each, in float32.
-    Raises BlockError where a grid arrives, where heads do not divide D or have one feature each, or a state to copy is
-    of another kind.
+    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution,
+    (B, short_conv - 1, D), and h, c, n and m, (B, D) each, in float32.
+    Raises BlockError where a grid arrives, where heads do not divide D or have one feature each, or
+    a state to copy is of another kind.
     """
 
     family = "recurrence"
 
     def __init__(
-        self, site: Site, *, heads: Few = 4, short_conv: ShortKernel = 4, initial_state: InitialState = "zeros"
+        self,
+        site: Site,
+        *,
+        heads: Few = 4,
+        short_conv: ShortKernel = 4,
+        initial_state: InitialState = "zeros",
     ) -> None:
         super().__init__()
         self.out, self.heads = site.sequence("slstm"), heads
@@ -55,7 +76,9 @@ class Slstm(Block):
         check_heads(heads, width)
         if heads == width:
             message = "a head of one feature has nothing to be normalised with"
-            raise BlockError("heads", message, code="width", fix="write fewer `heads`, or choose a larger width")
+            raise BlockError(
+                "heads", message, code="width", fix="write fewer `heads`, or choose a larger width"
+            )
         self.gain = nn.Parameter(torch.ones(width))
         self.state_kind = ("slstm", ("width", width), ("short_conv", short_conv))
 
@@ -106,15 +129,23 @@ class SlstmReader(Reader):
             n, m = torch.ones_like(h), torch.zeros_like(h)
         return self.conv.start(h), h, c, n, m
 
-    def forward(self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def forward(
+        self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         window, *cell = state
         smooth, window = self.conv(x, window, mask)
         smooth = F.silu(smooth) if self.smooths else x
-        arriving = [gate(one) for gate, one in zip(self.arriving, (smooth, smooth, x, x), strict=True)]
+        arriving = [
+            gate(one) for gate, one in zip(self.arriving, (smooth, smooth, x, x), strict=True)
+        ]
         gates = torch.stack(arriving, 2).to(cell[0].dtype) + self.bias  # (B, T, 4, D)
-        gates = gates.unflatten(-1, (self.heads, -1)).permute(1, 3, 0, 2, 4).flatten(-2)  # (T, H, B, 4 D/H)
+        gates = (
+            gates.unflatten(-1, (self.heads, -1)).permute(1, 3, 0, 2, 4).flatten(-2)
+        )  # (T, H, B, 4 D/H)
         with no_autocast(gates):
-            y, cell = self._run(gates, [leaf.unflatten(-1, (self.heads, -1)).transpose(0, 1) for leaf in cell], mask)
+            y, cell = self._run(
+                gates, [leaf.unflatten(-1, (self.heads, -1)).transpose(0, 1) for leaf in cell], mask
+            )
         return y, (window, *(leaf.transpose(0, 1).flatten(1) for leaf in cell))
 
     def _run(self, gates: Tensor, cell: list[Tensor], mask: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -127,7 +158,9 @@ class SlstmReader(Reader):
 
 
 def step(gates: Tensor, c: Tensor, n: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return h, c, n and m after one position. n is 1 or more, since m is the largest of all exponents so far."""
+    """Return h, c, n and m after one position. n is 1 or more, since m is the largest of all
+    exponents so far.
+    """
     i, f, z, o = gates.chunk(4, -1)
     decay = F.logsigmoid(f) + m
     m = torch.maximum(decay, i)

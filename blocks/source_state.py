@@ -9,18 +9,20 @@ from blocks.core.contract import Block, BlockError, Context, Memory, Site, State
 
 
 class SourceState(Block):
-    """A memory's states in place of the stream, one for each position (as Kaiser & Bengio 2016 read the Neural GPU's).
+    """A memory's states in place of the stream, one for each position (as Kaiser & Bengio 2016 read
+    the Neural GPU's).
 
-    y_t = m_t, and 0 beyond the memory's end. In an encoder it reads another encoder's state of the same word, so that
-    `parallel` or `add` can merge the factors of a word (Sennrich & Haddow 2016, section 3); in a decoder position t
-    reads source position t.
+    y_t = m_t, and 0 beyond the memory's end. In an encoder it reads another encoder's state of the
+    same word, so that `parallel` or `add` can merge the factors of a word (Sennrich & Haddow 2016,
+    section 3); in a decoder position t reads source position t.
 
     Settings:
-        from: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only encoder where
-            there is one; with two it must be given.
+        from: The memory to read: an encoder's name, or `encoder.x` for its output named x. The only
+            encoder where there is one; with two it must be given.
 
     Shapes: (B, T, .) reads (B, S, D) -> (B, T, D). State: positions so far (B,).
-    Raises BlockError where there is no memory, or several and no `from`, and where it has no positions to follow.
+    Raises BlockError where there is no memory, or several and no `from`, and where it has no
+    positions to follow.
     """
 
     family = "recurrence"
@@ -36,7 +38,9 @@ class SourceState(Block):
             fix = "end the encoder with `select_column`, `sum_columns` or `flatten`"
             raise BlockError("from", message, code="kind", fix=fix)
         if memory.length_ratio == 0:
-            message = f"`{self.memory}` has one position for all, and `source_state` follows positions"
+            message = (
+                f"`{self.memory}` has one position for all, and `source_state` follows positions"
+            )
             fix = f"write `concat: {self.memory}`, which every position sees"
             raise BlockError("from", message, code="length", fix=fix)
         self.out = site.sequence("source_state")._replace(width=memory.width)

@@ -8,7 +8,8 @@ from blocks.core.contract import Block, BlockError, Context, Count, Site, State
 
 
 class SplitColumns(Block):
-    """The features of each position in N equal parts, the columns of a grid: [s[t, 0]; s[t, 1]; ...] = x_t.
+    """The features of each position in N equal parts, the columns of a grid: [s[t, 0]; s[t, 1];
+    ...] = x_t.
 
     So a spectrogram, (B, T, bands), is an image of as many columns with one channel.
 
@@ -25,9 +26,13 @@ class SplitColumns(Block):
         super().__init__()
         stream, self.columns = site.sequence("split_columns"), columns
         if stream.width % columns:
-            parts = ", ".join(str(part) for part in range(1, stream.width + 1) if stream.width % part == 0)
+            parts = ", ".join(
+                str(part) for part in range(1, stream.width + 1) if stream.width % part == 0
+            )
             message = f"a width of {stream.width} cannot be split into {columns} equal columns"
-            raise BlockError("columns", message, fix=f"write one of {parts}, or put a `linear` before it")
+            raise BlockError(
+                "columns", message, fix=f"write one of {parts}, or put a `linear` before it"
+            )
         self.out = stream._replace(grid=True, columns=columns, width=stream.width // columns)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -9,14 +9,16 @@ from blocks.core.stack import Wrapper
 
 
 class Use(Wrapper):
-    """A stack written once under `model.stacks`; all its uses share their parameters unless they are copies.
+    """A stack written once under `model.stacks`; all its uses share their parameters unless they
+    are copies.
 
     Settings:
         stack: The stack's name under `model.stacks`.
         copy: Whether this use has parameters of its own.
 
     Shapes: the stack's. State: the stack's, one for each use.
-    Raises BlockError where no stack is called so, or where another stream arrives than at the use it shares with.
+    Raises BlockError where no stack is called so, or where another stream arrives than at the use
+    it shares with.
     """
 
     family = "structure"
@@ -29,7 +31,9 @@ class Use(Wrapper):
             raise NoEffect("copy", "nothing in the stack has parameters")
         self.out = self.stack.out
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
         y, state, outputs = self.stack(x, state, context)
         return y, state, outputs
 

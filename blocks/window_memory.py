@@ -1,4 +1,6 @@
-"""`window_memory`: each position reads the last positions several times over, each time asking with what it read."""
+"""`window_memory`: each position reads the last positions several times over, each time asking with
+what it read.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.attention import RelativeAttention, Slots, last_slots, no_slots, slot_distances, visible_slots
-from blocks.core.contract import Block, BlockError, Context, Count, Few, NoEffect, Proportion, Site, State, write
+from blocks.core.attention import (
+    RelativeAttention,
+    Slots,
+    last_slots,
+    no_slots,
+    slot_distances,
+    visible_slots,
+)
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Context,
+    Count,
+    Few,
+    NoEffect,
+    Proportion,
+    Site,
+    State,
+    write,
+)
 from blocks.core.functional import last_positions
 from blocks.core.kv_cache import append
 
@@ -18,20 +38,23 @@ RECTIFIED = 0.5
 
 
 class WindowMemory(Block):
-    """End-to-end memory network as a language model (Sukhbaatar et al. 2015, section 5), tied layer-wise.
+    """End-to-end memory network as a language model (Sukhbaatar et al. 2015, section 5), tied
+    layer-wise.
 
-    With m_i = A x_i + T_A(t - i) and c_i = C x_i + T_C(t - i) of the position t and those before it, u_0 = 0.1 and in
-    each hop p_i = softmax_i(u_k.m_i), o_k = sum_i p_i c_i, u_(k+1) = f(H u_k + o_k), with f = relu for a share of the
-    features and f(a) = a for the others. What leaves is the last u. `memory_network` is the one for stories.
+    With m_i = A x_i + T_A(t - i) and c_i = C x_i + T_C(t - i) of the position t and those before
+    it, u_0 = 0.1 and in each hop p_i = softmax_i(u_k.m_i), o_k = sum_i p_i c_i, u_(k+1) = f(H u_k +
+    o_k), with f = relu for a share of the features and f(a) = a for the others. What leaves is the
+    last u. `memory_network` is the one for stories.
 
     Settings:
         hops: How often the memory is read, 1 or more.
-        window: How many positions it has: the position itself and the window - 1 before it, 2 or more.
+        window: How many positions it has: the position itself and the window - 1 before it, 2 or
+            more.
         width: Features of u; `model.width` by default.
         relu: The share of the features that are rectified, 0 to 1.
 
-    Shapes: (B, T, .) -> (B, T, width). State: what was made of the last positions (B, 2, window - 1, width), and their
-    mask (B, window - 1).
+    Shapes: (B, T, .) -> (B, T, width). State: what was made of the last positions (B, 2, window -
+    1, width), and their mask (B, window - 1).
     Raises BlockError where a grid arrives, and for a window of 1.
     """
 
@@ -49,7 +72,11 @@ class WindowMemory(Block):
         super().__init__()
         stream = site.sequence("window_memory")
         if window == 1:
-            raise BlockError("window", "of one position there is nothing to choose from", fix=write("window", 100))
+            raise BlockError(
+                "window",
+                "of one position there is nothing to choose from",
+                fix=write("window", 100),
+            )
         self.hops, self.window, self.width = hops, window, width or site.width
         rectified = round(relu * self.width)
         if relu != RECTIFIED and rectified == round(RECTIFIED * self.width):
@@ -65,7 +92,9 @@ class WindowMemory(Block):
         return pairs, context.once(no_slots, context.mask, self.window - 1)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        pairs = append(state[0], self.maps(x).unflatten(-1, (2, -1)).transpose(1, 2), 2)  # (B, 2, N, d)
+        pairs = append(
+            state[0], self.maps(x).unflatten(-1, (2, -1)).transpose(1, 2), 2
+        )  # (B, 2, N, d)
         seen = context.once(append, state[1], context.mask, 1)  # (B, N)
         mask = context.once(visible_slots, seen, x.shape[1], self.window, True)  # (B, 1, T, N)
         distance = context.once(slot_distances, seen, x.shape[1], True)  # (1, T, N)
@@ -77,5 +106,7 @@ class WindowMemory(Block):
             o = self.times(u * self.width**0.5, slots, unrecorded, 0.0)
             linear, rectified = (self.between(u) + o).split(self.sizes, -1)
             u = torch.cat((linear, F.relu(rectified)), -1)
-        last = last_positions(pairs.transpose(1, 2), context.mask.sum(1), self.window - 1).transpose(1, 2)
+        last = last_positions(
+            pairs.transpose(1, 2), context.mask.sum(1), self.window - 1
+        ).transpose(1, 2)
         return u[:, 0], (last, context.once(last_slots, seen, context.mask, self.window - 1))

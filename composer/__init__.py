@@ -1,4 +1,5 @@
-"""seqcomposer: a recipe describes a sequence model as stacks of blocks; one command trains it. Python says the same.
+"""seqcomposer: a recipe describes a sequence model as stacks of blocks; one command trains it.
+Python says the same.
 
     import composer
 
@@ -12,8 +13,8 @@
     composer.pull(composer.pack("runs/quickstart"))           # to share it
     composer.build(recipe)                                    # the torch module
 
-A user's mistake is a ComposerError, whose text says where it is and what to write instead. Importing this package is
-cheap: torch is imported by the first call that needs a model.
+A user's mistake is a ComposerError, whose text says where it is and what to write instead.
+Importing this package is cheap: torch is imported by the first call that needs a model.
 """
 
 from __future__ import annotations
@@ -23,7 +24,18 @@ from typing import Any
 
 _HOMES = {
     "composer.api": (
-        *("blocks", "build", "check", "data_loader", "diff", "draw", "export", "fingerprints", "leaderboard", "plan"),
+        *(
+            "blocks",
+            "build",
+            "check",
+            "data_loader",
+            "diff",
+            "draw",
+            "export",
+            "fingerprints",
+            "leaderboard",
+            "plan",
+        ),
         *("schema", "sweep", "sweep_points", "train", "translate"),
     ),
     "composer.cli.new": ("new",),

@@ -1,4 +1,5 @@
-"""The commands as functions. What takes a recipe takes its file, or a `composer.recipe.sections.Recipe`, too.
+"""The commands as functions. What takes a recipe takes its file, or a
+`composer.recipe.sections.Recipe`, too.
 
 Torch is imported by the first call that needs a model.
 """
@@ -47,21 +48,23 @@ def check(
     without_data: bool = False,
     strict: bool = False,
 ) -> list[Fault]:
-    """Return every fault of a recipe, of its model and of its data: none where it trains here. Writes nothing.
+    """Return every fault of a recipe, of its model and of its data: none where it trains here.
+    Writes nothing.
 
     Args:
         recipe: A file, a loaded recipe, or one in Python.
         overrides: `key=value` settings; not for a recipe that is loaded already.
         data: The folder in which data files are looked up first.
-        any_machine: Whether to leave out what only this machine cannot do: its devices and its memory.
+        any_machine: Whether to leave out what only this machine cannot do: its devices and its
+            memory.
         without_data: Whether to read no data files, even where they are.
         strict: Whether to return the warnings, too, where there is no error.
 
-    The file may be a sweep, of which all points are checked or the one of `axis=value` among `overrides`, or a part of
-    recipes in a folder `fragments` that is no recipe by itself.
+    The file may be a sweep, of which all points are checked or the one of `axis=value` among
+    `overrides`, or a part of recipes in a folder `fragments` that is no recipe by itself.
 
-    Of a split of more than 16 MB the beginning is read, and 1,000 lines spread over the rest; of others all. Printing a
-    fault's `render()` shows its line.
+    Of a split of more than 16 MB the beginning is read, and 1,000 lines spread over the rest; of
+    others all. Printing a fault's `render()` shows its line.
     """
     from composer.sweeps.check import CheckScope, check_file, check_one
 
@@ -77,12 +80,17 @@ def check(
 
 
 def plan(
-    recipe: AnyRecipe | AnyRun, overrides: Sequence[str] = (), data: str | Path | None = None, time: bool = False
+    recipe: AnyRecipe | AnyRun,
+    overrides: Sequence[str] = (),
+    data: str | Path | None = None,
+    time: bool = False,
 ) -> TrainingPlan:
-    """Compute what a recipe will cost, block by block: parameters, FLOPs, state; and the `.memory` of its training.
+    """Compute what a recipe will cost, block by block: parameters, FLOPs, state; and the `.memory`
+    of its training.
 
-    data: The folder in which data files are looked up first. time: Whether to train ten steps in memory, `.trial`.
-    The model is built by the same code as for training, on torch's meta device; that of a run has its vocabularies.
+    data: The folder in which data files are looked up first. time: Whether to train ten steps in
+    memory, `.trial`. The model is built by the same code as for training, on torch's meta device;
+    that of a run has its vocabularies.
     Raises RecipeError with every fault, DataError and RunError.
     """
     subject = _recipe_or_folder(recipe, overrides, data)
@@ -91,15 +99,21 @@ def plan(
         plan_training,
     )
 
-    return plan_training(subject, time) if isinstance(subject, Recipe) else plan_run(RunDir(subject), data, time)
+    return (
+        plan_training(subject, time)
+        if isinstance(subject, Recipe)
+        else plan_run(RunDir(subject), data, time)
+    )
 
 
 def build(
     recipe: AnyRecipe, overrides: Sequence[str] = (), vocabularies: Mapping[str, int] | None = None
 ) -> EncoderDecoder:
-    """Build the model of a recipe, a torch module with new weights. Raises RecipeError with every fault.
+    """Build the model of a recipe, a torch module with new weights. Raises RecipeError with every
+    fault.
 
-    vocabularies: The size of each side's, `{"source": 8000, "target": 8000}`; by default the tokenizer's upper bounds.
+    vocabularies: The size of each side's, `{"source": 8000, "target": 8000}`; by default the
+    tokenizer's upper bounds.
     """
     loaded = _to_recipe(recipe, overrides)
     if vocabularies is None:
@@ -126,18 +140,20 @@ def train(
         recipe: A file, a loaded recipe, or one in Python.
         run: The run folder; one that is not empty is refused without `resume`.
         data: The folder in which data files are looked up first.
-        resume: Whether to continue a run that was stopped or killed, or one that has finished with a larger budget.
+        resume: Whether to continue a run that was stopped or killed, or one that has finished with
+            a larger budget.
         start_from: A run whose weights are the initial ones, as far as its blocks fit.
         overrides: `key=value` settings.
         callbacks: Lightning callbacks, for the Trainer.
         loggers: Lightning loggers; they get the rows of metrics.jsonl.
         finish: Whether to end a run that was stopped or killed with its best weights so far.
 
-    A recipe that lies in a run folder, without overrides that change results, reproduces that run: in
-    `runs/NAME-reproduction`, on the same data, with the same tokenizer and initial weights. `record.reproduces` of
-    the result then says whether it ended with the same weights.
+    A recipe that lies in a run folder, without overrides that change results, reproduces that run:
+    in `runs/NAME-reproduction`, on the same data, with the same tokenizer and initial weights.
+    `record.reproduces` of the result then says whether it ended with the same weights.
 
-    Raises RecipeError, DataError and RunError before anything is written; RunFailed where training cannot continue.
+    Raises RecipeError, DataError and RunError before anything is written; RunFailed where training
+    cannot continue.
     """
     loaded = _to_recipe(recipe, overrides, data)
     from composer.training.train import train as train_recipe
@@ -157,10 +173,11 @@ def sweep(
 ) -> Leaderboard:
     """Run the sweep in a file, or resume it, and return its leaderboard.
 
-    workers: Trials that are trained in parallel. run: The sweep's directory (`runs/NAME`). ray: Address of a Ray
-    cluster to train on. worker: Whether to share the sweep with other processes, on this machine or on others that see
-    the directory; each trial is trained by one of them. retry: Whether to try the trials again that have failed. Raises
-    RecipeError, DataError and RunError before anything is trained.
+    workers: Trials that are trained in parallel. run: The sweep's directory (`runs/NAME`). ray:
+    Address of a Ray cluster to train on. worker: Whether to share the sweep with other processes,
+    on this machine or on others that see the directory; each trial is trained by one of them.
+    retry: Whether to try the trials again that have failed. Raises RecipeError, DataError and
+    RunError before anything is trained.
     """
     from composer.sweeps.leaderboard import open_leaderboard
     from composer.sweeps.scheduler import run_sweep
@@ -179,9 +196,11 @@ def submit_sweep(
     data: str | Path | None = None,
     run: str | Path | None = None,
 ) -> tuple[str, Path]:
-    """Submit the workers of a sweep to Slurm as a job array, and return its number and the sweep's directory.
+    """Submit the workers of a sweep to Slurm as a job array, and return its number and the sweep's
+    directory.
 
-    Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those of `sweep`.
+    Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those
+    of `sweep`.
     """
     from composer.sweeps.directory import write_sweep_record
     from composer.sweeps.scheduler import check_sweep, with_planned_memory
@@ -194,23 +213,33 @@ def submit_sweep(
     folder = Path(run or RUNS / spec.name)
     points, _ = check_sweep(spec, SweepDir(folder))
     write_sweep_record(SweepDir(folder), spec, len(points) or spec.search.trials or 0)
-    spec = dataclasses.replace(spec, resources=with_planned_memory(spec, points, ProgressDisplay().say))
+    spec = dataclasses.replace(
+        spec, resources=with_planned_memory(spec, points, ProgressDisplay().say)
+    )
     places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]
     return submit_workers(spec, folder, [str(file), *_as_list(overrides), *places], workers), folder
 
 
-def sweep_points(file: str | Path, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[PointCost]:
-    """Return the points of a sweep with their costs and faults, as `sweep --dry-run` lists them. Trains nothing."""
+def sweep_points(
+    file: str | Path, overrides: Sequence[str] = (), data: str | Path | None = None
+) -> list[PointCost]:
+    """Return the points of a sweep with their costs and faults, as `sweep --dry-run` lists them.
+    Trains nothing.
+    """
     from composer.sweeps.points import list_points
     from composer.sweeps.spec import read_sweep
 
     return list_points(read_sweep(file, _as_list(overrides), data))
 
 
-def leaderboard(sweep: str | Path, *more: str | Path, output: str | Path | None = None) -> Leaderboard:
-    """Rank the trials of a sweep or of several, which may be running: `.ranked`, `.text()`, `.as_json()`.
+def leaderboard(
+    sweep: str | Path, *more: str | Path, output: str | Path | None = None
+) -> Leaderboard:
+    """Rank the trials of a sweep or of several, which may be running: `.ranked`, `.text()`,
+    `.as_json()`.
 
-    sweep, more: Their directories, or their files. output: An HTML page to write. Raises RunError and RecipeError.
+    sweep, more: Their directories, or their files. output: An HTML page to write. Raises RunError
+    and RecipeError.
     """
     from composer.sweeps.leaderboard import open_leaderboard
 
@@ -229,15 +258,19 @@ def data_loader(
     overrides: Sequence[str] = (),
     tokenizers: Tokenizers | None = None,
 ) -> BatchLoader:
-    """Return a DataLoader of a recipe's data, for a loop of one's own: padded ids, bucketed by length.
+    """Return a DataLoader of a recipe's data, for a loop of one's own: padded ids, bucketed by
+    length.
 
-    `loader.sampler.set_epoch(n)` orders the training batches of each epoch anew. data: The folder in which data files
-    are looked up first. tokenizers: Those to encode with, as `loader.tokenizers` of another one; by default they are
-    trained on the training part. Raises RecipeError, DataError, and RunError if there is no such split.
+    `loader.sampler.set_epoch(n)` orders the training batches of each epoch anew. data: The folder
+    in which data files are looked up first. tokenizers: Those to encode with, as
+    `loader.tokenizers` of another one; by default they are trained on the training part. Raises
+    RecipeError, DataError, and RunError if there is no such split.
     """
     from composer.training.datamodule import RecipeDataModule
 
-    return RecipeDataModule(_to_recipe(recipe, overrides, data), tokenizers=tokenizers).split_loader(split)
+    return RecipeDataModule(
+        _to_recipe(recipe, overrides, data), tokenizers=tokenizers
+    ).split_loader(split)
 
 
 def translate(
@@ -251,26 +284,37 @@ def translate(
     checkpoint: str | int | None = None,
     draft: AnyRun | None = None,
 ) -> list[object]:
-    """Return the translation of each line by a run, or by an ensemble of runs; an empty line stays empty.
+    """Return the translation of each line by a run, or by an ensemble of runs; an empty line stays
+    empty.
 
     Args:
-        runs: A run or several, opened or as folders; a Seq2SeqModule is one, trained by whom it may be.
-        lines: One source each, a text or the path of a file; of several encoders a tuple in the recipe's order.
+        runs: A run or several, opened or as folders; a Seq2SeqModule is one, trained by whom it may
+            be.
+        lines: One source each, a text or the path of a file; of several encoders a tuple in the
+            recipe's order.
         overrides: Settings of decoding, `decoding...=value`, for a first run that is a folder.
         beam, n_best, scores, prefix, draft: As of `Run.translate`.
-        checkpoint: `last`, `best` or a step, for the weights of a checkpoint of each run, all of them folders.
+        checkpoint: `last`, `best` or a step, for the weights of a checkpoint of each run, all of
+            them folders.
 
     Raises RunError, RecipeError and DataError.
     """
     ensemble = [*runs] if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    opened = [_open_run(run, () if index else _as_list(overrides), checkpoint) for index, run in enumerate(ensemble)]
+    opened = [
+        _open_run(run, () if index else _as_list(overrides), checkpoint)
+        for index, run in enumerate(ensemble)
+    ]
     if not opened:
         raise TypeError(f"this takes at least one run, not {runs!r:.80}")
     return opened[0].translate(lines, beam, n_best, scores, prefix, opened[1:], draft)
 
 
-def _open_run(run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint: str | int | None) -> Run:
-    """Open a run if it is a folder; make one of a module. Raises RunError, RecipeError, and TypeError for all else."""
+def _open_run(
+    run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint: str | int | None
+) -> Run:
+    """Open a run if it is a folder; make one of a module. Raises RunError, RecipeError, and
+    TypeError for all else.
+    """
     from composer.inference.run import Run, open_run
 
     if isinstance(run, (str, Path, Run)):
@@ -278,12 +322,18 @@ def _open_run(run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint:
     from composer.training.module import Seq2SeqModule
 
     if isinstance(run, Seq2SeqModule):
-        return open_run(Run.from_model(run.recipe, run.tokenizers, run.full_model()), overrides, checkpoint)
-    raise TypeError(f"this takes a run's folder, a run that was opened, a Seq2SeqModule, or several; not {run!r:.80}")
+        return open_run(
+            Run.from_model(run.recipe, run.tokenizers, run.full_model()), overrides, checkpoint
+        )
+    raise TypeError(
+        "this takes a run's folder, a run that was opened, a Seq2SeqModule, or several; not"
+        f" {run!r:.80}"
+    )
 
 
 def draw(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
-    """Draw the architecture of a recipe or a run: `.svg()`, `.mermaid()`, `.save()`; a notebook shows it.
+    """Draw the architecture of a recipe or a run: `.svg()`, `.mermaid()`, `.save()`; a notebook
+    shows it.
 
     overrides: `key=value` settings. Raises RecipeError with every fault, and RunError.
     """
@@ -302,23 +352,31 @@ def diff(
 ) -> Difference:
     """Compare two recipes or runs block by block: `.text()`, `.as_json()`.
 
-    b: By default `a`, whose `overrides` are then what is shown. data: The folder in which data files are looked up
-    first. quick: Skip the significance test, for which both runs translate. overrides: `key=value` settings of `b`; a
-    run with these is a recipe. log: Receives a line before what takes long. Raises RecipeError with every fault, and
-    RunError.
+    b: By default `a`, whose `overrides` are then what is shown. data: The folder in which data
+    files are looked up first. quick: Skip the significance test, for which both runs translate.
+    overrides: `key=value` settings of `b`; a run with these is a recipe. log: Receives a line
+    before what takes long. Raises RecipeError with every fault, and RunError.
     """
     from composer.comparison.diff import diff as compare
 
-    return compare(_recipe_or_reference(a), _recipe_or_reference(a if b is None else b, overrides), data, quick, log)
+    return compare(
+        _recipe_or_reference(a),
+        _recipe_or_reference(a if b is None else b, overrides),
+        data,
+        quick,
+        log,
+    )
 
 
 def fingerprints(
     recipe_or_run: AnyRecipe | AnyRun, data: str | Path | None = None, overrides: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the SHA-256 fingerprints of a recipe or a run: `model`, `data`, and `run`, all that decides the training.
+    """Return the SHA-256 fingerprints of a recipe or a run: `model`, `data`, and `run`, all that
+    decides the training.
 
-    data: The folder in which data files are looked up first; they count by what is read from them. overrides:
-    `key=value` settings; a run with these is a recipe. Raises RecipeError, DataError and RunError.
+    data: The folder in which data files are looked up first; they count by what is read from them.
+    overrides: `key=value` settings; a run with these is a recipe. Raises RecipeError, DataError and
+    RunError.
     """
     from composer.fingerprint import fingerprints as compute
 
@@ -336,19 +394,27 @@ def export(run: AnyRun | Seq2SeqModule, path: str | Path) -> Path:
 
 
 def blocks(name: str | None = None) -> dict[str, Any]:
-    """Return every block by its name, or one: description, `properties` and `required` of its JSON Schema.
+    """Return every block by its name, or one: description, `properties` and `required` of its JSON
+    Schema.
 
     Raises RunError if there is no such block.
     """
     definitions = schema()["$defs"].items()
-    known = {key.removeprefix("block."): block for key, block in definitions if key.startswith("block.")}
+    known = {
+        key.removeprefix("block."): block for key, block in definitions if key.startswith("block.")
+    }
     if name is not None and name not in known:
-        raise RunError.of(f"no block is called `{name}`{did_you_mean(name, known)}", "`seqcomposer blocks` lists them")
+        raise RunError.of(
+            f"no block is called `{name}`{did_you_mean(name, known)}",
+            "`seqcomposer blocks` lists them",
+        )
     return known if name is None else known[name]
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a recipe, for editors; with the blocks of plug-ins and of this process."""
+    """Return the JSON Schema of a recipe, for editors; with the blocks of plug-ins and of this
+    process.
+    """
     return schema_generator.load()
 
 
@@ -369,14 +435,18 @@ def _recipe_or_folder(
 def _recipe_or_reference(
     recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = (), data: str | Path | None = None
 ) -> Recipe | str | Path:
-    """Return the recipe of one in Python, and of what has overrides; a path and `SWEEP#WHICH` as they are, else.
+    """Return the recipe of one in Python, and of what has overrides; a path and `SWEEP#WHICH` as
+    they are, else.
 
     Raises RecipeError, RunError, and TypeError for overrides of a loaded recipe.
     """
     if isinstance(recipe_or_run, (Recipe, sections.Recipe)):
         return _to_recipe(recipe_or_run, overrides, data)
     if not isinstance(recipe_or_run, (str, os.PathLike)):
-        raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not {recipe_or_run!r:.80}")
+        raise TypeError(
+            f"this takes {RECIPES}; a run's folder, or a run that was opened; not"
+            f" {recipe_or_run!r:.80}"
+        )
     reference = recipe_or_run if isinstance(recipe_or_run, str) else Path(recipe_or_run)
     return _to_recipe(reference, overrides, data) if overrides else reference
 
@@ -385,8 +455,11 @@ def _as_list(overrides: Sequence[str]) -> Sequence[str]:
     return [overrides] if isinstance(overrides, str) else overrides
 
 
-def _to_recipe(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> Recipe:
-    """Load a recipe in Python or a file: of a sweep the point of `overrides`, of a run its own recipe.
+def _to_recipe(
+    recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None
+) -> Recipe:
+    """Load a recipe in Python or a file: of a sweep the point of `overrides`, of a run its own
+    recipe.
 
     Raises RecipeError, RunError, and TypeError for overrides of a recipe that is loaded.
     """
@@ -401,6 +474,7 @@ def _to_recipe(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Pat
         return load_recipe(recipe, overrides, data)
     if overrides:
         raise TypeError(
-            "overrides apply to a file or to a recipe in Python, and this recipe is loaded: load it with them"
+            "overrides apply to a file or to a recipe in Python, and this recipe is loaded: load it"
+            " with them"
         )
     return recipe if data is None else dataclasses.replace(recipe, data_dir=Path(data))

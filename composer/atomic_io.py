@@ -1,7 +1,8 @@
-"""Atomic file writes: write to a temporary sibling, fsync, rename. A file is replaced as a whole or not at all.
+"""Atomic file writes: write to a temporary sibling, fsync, rename. A file is replaced as a whole or
+not at all.
 
-And reads of files that anybody may have written: they wait for no FIFO, and have a limit. And locks of files, and where
-this user's cache is.
+And reads of files that anybody may have written: they wait for no FIFO, and have a limit. And locks
+of files, and where this user's cache is.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ PROBE_SECONDS = 0.5
 
 @contextmanager
 def atomic_open(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that appears under its name only when all of it is on the disk; replaces what is there.
+    """Open a file for writing that appears under its name only when all of it is on the disk;
+    replaces what is there.
 
     Leaves nothing behind where writing fails. Raises OSError, with `path` as its filename.
     """
@@ -65,15 +67,25 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 
 def refuse_overwriting(path: Path, option: str) -> None:
-    """Raise RunError, which says to name another file by `option`, if one is there. A pipe or a device is none."""
+    """Raise RunError, which says to name another file by `option`, if one is there. A pipe or a
+    device is none.
+    """
     if path.is_file() or (path.is_symlink() and not path.exists()):
-        raise RunError.of("this file exists already", f"name another one with `{option}`, or remove it", str(path))
+        raise RunError.of(
+            "this file exists already", f"name another one with `{option}`, or remove it", str(path)
+        )
 
 
 def check_output(path: Path, option: str) -> None:
-    """Raise RunError, which says to name another file by `option`, if a file could not be written later."""
+    """Raise RunError, which says to name another file by `option`, if a file could not be written
+    later.
+    """
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        reason = "this is a folder" if path.is_dir() else f"there is no folder `{path.parent}` that can be written into"
+        reason = (
+            "this is a folder"
+            if path.is_dir()
+            else f"there is no folder `{path.parent}` that can be written into"
+        )
         raise RunError.of(reason, f"name another file with `{option}`", str(path))
 
 
@@ -83,8 +95,11 @@ def sha256_of_file(path: Path) -> str:
         status = os.fstat(file.fileno())
         if status.st_size < LARGE:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    # a large file that is opened twice is hashed once: no write leaves the time of the last change as it was
-    return _sha256_of_version(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    # a large file that is opened twice is hashed once: no write leaves the time of the last change
+    # as it was
+    return _sha256_of_version(
+        path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    )
 
 
 @lru_cache(maxsize=64)
@@ -94,7 +109,9 @@ def _sha256_of_version(path: Path, *version: int) -> str:
 
 
 def file_stamp(path: Path) -> tuple[int, int, int, int]:
-    """Return a file's inode, size and times: while they are the same it counts as unchanged, as it does for git."""
+    """Return a file's inode, size and times: while they are the same it counts as unchanged, as it
+    does for git.
+    """
     status = os.stat(path)
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -116,10 +133,13 @@ def is_temporary(path: Path) -> bool:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove what killed processes left unfinished; call it only when no other process is writing into `folder`."""
+    """Remove what killed processes left unfinished; call it only when no other process is writing
+    into `folder`.
+    """
     if folder.is_dir():
         for path in filter(is_temporary, folder.iterdir()):
-            if path.suffix == ".part" or not path.is_dir():  # another folder that is hidden is the user's
+            # another folder that is hidden is the user's
+            if path.suffix == ".part" or not path.is_dir():
                 _remove(path)
 
 
@@ -138,7 +158,9 @@ def fsync_directory(folder: Path) -> None:
 
 
 def open_regular(path: Path, follow: bool = True) -> BufferedReader:
-    """Open a regular file for reading. Raises OSError for all else, and for a symbolic link unless `follow`."""
+    """Open a regular file for reading. Raises OSError for all else, and for a symbolic link unless
+    `follow`.
+    """
     handle = os.open(path, os.O_RDONLY | NO_WAIT | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -147,7 +169,9 @@ def open_regular(path: Path, follow: bool = True) -> BufferedReader:
 
 
 def read_text(path: Path, limit: int = 1 << 28) -> str:
-    """Return the UTF-8 text of a regular file. Raises OSError, and ValueError if it has more than `limit` bytes."""
+    """Return the UTF-8 text of a regular file. Raises OSError, and ValueError if it has more than
+    `limit` bytes.
+    """
     with open_regular(path) as file:
         data = read_at_most(file, limit + 1)
     if len(data) > limit:
@@ -156,7 +180,9 @@ def read_text(path: Path, limit: int = 1 << 28) -> str:
 
 
 def read_at_most(file: IO[bytes], count: int) -> bytes:
-    """Return so many bytes of a file at most, in no more memory than they take: `read(count)` asks for all of it."""
+    """Return so many bytes of a file at most, in no more memory than they take: `read(count)` asks
+    for all of it.
+    """
     parts: list[bytes] = []
     while count > 0 and (part := file.read(min(count, BLOCK))):
         parts.append(part)
@@ -172,7 +198,8 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-# ------------------------------------------------------------------------------------------- what is never overwritten
+# ------------------------------------------------------------------------------------------- what
+# is never overwritten
 
 
 def require_absent(target: Path) -> None:
@@ -184,7 +211,9 @@ def require_absent(target: Path) -> None:
 
 @contextmanager
 def atomic_directory(target: Path) -> Iterator[Path]:
-    """Yield a directory to fill, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
+    """Yield a directory to fill, which is renamed to `target` at the end; a failed one is removed.
+    Raises RunError.
+    """
     with _renamed_at_the_end(target, Path.mkdir) as temporary:
         yield temporary
         fsync_directory(temporary)
@@ -192,8 +221,13 @@ def atomic_directory(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_new_file(target: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
-    with _renamed_at_the_end(target, lambda path: path.touch(exist_ok=False)) as path, path.open("wb") as file:
+    """Yield a file to write, which is renamed to `target` at the end; a failed one is removed.
+    Raises RunError.
+    """
+    with (
+        _renamed_at_the_end(target, lambda path: path.touch(exist_ok=False)) as path,
+        path.open("wb") as file,
+    ):
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -213,7 +247,8 @@ def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterato
             try:
                 temporary.rename(target)
             except OSError:
-                require_absent(target)  # another process was quicker: say so, rather than what the system says
+                # another process was quicker: say so, rather than what the system says
+                require_absent(target)
                 raise
     except BaseException as error:
         with suppress(OSError):
@@ -221,13 +256,17 @@ def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterato
         if not isinstance(error, OSError):
             raise
         fix = f"{os_error_hint(error)}, or choose another path"
-        raise RunError.of(f"this cannot be written: {os_error_reason(error)}", fix, str(target)) from None
+        raise RunError.of(
+            f"this cannot be written: {os_error_reason(error)}", fix, str(target)
+        ) from None
     fsync_directory(target.parent)
 
 
 @contextmanager
 def lock_of(path: Path) -> Iterator[bool]:
-    """Lock a file or folder, which ends with this process at the latest; yield whether nobody else had the lock."""
+    """Lock a file or folder, which ends with this process at the latest; yield whether nobody else
+    had the lock.
+    """
     handle, is_free = os.open(path, os.O_RDONLY | NO_WAIT), False
     try:
         with suppress(BlockingIOError):
@@ -238,7 +277,9 @@ def lock_of(path: Path) -> Iterator[bool]:
 
 
 def remove_abandoned(target: Path) -> None:
-    """Remove what processes that were killed left of `target`; whose process lives has a lock on its own."""
+    """Remove what processes that were killed left of `target`; whose process lives has a lock on
+    its own.
+    """
     for path in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
         with suppress(OSError), lock_of(path) as is_free:
             if is_free:
@@ -246,17 +287,25 @@ def remove_abandoned(target: Path) -> None:
 
 
 @contextmanager
-def os_errors_as_run_errors(origin: str | Path, message: str = "the system says", fix: str = "") -> Iterator[None]:
-    """Turn an OSError into a RunError about its file, or about `origin`. fix: by default that of `os_error_hint`."""
+def os_errors_as_run_errors(
+    origin: str | Path, message: str = "the system says", fix: str = ""
+) -> Iterator[None]:
+    """Turn an OSError into a RunError about its file, or about `origin`. fix: by default that of
+    `os_error_hint`.
+    """
     try:
         yield
     except OSError as error:
         message = f"{message}: {os_error_reason(error)}"
-        raise RunError.of(message, fix or os_error_hint(error), str(error.filename or origin)) from None
+        raise RunError.of(
+            message, fix or os_error_hint(error), str(error.filename or origin)
+        ) from None
 
 
 def lock(file: IO[str]) -> None:
-    """Lock a file until this process closes it. Raises BlockingIOError if another process has the lock."""
+    """Lock a file until this process closes it. Raises BlockingIOError if another process has the
+    lock.
+    """
     give_up = time.monotonic() + PROBE_SECONDS
     while True:
         try:
@@ -266,7 +315,8 @@ def lock(file: IO[str]) -> None:
             if time.monotonic() > give_up:
                 raise
             time.sleep(PROBE_SECONDS / 20)
-    # a lock lasts until the last process that inherited the file has closed it, data loader workers among them
+    # a lock lasts until the last process that inherited the file has closed it, data loader workers
+    # among them
     reference = weakref.ref(file)
 
     def close_in_child() -> None:
@@ -277,7 +327,9 @@ def lock(file: IO[str]) -> None:
 
 
 def try_lock(file: IO[str] | int, exclusive: bool) -> bool:
-    """Lock a file, and return whether this system can. Raises BlockingIOError if another process has the lock."""
+    """Lock a file, and return whether this system can. Raises BlockingIOError if another process
+    has the lock.
+    """
     try:
         import fcntl
 
@@ -290,7 +342,9 @@ def try_lock(file: IO[str] | int, exclusive: bool) -> bool:
 
 
 def cache_dir() -> Path:
-    """Return the folder of this user's cache, which may not exist yet. Raise RunError where there is no home folder."""
+    """Return the folder of this user's cache, which may not exist yet. Raise RunError where there
+    is no home folder.
+    """
     if chosen := os.environ.get("SEQCOMPOSER_STORE"):
         return Path(os.path.abspath(chosen))
     xdg_cache = os.environ.get("XDG_CACHE_HOME", "")

@@ -1,4 +1,6 @@
-"""Errors of users, each with its place and its fix: file, line, column, what is wrong, and what to write instead."""
+"""Errors of users, each with its place and its fix: file, line, column, what is wrong, and what to
+write instead.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ KeyPath = tuple[str | int, ...]
 
 
 class Mark(NamedTuple):
-    """A source location. `line` and `column` count from 1; `text` is the line, `length` how much of it is meant."""
+    """A source location. `line` and `column` count from 1; `text` is the line, `length` how much of
+    it is meant.
+    """
 
     file: str
     line: int
@@ -38,7 +42,9 @@ class Mark(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A change of a file's text that does what a fix says. Lines and columns count from 1; `end` is not included."""
+    """A change of a file's text that does what a fix says. Lines and columns count from 1; `end` is
+    not included.
+    """
 
     file: str
     path: str
@@ -49,11 +55,12 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One error of a user, or a warning. `line` and `column` count from 1; `line` 0 means that it has no place.
+    """One error of a user, or a warning. `line` and `column` count from 1; `line` 0 means that it
+    has no place.
 
-    `path` is the place as it is written in the recipe (`model.encoder[1].rnn.cell`), `excerpt` the line at fault,
-    `length` the number of characters to underline, `edit` the fix as a change of the text, where a program can make it.
-    What has a `warning` trains, and probably not as was meant.
+    `path` is the place as it is written in the recipe (`model.encoder[1].rnn.cell`), `excerpt` the
+    line at fault, `length` the number of characters to underline, `edit` the fix as a change of the
+    text, where a program can make it. What has a `warning` trains, and probably not as was meant.
     """
 
     file: str
@@ -97,11 +104,16 @@ class Fault:
         number = str(self.line)
         before, marked = text[:column], text[column : column + length]
         carets = "^" * max(1, cell_len(marked))
-        return [f"   {number} | {text}", f"   {' ' * len(number)} | {' ' * cell_len(before)}{carets}"]
+        return [
+            f"   {number} | {text}",
+            f"   {' ' * len(number)} | {' ' * cell_len(before)}{carets}",
+        ]
 
 
 class ComposerError(Exception):
-    """Base of all errors that a user can fix. `faults` are sorted by file, line and column, without duplicates."""
+    """Base of all errors that a user can fix. `faults` are sorted by file, line and column, without
+    duplicates.
+    """
 
     status = 2
     """Exit status of a command that ends with it: refused."""
@@ -111,9 +123,16 @@ class ComposerError(Exception):
         super().__init__(self.faults)
 
     def render(self) -> str:
-        """Return the first faults of each file and the number of all, as the command line prints them."""
+        """Return the first faults of each file and the number of all, as the command line prints
+        them.
+        """
         files = [list(faults) for _, faults in groupby(self.faults, attrgetter("file"))]
-        return "\n".join([*(line for faults in files for line in _first_faults(faults)), count_faults(self.faults)])
+        return "\n".join(
+            [
+                *(line for faults in files for line in _first_faults(faults)),
+                count_faults(self.faults),
+            ]
+        )
 
     def __str__(self) -> str:
         return self.render()
@@ -142,7 +161,9 @@ class RunFailed(RunError):
     status = 1
 
 
-def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "", edit: Edit | None = None) -> Fault:
+def fault_at(
+    mark: Mark, code: str, path: str, message: str, hint: str = "", edit: Edit | None = None
+) -> Fault:
     """Return a fault at a source location."""
     texts = (_shorten(path), _shorten(message), _shorten(hint))
     return Fault(mark.file, mark.line, mark.column, code, *texts, mark.text, mark.length, edit=edit)
@@ -161,15 +182,23 @@ def _first_faults(faults: Sequence[Fault]) -> list[str]:
 
 
 def _shorten(text: str) -> str:
-    """Return a text on one line, without its middle if it is very long: what was meant is at the end."""
+    """Return a text on one line, without its middle if it is very long: what was meant is at the
+    end.
+    """
     line = " ".join(text.split())
-    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 4 :]}"
+    return (
+        line
+        if len(line) <= MAX_MESSAGE
+        else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 4 :]}"
+    )
 
 
 def count_faults(faults: Iterable[Fault]) -> str:
     """Return how many errors and warnings there are: `2 errors, 1 warning`."""
     counts = Counter(fault.severity for fault in faults)
-    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in sorted(counts.items()))
+    return ", ".join(
+        f"{count} {word}{'' if count == 1 else 's'}" for word, count in sorted(counts.items())
+    )
 
 
 def format_path(path: Iterable[str | int]) -> str:
@@ -185,7 +214,9 @@ def os_error_reason(error: OSError) -> str:
 
 def os_error_hint(error: OSError) -> str:
     """Return what to do where a file cannot be written."""
-    return OS_ERROR_HINTS.get(error.errno or 0, "check the path, and whether the disk is full or damaged")
+    return OS_ERROR_HINTS.get(
+        error.errno or 0, "check the path, and whether the disk is full or damaged"
+    )
 
 
 def first_few(items: Sequence[str]) -> str:
@@ -204,9 +235,15 @@ BlockCodeErrors = (Exception, SystemExit)
 
 
 def error_of_code(error: Exception | SystemExit) -> str:
-    """Return the type and message of what a block's code raised, and its line if the block is not one of ours."""
+    """Return the type and message of what a block's code raised, and its line if the block is not
+    one of ours.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(OURS) and "/torch/" not in frame.filename]
+    theirs = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith(OURS) and "/torch/" not in frame.filename
+    ]
     place = f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
     return f"{type(error).__name__}: {error}{place}"
 
@@ -232,7 +269,8 @@ def _one_line(text: str) -> str:
 def _printable(text: str) -> str:
     # a control character of the recipe must not reach the terminal
     return "".join(
-        char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text
+        char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
+        for char in text
     )
 
 
@@ -245,4 +283,8 @@ def _window(text: str, column: int, length: int) -> tuple[str, int, int]:
     start = max(0, min(column - WINDOW // 2, len(text) - WINDOW))
     part = text[start : start + WINDOW]
     head, tail = "..." if start else "", "..." if start + WINDOW < len(text) else ""
-    return head + _printable(part) + tail, column - start + len(head), min(length, WINDOW - (column - start))
+    return (
+        head + _printable(part) + tail,
+        column - start + len(head),
+        min(length, WINDOW - (column - start)),
+    )

@@ -29,7 +29,8 @@ EXPONENT_FROM = 1e7
 CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-"""Control characters but tab and newline, separators of lines, changes of the direction of writing, halves of surrogate
+"""Control characters but tab and newline, separators of lines, changes of the direction of writing,
+halves of surrogate
 pairs, and the two that are no characters."""
 
 
@@ -90,7 +91,9 @@ def format_number(value: object) -> str:
 
 
 def significant(value: float, digits: int) -> str:
-    """Write a number with so many significant digits, and a large one with an exponent: 0.1900, 1.300, 24310, 1e+08."""
+    """Write a number with so many significant digits, and a large one with an exponent: 0.1900,
+    1.300, 24310, 1e+08.
+    """
     if abs(value) >= EXPONENT_FROM:
         return f"{value:.{digits}g}"
     is_whole = abs(value) >= 10**digits - 0.5  # 9999.6 is 10000
@@ -98,7 +101,9 @@ def significant(value: float, digits: int) -> str:
 
 
 def strip_control_characters(text: str) -> str:
-    """Return a text with U+FFFD for every CONTROL_CHARACTER: all that a terminal or a page gets goes through this."""
+    """Return a text with U+FFFD for every CONTROL_CHARACTER: all that a terminal or a page gets
+    goes through this.
+    """
     return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -107,16 +112,23 @@ def make_console(**options: Any) -> Console:
     from rich.console import Console  # imported late: `--help` needs none
 
     class PrintableConsole(Console):
-        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
             for segment in super().render(renderable, options):
-                yield segment if segment.control else segment._replace(text=strip_control_characters(segment.text))
+                yield (
+                    segment
+                    if segment.control
+                    else segment._replace(text=strip_control_characters(segment.text))
+                )
 
     return PrintableConsole(**options)
 
 
 @contextmanager
 def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows on stderr, if that is a terminal, how many more are done; only where it takes long.
+    """Yield a function that shows on stderr, if that is a terminal, how many more are done; only
+    where it takes long.
 
     total: How many there are; None where that is not known.
     """
@@ -135,7 +147,9 @@ def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None
 
 
 class UnfailingStream:
-    """Text stream that ignores a closed pipe and a full disk; letters that its encoding lacks become `?`."""
+    """Text stream that ignores a closed pipe and a full disk; letters that its encoding lacks
+    become `?`.
+    """
 
     def __init__(self, file: IO[str]) -> None:
         self.file = file
@@ -160,7 +174,9 @@ class UnfailingStream:
             self.discard()
 
     def discard(self) -> None:
-        """Redirect what is still buffered to the null device, or the interpreter fails over it at exit."""
+        """Redirect what is still buffered to the null device, or the interpreter fails over it at
+        exit.
+        """
         with suppress(OSError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.file.fileno())
@@ -168,7 +184,8 @@ class UnfailingStream:
 
 
 def to_json(data: object, indent: int | None = 1) -> str:
-    """Return data as JSON, on one line without `indent`. CONTROL_CHARACTERS are escaped; NaN and infinities, which JSON
+    """Return data as JSON, on one line without `indent`. CONTROL_CHARACTERS are escaped; NaN and
+    infinities, which JSON
     lacks, are null.
     """
     text = json.dumps(null_where_not_finite(data), ensure_ascii=False, indent=indent)
@@ -177,14 +194,20 @@ def to_json(data: object, indent: int | None = 1) -> str:
 
 def null_where_not_finite(data: object) -> Any:
     """Return data with None for NaN and infinities, which JSON lacks."""
-    return map_scalars(data, lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
+    return map_scalars(
+        data, lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf
+    )
 
 
 def map_scalars(data: object, change: Callable[[object], object]) -> Any:
     """Return plain data with every scalar changed."""
     if isinstance(data, Mapping):
         return {key: map_scalars(value, change) for key, value in data.items()}
-    return [map_scalars(value, change) for value in data] if isinstance(data, list | tuple) else change(data)
+    return (
+        [map_scalars(value, change) for value in data]
+        if isinstance(data, list | tuple)
+        else change(data)
+    )
 
 
 def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str]:

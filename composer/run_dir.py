@@ -1,4 +1,6 @@
-"""Run directory: layout, run.json, metrics.jsonl, checkpoint files and the lock against a second training."""
+"""Run directory: layout, run.json, metrics.jsonl, checkpoint files and the lock against a second
+training.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,18 @@ OTHER_RUN = "`--run DIR` (in Python `run=DIR`)"
 START_FROM = "`--from RUN` (in Python `start_from=RUN`)"
 """How errors name these arguments, for the command line and for Python."""
 UNVERIFIED = "SEQCOMPOSER_UNVERIFIED"
-"""Environment variable: set to 1, runs are opened although their files are not those of the training."""
-REQUIRED_KEYS = ("status", "fingerprints", "data", "tokenizer_sha256", "vocabularies", "parameters", "wandb_id")
+"""Environment variable: set to 1, runs are opened although their files are not those of the
+training.
+"""
+REQUIRED_KEYS = (
+    "status",
+    "fingerprints",
+    "data",
+    "tokenizer_sha256",
+    "vocabularies",
+    "parameters",
+    "wandb_id",
+)
 """Keys that run.json has from its first moment, and that a resumed training reads."""
 MODULE_PREFIX = "model."
 """Prefix that the LightningModule gives the names of the model's weights."""
@@ -76,11 +88,17 @@ class RunDir:
         return self.path / f"hypotheses.{split}.jsonl"
 
     def is_empty(self) -> bool:
-        """Return whether there is nothing yet; the lock and temporary files of killed processes do not count."""
-        return not self.path.exists() or all(one.name == LOCK or is_temporary(one) for one in self.path.iterdir())
+        """Return whether there is nothing yet; the lock and temporary files of killed processes do
+        not count.
+        """
+        return not self.path.exists() or all(
+            one.name == LOCK or is_temporary(one) for one in self.path.iterdir()
+        )
 
     def read(self) -> RunRecord:
-        """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
+        """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a
+        training writes.
+        """
         # late: pydantic takes a tenth of a second to import, and most commands open no run
         from composer.runs.record import WrongKey, parse_record, results_sha256
 
@@ -90,7 +108,10 @@ class RunDir:
         except (FileNotFoundError, NotADirectoryError):
             raise self.missing_record() from None
         except OSError as error:
-            message, fix = f"run.json cannot be read: {os_error_reason(error)}", "restore it, or check its permissions"
+            message, fix = (
+                f"run.json cannot be read: {os_error_reason(error)}",
+                "restore it, or check its permissions",
+            )
             raise RunError.of(message, fix, str(self.record)) from None
         except ValueError as error:
             raise self.invalid_record(f"run.json cannot be read: {error}") from None
@@ -99,32 +120,53 @@ class RunDir:
         try:
             record = parse_record(text)
         except WrongKey as key:
-            raise self.invalid_record(f"in run.json `{key}` is not what a training writes") from None
+            raise self.invalid_record(
+                f"in run.json `{key}` is not what a training writes"
+            ) from None
         except ValueError as error:  # such as half of a surrogate pair, which Python reads
             raise self.invalid_record(f"run.json cannot be read: {error}") from None
         recorded = data.get("results_sha256")
         if recorded is not None and is_verifying() and results_sha256(data) != recorded:
-            message = "the scores in run.json are not those that the training wrote: see its `results_sha256`"
+            message = (
+                "the scores in run.json are not those that the training wrote: see its"
+                " `results_sha256`"
+            )
             fix = f"put the file back as it was; `evaluate` with {UNVERIFIED}=1 measures them again"
             raise RunError.of(message, fix, str(self.record))
         return record
 
     def missing_record(self) -> RunError:
-        """Return the error of a path that is no run folder; of a folder with runs in it, it names one."""
-        if runs := sorted(run for at in ("seed-*", "trials/*/seed-*") for run in self.path.glob(f"{at}/run.json")):
-            what = "a whole sweep" if (self.path / "sweep.json").exists() else "one run for each seed"
-            return RunError.of(f"this folder holds {what}", f"name a run in it: `{runs[0].parent}`", str(self.path))
+        """Return the error of a path that is no run folder; of a folder with runs in it, it names
+        one.
+        """
+        if runs := sorted(
+            run for at in ("seed-*", "trials/*/seed-*") for run in self.path.glob(f"{at}/run.json")
+        ):
+            what = (
+                "a whole sweep" if (self.path / "sweep.json").exists() else "one run for each seed"
+            )
+            return RunError.of(
+                f"this folder holds {what}", f"name a run in it: `{runs[0].parent}`", str(self.path)
+            )
         close = None if self.path.exists() else suggest_file(self.record, Path())
         guess = f"; did you mean `{Path(close).parent}`?" if close else ""
-        reason = "not a run folder: it " + ("has no run.json" if self.path.exists() else f"is not there{guess}")
+        reason = "not a run folder: it " + (
+            "has no run.json" if self.path.exists() else f"is not there{guess}"
+        )
         reason = "a file, and a run is a folder" if self.path.is_file() else reason
-        fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
+        fix = (
+            "name a folder that `seqcomposer train` has written; a training needs an empty one, or"
+            " none"
+        )
         return RunError.of(f"this is {reason}", fix, str(self.path))
 
     def invalid_record(self, message: str) -> RunError:
         """Return the error of a run.json that no training writes."""
         # a training writes run.json atomically, so a broken one was edited
-        fix = f"put back the file as it was, or begin a new run with {OTHER_RUN}; no training leaves it like this"
+        fix = (
+            f"put back the file as it was, or begin a new run with {OTHER_RUN}; no training leaves"
+            " it like this"
+        )
         return RunError.of(message, fix, str(self.record))
 
     def write(self, record: RunRecord) -> None:
@@ -136,19 +178,22 @@ class RunDir:
 def find_run(reference: str | os.PathLike[str]) -> Path:
     """Return the folder of a run that is named by its path or, of a sweep's trial, by `SWEEP#RANK`.
 
-    Every command and function that takes a run names it by this. A path need not exist. Raises RunError where the sweep
-    has no such trial, and RecipeError where its file cannot be read.
+    Every command and function that takes a run names it by this. A path need not exist. Raises
+    RunError where the sweep has no such trial, and RecipeError where its file cannot be read.
     """
     text = os.fspath(reference)
     if "#" not in text or os.path.exists(text):
         return Path(text)
-    from composer.sweeps.leaderboard import find_trial_run  # late, from above: only a leaderboard knows ranks
+    # late, from above: only a leaderboard knows ranks
+    from composer.sweeps.leaderboard import find_trial_run
 
     return find_trial_run(text) or Path(text)
 
 
 def recorded_data(folder: Path) -> Path | None:
-    """Return where the training of a run folder looked up its data first, if that is there; None of other folders."""
+    """Return where the training of a run folder looked up its data first, if that is there; None of
+    other folders.
+    """
     run = RunDir(folder)
     recorded = run.read().data.folders if run.record.exists() else ()
     return next((Path(path) for path in recorded if os.path.isdir(path)), None)
@@ -156,17 +201,25 @@ def recorded_data(folder: Path) -> Path | None:
 
 def seed_dirs(folder: Path) -> dict[int, RunDir]:
     """Return the run folders of several seeds of a recipe, `seed-N` in a folder, by N in order."""
-    runs = {path.name.removeprefix("seed-"): RunDir(path) for path in folder.glob("seed-*") if path.is_dir()}
+    runs = {
+        path.name.removeprefix("seed-"): RunDir(path)
+        for path in folder.glob("seed-*")
+        if path.is_dir()
+    }
     return {int(seed): runs[seed] for seed in sorted(filter(str.isdecimal, runs), key=int)}
 
 
 def is_trial_run(run: RunDir) -> bool:
-    """Return whether a run folder is that of a seed of a sweep's trial, where it counts on the leaderboard."""
+    """Return whether a run folder is that of a seed of a sweep's trial, where it counts on the
+    leaderboard.
+    """
     return (run.path.absolute().parent / "trial.json").is_file()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a metrics.jsonl, [] if there is none. Lines that a crash has cut off are skipped."""
+    """Return the rows of a metrics.jsonl, [] if there is none. Lines that a crash has cut off are
+    skipped.
+    """
     rows = []
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         with suppress(ValueError):
@@ -176,7 +229,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-# ------------------------------------------------------------------------------------------- forms of what is read
+# ------------------------------------------------------------------------------------------- forms
+# of what is read
 
 MAX_TEXT, MAX_INTEGER, MAX_DEPTH = 4000, 1 << 63, 8
 
@@ -207,20 +261,30 @@ def is_plain_data(value: object, depth: int = MAX_DEPTH) -> bool:
 
 
 def is_metrics_row(row: object) -> bool:
-    """Return whether a value is a row of metrics.jsonl: the `step`, and numbers, lists of numbers or nothing."""
+    """Return whether a value is a row of metrics.jsonl: the `step`, and numbers, lists of numbers
+    or nothing.
+    """
     if not isinstance(row, dict) or not is_count(row.get("step")):
         return False
-    values = [item for value in row.values() for item in (value if isinstance(value, list) else [value])]
+    values = [
+        item for value in row.values() for item in (value if isinstance(value, list) else [value])
+    ]
     return all(map(_is_text, row)) and all(value is None or is_number(value) for value in values)
 
 
 def is_history(value: object) -> TypeGuard[list[dict[str, float]]]:
-    """Return whether a value is what a checkpoint has of the validations before it: each the `step`, and scores."""
+    """Return whether a value is what a checkpoint has of the validations before it: each the
+    `step`, and scores.
+    """
     rows = value if isinstance(value, list) else [None]
-    return all(isinstance(row, dict) and "step" in row and all(map(is_number, row.values())) for row in rows)
+    return all(
+        isinstance(row, dict) and "step" in row and all(map(is_number, row.values()))
+        for row in rows
+    )
 
 
-# ------------------------------------------------------------------------------------------- checkpoint files, lock
+# -------------------------------------------------------------------------------------------
+# checkpoint files, lock
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -263,18 +327,24 @@ def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Path | None:
 def read_checkpoint(path: Path, map_location: Any = "cpu", mmap: bool = False) -> dict[str, object]:
     """Return the content of a checkpoint; with mmap its tensors stay on disk until they are used.
 
-    Checkpoints hold plain types and tensors only, so they load with `weights_only` and cannot execute code. Raises
-    RunError if the file is damaged, or not a checkpoint.
+    Checkpoints hold plain types and tensors only, so they load with `weights_only` and cannot
+    execute code. Raises RunError if the file is damaged, or not a checkpoint.
     """
     import torch
 
     if not is_intact(path):
-        raise RunError.of("this checkpoint is damaged", "remove it: the one before it is used then", str(path))
+        raise RunError.of(
+            "this checkpoint is damaged", "remove it: the one before it is used then", str(path)
+        )
     try:
-        content: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True, mmap=mmap)
+        content: dict[str, Any] = torch.load(
+            path, map_location=map_location, weights_only=True, mmap=mmap
+        )
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # a malicious pickle can fail in any way, though every byte could be read
+    except (
+        Exception
+    ) as error:  # a malicious pickle can fail in any way, though every byte could be read
         raise invalid_checkpoint(path, str(error)) from None
     if not isinstance(content, dict):
         raise invalid_checkpoint(path, f"it holds a {type(content).__name__}")
@@ -289,19 +359,30 @@ def invalid_checkpoint(path: Path, reason: str) -> RunError:
 
 
 def checkpoint_weights(path: Path) -> dict[str, Tensor]:
-    """Return the model's weights in a checkpoint, by their names in the model: their average with `training.ema`."""
+    """Return the model's weights in a checkpoint, by their names in the model: their average with
+    `training.ema`.
+    """
     content = read_checkpoint(path)
     state, callbacks = content.get("state_dict"), content.get("callbacks")
     if not isinstance(state, dict):
         raise invalid_checkpoint(path, "it has no `state_dict`")
     averages = callbacks.get("WeightAverage") if isinstance(callbacks, dict) else None
     average = averages.get("average", {}) if isinstance(averages, dict) else {}
-    named = {name.removeprefix(MODULE_PREFIX): it for name, it in state.items() if name.startswith(MODULE_PREFIX)}
-    return {name: average[name].to(value.dtype) if name in average else value for name, value in named.items()}
+    named = {
+        name.removeprefix(MODULE_PREFIX): it
+        for name, it in state.items()
+        if name.startswith(MODULE_PREFIX)
+    }
+    return {
+        name: average[name].to(value.dtype) if name in average else value
+        for name, value in named.items()
+    }
 
 
 def checkpoint_history(path: Path) -> list[dict[str, float]]:
-    """Return the scores of every validation before a checkpoint, each with its `step`. Raises RunError."""
+    """Return the scores of every validation before a checkpoint, each with its `step`. Raises
+    RunError.
+    """
     callbacks = read_checkpoint(path, mmap=True).get("callbacks")
     state = callbacks.get("TrainingLoopCallback") if isinstance(callbacks, dict) else None
     history = state.get("history") if isinstance(state, dict) else None
@@ -314,11 +395,16 @@ def check_writable(run_dir: RunDir, resume: bool) -> None:
     """Raise RunError if a training may not write into `run_dir`; create and change nothing."""
     path = str(run_dir.path)
     if run_dir.path.exists() and not run_dir.path.is_dir():
-        raise RunError.of("a run needs a folder, and this is a file", f"name another with {OTHER_RUN}", path)
+        raise RunError.of(
+            "a run needs a folder, and this is a file", f"name another with {OTHER_RUN}", path
+        )
     if run_dir.is_empty():
         return
     if not resume:
-        fix = f"continue the run in it with {RESUME}, name another folder with {OTHER_RUN}, or remove it"
+        fix = (
+            f"continue the run in it with {RESUME}, name another folder with {OTHER_RUN}, or"
+            " remove it"
+        )
         raise RunError.of("this folder is not empty", fix, path)
     from composer.runs.record import RunRecord  # late: see `RunDir.read`
 
@@ -329,17 +415,22 @@ def check_writable(run_dir: RunDir, resume: bool) -> None:
 
 
 def locked(
-    run_dir: RunDir, holder: str = "training", fix: str = f"wait for it, or name another with {OTHER_RUN}"
+    run_dir: RunDir,
+    holder: str = "training",
+    fix: str = f"wait for it, or name another with {OTHER_RUN}",
 ) -> IO[str]:
-    """Create the folder, lock it until the returned file is closed, and remove temporary files of killed runs.
+    """Create the folder, lock it until the returned file is closed, and remove temporary files of
+    killed runs.
 
-    Forked children release the lock. Raises RunError, which names the `holder`, if another process holds it, or if the
-    folder cannot be written.
+    Forked children release the lock. Raises RunError, which names the `holder`, if another process
+    holds it, or if the folder cannot be written.
     """
     path = str(run_dir.path)
     try:
         run_dir.path.mkdir(parents=True, exist_ok=True)
-        file = os.fdopen(os.open(run_dir.path / LOCK, os.O_WRONLY | os.O_CREAT | NO_WAIT, 0o666), "a")
+        file = os.fdopen(
+            os.open(run_dir.path / LOCK, os.O_WRONLY | os.O_CREAT | NO_WAIT, 0o666), "a"
+        )
         try:
             lock(file)
             remove_temporaries(run_dir.path)
@@ -351,7 +442,9 @@ def locked(
         raise RunError.of(f"another {holder} is writing into this folder", fix, path) from None
     except OSError as error:
         message = f"this folder cannot be written: {os_error_reason(error)}"
-        raise RunError.of(message, f"{os_error_hint(error)}, or name another with {OTHER_RUN}", path) from None
+        raise RunError.of(
+            message, f"{os_error_hint(error)}, or name another with {OTHER_RUN}", path
+        ) from None
     return file
 
 
@@ -359,7 +452,8 @@ def is_locked(run_dir: RunDir) -> bool | None:
     """Return whether a training holds a run folder; None where this system has no locks."""
     try:
         with (run_dir.path / LOCK).open() as file:
-            return False if try_lock(file, exclusive=False) else None  # NFS gives it also to who may only read
+            # NFS gives it also to who may only read
+            return False if try_lock(file, exclusive=False) else None
     except OSError as error:  # no file: the run has not started, or this is the copy of one
         return isinstance(error, BlockingIOError)
 

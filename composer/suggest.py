@@ -1,4 +1,6 @@
-"""Suggestions for a wrong word or file name: the closest of those that are allowed, or what it is called here."""
+"""Suggestions for a wrong word or file name: the closest of those that are allowed, or what it is
+called here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from pathlib import Path
 MAX_ENTRIES = 10_000
 """Entries of a folder among which a file name is looked for."""
 TYPO = 0.68
-"""How similar a word is to the one that it misspells: `mask` and `as`, two letters of four, are less."""
+"""How similar a word is to the one that it misspells: `mask` and `as`, two letters of four, are
+less.
+"""
 OTHER_WORDS = {
     "true": "yes on 1",
     "false": "no off 0",
@@ -64,7 +68,9 @@ OTHER_WORDS = {
     "audio": "sound sounds speech recording wav",
     "vectors": "vector array npy numpy",
 }
-"""What recipes call a thing, a word or a word and its settings, and what other toolkits or YAML 1.1 call the same."""
+"""What recipes call a thing, a word or a word and its settings, and what other toolkits or YAML 1.1
+call the same.
+"""
 OF_OTHER_UNITS = ("batch_size",)
 """Of the others, what counts something else: its number is not one of the same meaning."""
 TRAINER_KEYS = {
@@ -76,13 +82,16 @@ TRAINER_KEYS = {
     "precision": "write `training.precision`",
     "accumulate_grad_batches": "write `training.accumulate`",
     **dict.fromkeys(("gradient_clip_val", "gradient_clip_algorithm"), "write `training.clip_norm`"),
-    **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "write `training.validate_every`"),
+    **dict.fromkeys(
+        ("val_check_interval", "check_val_every_n_epoch"), "write `training.validate_every`"
+    ),
     "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
     "logger": "write `logging`",
     "default_root_dir": "use `--run DIR` on the command line",
     "fast_dev_run": "set `training.max_steps=1` on the command line",
 }
-"""Arguments of Lightning's Trainer that the section `trainer` refuses, and what to write instead."""
+"""Arguments of Lightning's Trainer that the section `trainer` refuses, and what to write instead.
+"""
 
 
 def closest_word(word: str, words: Iterable[str]) -> str:
@@ -91,7 +100,9 @@ def closest_word(word: str, words: Iterable[str]) -> str:
 
 
 def suggested_form(word: str, words: Iterable[str]) -> str:
-    """Like `closest_word`, together with the settings that make it the same: `rnn: {cell: lstm}` for `lstm`."""
+    """Like `closest_word`, together with the settings that make it the same: `rnn: {cell: lstm}`
+    for `lstm`.
+    """
     return _suggested_form(word.lower(), tuple(words))
 
 
@@ -125,13 +136,17 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def foreign_letter(word: str) -> str:
-    """Name the first character of a word that is not ASCII, for the end of a message; "" if all are."""
+    """Name the first character of a word that is not ASCII, for the end of a message; "" if all
+    are.
+    """
     letter = next((char for char in word if char > "~"), "")
     return f"; it has the character {character_name(letter)}" if letter else ""
 
 
 def valid_name(text: str) -> str:
-    """Return a text with `_` for what no name has, and an `x` before it if it begins with no letter."""
+    """Return a text with `_` for what no name has, and an `x` before it if it begins with no
+    letter.
+    """
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", text)
     return name if name[:1].isalpha() else f"x{name}"
 
@@ -147,17 +162,22 @@ def character_name(character: str) -> str:
 def suggest_file(
     name: str | Path, folder: Path, suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
 ) -> str | None:
-    """Return the file that `name`, a path from `folder`, was probably meant to be: each part of it equal or similar.
+    """Return the file that `name`, a path from `folder`, was probably meant to be: each part of it
+    equal or similar.
 
     suffixes, taken: It ends in one of these, and is none of those files.
     """
     named = Path(name)
     parts, path = named.relative_to(named.anchor).parts, folder / named.anchor
     for number, part in enumerate(parts, start=1):
-        entries = [path / part] if os.path.exists(path / part) else sorted(path.glob("*"))[:MAX_ENTRIES]
+        entries = (
+            [path / part] if os.path.exists(path / part) else sorted(path.glob("*"))[:MAX_ENTRIES]
+        )
         if number == len(parts):
             entries = [
-                entry for entry in entries if entry.name.lower().endswith((*suffixes,)) and os.path.isfile(entry)
+                entry
+                for entry in entries
+                if entry.name.lower().endswith((*suffixes,)) and os.path.isfile(entry)
             ]
             entries = [entry for entry in entries if entry.absolute() not in taken]
         names = [entry.name for entry in entries]

@@ -1,4 +1,6 @@
-"""Helpers of the tests of the recipe language: a small recipe, and faults in a form that fits a table."""
+"""Helpers of the tests of the recipe language: a small recipe, and faults in a form that fits a
+table.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def loaded(folder: Path, text: str, overrides: Sequence[str] = (), name: str = "
     return load(folder / name, overrides)
 
 
-def refused(folder: Path, text: str, overrides: Sequence[str] = (), name: str = "r.yaml") -> list[Fault]:
+def refused(
+    folder: Path, text: str, overrides: Sequence[str] = (), name: str = "r.yaml"
+) -> list[Fault]:
     """The faults of a text that must not be accepted."""
     with pytest.raises(RecipeError) as raised:
         loaded(folder, text, overrides, name)

@@ -1,4 +1,6 @@
-"""The guide "Adding a block" of ARCHITECTURE.md, followed to the letter in a copy of the checkout, breaks nothing."""
+"""The guide "Adding a block" of ARCHITECTURE.md, followed to the letter in a copy of the checkout,
+breaks nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-GUIDE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Adding a block\n")[2].partition("\n## ")[0]
+GUIDE = (
+    (ROOT / "ARCHITECTURE.md")
+    .read_text(encoding="utf-8")
+    .partition("## Adding a block\n")[2]
+    .partition("\n## ")[0]
+)
 LISTINGS = dict(re.findall(r"`([\w/]+\.py)`[^`]*?:[^`]*?```python\n(.*?)```", GUIDE, re.DOTALL))
 MUST_PASS = [
     "tests/test_house.py",
@@ -30,8 +37,11 @@ MUST_PASS = [
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout's files, with the two listings of the guide written into it."""
     folder = tmp_path_factory.mktemp("clone")
-    subprocess.run(["git", "init", "-q", str(folder)], check=True)  # a recipe may extend others of its repository
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    # a recipe may extend others of its repository
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -43,10 +53,17 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_in(folder: Path, *arguments: str) -> None:
-    """Run Python in a copy of the checkout, which is imported in place of this one; fail with its output."""
+    """Run Python in a copy of the checkout, which is imported in place of this one; fail with its
+    output.
+    """
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     result = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
 

@@ -1,4 +1,6 @@
-"""The Python face: each command is a function of the package, for files, recipes, objects and runs alike."""
+"""The Python face: each command is a function of the package, for files, recipes, objects and runs
+alike.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,16 @@ from composer import block
 from composer.data.tasks.sequences import Copy
 from composer.errors import ComposerError, RecipeError, RunError
 from composer.inference.run import Run
-from composer.recipe.sections import Data, Logging, Model, Parallel, Recipe, Split, Trainer, Training
+from composer.recipe.sections import (
+    Data,
+    Logging,
+    Model,
+    Parallel,
+    Recipe,
+    Split,
+    Trainer,
+    Training,
+)
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import Seq2SeqModule
 from docs.hooks import commands as command_page
@@ -61,12 +72,15 @@ def count(model: torch.nn.Module) -> int:
 
 def alone(code: str, folder: Path) -> str:
     """What a fresh interpreter prints."""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-# ------------------------------------------------------------------------------------------- what there is
+# ------------------------------------------------------------------------------------------- what
+# there is
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -76,7 +90,9 @@ def test_a_function_has_types_and_a_docstring(name: str) -> None:
     assert inspect.getdoc(function)
     signature = inspect.signature(function)
     assert signature.return_annotation is not inspect.Signature.empty
-    assert all(item.annotation is not inspect.Parameter.empty for item in signature.parameters.values())
+    assert all(
+        item.annotation is not inspect.Parameter.empty for item in signature.parameters.values()
+    )
     assert name in composer.__all__
     assert name in dir(composer)
 
@@ -108,15 +124,16 @@ def test_nothing_imports_torch_before_a_model_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_check_plans_without_the_compiler_of_pytorch_and_leaves_it_as_it_is(tmp_path: Path) -> None:
+def test_a_check_plans_without_the_compiler_of_pytorch_and_leaves_it_as_it_is(
+    tmp_path: Path,
+) -> None:
     SMALL.save(tmp_path / "small.yaml")
     code = (
-        "import sys, composer\n"
-        "composer.plan('small.yaml'), composer.check('small.yaml', ['training.precision=bf16-mixed'])\n"
-        "print(*{'torch._dynamo', 'torch._inductor', 'pytorch_lightning', 'datasets'} & set(sys.modules))\n"
-        "import torch\n"
-        "torch._refs.add(torch.ones(1), torch.ones(1))\n"
-        "print('torch._dynamo' in sys.modules, torch._dynamo.disable.__module__)"
+        "import sys, composer\ncomposer.plan('small.yaml'), composer.check('small.yaml',"
+        " ['training.precision=bf16-mixed'])\nprint(*{'torch._dynamo', 'torch._inductor',"
+        " 'pytorch_lightning', 'datasets'} & set(sys.modules))\nimport"
+        " torch\ntorch._refs.add(torch.ones(1), torch.ones(1))\nprint('torch._dynamo' in"
+        " sys.modules, torch._dynamo.disable.__module__)"
     )
     imported, compiler = alone(code, tmp_path).splitlines()
     assert (imported, compiler) == ("", "True torch._dynamo.decorators")
@@ -126,12 +143,10 @@ def test_a_check_plans_without_the_compiler_of_pytorch_and_leaves_it_as_it_is(tm
 def test_a_line_is_translated_without_lightning_and_the_compiler(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("a b\n")
     code = (
-        "import sys\n"
-        "from composer.cli import main\n"
-        "try:\n"
-        f"    main.main(['translate', {str(run.run_dir.path)!r}, '--input', 'in', '--output', 'out'])\n"
-        "except SystemExit as end:\n"
-        "    print(end.code, *{'pytorch_lightning', 'torch._dynamo', 'sympy'} & set(sys.modules))"
+        "import sys\nfrom composer.cli import main\ntry:\n    main.main(['translate',"
+        f" {str(run.run_dir.path)!r}, '--input', 'in', '--output', 'out'])\nexcept SystemExit as"
+        " end:\n    print(end.code, *{'pytorch_lightning', 'torch._dynamo', 'sympy'} &"
+        " set(sys.modules))"
     )
     assert alone(code, tmp_path).split() == ["0"]
     assert (tmp_path / "out").read_text().count("\n") == 1
@@ -142,7 +157,8 @@ def test_an_unknown_name_is_refused() -> None:
         composer.tranlate  # noqa: B018
 
 
-# ------------------------------------------------------------------------------------------- recipes
+# -------------------------------------------------------------------------------------------
+# recipes
 
 
 def test_a_recipe_may_be_a_file_objects_or_loaded(tmp_path: Path) -> None:
@@ -155,7 +171,9 @@ def test_a_recipe_may_be_a_file_objects_or_loaded(tmp_path: Path) -> None:
     wider = [composer.plan(item, ["model.width=16"]).parameters for item in every[:2]]
     assert wider == [composer.plan(SMALL, ["model.width=16"]).parameters] * 2
     assert composer.plan(SMALL, "model.width=16").parameters == wider[0]
-    assert composer.draw(file, "model.width=16").svg() == composer.draw(file, ["model.width=16"]).svg()
+    assert (
+        composer.draw(file, "model.width=16").svg() == composer.draw(file, ["model.width=16"]).svg()
+    )
     with pytest.raises(TypeError, match="this recipe is loaded"):
         composer.plan(composer.load(file), ["model.width=16"])
 
@@ -166,23 +184,38 @@ def test_check_returns_faults_of_text_model_and_data(tmp_path: Path) -> None:
     assert [fault.path for fault in composer.check(SMALL, ["model.width=x"])] == ["model.width"]
     parallel = Parallel(train=Split(source="a", target="b"))
     faults = composer.check(Recipe(data=Data(parallel=parallel), model=SMALL.model))
-    assert {fault.path for fault in faults} == {"data.parallel.train.source", "data.parallel.train.target"}
+    assert {fault.path for fault in faults} == {
+        "data.parallel.train.source",
+        "data.parallel.train.target",
+    }
     for name in "ab":
         (tmp_path / name).write_text("x\n", encoding="utf-8")
-    assert composer.check(Recipe(data=Data(parallel=parallel), model=SMALL.model), data=tmp_path) == []
-    assert composer.check(Recipe(data=Data(parallel=parallel), model=SMALL.model).recipe(), data=tmp_path) == []
+    assert (
+        composer.check(Recipe(data=Data(parallel=parallel), model=SMALL.model), data=tmp_path) == []
+    )
+    assert (
+        composer.check(
+            Recipe(data=Data(parallel=parallel), model=SMALL.model).recipe(), data=tmp_path
+        )
+        == []
+    )
     with pytest.raises(ComposerError):
         composer.plan(recipe)
 
 
 def test_build_makes_the_model_with_the_vocabularies_that_are_named() -> None:
-    few, many = (composer.build(SMALL, vocabularies={"source": size, "target": 9}) for size in (7, 8))
+    few, many = (
+        composer.build(SMALL, vocabularies={"source": size, "target": 9}) for size in (7, 8)
+    )
     assert count(many) - count(few) == 8  # one more embedding
     assert count(composer.build(SMALL)) == composer.plan(SMALL).parameters
 
 
 def test_diff_shows_the_changed_settings() -> None:
-    other = Recipe(data=SMALL.data, model=Model(width=8, encoder=[block.rnn("lstm")], decoder=SMALL.model.decoder))
+    other = Recipe(
+        data=SMALL.data,
+        model=Model(width=8, encoder=[block.rnn("lstm")], decoder=SMALL.model.decoder),
+    )
     text = composer.diff(SMALL, other).text()
     assert "gru" in text
     assert "lstm" in text
@@ -197,7 +230,8 @@ def test_a_run_translates_evaluates_reports_and_draws(run: Run, tmp_path: Path) 
     result = run.translate(lines)
     assert composer.translate(run, lines) == result
     assert composer.translate(run.run_dir.path, lines) == result
-    assert composer.translate([run, str(run.run_dir.path)], lines) == result  # two votes of one mind
+    # two votes of one mind
+    assert composer.translate([run, str(run.run_dir.path)], lines) == result
     assert composer.translate(run, lines, beam=1) == run.translate(lines, beam=1)
     assert run.evaluate() == composer.evaluate(run.run_dir.path)
     page = run.report(tmp_path / "page.html")
@@ -210,7 +244,8 @@ def test_an_alignment_is_displayed_in_a_notebook(run: Run) -> None:
     shown = first._repr_html_()
     assert shown.startswith("<iframe ")
     assert shown != second._repr_html_()
-    assert "<script" not in shown  # the page is an escaped value of the frame, and changes nothing around it
+    # the page is an escaped value of the frame, and changes nothing around it
+    assert "<script" not in shown
 
 
 def test_a_run_is_packed_and_pulled(run: Run, tmp_path: Path) -> None:
@@ -229,7 +264,8 @@ def test_user_errors_are_reported() -> None:
         composer.translate("nowhere", ["a"])
 
 
-# ------------------------------------------------------------------------------------------- whatever is given
+# -------------------------------------------------------------------------------------------
+# whatever is given
 
 WRONG = (None, 3, [], b"x", {"recipe": 1}, Model(width=8, decoder=["norm"]))
 OF_RECIPES = ("check", "build", "train")
@@ -270,7 +306,8 @@ def test_an_open_run_is_accepted_in_place_of_its_folder(run: Run, tmp_path: Path
     assert composer.report(run, output=tmp_path / "r.html").is_file()
 
 
-# ------------------------------------------------------------------------------------------- commands
+# -------------------------------------------------------------------------------------------
+# commands
 
 OTHER_NAMES = {
     ("train", "from_run"): "start_from",  # `from` is a word of Python
@@ -297,7 +334,9 @@ NOT_IN_PYTHON = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_a_function_with_the_same_options(name: str) -> None:
     parameters = list(inspect.signature(getattr(composer, name)).parameters)
-    arguments = [param.name for param in COMMANDS[name].params if param.param_type_name == "argument"]
+    arguments = [
+        param.name for param in COMMANDS[name].params if param.param_type_name == "argument"
+    ]
     named = [param.name for param in COMMANDS[name].params if param.name not in arguments]
     assert "overrides" not in arguments or "overrides" in parameters
     assert len([argument for argument in arguments if argument != "overrides"]) <= len(parameters)
@@ -309,14 +348,18 @@ def test_a_command_is_a_function_with_the_same_options(name: str) -> None:
 
 def test_hypotheses_scores_and_prefixes_are_asked_for_in_python(run: Run) -> None:
     lines = ["a b", "", "c"]
-    for best in (run.translate(lines, 2, n_best=2), composer.translate(run, lines, beam=2, n_best=2)):
+    for best in (
+        run.translate(lines, 2, n_best=2),
+        composer.translate(run, lines, beam=2, n_best=2),
+    ):
         assert [len(row) for row in best] == [2, 2, 2]
         assert [row[0] for row in best] == run.translate(lines, beam=2)
     scored = run.translate(lines, scores=True)
     assert [item.text for item in scored] == run.translate(lines)
     assert scored[0].score < 0.0
     assert run.translate(lines, beam=1, scores=True)[0] == scored[0]
-    assert [item.score for item in run.translate(lines, 3, 2, scores=True)[1]] == [0.0, 0.0]  # a blank line
+    # a blank line
+    assert [item.score for item in run.translate(lines, 3, 2, scores=True)[1]] == [0.0, 0.0]
     with pytest.raises(RunError, match="in Python `beam=2`"):
         run.translate(lines, n_best=2)
     assert run.translate(["a b", "c"], prefix=["d", ""])[0].startswith("d")
@@ -332,7 +375,11 @@ def test_hypotheses_scores_and_prefixes_are_asked_for_in_python(run: Run) -> Non
 
 
 def test_blocks_and_schema_are_what_the_commands_print() -> None:
-    assert composer.blocks("conv") == composer.blocks()["conv"] == composer.schema()["$defs"]["block.conv"]
+    assert (
+        composer.blocks("conv")
+        == composer.blocks()["conv"]
+        == composer.schema()["$defs"]["block.conv"]
+    )
     with pytest.raises(RunError, match="no block is called `konv`; did you mean `conv`"):
         composer.blocks("konv")
 
@@ -348,7 +395,10 @@ def test_a_recipe_for_own_texts_is_written(tmp_path: Path) -> None:
 def test_a_sweep_is_listed_trained_and_ranked(tmp_path: Path) -> None:
     SMALL.save(tmp_path / "base.yaml")
     file = tmp_path / "tried.yaml"
-    file.write_text("sweep: 1\nbase: base.yaml\naxes: {width: {set: model.width, values: [8]}}\n", encoding="utf-8")
+    file.write_text(
+        "sweep: 1\nbase: base.yaml\naxes: {width: {set: model.width, values: [8]}}\n",
+        encoding="utf-8",
+    )
     assert [point.status for point in composer.sweep_points(file)] == ["trained"]
     board = composer.sweep(file, run=tmp_path / "run")
     assert len(board.ranked) == 1
@@ -358,7 +408,8 @@ def test_a_sweep_is_listed_trained_and_ranked(tmp_path: Path) -> None:
     assert again.as_json()["trials"][0]["rank"] == 1
 
 
-# ------------------------------------------------------------------------------------------- inside a run
+# ------------------------------------------------------------------------------------------- inside
+# a run
 
 
 def test_given_targets_are_scored_as_translations_are(run: Run) -> None:
@@ -369,8 +420,11 @@ def test_given_targets_are_scored_as_translations_are(run: Run) -> None:
         model.output.bias[2] += 1.0  # and answers that end
     opened = Run.from_model(run.recipe, run.tokenizers, model)
     translated = opened.translate(lines, beam=2, scores=True)
-    for one, score in zip(translated, opened.score(lines, [one.text for one in translated]), strict=True):
-        known = score.log_probabilities if one.ended else score.log_probabilities[:-1]  # cut before its eos
+    for one, score in zip(
+        translated, opened.score(lines, [one.text for one in translated]), strict=True
+    ):
+        # cut before its eos
+        known = score.log_probabilities if one.ended else score.log_probabilities[:-1]
         assert sum(known) == pytest.approx(one.score, abs=1e-4)
     short, long = run.score(["a", "b"], ["a", "b c d"])
     assert [len(one.log_probabilities) for one in (short, long)] == [2, 4]  # with eos
@@ -378,7 +432,9 @@ def test_given_targets_are_scored_as_translations_are(run: Run) -> None:
     assert long.total == pytest.approx(sum(long.log_probabilities))
     log_p = run.logits(["a", "b"], ["a", "b c d"]).log_softmax(-1)
     target = run.batch(["a", "b"], ["a", "b c d"])["target_out"]
-    assert log_p[0, :2].gather(-1, target[0, :2, None])[:, 0].tolist() == pytest.approx(short.log_probabilities)
+    assert log_p[0, :2].gather(-1, target[0, :2, None])[:, 0].tolist() == pytest.approx(
+        short.log_probabilities
+    )
     with pytest.raises(RunError, match="there are 1 targets for 2 lines"):
         run.score(["a", "b"], ["a"])
     with pytest.raises(TypeError, match="lines are a list"):
@@ -417,7 +473,9 @@ def test_a_loop_of_ones_own_trains_a_model_that_translates() -> None:
         orders.append([batch["rows"].tolist() for batch in batches])
         for batch in batches:
             logits = model(batch["sources"], batch["target_in"])
-            loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch["target_out"], ignore_index=0)
+            loss = torch.nn.functional.cross_entropy(
+                logits.transpose(1, 2), batch["target_out"], ignore_index=0
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

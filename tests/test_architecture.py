@@ -1,4 +1,6 @@
-"""What ARCHITECTURE.md shows is true: its example block keeps the laws, and its example test passes."""
+"""What ARCHITECTURE.md shows is true: its example block keeps the laws, and its example test
+passes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ EXAMPLES = dict(re.findall(r"`([\w/]+\.py)`[^`]*?:[^`]*?```python\n(.*?)```", TE
 
 @pytest.fixture(scope="module")
 def example() -> dict[str, object]:
-    """The names of the example test, with the example block in the place that the document gives it."""
+    """The names of the example test, with the example block in the place that the document gives
+    it.
+    """
     name = "blocks.shift"
     module = ModuleType(name)
     sys.modules[name] = module

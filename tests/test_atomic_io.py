@@ -1,4 +1,6 @@
-"""What a killed process left unfinished is told from what is there as a whole, and removed; where the cache is."""
+"""What a killed process left unfinished is told from what is there as a whole, and removed; where
+the cache is.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_unfinished_files_and_folders_are_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [hidden, aside, page]
 
 
-def test_the_cache_directory_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_directory_follows_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
@@ -44,11 +48,13 @@ def test_the_cache_directory_follows_the_environment(tmp_path: Path, monkeypatch
     assert cache_dir() == tmp_path / "me" / ".cache" / "seqcomposer" / "store"
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one_writes_is_not(
+    tmp_path: Path,
+) -> None:
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom composer.atomic_io import atomic_directory\n"
-        "with atomic_directory(Path(sys.argv[1])) as folder:\n"
-        "    (folder / 'a').write_text('b')\n    print('writing', flush=True)\n    time.sleep(600)\n"
+        "import sys, time\nfrom pathlib import Path\nfrom composer.atomic_io import"
+        " atomic_directory\nwith atomic_directory(Path(sys.argv[1])) as folder:\n    (folder /"
+        " 'a').write_text('b')\n    print('writing', flush=True)\n    time.sleep(600)\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "target")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

@@ -83,5 +83,14 @@ def test_training_imports_nothing_but_its_few_packages(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stderr
     refused, *_, trained, imported = result.stdout.splitlines()
-    assert {"wandb", "optuna", "plotly", "datasets", "num2words", "pandas", "pyarrow", "scipy"} <= set(refused.split())
+    assert {
+        "wandb",
+        "optuna",
+        "plotly",
+        "datasets",
+        "num2words",
+        "pandas",
+        "pyarrow",
+        "scipy",
+    } <= set(refused.split())
     assert (trained, imported) == ("trained: finished", "imported:")

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from composer.errors import ComposerError, Edit, Fault, RecipeError, RunError, count_faults, format_path
+from composer.errors import (
+    ComposerError,
+    Edit,
+    Fault,
+    RecipeError,
+    RunError,
+    count_faults,
+    format_path,
+)
 
 LINE = "          - residual: [{rnn: {cell: lstm, bidirectional: true}}]"
 CAUSALITY = Fault(
@@ -21,7 +29,15 @@ CAUSALITY = Fault(
 
 
 def test_the_form_is_the_promised_one() -> None:
-    other = Fault("recipes/mine.yaml", 17, 24, "name", "", "nothing here is called `enc`; did you mean `encoder`?", "")
+    other = Fault(
+        "recipes/mine.yaml",
+        17,
+        24,
+        "name",
+        "",
+        "nothing here is called `enc`; did you mean `encoder`?",
+        "",
+    )
     assert (
         ComposerError([other, CAUSALITY, CAUSALITY]).render()
         == """\
@@ -44,7 +60,13 @@ def test_a_fault_is_a_dictionary() -> None:
     assert list(CAUSALITY.as_dict()) == keys
     assert CAUSALITY.as_dict()["edit"] is None
     edit = Edit("r.yaml", "model.width", (4, 3), (4, 8), "width")
-    fields = {"file": "r.yaml", "path": "model.width", "start": (4, 3), "end": (4, 8), "replacement": "width"}
+    fields = {
+        "file": "r.yaml",
+        "path": "model.width",
+        "start": (4, 3),
+        "end": (4, 8),
+        "replacement": "width",
+    }
     assert replace(CAUSALITY, edit=edit).as_dict()["edit"] == fields
 
 
@@ -60,7 +82,11 @@ def test_a_run_error_needs_no_place() -> None:
         RunError.of("it is full", "say `--resume`").render()
         == "error[run]: it is full\n   fix: say `--resume`\n1 error"
     )
-    assert RunError.of("it is full", file="runs/x").render().startswith("runs/x: error[run]: it is full\n")
+    assert (
+        RunError.of("it is full", file="runs/x")
+        .render()
+        .startswith("runs/x: error[run]: it is full\n")
+    )
 
 
 def test_a_long_line_is_cut_around_the_fault() -> None:
@@ -71,7 +97,9 @@ def test_a_long_line_is_cut_around_the_fault() -> None:
 
 
 def test_tabs_wide_and_control_characters_are_rendered_safely() -> None:
-    fault = Fault("f", 2, 4, "type", "", "a\nb\x1b[31m", "", "\t\N{CJK UNIFIED IDEOGRAPH-4E2D}\x1bx", 1)
+    fault = Fault(
+        "f", 2, 4, "type", "", "a\nb\x1b[31m", "", "\t\N{CJK UNIFIED IDEOGRAPH-4E2D}\x1bx", 1
+    )
     head, line, carets = fault.render().splitlines()
     assert head.endswith("a b\N{REPLACEMENT CHARACTER}[31m")
     assert "\x1b" not in line
@@ -83,7 +111,10 @@ def test_paths_are_formatted() -> None:
 
 
 def test_the_first_of_very_many_faults_are_printed() -> None:
-    faults = [Fault("r.yaml", line, 1, "unknown", "", "there is no such block", "") for line in range(1, 20_001)]
+    faults = [
+        Fault("r.yaml", line, 1, "unknown", "", "there is no such block", "")
+        for line in range(1, 20_001)
+    ]
     lines = RecipeError(faults).render().splitlines()
     assert len(lines) == 22
     assert lines[-2:] == ["... and 19,980 more in r.yaml", "20000 errors"]
@@ -91,7 +122,13 @@ def test_the_first_of_very_many_faults_are_printed() -> None:
 
 def test_the_faults_of_every_file_are_printed_however_many_files_there_are() -> None:
     files = [f"{letter}.yaml" for letter in "abcdefghijklmnopqrstuvwxyz"]
-    faults = [Fault(file, line, 1, "unknown", "", "no such block", "") for file in files for line in range(1, 4)]
+    faults = [
+        Fault(file, line, 1, "unknown", "", "no such block", "")
+        for file in files
+        for line in range(1, 4)
+    ]
     text = RecipeError(faults).render()
-    assert [line.partition(": ")[0] for line in text.splitlines()[:-1]] == [f"{it.file}:{it.line}:1" for it in faults]
+    assert [line.partition(": ")[0] for line in text.splitlines()[:-1]] == [
+        f"{it.file}:{it.line}:1" for it in faults
+    ]
     assert text.endswith(f"\n{len(faults)} errors")

@@ -22,7 +22,13 @@ from composer.cli.main import main
 from composer.data.corpora import open_documents
 from composer.data.sources import SPLITS, DataSource, open_pairs
 from composer.errors import ComposerError, DataError, RunError
-from composer.fingerprint import data_sha256, fingerprint_data, fingerprints, lines_sha256, sha256_of_lines
+from composer.fingerprint import (
+    data_sha256,
+    fingerprint_data,
+    fingerprints,
+    lines_sha256,
+    sha256_of_lines,
+)
 from composer.recipe.cache import is_hash
 from composer.recipe.fingerprints import fingerprints as canonical_fingerprints
 from composer.recipe.recipe import Recipe, load
@@ -79,10 +85,15 @@ def pairs_in(folder: Path, kind: str) -> dict[str, str]:
     if kind in lines:
         return {"file": text(folder / f"rows.{kind}", lines[kind]), **names}
     end, start = {"windows": ("\r\n", ""), "marked": ("\n", "\ufeff")}.get(kind, ("\n", ""))
-    return {"source": text(folder / "other.1", SOURCE, end, start), "target": text(folder / "other.2", TARGET, end)}
+    return {
+        "source": text(folder / "other.1", SOURCE, end, start),
+        "target": text(folder / "other.2", TARGET, end),
+    }
 
 
-@pytest.mark.parametrize("kind", ["named otherwise", "windows", "marked", "tsv", "json", "jsonl", "csv"])
+@pytest.mark.parametrize(
+    "kind", ["named otherwise", "windows", "marked", "tsv", "json", "jsonl", "csv"]
+)
 def test_the_same_lines_are_the_same_data(
     tmp_path: Path, make: Make, two: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +103,9 @@ def test_the_same_lines_are_the_same_data(
     assert recipe.fingerprints["data"] != two["data"]
 
 
-def test_the_location_of_files_does_not_change_the_fingerprint(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
+def test_the_location_of_files_does_not_change_the_fingerprint(
+    tmp_path: Path, make: Make, two: dict[str, str]
+) -> None:
     files = pairs_in(tmp_path / "elsewhere", "")
     assert of(make({"parallel": {"train": files}}), tmp_path / "elsewhere") == two
     (tmp_path / "elsewhere").rename(tmp_path / "moved")
@@ -113,7 +126,9 @@ WRITTEN: dict[str, tuple[str, bytes]] = {
 
 @pytest.mark.parametrize("how", WRITTEN)
 @pytest.mark.parametrize("unit", ["line", "paragraph", "file"])
-def test_the_same_documents_are_the_same_data(tmp_path: Path, make: Make, unit: str, how: str) -> None:
+def test_the_same_documents_are_the_same_data(
+    tmp_path: Path, make: Make, unit: str, how: str
+) -> None:
     def of_file(name: str, content: bytes, **more: Any) -> str:
         (tmp_path / name).write_bytes(content)
         model = {"width": 8, "decoder": ["rnn"]}
@@ -140,7 +155,9 @@ def test_documents_are_the_same_data_in_any_files(tmp_path: Path, make: Make) ->
     assert of_text(train="turned.txt") != known
 
 
-def test_a_table_is_its_content_whatever_its_columns_and_files_are_called(tmp_path: Path, make: Make) -> None:
+def test_a_table_is_its_content_whatever_its_columns_and_files_are_called(
+    tmp_path: Path, make: Make
+) -> None:
     def of_table(folder: str, names: tuple[str, str], **more: Any) -> str:
         (tmp_path / folder).mkdir()
         for at in range(4):
@@ -159,7 +176,10 @@ def test_a_table_is_its_content_whatever_its_columns_and_files_are_called(tmp_pa
 def test_lines_without_text_are_the_same_however_many_spaces_they_have(
     tmp_path: Path, make: Make, two: dict[str, str]
 ) -> None:
-    files = {"source": text(tmp_path / "a.txt", SOURCE), "target": text(tmp_path / "b.txt", ["x y", "y z", " "])}
+    files = {
+        "source": text(tmp_path / "a.txt", SOURCE),
+        "target": text(tmp_path / "b.txt", ["x y", "y z", " "]),
+    }
     assert of(make({"parallel": {"train": files}})) == two
 
 
@@ -199,20 +219,28 @@ def test_tokenizer_settings_change_the_fingerprint(
     assert {key for key in two if two[key] != result[key]} == changed
 
 
-def test_validation_and_test_data_change_the_fingerprint(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
+def test_validation_and_test_data_change_the_fingerprint(
+    tmp_path: Path, make: Make, two: dict[str, str]
+) -> None:
     files = {"source": "a.txt", "target": "b.txt"}
-    val, test = (of(make({"parallel": {"train": files, split: dict(files)}})) for split in ("val", "test"))
+    val, test = (
+        of(make({"parallel": {"train": files, split: dict(files)}})) for split in ("val", "test")
+    )
     assert len({two["data"], val["data"], test["data"]}) == 3
 
 
 def test_a_task_and_files_with_its_pairs_have_one_fingerprint(tmp_path: Path, make: Make) -> None:
-    """Drawn or read from files, they are the same data; what of a task changes no pair does not count."""
+    """Drawn or read from files, they are the same data; what of a task changes no pair does not
+    count.
+    """
     task = {"train": 20, "val": 5, "test": 5, "endless": False}
     drawn = make({"generate": {"copy": task}})
     splits = {}
     for split in SPLITS:
         pairs = open_pairs(drawn, split, ())
-        splits[split] = {side: text(tmp_path / f"{split}.{side}", lines) for side, lines in pairs.sides.items()}
+        splits[split] = {
+            side: text(tmp_path / f"{split}.{side}", lines) for side, lines in pairs.sides.items()
+        }
     assert of(make({"parallel": splits})) == of(drawn)
     assert of(make({"generate": {"copy": task | {"test_lengths": [20]}}})) != of(drawn)
     for other in ({"train": 21}, {"seed": 2}, {"min_length": 2}):
@@ -222,7 +250,9 @@ def test_a_task_and_files_with_its_pairs_have_one_fingerprint(tmp_path: Path, ma
 def test_later_epochs_of_an_endless_task_change_the_fingerprint(make: Make) -> None:
     """Its first epoch is that of a task which is not endless; its other ones are not."""
     task = {"train": 20, "val": 5, "test": 5}
-    endless, other = (make({"generate": {"copy": {**task, "endless": item}}}) for item in (True, False))
+    endless, other = (
+        make({"generate": {"copy": {**task, "endless": item}}}) for item in (True, False)
+    )
     first, same = (open_pairs(recipe, "train", ()).sides for recipe in (endless, other))
     assert first == same
     assert of(endless)["data"] != of(other)["data"]
@@ -243,33 +273,52 @@ def test_the_fingerprint_of_stories_covers_their_limits_and_facts(tmp_path: Path
             "decoder": [{"cross_attention": {"from": "story"}}],
         }
         data = {"babi": output, "tokenizer": {"word": {"split": "spaces", "joint": True}}}
-        (tmp_path / "b.yaml").write_text(yaml.safe_dump({"recipe": 1, "data": data, "model": model}))
+        (tmp_path / "b.yaml").write_text(
+            yaml.safe_dump({"recipe": 1, "data": data, "model": model})
+        )
         return of(load(tmp_path / "b.yaml"))["data"]
 
     first = found(STORY)
     assert found(STORY, words=16) == first
-    others = [found(STORY, words=15), found(STORY, sentences=1), found(STORY.replace("hall\t1", "hall\t2"))]
+    others = [
+        found(STORY, words=15),
+        found(STORY, sentences=1),
+        found(STORY.replace("hall\t1", "hall\t2")),
+    ]
     assert len({first, *others}) == 4
 
 
 def test_initial_weights_change_the_fingerprint(make: Make, two: dict[str, str]) -> None:
     recipe = make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}})
-    lines = data_sha256(recipe, lines_sha256(recipe, DataSource(recipe, recipe.folders()).all_pairs()))
-    one = canonical_fingerprints(recipe.canonical, recipe.rules, lines, {"weights": "1" * 64, "tokenizer": "2" * 64})
-    other = canonical_fingerprints(recipe.canonical, recipe.rules, lines, {"weights": "1" * 64, "tokenizer": "3" * 64})
+    lines = data_sha256(
+        recipe, lines_sha256(recipe, DataSource(recipe, recipe.folders()).all_pairs())
+    )
+    one = canonical_fingerprints(
+        recipe.canonical, recipe.rules, lines, {"weights": "1" * 64, "tokenizer": "2" * 64}
+    )
+    other = canonical_fingerprints(
+        recipe.canonical, recipe.rules, lines, {"weights": "1" * 64, "tokenizer": "3" * 64}
+    )
     assert len({item["run"] for item in (two, one, other)}) == 3
     assert len({(item["model"], item["data"]) for item in (two, one, other)}) == 1
 
 
-def test_precision_changes_the_fingerprint_of_the_run_alone(make: Make, two: dict[str, str]) -> None:
+def test_precision_changes_the_fingerprint_of_the_run_alone(
+    make: Make, two: dict[str, str]
+) -> None:
     mixed = of(
-        make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}}, training={"precision": "bf16-mixed"})
+        make(
+            {"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}},
+            training={"precision": "bf16-mixed"},
+        )
     )
     assert {name for name in two if mixed[name] != two[name]} == {"run"}
 
 
 def test_packing_changes_the_fingerprint_of_the_run_alone(make: Make, two: dict[str, str]) -> None:
-    packed = of(make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}, "packing": True}))
+    packed = of(
+        make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}, "packing": True})
+    )
     assert {name for name in two if packed[name] != two[name]} == {"run"}
 
 
@@ -280,16 +329,25 @@ def test_unpaired_surrogates_can_be_hashed(tmp_path: Path, make: Make) -> None:
     assert is_hash(lines_sha256(recipe, pairs))
 
 
-# ------------------------------------------------------------------------------------------- the command
+# ------------------------------------------------------------------------------------------- the
+# command
 
-SETTINGS = ("data={generate: {copy: {train: 20, val: 4, test: 4, max_length: 4}}}", "training.max_steps=1")
+SETTINGS = (
+    "data={generate: {copy: {train: 20, val: 4, test: 4, max_length: 4}}}",
+    "training.max_steps=1",
+)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     file = tmp_path_factory.mktemp("identity") / "t.yaml"
-    output = {"recipe": 1, "data": {"generate": "copy"}, "model": MODEL, "logging": {"wandb": False}}
+    output = {
+        "recipe": 1,
+        "data": {"generate": "copy"},
+        "model": MODEL,
+        "logging": {"wandb": False},
+    }
     file.write_text(yaml.safe_dump(output))
     train(load(file, SETTINGS), file.parent / "run")
     return file.parent / "run"
@@ -314,7 +372,9 @@ def test_a_run_and_its_recipe_are_the_same(run: Path, capsys: pytest.CaptureFixt
     assert result == fingerprints(run / "recipe.yaml") == fingerprints(load(run / "recipe.yaml"))
     assert result["recipe"] == load(run / "recipe.yaml").fingerprints["run"]
     _, out, _ = said(capsys, "fingerprints", run / "recipe.yaml")
-    assert [line.split() for line in out.splitlines()] == [[name, value] for name, value in result.items()]
+    assert [line.split() for line in out.splitlines()] == [
+        [name, value] for name, value in result.items()
+    ]
 
 
 def damage(run: Path, how: str) -> None:
@@ -341,7 +401,9 @@ def damage(run: Path, how: str) -> None:
         ("no run.json", "not a run folder"),
     ],
 )
-def test_a_changed_run_is_refused(run: Path, capsys: pytest.CaptureFixture[str], how: str, message: str) -> None:
+def test_a_changed_run_is_refused(
+    run: Path, capsys: pytest.CaptureFixture[str], how: str, message: str
+) -> None:
     damage(run, how)
     status, out, err = said(capsys, "fingerprints", run)
     assert (status, out) == (2, "")
@@ -369,7 +431,9 @@ RANDOM = {
     "dropout of attention": {"encoder": [{"self_attention": {"dropout": 0.1}}]},
     "a dropout": {"encoder": ["rnn", {"dropout": 0.1}]},
     "dropout of everything": {"dropout": 0.1, "encoder": [{"residual": ["feed_forward"]}]},
-    "dropout of a state": {"encoder": [{"grid": 4}, {"cgru": {"dropout": 0.1}}, {"select_column": 0}]},
+    "dropout of a state": {
+        "encoder": [{"grid": 4}, {"cgru": {"dropout": 0.1}}, {"select_column": 0}]
+    },
     "scheduled sampling": {"training": {"scheduled_sampling": {"rate": 0.1}}},
 }
 NOT_RANDOM = {
@@ -392,16 +456,20 @@ def test_it_is_known_whether_a_training_draws_random_numbers(make: Make, name: s
 
 def test_processes_count_in_the_fingerprint_of_the_run_alone(make: Make) -> None:
     recipe = make({"generate": "copy"})
-    lines = data_sha256(recipe, lines_sha256(recipe, DataSource(recipe, recipe.folders()).all_pairs()))
+    lines = data_sha256(
+        recipe, lines_sha256(recipe, DataSource(recipe, recipe.folders()).all_pairs())
+    )
     one, same, two, four = (
-        canonical_fingerprints(recipe.canonical, recipe.rules, lines, processes=count) for count in (1, 1, 2, 4)
+        canonical_fingerprints(recipe.canonical, recipe.rules, lines, processes=count)
+        for count in (1, 1, 2, 4)
     )
     assert one == same == fingerprint_data(recipe, recipe.folders())
     assert len({one["run"], two["run"], four["run"]}) == 3
     assert [{**prints, "run": ""} for prints in (two, four)] == [{**one, "run": ""}] * 2
 
 
-# ------------------------------------------------------------------------------------------- the lock
+# ------------------------------------------------------------------------------------------- the
+# lock
 
 
 def test_the_lock_is_in_run_json(trained: Path) -> None:
@@ -431,19 +499,25 @@ def test_the_source_is_all_of_the_code(tmp_path: Path, monkeypatch: pytest.Monke
     assert hash_source() == result[-1]
 
 
-def test_used_plug_ins_are_recorded(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_used_plug_ins_are_recorded(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text(tmp_path / "site" / "odd_blocks.py", ["1"])
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    points = [EntryPoint(name, f"odd_blocks:{name}", "seqcomposer.blocks") for name in ("rnn", "unused")]
+    points = [
+        EntryPoint(name, f"odd_blocks:{name}", "seqcomposer.blocks") for name in ("rnn", "unused")
+    ]
     monkeypatch.setattr(reproduce, "plug_ins", lambda: points)
     result = reproduce.plug_in_versions(make({"generate": "copy"}))
     code = sha256_of_file(tmp_path / "site" / "odd_blocks.py")
-    assert result == {"rnn": {"from": "odd_blocks:rnn", "distribution": None, "version": None, "sha256": code}}
+    assert result == {
+        "rnn": {"from": "odd_blocks:rnn", "distribution": None, "version": None, "sha256": code}
+    }
     assert "odd_blocks" not in sys.modules
     other = {"rnn": {**result["rnn"], "sha256": "a" * 64}}
-    assert reproduce.environment_differences(record_of(plug_ins=other), record_of(plug_ins=result)) == [
-        f"rnn: odd_blocks:rnn {'a' * 12} there, odd_blocks:rnn {code[:12]} here"
-    ]
+    assert reproduce.environment_differences(
+        record_of(plug_ins=other), record_of(plug_ins=result)
+    ) == [f"rnn: odd_blocks:rnn {'a' * 12} there, odd_blocks:rnn {code[:12]} here"]
 
 
 class OnGpu:
@@ -457,14 +531,22 @@ class OnGpu:
 def test_the_gpus_used_for_training_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"card {index}")
     result = reproduce.hardware(cast(Any, OnGpu()))
-    assert (result["device"], result["gpus"], result["processes"]) == ("cuda", ("card 1", "card 3"), 4)
+    assert (result["device"], result["gpus"], result["processes"]) == (
+        "cuda",
+        ("card 1", "card 3"),
+        4,
+    )
 
 
 @pytest.mark.parametrize(
     ("then", "now", "told"),
     [
         ({"versions": {"torch": "1"}}, {"versions": {"torch": "2"}}, ["torch: 1 there, 2 here"]),
-        ({"versions": {"ray": "1", "a": "1"}}, {"versions": {"a": "1"}}, ["ray: 1 there, none here"]),
+        (
+            {"versions": {"ray": "1", "a": "1"}},
+            {"versions": {"a": "1"}},
+            ["ray: 1 there, none here"],
+        ),
         ({"machine": {"gpus": ["A"]}}, {"machine": {"gpus": []}}, ["gpus: A there, none here"]),
         ({"machine": {"threads": 1}}, {"machine": {"threads": 1}}, []),
         ({}, {"machine": {"threads": 1}, "git": {"commit": "a"}}, []),
@@ -477,7 +559,9 @@ def test_the_gpus_used_for_training_are_recorded(monkeypatch: pytest.MonkeyPatch
         ({"git": {"commit": "a", "dirty": True}}, {"git": {"commit": "a", "dirty": False}}, []),
     ],
 )
-def test_differences_of_two_environments_are_listed(then: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
+def test_differences_of_two_environments_are_listed(
+    then: dict[str, Any], now: dict[str, Any], told: list[str]
+) -> None:
     assert reproduce.environment_differences(record_of(**then), record_of(**now)) == told
 
 
@@ -487,7 +571,10 @@ def test_the_hash_of_documents_is_that_of_their_texts(tmp_path: Path) -> None:
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"one two\nthree\n"))
     (tmp_path / "d.jsonl").write_text('{"text": "one two"}\n{"text": "three"}\n', encoding="utf-8")
     (tmp_path / "other.txt").write_bytes(b"one two\nthree four\n")
-    hashes = {file.name: sha256_of_lines(open_documents([file], "line", "text")) for file in tmp_path.iterdir()}
+    hashes = {
+        file.name: sha256_of_lines(open_documents([file], "line", "text"))
+        for file in tmp_path.iterdir()
+    }
     other = hashes.pop("other.txt")
     assert len({*hashes.values()}) == 1
     assert other not in hashes.values()

@@ -1,4 +1,6 @@
-"""Nothing of a folder that somebody else wrote runs: programs of git's configuration, modules, pictures."""
+"""Nothing of a folder that somebody else wrote runs: programs of git's configuration, modules,
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ import pytest
 import wandb
 
 from composer.processes.git import commit_around
-from composer.processes.python import python_environment, same_command, secure_children, seqcomposer_command
+from composer.processes.python import (
+    python_environment,
+    same_command,
+    secure_children,
+    seqcomposer_command,
+)
 from composer.sweeps.slurm import SlurmWorker
 from composer.sweeps.workers import LocalJob
 from tests.training.tiny_recipes import TINY
@@ -42,28 +49,46 @@ SECTIONS: Mapping[str, str] = {
     "pager": "[pager]\n rev-parse = {program}\n status = {program}",
     "filter.clean": '[filter "own"]\n clean = {program}\n smudge = {program}\n required = true',
     "filter.process": '[filter "own"]\n process = {program}',
-    "diff.command": '[diff]\n external = {program}\n[diff "own"]\n command = {program}\n textconv = {program}',
+    "diff.command": (
+        '[diff]\n external = {program}\n[diff "own"]\n command = {program}\n textconv = {program}'
+    ),
     "merge.driver": '[merge "own"]\n driver = {program}',
     "gpg.program": "[gpg]\n program = {program}\n[log]\n showSignature = true",
     "credential.helper": '[credential]\n helper = "!{program}"',
     "sequence.editor": "[sequence]\n editor = {program}",
     "trailer.command": '[trailer "own"]\n command = {program}',
     "uploadpack.packObjectsHook": "[uploadpack]\n packObjectsHook = {program}",
-    "remote.uploadpack": '[remote "origin"]\n url = {outside}\n uploadpack = {program}\n receivepack = {program}',
-    "remote.vcs": '[remote "origin"]\n url = "ext::{program}"\n vcs = ext\n[protocol "ext"]\n allow = always',
-    "promisor": (
-        "[core]\n repositoryformatversion = 1\n[extensions]\n partialClone = origin\n[protocol]\n allow = always\n"
-        '[remote "origin"]\n url = "ext::{program}"\n promisor = true\n partialclonefilter = "blob:none"'
+    "remote.uploadpack": (
+        '[remote "origin"]\n url = {outside}\n uploadpack = {program}\n receivepack = {program}'
     ),
-    "submodule.update": '[submodule "own"]\n update = "!{program}"\n url = "ext::{program}"\n active = true',
+    "remote.vcs": (
+        '[remote "origin"]\n url = "ext::{program}"\n vcs = ext\n[protocol "ext"]\n allow = always'
+    ),
+    "promisor": (
+        "[core]\n repositoryformatversion = 1\n[extensions]\n partialClone = origin\n[protocol]\n"
+        ' allow = always\n[remote "origin"]\n url = "ext::{program}"\n promisor = true\n'
+        ' partialclonefilter = "blob:none"'
+    ),
+    "submodule.update": (
+        '[submodule "own"]\n update = "!{program}"\n url = "ext::{program}"\n active = true'
+    ),
     "include.path": "[include]\n path = {included}",
 }
 """Every kind of key of git's configuration that starts a program, and a file that is included."""
 
 
 def git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=ann", "-c", "user.email=ann@example.org", "-c", "init.defaultBranch=main")
-    done = subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True)
+    who = (
+        "-c",
+        "user.name=ann",
+        "-c",
+        "user.email=ann@example.org",
+        "-c",
+        "init.defaultBranch=main",
+    )
+    done = subprocess.run(
+        ["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
@@ -102,7 +127,9 @@ def trap(tmp_path: Path) -> Trap:
 
 
 def repository(folder: Path) -> str:
-    """Make a repository whose files have attributes, are changed, and of which a blob is missing; return its commit."""
+    """Make a repository whose files have attributes, are changed, and of which a blob is missing;
+    return its commit.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "text.txt").write_text("one\n", encoding="utf-8")
     (folder / ".gitattributes").write_text("* filter=own diff=own merge=own\n", encoding="utf-8")
@@ -130,7 +157,9 @@ def embedded(folder: Path, *sections: str) -> None:
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_the_commit_is_named_and_no_program_of_a_configuration_runs(name: str, trap: Trap, tmp_path: Path) -> None:
+def test_the_commit_is_named_and_no_program_of_a_configuration_runs(
+    name: str, trap: Trap, tmp_path: Path
+) -> None:
     commit = repository(tmp_path / "clone")
     configure(tmp_path / "clone" / ".git", trap.section(name))
     embedded(tmp_path / "clone" / "evil", trap.section(name))
@@ -140,7 +169,9 @@ def test_the_commit_is_named_and_no_program_of_a_configuration_runs(name: str, t
     assert trap.sprung() == set()
 
 
-@pytest.mark.parametrize("name", ["core.fsmonitor", "include.path", "filter.clean", "filter.process"])
+@pytest.mark.parametrize(
+    "name", ["core.fsmonitor", "include.path", "filter.clean", "filter.process"]
+)
 def test_the_traps_are_real(name: str, trap: Trap, tmp_path: Path) -> None:
     repository(tmp_path / "clone")
     configure(tmp_path / "clone" / ".git", trap.section(name))
@@ -149,7 +180,9 @@ def test_the_traps_are_real(name: str, trap: Trap, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [None, "", ":", "."])
-def test_git_is_not_looked_for_in_the_folder(path: str | None, trap: Trap, tmp_path: Path, monkeypatch: Any) -> None:
+def test_git_is_not_looked_for_in_the_folder(
+    path: str | None, trap: Trap, tmp_path: Path, monkeypatch: Any
+) -> None:
     commit = repository(tmp_path / "clone")
     trap.program("git").replace(tmp_path / "clone" / "git")
     monkeypatch.setenv("PATH", path or "")
@@ -175,7 +208,9 @@ def test_hooks_and_the_environment_of_another_repository_are_ignored(
     assert trap.sprung() == set()
 
 
-def test_git_is_not_taken_from_the_folder(trap: Trap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_is_not_taken_from_the_folder(
+    trap: Trap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit = repository(tmp_path / "clone")
     trap.program("git").rename(tmp_path / "clone" / "git")
     monkeypatch.chdir(tmp_path / "clone")
@@ -191,13 +226,16 @@ def test_without_a_repository_or_a_commit_there_is_none(tmp_path: Path) -> None:
     assert commit_around(tmp_path / "missing") is None
 
 
-# ------------------------------------------------------------------------------------------- modules
+# -------------------------------------------------------------------------------------------
+# modules
 
 
 def importable() -> Iterator[str]:
     """Every name of the standard library and of what is installed."""
     ours = {"composer", "blocks", "tests", "__main__", "__future__"}
-    names = {name.partition("/")[0] for name in (*packages_distributions(), *sys.stdlib_module_names)}
+    names = {
+        name.partition("/")[0] for name in (*packages_distributions(), *sys.stdlib_module_names)
+    }
     yield from (name for name in names if name.isidentifier() and name not in ours)
 
 
@@ -207,7 +245,9 @@ def plant(folder: Path, marks: Path) -> int:
     marks.mkdir(parents=True, exist_ok=True)
     names = list(importable())
     for name in names:
-        (folder / f"{name}.py").write_text(f"open({str(marks / name)!r}, 'w').close()\n", encoding="utf-8")
+        (folder / f"{name}.py").write_text(
+            f"open({str(marks / name)!r}, 'w').close()\n", encoding="utf-8"
+        )
     return len(names)
 
 
@@ -230,9 +270,13 @@ def test_no_command_runs_what_lies_in_its_folder(trap: Trap, tmp_path: Path) -> 
     assert plant(folder, trap.marks) > 300
     assert plant(evil, trap.marks) > 300
     recipe = TINY.replace("logging: {wandb: false}", "").replace("max_steps: 12", "max_steps: 2")
-    (evil / "tiny.yaml").write_text(recipe.replace("validate_every: 4", "validate_every: 2"), encoding="utf-8")
+    (evil / "tiny.yaml").write_text(
+        recipe.replace("validate_every: 4", "validate_every: 2"), encoding="utf-8"
+    )
     (evil / "sweep.yaml").write_text(SWEEP, encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("WANDB")
+    }
     environment |= {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     two = "trainer={devices: 2, accelerator: cpu}"
     for words in (
@@ -248,7 +292,12 @@ def test_no_command_runs_what_lies_in_its_folder(trap: Trap, tmp_path: Path) -> 
         ("pack", "one", "--output", "one.tar.gz"),
     ):
         done = subprocess.run(
-            seqcomposer_command(*words), cwd=folder, env=environment, check=False, capture_output=True, text=True
+            seqcomposer_command(*words),
+            cwd=folder,
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, (words, done.stderr)
         assert trap.sprung() == set(), words
@@ -280,20 +329,30 @@ wandb_remote(parse_reference("wandb:a/b:v1"), "wandb:a/b:v1")
         for case in [("wandb", False), ("wandb", True), (".wandb", False), (".wandb", True)]
     ],
 )
-def test_wandb_takes_no_settings_from_its_folder(hidden: str, has_own: bool, tmp_path: Path) -> None:
-    """With another `base_url` it would send the user's key there. What users have set elsewhere holds."""
+def test_wandb_takes_no_settings_from_its_folder(
+    hidden: str, has_own: bool, tmp_path: Path
+) -> None:
+    """With another `base_url` it would send the user's key there. What users have set elsewhere
+    holds.
+    """
     folder, home = tmp_path / "clone", tmp_path / "home"
     for settings, who in ((folder / hidden / "settings", "foreign"), (home / "settings", "own")):
         settings.parent.mkdir(parents=True)
-        settings.write_text(f"[default]\nbase_url = https://{who}.example\nentity = {who}\n", encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+        settings.write_text(
+            f"[default]\nbase_url = https://{who}.example\nentity = {who}\n", encoding="utf-8"
+        )
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("WANDB")
+    }
     environment |= {"PYTHONPATH": str(ROOT), "WANDB_API_KEY": "k" * 40, "HOME": str(tmp_path)}
     if has_own:
         environment["WANDB_CONFIG_DIR"] = str(home)
     url = "https://own.example" if has_own else wandb.Settings().base_url
     for script, said in ((LOGS, f"{url} {'own' if has_own else None} None"), (PULLS, url)):
         command = [sys.executable, "-c", script]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         assert (done.stdout or done.stderr).strip().splitlines()[-1] == said
 
 
@@ -319,7 +378,9 @@ def test_the_environment_of_children_has_no_element_that_depends_on_the_folder()
     assert python_environment({"PYTHONPATH": os.pathsep}) == {"PYTHONSAFEPATH": "1"}
 
 
-def test_libraries_start_children_in_that_environment_and_ours_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_start_children_in_that_environment_and_ours_is_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PYTHONPATH", f":{ROOT}")
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     before = dict(os.environ)
@@ -332,15 +393,17 @@ def test_libraries_start_children_in_that_environment_and_ours_is_restored(monke
 def test_another_rank_of_a_users_script_finds_the_modules_beside_it(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n", encoding="utf-8")
     (tmp_path / "script.py").write_text(
-        "import os, subprocess, sys\nimport beside\nfrom composer.processes.python import same_command\n"
-        "command, environment = same_command()\n"
-        "sys.stdout.write(beside.NAME)\nsys.stdout.flush()\n"
-        "if 'AGAIN' not in os.environ:\n    subprocess.run(command, env=environment | {'AGAIN': '1'}, check=True)\n",
+        "import os, subprocess, sys\nimport beside\nfrom composer.processes.python import"
+        " same_command\ncommand, environment ="
+        " same_command()\nsys.stdout.write(beside.NAME)\nsys.stdout.flush()\nif 'AGAIN' not in"
+        " os.environ:\n    subprocess.run(command, env=environment | {'AGAIN': '1'}, check=True)\n",
         encoding="utf-8",
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     for words in (["script.py"], ["-m", "script"]):
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, check=True)
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, check=True
+        )
         assert done.stdout == b"beside" * 2
     command, environment = same_command()
     assert command[0] == sys.executable

@@ -1,4 +1,6 @@
-"""The house keeps its rules: imports run one way, one library has one door, files are short and described."""
+"""The house keeps its rules: imports run one way, one library has one door, files are short and
+described.
+"""
 
 from __future__ import annotations
 
@@ -44,24 +46,49 @@ ROOMS = (
     "blocks",
     "core",
 )
-"""The folders of `composer` and the modules in its root, and under them `blocks` and `blocks/core`."""
+"""The folders of `composer` and the modules in its root, and under them `blocks` and `blocks/core`.
+"""
 
 CHOICES = "the tables of choices are named by CHOICES, and imported to read what is chosen"
 SUBPROCESS = "the command line is run in a process of its own, as a user would run it"
 UPWARDS = {
     **{
-        ("composer.recipe.registry", f"composer.{room}"): CHOICES for room in ("model", "data", "inference", "training")
+        ("composer.recipe.registry", f"composer.{room}"): CHOICES
+        for room in ("model", "data", "inference", "training")
     },
     ("composer.processes.python", "composer.cli"): SUBPROCESS,
-    ("composer.recipe.recipe", "composer.checks"): "a recipe that is loaded has passed the rules of its sections",
-    ("composer.model.planner", "composer.checks"): "a plan has the faults and the warnings of its model",
-    ("composer.training.train", "composer.hub"): "W&B is given the final model as a pack, which is what `pull` takes",
-    ("composer.recipe.recipe", "composer.model"): "`recipe.plan()` and `recipe.build()` are promises to Python's users",
-    ("composer.run_dir", "composer.sweeps"): "`SWEEP#RANK` names a run, and only a leaderboard knows ranks",
-    ("composer.inference.run", "composer.evaluation"): "`run.evaluate()` is a promise to Python's users",
-    ("composer.inference.run", "composer.viz"): "`run.report()` and `run.alignments()` are promises to Python's users",
+    (
+        "composer.recipe.recipe",
+        "composer.checks",
+    ): "a recipe that is loaded has passed the rules of its sections",
+    (
+        "composer.model.planner",
+        "composer.checks",
+    ): "a plan has the faults and the warnings of its model",
+    (
+        "composer.training.train",
+        "composer.hub",
+    ): "W&B is given the final model as a pack, which is what `pull` takes",
+    (
+        "composer.recipe.recipe",
+        "composer.model",
+    ): "`recipe.plan()` and `recipe.build()` are promises to Python's users",
+    (
+        "composer.run_dir",
+        "composer.sweeps",
+    ): "`SWEEP#RANK` names a run, and only a leaderboard knows ranks",
+    (
+        "composer.inference.run",
+        "composer.evaluation",
+    ): "`run.evaluate()` is a promise to Python's users",
+    (
+        "composer.inference.run",
+        "composer.viz",
+    ): "`run.report()` and `run.alignments()` are promises to Python's users",
 }
-"""What is imported from above, inside a function or by a module's name in a string; nothing else imports upwards."""
+"""What is imported from above, inside a function or by a module's name in a string; nothing else
+imports upwards.
+"""
 
 DOORS = {
     "yaml": {"recipe.yaml_reader"},
@@ -94,7 +121,21 @@ OPTIONAL = frozenset(["wandb", "optuna", "datasets", "pyarrow", "pandas", "ray"]
 IMPORT_OPTUNA = ("scheduler", "slurm", "study", "workers")
 
 BANNED = frozenset(
-    ["told", "said", "found", "asked", "kept", "given", "whole", "written", "held", "drawn", "each", "stood", "gone"]
+    [
+        "told",
+        "said",
+        "found",
+        "asked",
+        "kept",
+        "given",
+        "whole",
+        "written",
+        "held",
+        "drawn",
+        "each",
+        "stood",
+        "gone",
+    ]
 )
 """Words that say nothing of what a thing is, and so are names of nothing."""
 
@@ -111,14 +152,18 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def imports(path: Path) -> tuple[tuple[str, bool], ...]:
-    """Each module that a file imports when it runs, and whether only inside a function, or by its name in a string."""
+    """Each module that a file imports when it runs, and whether only inside a function, or by its
+    name in a string.
+    """
     constants = (node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Constant))
     names = [value.partition(":")[0] for value in constants if isinstance(value, str)]
     return (*_imports(tree(path), late=False), *((name, True) for name in names if is_module(name)))
 
 
 def is_module(name: str) -> bool:
-    """Return whether a text is the name of one of our modules or packages below `composer` and `blocks`."""
+    """Return whether a text is the name of one of our modules or packages below `composer` and
+    `blocks`.
+    """
     if not re.fullmatch(r"(composer|blocks)(\.\w+)+", name):
         return False
     path = ROOT / name.replace(".", "/")
@@ -135,14 +180,21 @@ def _imports(node: ast.AST, late: bool) -> Iterator[tuple[str, bool]]:
             assert child.level == 0, "imports are absolute"
             yield from ((name, late) for name in _imported(child))
         else:
-            yield from _imports(child, late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+            yield from _imports(
+                child,
+                late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda),
+            )
 
 
 def _imported(node: ast.ImportFrom) -> Iterator[str]:
     """`from composer import schema` imports the module composer.recipe.schema_generator."""
     for alias in node.names:
         inner = f"{node.module}.{alias.name}"
-        yield inner if (ROOT / inner.replace(".", "/")).with_suffix(".py").exists() else str(node.module)
+        yield (
+            inner
+            if (ROOT / inner.replace(".", "/")).with_suffix(".py").exists()
+            else str(node.module)
+        )
 
 
 def room(module: str) -> str:
@@ -155,7 +207,9 @@ def room(module: str) -> str:
 
 def depth(module: str) -> int:
     floors = {name: floor for floor, names in enumerate(ROOMS) for name in names.split()}
-    assert room(module) in floors, f"{module} is in no room: name it in ROOMS, and in ARCHITECTURE.md"
+    assert room(module) in floors, (
+        f"{module} is in no room: name it in ROOMS, and in ARCHITECTURE.md"
+    )
     return floors[room(module)]
 
 
@@ -188,7 +242,10 @@ def goes_up(module: str, imported: str, late: bool) -> bool:
 
 def test_every_exception_upwards_is_needed() -> None:
     lazy = {
-        (module_of(path), ".".join(name.split(".")[:2])) for path in SOURCES for name, late in imports(path) if late
+        (module_of(path), ".".join(name.split(".")[:2]))
+        for path in SOURCES
+        for name, late in imports(path)
+        if late
     }
     assert set(UPWARDS) <= lazy
 
@@ -210,13 +267,19 @@ def test_there_are_no_circular_imports(with_types: bool) -> None:
 
 
 def imported_at_once(path: Path, with_types: bool) -> set[str]:
-    """Return what a module imports when it is imported; with what it imports for its types, but for the contract's."""
+    """Return what a module imports when it is imported; with what it imports for its types, but for
+    the contract's.
+    """
     names = {name for name, late in imports(path) if is_ours(name) and not late}
     if with_types and module_of(path) not in ("composer", "blocks.core.contract"):
         typed = (
-            node for node in ast.walk(tree(path)) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node)
+            node
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node)
         )
-        inner = (child for node in typed for child in node.body if isinstance(child, ast.ImportFrom))
+        inner = (
+            child for node in typed for child in node.body if isinstance(child, ast.ImportFrom)
+        )
         names |= {name for child in inner for name in _imported(child) if is_ours(name)}
     return names - upwards_for_types(module_of(path), names)
 
@@ -234,8 +297,12 @@ def test_each_library_is_imported_by_one_module() -> None:
     assert imported == DOORS
 
 
-STARTERS = frozenset(["Popen", "run", "call", "check_call", "check_output", "system", "popen", "fork", "Process"])
-"""Functions of `subprocess`, `os` and `multiprocessing` that start a process; `os.exec*` and `os.spawn*` do, too."""
+STARTERS = frozenset(
+    ["Popen", "run", "call", "check_call", "check_output", "system", "popen", "fork", "Process"]
+)
+"""Functions of `subprocess`, `os` and `multiprocessing` that start a process; `os.exec*` and
+`os.spawn*` do, too.
+"""
 
 
 def test_git_has_one_door_and_every_other_process_imports_nothing_from_the_current_folder() -> None:
@@ -247,10 +314,16 @@ def test_git_has_one_door_and_every_other_process_imports_nothing_from_the_curre
         if isinstance(function, ast.FunctionDef)
         for call in ast.walk(function)
         if isinstance(call, ast.Call)
-        if starts_a_process(call) and not names_of(function) & {"python_environment", "same_command"}
+        if starts_a_process(call)
+        and not names_of(function) & {"python_environment", "same_command"}
     ]
     assert not faults, "\n".join(faults)
-    lists = ((path, node) for path in SOURCES for node in ast.walk(tree(path)) if isinstance(node, ast.List))
+    lists = (
+        (path, node)
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.List)
+    )
     assert {module_of(path) for path, node in lists if ast.unparse(node).startswith("['git',")} == {
         "composer.processes.git"
     }
@@ -273,8 +346,14 @@ def names_of(function: ast.FunctionDef) -> set[str]:
 
 
 def test_nothing_but_a_search_imports_at_once_what_may_be_missing() -> None:
-    at_once = {module_of(path): {name for name, late in imports(path) if not late} for path in SOURCES}
-    need = {module for module, names in at_once.items() if {name.partition(".")[0] for name in names} & OPTIONAL}
+    at_once = {
+        module_of(path): {name for name, late in imports(path) if not late} for path in SOURCES
+    }
+    need = {
+        module
+        for module, names in at_once.items()
+        if {name.partition(".")[0] for name in names} & OPTIONAL
+    }
     while more := {module for module, names in at_once.items() if names & need} - need:
         need |= more
     assert need == {f"composer.sweeps.{name}" for name in IMPORT_OPTUNA}
@@ -326,9 +405,17 @@ def test_a_block_knows_nothing_of_the_composer_or_of_other_blocks() -> None:
 
 
 def test_files_are_short_and_described() -> None:
-    assert [path.name for path in SOURCES if len(path.read_text(encoding="utf-8").splitlines()) > MAX_LINES] == []
+    assert [
+        path.name
+        for path in SOURCES
+        if len(path.read_text(encoding="utf-8").splitlines()) > MAX_LINES
+    ] == []
     assert [path.name for path in SOURCES if ast.get_docstring(tree(path)) is None] == []
-    assert [path.name for path in SOURCES if {"utils", "helpers", "util", "common", "misc"} & set(path.parts)] == []
+    assert [
+        path.name
+        for path in SOURCES
+        if {"utils", "helpers", "util", "common", "misc"} & set(path.parts)
+    ] == []
 
 
 def test_public_names_have_docstrings() -> None:
@@ -354,13 +441,22 @@ def test_nobody_prints_asserts_or_catches_everything() -> None:
 
 def manners(node: ast.AST) -> str:
     """What is wrong with a node, if anything."""
-    if isinstance(node, ast.Assert) and not ast.unparse(node.test).endswith(" is not None"):  # that is for mypy
+    # that is for mypy
+    if isinstance(node, ast.Assert) and not ast.unparse(node.test).endswith(" is not None"):
         return "an assert is no answer to a user"
     if isinstance(node, ast.ExceptHandler) and node.type is None:
         return "a bare except"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "eval", "exec"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("print", "eval", "exec")
+    ):
         return node.func.id
-    if isinstance(node, ast.FunctionDef) and node.name in ("__init__", "forward") and node.args.kwarg is not None:
+    if (
+        isinstance(node, ast.FunctionDef)
+        and node.name in ("__init__", "forward")
+        and node.args.kwarg is not None
+    ):
         return f"`**{node.args.kwarg.arg}`: say what it takes"
     return ""
 
@@ -375,14 +471,22 @@ def test_each_file_has_one_block() -> None:
     for path in ROOT.glob("blocks/[a-z]*.py"):
         module = import_module(f"blocks.{path.stem}")
         classes = [
-            value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__
+            value
+            for value in vars(module).values()
+            if isinstance(value, type) and value.__module__ == module.__name__
         ]
         blocks = [cls.__name__ for cls in classes if issubclass(cls, Block)]
-        assert [name.lower() for name in blocks] == [path.stem.replace("_", "")], f"{path.name} defines {blocks}"
+        assert [name.lower() for name in blocks] == [path.stem.replace("_", "")], (
+            f"{path.name} defines {blocks}"
+        )
 
 
 def test_every_package_is_in_the_architecture() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    rooms = {path.stem for path in (ROOT / "composer").glob("[a-z]*") if path.suffix == ".py" or path.is_dir()}
+    rooms = {
+        path.stem
+        for path in (ROOT / "composer").glob("[a-z]*")
+        if path.suffix == ".py" or path.is_dir()
+    }
     missing = sorted(name for name in rooms - {"py"} if not re.search(rf"\b{name}\b", text))
     assert not missing, f"ARCHITECTURE.md does not place {missing}"

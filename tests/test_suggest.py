@@ -10,7 +10,14 @@ import pytest
 from composer.errors import RecipeError
 from composer.recipe.recipe import load_text
 from composer.recipe.sections import Training
-from composer.suggest import OTHER_WORDS, TRAINER_KEYS, closest_word, did_you_mean, suggested_form, valid_name
+from composer.suggest import (
+    OTHER_WORDS,
+    TRAINER_KEYS,
+    closest_word,
+    did_you_mean,
+    suggested_form,
+    valid_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,22 +62,31 @@ def test_a_word_of_another_toolkit_may_be_a_word_and_its_settings() -> None:
 
 
 def test_no_word_of_ours_is_another_word_for_something_else_where_both_are() -> None:
-    assert not [form for form, others in OTHER_WORDS.items() if form.partition(":")[0] in others.split()]
+    assert not [
+        form for form, others in OTHER_WORDS.items() if form.partition(":")[0] in others.split()
+    ]
 
 
 def test_a_letter_that_is_not_ascii_is_named() -> None:
-    expected = "; it has the character `\u043e` (U+043E, Cyrillic small letter o); did you mean `norm`?"
+    expected = (
+        "; it has the character `\u043e` (U+043E, Cyrillic small letter o); did you mean `norm`?"
+    )
     assert did_you_mean("n\u043erm", ["norm"]) == expected
 
 
-@pytest.mark.parametrize(("text", "name"), [("a b", "a_b"), ("1st", "x1st"), ("gr\u00f6\u00dfe", "gr_e")])
+@pytest.mark.parametrize(
+    ("text", "name"), [("a b", "a_b"), ("1st", "x1st"), ("gr\u00f6\u00dfe", "gr_e")]
+)
 def test_a_valid_name_has_letters_digits_and_lines(text: str, name: str) -> None:
     assert valid_name(text) == name
 
 
 @pytest.mark.parametrize("argument", TRAINER_KEYS)
 def test_what_stands_for_an_argument_of_lightning_is_there(argument: str) -> None:
-    recipe = f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 4, decoder: [norm]}}\ntrainer: {{{argument}: 1}}\n"
+    recipe = (
+        "recipe: 1\ndata: {generate: copy}\nmodel: {width: 4, decoder: [norm]}\ntrainer:"
+        f" {{{argument}: 1}}\n"
+    )
     with pytest.raises(RecipeError) as raised:
         load_text(recipe)
     (fault,) = raised.value.faults

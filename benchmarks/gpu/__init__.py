@@ -1,7 +1,8 @@
 """What a GPU changes, in parts of at most eight minutes: see `python -m benchmarks.gpu --help`.
 
-A part is a file of `parts`: `cases(settings)` names its cases, `run(case, settings)` returns an Outcome, and the first
-line of its docstring is what `--help` and the table say of it. A new part is a new file, and a name in PARTS.
+A part is a file of `parts`: `cases(settings)` names its cases, `run(case, settings)` returns an
+Outcome, and the first line of its docstring is what `--help` and the table say of it. A new part is
+a new file, and a name in PARTS.
 """
 
 from __future__ import annotations

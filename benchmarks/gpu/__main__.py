@@ -6,9 +6,10 @@
     python -m benchmarks.gpu --folder DIR --table                     what DIR knows, as one markdown table
     python -m benchmarks.gpu --folder DIR --small --device cpu        tiny sizes, no GPU: whether all of it runs
 
-A part takes eight minutes at most, and runs in a process of its own: a crash is a line, and not the end. DIR has a
-journal of JSON lines; the same command goes on with what has not ended well. Texts and ids are generated. What a part
-needs and is not installed (transformers, ctranslate2, num2words) is said in its line.
+A part takes eight minutes at most, and runs in a process of its own: a crash is a line, and not the
+end. DIR has a journal of JSON lines; the same command goes on with what has not ended well. Texts
+and ids are generated. What a part needs and is not installed (transformers, ctranslate2, num2words)
+is said in its line.
 """
 
 from __future__ import annotations
@@ -32,12 +33,20 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         epilog=f"parts:\n{parts}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help="parts to run")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="for the journal; by default a temporary one")
+    parser.add_argument(
+        "--part", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help="parts to run"
+    )
+    parser.add_argument(
+        "--folder", type=Path, metavar="DIR", help="for the journal; by default a temporary one"
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="tiny sizes")
-    parser.add_argument("--minutes", type=float, default=PART_SECONDS / 60, help="time of a part (default 8)")
-    parser.add_argument("--processes", type=int, default=1, help="at once; more than one disturb what is timed")
+    parser.add_argument(
+        "--minutes", type=float, default=PART_SECONDS / 60, help="time of a part (default 8)"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=1, help="at once; more than one disturb what is timed"
+    )
     parser.add_argument("--table", action="store_true", help="run nothing, and print the table")
     return parser.parse_args(argv)
 
@@ -50,7 +59,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     for part in () if options.table else options.part:
         start = time.monotonic()
         print(f"{part}: {describe_part(part)}", flush=True)
-        run_part(part, Settings(options.device, options.small), journal, 60.0 * options.minutes, options.processes)
+        run_part(
+            part,
+            Settings(options.device, options.small),
+            journal,
+            60.0 * options.minutes,
+            options.processes,
+        )
         print(f"{part}: {time.monotonic() - start:.0f} s\n", flush=True)
     print(table(journal))
 

@@ -1,4 +1,6 @@
-"""How far numbers of a device are from float64, beside how far those of the CPU in the same type are."""
+"""How far numbers of a device are from float64, beside how far those of the CPU in the same type
+are.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def without_chance(module: nn.Module) -> nn.Module:
 
 
 def relative_error(mine: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
-    """Return the norm of the difference as a part of the norm; infinite where shapes differ or a number is none."""
+    """Return the norm of the difference as a part of the norm; infinite where shapes differ or a
+    number is none.
+    """
     if [tensor.shape for tensor in mine] != [tensor.shape for tensor in exact]:
         return float("inf")
     one, other = (
@@ -44,5 +48,7 @@ def describe_faults(dtype: torch.dtype, device: Numbers, cpu: Numbers, exact: Nu
     for name, expected in exact.items():
         there, here = relative_error(device[name], expected), relative_error(cpu[name], expected)
         if not there <= max(FLOORS[dtype], FACTOR * here):
-            faults.append(f"{name} in {str(dtype).removeprefix('torch.')}: {there:.2g}, on the CPU {here:.2g}")
+            faults.append(
+                f"{name} in {str(dtype).removeprefix('torch.')}: {there:.2g}, on the CPU {here:.2g}"
+            )
     return faults

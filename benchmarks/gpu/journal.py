@@ -1,4 +1,6 @@
-"""Run the cases of a part in a child process, with a journal of JSON lines: a run that was cut short goes on."""
+"""Run the cases of a part in a child process, with a journal of JSON lines: a run that was cut
+short goes on.
+"""
 
 from __future__ import annotations
 
@@ -27,25 +29,43 @@ Key = tuple[str, str]
 
 
 class Journal:
-    """The last outcome of each case, on disk. `machine` is where it ran: it must be the same for all."""
+    """The last outcome of each case, on disk. `machine` is where it ran: it must be the same for
+    all.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file, self.lock = file, threading.Lock()
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        self.rows: dict[Key, dict[str, Any]] = {(row["part"], row["case"]): row for row in map(json.loads, lines)}
+        self.rows: dict[Key, dict[str, Any]] = {
+            (row["part"], row["case"]): row for row in map(json.loads, lines)
+        }
         self.machine = next((row["machine"] for row in self.rows.values() if row["machine"]), "")
 
     def add(self, part: str, case: str, outcome: Outcome, seconds: float) -> None:
-        row = {"part": part, "case": case, "machine": self.machine, "seconds": round(seconds, 1), **outcome._asdict()}
+        row = {
+            "part": part,
+            "case": case,
+            "machine": self.machine,
+            "seconds": round(seconds, 1),
+            **outcome._asdict(),
+        }
         self.rows[part, case] = row
         with self.lock, self.file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-        print(f"{part} {case}: {outcome.word}, {seconds:.1f} s  {first_line(outcome.text)}", flush=True)
+        print(
+            f"{part} {case}: {outcome.word}, {seconds:.1f} s  {first_line(outcome.text)}",
+            flush=True,
+        )
         for one in outcome.rows:
-            print(f"    {one.label}: {one.value}{f' (target {one.target})' if one.target else ''}", flush=True)
+            print(
+                f"    {one.label}: {one.value}{f' (target {one.target})' if one.target else ''}",
+                flush=True,
+            )
 
     def is_done(self, part: str, case: str) -> bool:
-        """Return whether a case ended well; what failed, crashed, lacked a library or came too late runs again."""
+        """Return whether a case ended well; what failed, crashed, lacked a library or came too late
+        runs again.
+        """
         return self.rows.get((part, case), {}).get("word") == OK
 
 
@@ -54,22 +74,32 @@ def first_line(text: str) -> str:
 
 
 def run_part(
-    part: str, settings: Settings, journal: Journal, seconds: float = PART_SECONDS, processes: int = 1
+    part: str,
+    settings: Settings,
+    journal: Journal,
+    seconds: float = PART_SECONDS,
+    processes: int = 1,
 ) -> None:
-    """Run what the journal does not have of a part, in processes of its own, for so many seconds at most."""
+    """Run what the journal does not have of a part, in processes of its own, for so many seconds at
+    most.
+    """
     until = time.monotonic() + seconds
     workers = [Worker(serve, part, settings, hang_seconds=seconds, memory=None)]
     try:
         cases, journal.machine = known_cases(workers[0], journal, part)
         left = [case for case in cases if not journal.is_done(part, case)]
-        workers += [Worker(serve, part, settings, memory=None) for _ in range(min(processes, len(left)) - 1)]
+        workers += [
+            Worker(serve, part, settings, memory=None) for _ in range(min(processes, len(left)) - 1)
+        ]
         share_cases(workers, part, left, journal, until)
     finally:
         for worker in workers:
             worker.end()
 
 
-def share_cases(workers: Sequence[Worker], part: str, cases: Sequence[str], journal: Journal, until: float) -> None:
+def share_cases(
+    workers: Sequence[Worker], part: str, cases: Sequence[str], journal: Journal, until: float
+) -> None:
     """Run cases side by side: each process takes the next one when it has done its last."""
     waiting = iter(cases)
 
@@ -95,7 +125,9 @@ def known_cases(worker: Worker, journal: Journal, part: str) -> tuple[Sequence[s
     except WorkerDied as death:
         cases, machine = Outcome(CRASHED, str(death)), journal.machine
     if journal.machine and machine != journal.machine:
-        sys.exit(f"{journal.file} is of {journal.machine}, and this is {machine}: name another folder")
+        sys.exit(
+            f"{journal.file} is of {journal.machine}, and this is {machine}: name another folder"
+        )
     if isinstance(cases, Outcome):  # the part could not even begin
         journal.machine = machine
         journal.add(part, ALL, cases, 0.0)
@@ -114,7 +146,9 @@ def run_case(worker: Worker, part: str, case: str, journal: Journal, until: floa
         outcome = worker.run(case)
     except WorkerDied as death:
         is_late = time.monotonic() >= until
-        outcome = Outcome(LATE, "the part's time was over") if is_late else Outcome(CRASHED, str(death))
+        outcome = (
+            Outcome(LATE, "the part's time was over") if is_late else Outcome(CRASHED, str(death))
+        )
     else:
         if any(word in outcome.text for word in POISON):
             worker.end()
@@ -128,7 +162,9 @@ def serve(case: str | None, part: str, settings: Settings) -> Any:
     try:
         machine = describe_machine(settings)
         module = importlib.import_module(f"benchmarks.gpu.parts.{part}")
-        return (tuple(module.cases(settings)), machine) if case is None else module.run(case, settings)
+        return (
+            (tuple(module.cases(settings)), machine) if case is None else module.run(case, settings)
+        )
     except ModuleNotFoundError as error:
         outcome = Outcome(MISSING, f"{error.name or error} is not installed")
     except BaseException as error:  # whatever it is, it is the outcome of this case
@@ -145,7 +181,8 @@ def describe_machine(settings: Settings) -> str:
     return f"{name}, torch {torch.__version__}{', small sizes' if settings.small else ''}"
 
 
-# ------------------------------------------------------------------------------------------- the table
+# ------------------------------------------------------------------------------------------- the
+# table
 
 
 def describe_part(part: str) -> str:
@@ -156,7 +193,12 @@ def describe_part(part: str) -> str:
 
 def table(journal: Journal) -> str:
     """Return one markdown table of what was run; parts that were not say so."""
-    lines = [f"{journal.machine or 'Nothing was run.'}", "", "| part | what | result | target |", "|---|---|---|---|"]
+    lines = [
+        f"{journal.machine or 'Nothing was run.'}",
+        "",
+        "| part | what | result | target |",
+        "|---|---|---|---|",
+    ]
     for part in PARTS:
         rows = [row for (name, _), row in journal.rows.items() if name == part]
         rows = [row for row in rows if row["case"] != ALL] or rows
@@ -174,8 +216,12 @@ def table_rows(part: str, rows: Sequence[dict[str, Any]]) -> list[tuple[str, str
     if others:
         right = sum(row["word"] == OK for row in others)
         broken = [row for row in others if row["word"] != OK]
-        trouble = "".join(f"; {row['case']} {row['word']}: {first_line(row['text'])}" for row in broken)
-        lines.insert(0, (describe_part(part), cell(f"{right} of {len(others)} right{trouble}"), "all"))
+        trouble = "".join(
+            f"; {row['case']} {row['word']}: {first_line(row['text'])}" for row in broken
+        )
+        lines.insert(
+            0, (describe_part(part), cell(f"{right} of {len(others)} right{trouble}"), "all")
+        )
     return lines
 
 

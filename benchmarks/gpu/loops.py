@@ -1,4 +1,6 @@
-"""Training speed of one loop over generated texts: ours under Lightning, or a plain one around any model."""
+"""Training speed of one loop over generated texts: ours under Lightning, or a plain one around any
+model.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.gpu import FAILED, MISSING, OK, Outcome, Row, Settings
 from benchmarks.gpu.graphs import now
-from benchmarks.gpu.models import FULL, SMALL, WINDOWS, Size, plain_transformer, recipe_text, write_texts
+from benchmarks.gpu.models import (
+    FULL,
+    SMALL,
+    WINDOWS,
+    Size,
+    plain_transformer,
+    recipe_text,
+    write_texts,
+)
 from composer.data.collate import Batch, BatchLoader
 from composer.data.sources import DataSource
 from composer.model.special_tokens import PAD
@@ -34,7 +44,9 @@ GIB = float(1 << 30)
 
 
 class Speed(NamedTuple):
-    """Target tokens per second, padding not counted: median, least and most of the windows; peak memory in GiB."""
+    """Target tokens per second, padding not counted: median, least and most of the windows; peak
+    memory in GiB.
+    """
 
     tokens: float
     least: float
@@ -55,7 +67,9 @@ class Clock(Callback):
         self.seen, self.tokens, self.began = 0, 0.0, 0.0
         self.windows: list[float] = []
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
         if self.count(batch):
             trainer.should_stop = True
 
@@ -76,7 +90,9 @@ class Clock(Callback):
 
 
 class Loop(NamedTuple):
-    """What one measurement needs. recipe: the name of a recipe of `models`, of which the data and batches are."""
+    """What one measurement needs. recipe: the name of a recipe of `models`, of which the data and
+    batches are.
+    """
 
     recipe: str
     size: Size
@@ -114,8 +130,12 @@ def ours_compiled(loop: Loop, folder: Path) -> Speed:
     return ours(loop, folder, compiled=True)
 
 
-def plain(loop: Loop, folder: Path, build: Callable[[Size], nn.Module], compiled: bool = False) -> Speed:
-    """Measure a loop by hand around a model of source and target ids, with the recipe's batches and settings."""
+def plain(
+    loop: Loop, folder: Path, build: Callable[[Size], nn.Module], compiled: bool = False
+) -> Speed:
+    """Measure a loop by hand around a model of source and target ids, with the recipe's batches and
+    settings.
+    """
     session, device = loop.session(folder, False), loop.settings.device
     model = build(loop.size).to(device).train()
     called = torch.compile(model) if compiled else model
@@ -141,10 +161,13 @@ def plain(loop: Loop, folder: Path, build: Callable[[Size], nn.Module], compiled
 
 
 def label_smoothed(logits: Tensor, answer: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1).float(), answer.flatten(), ignore_index=PAD, label_smoothing=0.1)
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(), answer.flatten(), ignore_index=PAD, label_smoothing=0.1
+    )
 
 
-# ------------------------------------------------------------------------------------------- several sides
+# -------------------------------------------------------------------------------------------
+# several sides
 
 
 def size_of(settings: Settings) -> Size:
@@ -152,7 +175,9 @@ def size_of(settings: Settings) -> Size:
 
 
 def measure(loop: Loop, side: Side) -> Speed | str:
-    """Return the speed of a side; else why there is none: one that breaks is a line, and the others go on."""
+    """Return the speed of a side; else why there is none: one that breaks is a line, and the others
+    go on.
+    """
     torch.compiler.reset()
     gc.collect()
     if loop.settings.is_cuda:
@@ -164,12 +189,18 @@ def measure(loop: Loop, side: Side) -> Speed | str:
             return side(loop, Path(folder))
         except ModuleNotFoundError as error:
             return f"{MISSING}: {error.name} is not installed"
-        except Exception as error:  # a peer's fault, or one of ours on this device: both are what is to be known
+        except (
+            Exception
+        ) as error:  # a peer's fault, or one of ours on this device: both are what is to be known
             return f"{FAILED}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def compare(loop: Loop, sides: dict[str, Side], targets: dict[tuple[str, str], float], flops: float = 0.0) -> Outcome:
-    """Measure every side; return their speeds, and the ratios that `targets` has, with what each should be."""
+def compare(
+    loop: Loop, sides: dict[str, Side], targets: dict[tuple[str, str], float], flops: float = 0.0
+) -> Outcome:
+    """Measure every side; return their speeds, and the ratios that `targets` has, with what each
+    should be.
+    """
     speeds = {name: measure(loop, side) for name, side in sides.items()}
     what = f"{loop.recipe} {loop.precision}"
     rows = [Row(f"{what}: {name}", describe(speed, loop, flops)) for name, speed in speeds.items()]
@@ -178,7 +209,9 @@ def compare(loop: Loop, sides: dict[str, Side], targets: dict[tuple[str, str], f
         known = isinstance(mine, Speed) and isinstance(theirs, Speed)
         ratio = f"{mine.tokens / theirs.tokens:.2f}" if known else "not measured"
         rows.append(Row(f"{what}: {one} to {other}", ratio, f"{target:g}"))
-    return outcome_of({name: speed for name, speed in speeds.items() if isinstance(speed, str)}, rows)
+    return outcome_of(
+        {name: speed for name, speed in speeds.items() if isinstance(speed, str)}, rows
+    )
 
 
 def outcome_of(trouble: Mapping[str, str], rows: Sequence[Row]) -> Outcome:
@@ -194,11 +227,17 @@ def describe(speed: Speed | str, loop: Loop, flops: float) -> str:
         return str(speed)
     name = torch.cuda.get_device_name(loop.settings.device)
     peak = next((peak for word, peak in PEAKS.items() if word in name), 0.0)
-    return f"{speed}, {100 * flops * speed.tokens / peak:.0f} % of the peak" if peak and flops else str(speed)
+    return (
+        f"{speed}, {100 * flops * speed.tokens / peak:.0f} % of the peak"
+        if peak and flops
+        else str(speed)
+    )
 
 
 def transformer_flops(size: Size) -> float:
-    """Return the operations per target token of a training step of the plain Transformer, by counting one."""
+    """Return the operations per target token of a training step of the plain Transformer, by
+    counting one.
+    """
     with torch.device("meta"):
         model = plain_transformer(size)
         length = sum(size.words) // 2 + 1

@@ -1,4 +1,6 @@
-"""Models and data that are measured: recipes, generated texts, and the peers' models at the same sizes."""
+"""Models and data that are measured: recipes, generated texts, and the peers' models at the same
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from composer.recipe.recipe import Recipe, load_text
 
 
 class Size(NamedTuple):
-    """Sizes of a model and of its batches. tokens: target positions of a batch; words: of a sentence."""
+    """Sizes of a model and of its batches. tokens: target positions of a batch; words: of a
+    sentence.
+    """
 
     width: int
     heads: int
@@ -119,12 +123,17 @@ def write_texts(folder: Path, size: Size) -> None:
     words = np.array([f"w{number}" for number in range(size.vocabulary - NUM_SPECIAL)])
     for side in ("source", "target"):
         lengths = numbers.integers(size.words[0], size.words[1] + 1, size.pairs)
-        ids = np.concatenate([np.arange(len(words)), numbers.integers(0, len(words), lengths.sum())])[: lengths.sum()]
+        ids = np.concatenate(
+            [np.arange(len(words)), numbers.integers(0, len(words), lengths.sum())]
+        )[: lengths.sum()]
         rows = np.split(words[ids], np.cumsum(lengths)[:-1])
-        (folder / f"train.{side}").write_text("".join(f"{' '.join(row)}\n" for row in rows), encoding="utf-8")
+        (folder / f"train.{side}").write_text(
+            "".join(f"{' '.join(row)}\n" for row in rows), encoding="utf-8"
+        )
 
 
-# ------------------------------------------------------------------------------------------- the peers
+# ------------------------------------------------------------------------------------------- the
+# peers
 
 
 class Logits(nn.Module):
@@ -135,18 +144,26 @@ class Logits(nn.Module):
         self.model = model
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        outputs = self.model(source, attention_mask=(source != PAD).long(), decoder_input_ids=target, use_cache=False)
+        outputs = self.model(
+            source, attention_mask=(source != PAD).long(), decoder_input_ids=target, use_cache=False
+        )
         return outputs.logits
 
 
 def marian(size: Size, dropout: float = 0.1) -> Any:
-    """Return Hugging Face's MarianMTModel at a size. Raises ModuleNotFoundError where transformers is missing."""
+    """Return Hugging Face's MarianMTModel at a size. Raises ModuleNotFoundError where transformers
+    is missing.
+    """
     from transformers import MarianConfig, MarianMTModel
 
     sides = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
-        for name, value in (("layers", size.layers), ("attention_heads", size.heads), ("ffn_dim", size.hidden))
+        for name, value in (
+            ("layers", size.layers),
+            ("attention_heads", size.heads),
+            ("ffn_dim", size.hidden),
+        )
     }
     config = MarianConfig(
         **{"vocab_size": size.vocabulary, "d_model": size.width, "dropout": dropout, **sides},
@@ -164,6 +181,10 @@ def marian(size: Size, dropout: float = 0.1) -> Any:
     return MarianMTModel(config)
 
 
-def plain_transformer(size: Size, attention: type[Attention] = Attention, dropout: float = 0.1) -> Transformer:
+def plain_transformer(
+    size: Size, attention: type[Attention] = Attention, dropout: float = 0.1
+) -> Transformer:
     """Return the plain PyTorch Transformer at a size."""
-    return Transformer(size.vocabulary, size.width, size.heads, size.hidden, size.layers, dropout, attention)
+    return Transformer(
+        size.vocabulary, size.width, size.heads, size.hidden, size.layers, dropout, attention
+    )

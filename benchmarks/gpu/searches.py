@@ -1,4 +1,6 @@
-"""Decoding speed: the same Transformer with the same weights by several engines, every answer equally long."""
+"""Decoding speed: the same Transformer with the same weights by several engines, every answer
+equally long.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Task(NamedTuple):
         numbers = torch.Generator().manual_seed(3)
         rows = min(self.batch, 4) if self.settings.small else self.batch
         words = self.size.words[1]
-        return torch.randint(NUM_SPECIAL, self.size.vocabulary, (rows, words), generator=numbers).tolist()
+        return torch.randint(
+            NUM_SPECIAL, self.size.vocabulary, (rows, words), generator=numbers
+        ).tolist()
 
     @property
     def rounds(self) -> int:
@@ -69,9 +73,16 @@ def task_of(case: str, settings: Settings) -> Task:
 
 
 def task_names(settings: Settings) -> list[str]:
-    batches, types = ((64,), (torch.float32,)) if settings.small else ((64, 1), (torch.bfloat16, torch.float32))
+    batches, types = (
+        ((64,), (torch.float32,)) if settings.small else ((64, 1), (torch.bfloat16, torch.float32))
+    )
     searches = ("greedy", f"beam {BEAM}")
-    return [str(Task(search, batch, dtype, settings)) for batch in batches for search in searches for dtype in types]
+    return [
+        str(Task(search, batch, dtype, settings))
+        for batch in batches
+        for search in searches
+        for dtype in types
+    ]
 
 
 def random_run(task: Task) -> Run:
@@ -83,7 +94,8 @@ def random_run(task: Task) -> Run:
         tokenizers = load_data(load(Path(folder) / "recipe.yaml"), [Path(folder)]).tokenizers
     torch.manual_seed(1)
     model = build(recipe, tokenizers.sizes).eval()
-    model.output.bias.data[:NUM_SPECIAL] = NEVER  # else ours, which never writes them, answers otherwise
+    # else ours, which never writes them, answers otherwise
+    model.output.bias.data[:NUM_SPECIAL] = NEVER
     return Run.from_model(recipe, tokenizers, model)
 
 
@@ -120,8 +132,12 @@ def seconds(task: Task, decode: Decode) -> float:
     return statistics.median(times)
 
 
-def compare(task: Task, sides: dict[str, Callable[[Task, Run], Decode]], targets: dict[str, float]) -> Outcome:
-    """Measure every side on one run; return the speeds and the ratios of ours to each, with what they should be."""
+def compare(
+    task: Task, sides: dict[str, Callable[[Task, Run], Decode]], targets: dict[str, float]
+) -> Outcome:
+    """Measure every side on one run; return the speeds and the ratios of ours to each, with what
+    they should be.
+    """
     run, speeds, trouble = random_run(task), dict[str, float](), dict[str, str]()
     for name, side in sides.items():
         try:
@@ -129,7 +145,9 @@ def compare(task: Task, sides: dict[str, Callable[[Task, Run], Decode]], targets
         except ModuleNotFoundError as error:
             trouble[name] = f"{MISSING}: {error.name} is not installed"
         except Exception as error:  # one side's fault is a line, and the others go on
-            trouble[name] = f"{FAILED}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            trouble[name] = (
+                f"{FAILED}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
     rows = [Row(f"{task}: {name}", f"{speed:.1f} sentences/s") for name, speed in speeds.items()]
     rows += [Row(f"{task}: {name}", reason) for name, reason in trouble.items()]
     rows += [

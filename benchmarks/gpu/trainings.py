@@ -33,23 +33,42 @@ DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 """What cuBLAS needs to give the same bits twice."""
 
 
-def command(run: Path, settings: Settings, strategy: str = "auto", more: Sequence[str] = ()) -> list[str]:
-    """Return the command that trains the quick start on one device, from the last checkpoint if there is one."""
+def command(
+    run: Path, settings: Settings, strategy: str = "auto", more: Sequence[str] = ()
+) -> list[str]:
+    """Return the command that trains the quick start on one device, from the last checkpoint if
+    there is one.
+    """
     steps = SMALL_STEPS if settings.small else STEPS
     accelerator = "gpu" if settings.is_cuda else "cpu"
     overrides = [
-        f"trainer={{accelerator: {accelerator}, devices: 1, strategy: {strategy}, deterministic: true}}",
+        (
+            f"trainer={{accelerator: {accelerator}, devices: 1, strategy: {strategy},"
+            " deterministic: true}"
+        ),
         f"training.max_steps={steps}",
         f"training.validate_every={steps // 4}",
         "logging.wandb=false",
         *(SMALL_SIZES if settings.small else ()),
         *more,
     ]
-    return [sys.executable, "-m", "composer.cli.main", "train", str(RECIPE), *overrides, "--run", str(run), "--resume"]
+    return [
+        sys.executable,
+        "-m",
+        "composer.cli.main",
+        "train",
+        str(RECIPE),
+        *overrides,
+        "--run",
+        str(run),
+        "--resume",
+    ]
 
 
 def train(words: Sequence[str], run: Path, kill_at: int | None = None) -> None:
-    """Train until the end, or kill the process once it has logged step `kill_at`. Raises RuntimeError."""
+    """Train until the end, or kill the process once it has logged step `kill_at`. Raises
+    RuntimeError.
+    """
     log = run.with_suffix(".log")
     with log.open("ab") as file:
         process = subprocess.Popen(words, env=os.environ | DETERMINISTIC, stdout=file, stderr=file)
@@ -70,16 +89,23 @@ def train(words: Sequence[str], run: Path, kill_at: int | None = None) -> None:
 
 def last_step(run: Path) -> int:
     """Return the step of the last checkpoint, 0 without any."""
-    return max((int(path.stem.partition("-")[2]) for path in (run / "checkpoints").glob("step-*.ckpt")), default=0)
+    return max(
+        (int(path.stem.partition("-")[2]) for path in (run / "checkpoints").glob("step-*.ckpt")),
+        default=0,
+    )
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Return which results of two trainings differ in any bit, with the numbers where it is the rows of metrics."""
+    """Return which results of two trainings differ in any bit, with the numbers where it is the
+    rows of metrics.
+    """
     mine, theirs = read_results(one), read_results(other)
     differing = [name for name in mine if mine[name] != theirs[name]]
     if "rows" in differing:
         pairs = zip(*(read_metrics(RunDir(run).metrics) for run in (one, other)), strict=False)
-        first = next((pair for pair in pairs if without_timings(pair[0]) != without_timings(pair[1])), None)
+        first = next(
+            (pair for pair in pairs if without_timings(pair[0]) != without_timings(pair[1])), None
+        )
         differing.append(f"first row that differs: {first}" if first else "the number of rows")
     return differing
 

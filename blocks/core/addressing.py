@@ -1,8 +1,10 @@
-"""How a head of a memory with slots finds where to read and write: by content, by a shift, sharpened.
+"""How a head of a memory with slots finds where to read and write: by content, by a shift,
+sharpened.
 
-The equations are those of Graves, Wayne & Danihelka 2014, section 3.3. N is the slots of a memory, M the width of one,
-H heads at once, O = 2 s + 1 offsets from -s to s. A memory is (B, M, N) here: the kernels run along the slots, of which
-there are more. Gradients are written out, since autograd would write the memory and the weightings several times more.
+The equations are those of Graves, Wayne & Danihelka 2014, section 3.3. N is the slots of a memory,
+M the width of one, H heads at once, O = 2 s + 1 offsets from -s to s. A memory is (B, M, N) here:
+the kernels run along the slots, of which there are more. Gradients are written out, since autograd
+would write the memory and the weightings several times more.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ def split_params(numbers: Tensor, width: int, shift: int) -> AddressParams:
     key, strength, gate, moved, sharpness = numbers.split(param_sizes(width, shift), -1)
     key = normalize(torch.tanh(key)) * F.softplus(strength)
     return AddressParams(
-        key, torch.sigmoid(gate), moved.softmax(-1).flip(-1)[..., None, :], 1.0 + F.softplus(sharpness)
+        key,
+        torch.sigmoid(gate),
+        moved.softmax(-1).flip(-1)[..., None, :],
+        1.0 + F.softplus(sharpness),
     )
 
 
@@ -77,18 +82,26 @@ def address(memory: Tensor, before: Tensor, params: AddressParams) -> AddressTap
 def address_backward(
     total: Tensor, grad: Tensor, params: AddressParams, tape: AddressTape
 ) -> tuple[Tensor, AddressParams]:
-    """Return the gradients of the weightings before and of the parameters; the memory's is added to `total`."""
+    """Return the gradients of the weightings before and of the parameters; the memory's is added to
+    `total`.
+    """
     power = softmax_backward(grad, tape.places)  # (B, H, N)
     sharpness = (power * tape.logarithm).sum(-1, keepdim=True)
     moved = power.mul_(params.sharpness).div_(tape.moved)
     shift = torch.cat(
-        [(moved * window).sum(-1, keepdim=True) for window in circular_windows(tape.circle, params.shift)], -1
+        [
+            (moved * window).sum(-1, keepdim=True)
+            for window in circular_windows(tape.circle, params.shift)
+        ],
+        -1,
     )
     gated = shift_weights(moved, params.shift.flip(-1))
     gate = (gated * (tape.content - tape.before)).sum(-1, keepdim=True)
     content = gated * params.gate
     alike = softmax_backward(content, tape.content)
-    length = (alike * tape.alike).sum(1, keepdim=True) * tape.scale.square()  # (B, 1, N), per unit of M(i)
+    length = (alike * tape.alike).sum(
+        1, keepdim=True
+    ) * tape.scale.square()  # (B, 1, N), per unit of M(i)
     product = alike.mul_(tape.scale)  # (B, H, N)
     total.addcmul_(tape.memory, length, value=-1.0).baddbmm_(params.key.mT, product)  # (B, M, N)
     key = torch.bmm(product, tape.memory.mT)  # (B, H, M)
@@ -96,7 +109,9 @@ def address_backward(
 
 
 def shift_weights(weights: Tensor, shift: Tensor) -> Tensor:
-    """Equation 8: w'(i) = sum_j w(j) s(i - j), the slots in a circle. (B, H, N), (B, H, 1, O) -> (B, H, N)"""
+    """Equation 8: w'(i) = sum_j w(j) s(i - j), the slots in a circle. (B, H, N), (B, H, 1, O) ->
+    (B, H, N)
+    """
     return circular_conv(pad_circular(weights, shift), shift)
 
 
@@ -107,7 +122,9 @@ def pad_circular(weights: Tensor, shift: Tensor) -> Tensor:
 
 
 def circular_conv(circle: Tensor, shift: Tensor) -> Tensor:
-    """Convolve over the slots: each one's neighbours, weighted. (B, H, N + 2s), (B, H, 1, O) -> (B, H, N)"""
+    """Convolve over the slots: each one's neighbours, weighted. (B, H, N + 2s), (B, H, 1, O) -> (B,
+    H, N)
+    """
     first, *others = zip(circular_windows(circle, shift), shift.unbind(-1), strict=True)
     total_weights = torch.mul(*first)
     for window, share in others:

@@ -1,4 +1,6 @@
-"""Scaled dot-product attention (the only place that calls the fused kernel), what it sees, and distances."""
+"""Scaled dot-product attention (the only place that calls the fused kernel), what it sees, and
+distances.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ from torch import Tensor, nn
 from blocks.core.contract import BlockError, Context, Fix, NoEffect, write
 from blocks.core.functional import apply_dropout, last_positions, sinusoidal
 
-# cuDNN's attention has gradients that are NaN in bfloat16 where a query's scores are all far below zero, as a speller's
-# were on an H200 (github.com/pytorch/pytorch/issues/196678); PyTorch's other fused kernels have no such fault
+# cuDNN's attention has gradients that are NaN in bfloat16 where a query's scores are all far below
+# zero, as a speller's were on an H200 (github.com/pytorch/pytorch/issues/196678); PyTorch's other
+# fused kernels have no such fault
 torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -23,7 +26,11 @@ def check_heads(heads: int, width: int, parts: int = 1) -> None:
         fits = [n for n in range(1, width + 1) if width % (parts * n) == 0]
         message = f"{parts * heads} does not divide the width {width}"
         other = f"choose a width that {parts * heads} divides"
-        fix = write("heads", min(fits, key=lambda n: abs(n - heads)), f", or {other}") if fits else Fix(other)
+        fix = (
+            write("heads", min(fits, key=lambda n: abs(n - heads)), f", or {other}")
+            if fits
+            else Fix(other)
+        )
         raise BlockError("heads", message, code="width", fix=fix)
 
 
@@ -51,9 +58,10 @@ def join_heads(x: Tensor) -> Tensor:
 class Softmax(nn.Module):
     """How scores become weights, where that is more than a softmax; `is_plain` where it is not.
 
-    With `soft_cap` c a score e is c tanh(e / c), before masks and the bias of ALiBi (Gemma Team 2024, arXiv 2408.00118,
-    section 2). With `sinks` each head has a learned logit s that takes its part of the weights and reads nothing,
-    w_j = exp(e_j) / (exp(s) + sum_i exp(e_i)), as in gpt-oss (OpenAI 2025, arXiv 2508.10925), and is not
+    With `soft_cap` c a score e is c tanh(e / c), before masks and the bias of ALiBi (Gemma Team
+    2024, arXiv 2408.00118, section 2). With `sinks` each head has a learned logit s that takes its
+    part of the weights and reads nothing, w_j = exp(e_j) / (exp(s) + sum_i exp(e_i)), as in gpt-oss
+    (OpenAI 2025, arXiv 2508.10925), and is not
     a learned token, whose values would be read (Xiao et al. 2024, arXiv 2309.17453).
     """
 
@@ -67,7 +75,9 @@ class Softmax(nn.Module):
         return self.soft_cap is None and self.sinks is None
 
     def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """scores (B, H, T, N) -> weights (B, H, T, N), of which each row sums to 1, with sinks to less"""
+        """scores (B, H, T, N) -> weights (B, H, T, N), of which each row sums to 1, with sinks to
+        less
+        """
         if self.soft_cap is not None:
             scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
         scores = scores if mask is None else add_mask(scores, mask)
@@ -90,12 +100,14 @@ def attention(
     scale: float | None = None,
     softmax: Softmax | None = None,
 ) -> Tensor:
-    """Softmax attention. query (B, H, T, d), keys (B, G, N, d), values (B, G, N, v) -> (B, H, T, v).
+    """Softmax attention. query (B, H, T, d), keys (B, G, N, d), values (B, G, N, v) -> (B, H, T,
+    v).
 
-    G divides H: each head of keys and values serves H / G heads of queries in a row. `mask` is True where a query may
-    look, broadcastable to (B, H, T, N), or is added to the scores; somewhere every query may look, as `open_empty_rows`
-    sees to it. `causal` says that it may look at itself and before, for T = N without a mask. The scores are `scale`
-    q.k + `bias`: the scale is 1/sqrt(d) by default, the bias broadcastable like the mask.
+    G divides H: each head of keys and values serves H / G heads of queries in a row. `mask` is True
+    where a query may look, broadcastable to (B, H, T, N), or is added to the scores; somewhere
+    every query may look, as `open_empty_rows` sees to it. `causal` says that it may look at itself
+    and before, for T = N without a mask. The scores are `scale` q.k + `bias`: the scale is
+    1/sqrt(d) by default, the bias broadcastable like the mask.
     """
     has_softmax = softmax is not None and not softmax.is_plain
     if causal and (bias is not None or has_softmax):
@@ -108,20 +120,36 @@ def attention(
         bias = bias.to(query.dtype)
         mask = bias if mask is None else add_mask(bias, mask)
     if context.records is not None:
-        context.record("weights", attention_weights(query, keys, mask, causal=causal, scale=scale).transpose(1, 2))
-    # On a CPU the fused kernel drops nothing, and is slower than the plain products for a single query, and in bfloat16
-    # backwards. Compiled, the plain products would be for several rows alone.
+        context.record(
+            "weights",
+            attention_weights(query, keys, mask, causal=causal, scale=scale).transpose(1, 2),
+        )
+    # On a CPU the fused kernel drops nothing, and is slower than the plain products for a single
+    # query, and in bfloat16 backwards. Compiled, the plain products would be for several rows
+    # alone.
     is_single = query.shape[-2] == 1 and not torch.compiler.is_compiling()
     is_slow = is_single or (query.dtype is torch.bfloat16 and query.requires_grad)
     if query.device.type == "cpu" and (dropout or is_slow):
         weights = attention_weights(query, keys, mask, causal=causal, scale=scale)
         return grouped_matmul(apply_dropout(weights, dropout, training=True), values)
     has_groups = keys.shape[1] != query.shape[1]
-    if has_groups and mask is not None:  # of the fused kernels, those that take a mask take no groups
+    # of the fused kernels, those that take a mask take no groups
+    if has_groups and mask is not None:
         times = query.shape[1] // keys.shape[1]
-        keys, values, has_groups = keys.repeat_interleave(times, 1), values.repeat_interleave(times, 1), False
+        keys, values, has_groups = (
+            keys.repeat_interleave(times, 1),
+            values.repeat_interleave(times, 1),
+            False,
+        )
     return F.scaled_dot_product_attention(
-        query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=has_groups
+        query,
+        keys,
+        values,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=has_groups,
     )
 
 
@@ -135,7 +163,9 @@ def attention_weights(
     scale: float | None = None,
     softmax: Softmax | None = None,
 ) -> Tensor:
-    """Softmax of the masked scores: (B, H, T, N), each row sums to 1, with sinks to less. As in `attention`."""
+    """Softmax of the masked scores: (B, H, T, N), each row sums to 1, with sinks to less. As in
+    `attention`.
+    """
     scaled = query * (query.shape[-1] ** -0.5 if scale is None else scale)
     scores = grouped_matmul(scaled, keys.transpose(-2, -1))  # (B, H, T, N)
     if bias is not None:
@@ -148,21 +178,29 @@ def attention_weights(
 
 
 def add_mask(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return the scores with -inf where a boolean mask is False, or with a mask of numbers added to them."""
+    """Return the scores with -inf where a boolean mask is False, or with a mask of numbers added to
+    them.
+    """
     return scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask
 
 
 def grouped_matmul(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply each head of y with the H / G heads of x that share it. (B, H, T, n), (B, G, n, m) -> (B, H, T, m)"""
+    """Multiply each head of y with the H / G heads of x that share it. (B, H, T, n), (B, G, n, m)
+    -> (B, H, T, m)
+    """
     heads, groups, length = x.shape[1], y.shape[1], x.shape[2]
     if heads == groups:
         return x @ y
-    rows = x.unflatten(1, (groups, heads // groups)).flatten(2, 3)  # (B, G, H / G * T, n): y is not copied
+    rows = x.unflatten(1, (groups, heads // groups)).flatten(
+        2, 3
+    )  # (B, G, H / G * T, n): y is not copied
     return (rows @ y).unflatten(2, (heads // groups, length)).flatten(1, 2)
 
 
 def open_empty_rows(mask: Tensor) -> Tensor:
-    """Let a query that may look nowhere look everywhere, so that its garbage stays finite; give it zero values."""
+    """Let a query that may look nowhere look everywhere, so that its garbage stays finite; give it
+    zero values.
+    """
     return mask | ~mask.any(-1, keepdim=True)
 
 
@@ -178,12 +216,16 @@ def no_slots(mask: Tensor, count: int) -> Tensor:
 
 
 def last_slots(seen: Tensor, mask: Tensor, count: int) -> Tensor:
-    """Return the mask of the last `count` slots that are real. seen: (B, count + T), mask: (B, T) -> (B, count)"""
+    """Return the mask of the last `count` slots that are real. seen: (B, count + T), mask: (B, T)
+    -> (B, count)
+    """
     return last_positions(seen, mask.sum(1), count)
 
 
 def visible_slots(seen: Tensor, length: int, window: int | None, causal: bool) -> Tensor:
-    """Return which slots each of the last `length` positions may see. seen: (B, N) -> (B, 1, T or 1, N)"""
+    """Return which slots each of the last `length` positions may see. seen: (B, N) -> (B, 1, T or
+    1, N)
+    """
     mask = seen[:, None, None]  # (B, 1, 1, N)
     if window is not None or (causal and length > 1):
         slots = torch.arange(seen.shape[1], device=seen.device)
@@ -196,9 +238,11 @@ def visible_slots(seen: Tensor, length: int, window: int | None, causal: bool) -
 
 
 def slot_distances(seen: Tensor, length: int, has_window: bool) -> Tensor:
-    """Return how many real positions each slot is before each of the last `length`. (B, N) -> (B or 1, T, N)
+    """Return how many real positions each slot is before each of the last `length`. (B, N) -> (B or
+    1, T, N)
 
-    Where a chunk was ragged, its padding stands between the slots, unless a window has kept the real ones alone.
+    Where a chunk was ragged, its padding stands between the slots, unless a window has kept the
+    real ones alone.
     """
     if has_window or seen.shape[1] == length:
         where = torch.arange(seen.shape[1], device=seen.device)[None]  # (1, N)
@@ -219,8 +263,8 @@ class Slots(NamedTuple):
 class AlibiAttention(nn.Module):
     """Attention in which a distance costs what a head's slope says (Press et al. 2022, section 3).
 
-    e_ij = q_i k_j / sqrt(d) - 2^(-8h/H) |i - j| for the heads h = 1, ..., H, whatever their number; the authors' code
-    interpolates where that is no power of 2.
+    e_ij = q_i k_j / sqrt(d) - 2^(-8h/H) |i - j| for the heads h = 1, ..., H, whatever their number;
+    the authors' code interpolates where that is no power of 2.
     """
 
     def __init__(self, heads: int) -> None:
@@ -228,22 +272,34 @@ class AlibiAttention(nn.Module):
         self.heads = heads
 
     def forward(
-        self, query: Tensor, slots: Slots, context: Context, dropout: float, softmax: Softmax | None = None
+        self,
+        query: Tensor,
+        slots: Slots,
+        context: Context,
+        dropout: float,
+        softmax: Softmax | None = None,
     ) -> Tensor:
         """Attend as `attention` does, which has the letters."""
-        costs = context.once(alibi_mask, slots.mask, slots.distance, self.heads, query.dtype)  # (B, H, T, N)
-        return attention(query, slots.keys, slots.values, costs, context, dropout=dropout, softmax=softmax)
+        costs = context.once(
+            alibi_mask, slots.mask, slots.distance, self.heads, query.dtype
+        )  # (B, H, T, N)
+        return attention(
+            query, slots.keys, slots.values, costs, context, dropout=dropout, softmax=softmax
+        )
 
 
 def alibi_mask(mask: Tensor, distance: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
-    """Return minus each head's slope times the distance, and -inf where `mask` is False. -> (B, H, T, N)"""
+    """Return minus each head's slope times the distance, and -inf where `mask` is False. -> (B, H,
+    T, N)
+    """
     slopes = 2.0 ** (torch.arange(1, heads + 1, device=mask.device) * (-8.0 / heads))
     costs = -slopes[:, None, None] * distance.abs()[:, None]  # (B or 1, H, T, N)
     return add_mask(costs, mask).to(dtype)
 
 
 class RelativeAttention(nn.Module):
-    """Attention with a learned vector of each distance, for keys and for values (Shaw et al. 2018, equations 3 and 4).
+    """Attention with a learned vector of each distance, for keys and for values (Shaw et al. 2018,
+    equations 3 and 4).
 
     e_ij = q_i (k_j + a_ij) / sqrt(d);   z_i = sum_j softmax_j(e_ij) (v_j + b_ij), with a_ij and b_ij of the distance
     i - j, clipped to `furthest`, for all heads the same; `future` says whether a position may be before another.
@@ -260,29 +316,40 @@ class RelativeAttention(nn.Module):
         nn.init.xavier_uniform_(self.values)
 
     def forward(
-        self, query: Tensor, slots: Slots, context: Context, dropout: float, softmax: Softmax | None = None
+        self,
+        query: Tensor,
+        slots: Slots,
+        context: Context,
+        dropout: float,
+        softmax: Softmax | None = None,
     ) -> Tensor:
         """Attend as `attention` does, which has the letters."""
         index = slots.distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
         scaled = query * query.shape[-1] ** -0.5  # (B, H, T, d)
         bias = torch.einsum("bhtd,btnd->bhtn", scaled, F.embedding(index, self.keys))
-        mixture = attention_weights(query, slots.keys, slots.mask, bias=bias, softmax=softmax)  # (B, H, T, N)
+        mixture = attention_weights(
+            query, slots.keys, slots.mask, bias=bias, softmax=softmax
+        )  # (B, H, T, N)
         context.record("weights", mixture.transpose(1, 2))
         mixture = apply_dropout(mixture, dropout, training=True)
-        near = torch.einsum("bhtn,btnd->bhtd", mixture, F.embedding(index, self.values))  # (B, H, T, d)
+        near = torch.einsum(
+            "bhtn,btnd->bhtd", mixture, F.embedding(index, self.values)
+        )  # (B, H, T, d)
         return grouped_matmul(mixture, slots.values) + near
 
 
 class TransformerXlAttention(nn.Module):
     """Attention with a map of each distance's sinusoids, and biases (Dai et al. 2019, section 3.3).
 
-    e_ij = ((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d) with r = W R of the sinusoids R of the distance i - j, and u, v
-    of each head; `future` says whether a position may be before another.
+    e_ij = ((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d) with r = W R of the sinusoids R of the
+    distance i - j, and u, v of each head; `future` says whether a position may be before another.
     """
 
     layouts: ClassVar = {"content": "", "position": ""}
 
-    def __init__(self, width: int, heads: int, head_width: int, window: int | None, future: bool) -> None:
+    def __init__(
+        self, width: int, heads: int, head_width: int, window: int | None, future: bool
+    ) -> None:
         super().__init__()
         self.width, self.window, self.future = width, window, future
         self.project = nn.Linear(width, heads * head_width, bias=False)
@@ -291,25 +358,39 @@ class TransformerXlAttention(nn.Module):
         nn.init.xavier_uniform_(self.project.weight)
 
     def forward(
-        self, query: Tensor, slots: Slots, context: Context, dropout: float, softmax: Softmax | None = None
+        self,
+        query: Tensor,
+        slots: Slots,
+        context: Context,
+        dropout: float,
+        softmax: Softmax | None = None,
     ) -> Tensor:
         """Attend as `attention` does, which has the letters."""
         keys, values, mask, distance = slots
         furthest = min(keys.shape[2], self.window or keys.shape[2]) - 1
         nearest = -furthest if self.future else 0
-        sinusoids = context.once(distance_sinusoids, mask, nearest, furthest, self.width).to(query.dtype)  # (R, D)
+        sinusoids = context.once(distance_sinusoids, mask, nearest, furthest, self.width).to(
+            query.dtype
+        )  # (R, D)
         weight = self.project.weight.unflatten(0, (len(self.position), -1))  # (H, d, D)
         query_at = query + self.position  # (B, H, T, d)
-        if query.shape[2] == 1:  # a step of decoding: one query costs less to map than all distances
+        # a step of decoding: one query costs less to map than all distances
+        if query.shape[2] == 1:
             scores = query_at @ weight @ sinusoids.T  # (B, H, 1, R)
         else:
             scores = query_at @ (weight @ sinusoids.T)  # (B, H, T, R)
-        index = (distance.clamp(nearest, furthest) - nearest)[:, None].expand(*scores.shape[:3], -1)  # (B, H, T, N)
+        index = (distance.clamp(nearest, furthest) - nearest)[:, None].expand(
+            *scores.shape[:3], -1
+        )  # (B, H, T, N)
         bias = scores.gather(-1, index) * query.shape[-1] ** -0.5
         query = query + self.content
-        return attention(query, keys, values, mask, context, dropout=dropout, bias=bias, softmax=softmax)
+        return attention(
+            query, keys, values, mask, context, dropout=dropout, bias=bias, softmax=softmax
+        )
 
 
 def distance_sinusoids(like: Tensor, nearest: int, furthest: int, width: int) -> Tensor:
-    """Return the sinusoids of the distances from `nearest` to `furthest`: (R, width), on the device of `like`"""
+    """Return the sinusoids of the distances from `nearest` to `furthest`: (R, width), on the device
+    of `like`
+    """
     return sinusoidal(torch.arange(nearest, furthest + 1, device=like.device), width)

@@ -17,7 +17,9 @@ from blocks.core.named_inputs import MemorySource, ProjectionWidths
 def projection_widths(
     score: str, query: int, width: int, heads: int, max_length: int | None, values: int
 ) -> ProjectionWidths:
-    """Return the widths of a score's linear maps, for a query `query` wide and a model `width` wide."""
+    """Return the widths of a score's linear maps, for a query `query` wide and a model `width`
+    wide.
+    """
     return {
         "scaled_dot": ProjectionWidths(width, width, values),
         "dot": ProjectionWidths(0, 0, values),
@@ -31,7 +33,8 @@ def projection_widths(
 class AttentionScore(nn.Module):
     """Compares each query with each key, once the linear maps are done.
 
-    `product` says whether it is `scale` times the product of the two: that, the fused kernel computes.
+    `product` says whether it is `scale` times the product of the two: that, the fused kernel
+    computes.
     """
 
     product = False
@@ -74,7 +77,9 @@ class GeneralScore(DotScore):
 
 
 class AdditiveScore(AttentionScore):
-    """e = v.tanh(q + k); q and k are linear in what is compared, and each head has its share of them."""
+    """e = v.tanh(q + k); q and k are linear in what is compared, and each head has its share of
+    them.
+    """
 
     layouts: ClassVar = {"vectors": ""}  # one for each head
 
@@ -89,7 +94,9 @@ class AdditiveScore(AttentionScore):
 
 
 class FineGrainedScore(AttentionScore):
-    """e_f = v_f.tanh(q + k) for each feature f of the values, so that every feature is a head for what is read."""
+    """e_f = v_f.tanh(q + k) for each feature f of the values, so that every feature is a head for
+    what is read.
+    """
 
     layouts: ClassVar = {"vectors": "own"}
 
@@ -120,7 +127,9 @@ class LocationScore(AttentionScore):
         return F.pad(query[..., :length], (0, max(length - self.max_length, 0)))
 
 
-def build_score(score: str, heads: int, width: int, features: int, max_length: int | None) -> AttentionScore:
+def build_score(
+    score: str, heads: int, width: int, features: int, max_length: int | None
+) -> AttentionScore:
     """Build the score, for a model `width` wide and values `features` wide."""
     match score:
         case "scaled_dot":
@@ -137,9 +146,15 @@ def build_score(score: str, heads: int, width: int, features: int, max_length: i
 
 
 def check_score(
-    score: str, heads: int, max_length: int | None, query_width: int, sources: Sequence[MemorySource]
+    score: str,
+    heads: int,
+    max_length: int | None,
+    query_width: int,
+    sources: Sequence[MemorySource],
 ) -> None:
-    """Raise BlockError where another setting, or a width, does not go with the score of a query `query_width` wide."""
+    """Raise BlockError where another setting, or a width, does not go with the score of a query
+    `query_width` wide.
+    """
     if score == "location":
         _check_location(max_length, sources)
     elif max_length is not None:
@@ -152,31 +167,42 @@ def check_score(
     if score == "dot" and unlike:
         raise BlockError(
             "score",
-            f"`dot` compares equal widths, and the query is {query_width} wide, `{unlike[0].memory}` {unlike[0].width}",
+            f"`dot` compares equal widths, and the query is {query_width} wide,"
+            f" `{unlike[0].memory}` {unlike[0].width}",
             code="width",
             fix=write("score", "general"),
         )
 
 
 def _check_location(max_length: int | None, sources: Sequence[MemorySource]) -> None:
-    """Raise BlockError where a location score lacks its length, or has more to look at than positions."""
+    """Raise BlockError where a location score lacks its length, or has more to look at than
+    positions.
+    """
     if max_length is None:
         message = "`location` has a row for each position, and nothing says for how many"
-        raise BlockError("score", message, fix="write `max_length`, the positions of the longest source")
+        raise BlockError(
+            "score", message, fix="write `max_length`, the positions of the longest source"
+        )
     if any(not (source.keys and source.values) for source in sources):
         message = "`location` looks at positions alone, and here keys are named"
-        raise BlockError("score", message, fix=remove("keys", " and `values`, and name the memory in `from`"))
+        raise BlockError(
+            "score", message, fix=remove("keys", " and `values`, and name the memory in `from`")
+        )
     if len(sources) > 1:
         message = "`location` is for the positions of one memory, and `from` names several"
         raise BlockError(
             "score",
             message,
-            fix=Fix("name one memory in `from`, or write `score: additive`", Set(("score",), "additive")),
+            fix=Fix(
+                "name one memory in `from`, or write `score: additive`", Set(("score",), "additive")
+            ),
         )
 
 
 class Coverage(NamedTuple):
-    """How much of 1 each real position has still to be read, which are real, and what the penalty has been so far."""
+    """How much of 1 each real position has still to be read, which are real, and what the penalty
+    has been so far.
+    """
 
     left: Tensor  # (B, S)
     real: Tensor  # (B, S)
@@ -190,7 +216,8 @@ def no_coverage(real: Tensor, like: Tensor) -> Coverage:
 
 
 def cover(before: Coverage, weights: Tensor, mask: Tensor) -> Coverage:
-    """Return the coverage after more queries; the penalty is sum_s (1 - sum_t a_ts)^2, a the mean over heads.
+    """Return the coverage after more queries; the penalty is sum_s (1 - sum_t a_ts)^2, a the mean
+    over heads.
 
     weights: (B, H, T, S), mask: (B, T) of the queries.
     """
@@ -200,7 +227,9 @@ def cover(before: Coverage, weights: Tensor, mask: Tensor) -> Coverage:
 
 
 class LocalMask(NamedTuple):
-    """What each query sees: a mask, broadcastable to (B, H, T, S), and what multiplies its weights, if anything."""
+    """What each query sees: a mask, broadcastable to (B, H, T, S), and what multiplies its weights,
+    if anything.
+    """
 
     mask: Tensor
     fade: Tensor | None
@@ -220,7 +249,9 @@ class GlobalAttention(nn.Module):
 
 
 class MonotonicWindow(GlobalAttention):
-    """p_t = t: the window of position t stands around t, and at a row's end it waits. State: positions so far (B,)."""
+    """p_t = t: the window of position t stands around t, and at a row's end it waits. State:
+    positions so far (B,).
+    """
 
     def __init__(self, window: int) -> None:
         super().__init__()
@@ -231,13 +262,17 @@ class MonotonicWindow(GlobalAttention):
 
     def forward(self, query: Tensor, mask: Tensor, real: Tensor, state: State) -> LocalMask:
         last = mask.sum(-1)[:, 0] - 1  # (B, 1)
-        centre = (state[:, None] + torch.arange(query.shape[1], device=mask.device)).minimum(last)  # (B, T)
+        centre = (state[:, None] + torch.arange(query.shape[1], device=mask.device)).minimum(
+            last
+        )  # (B, T)
         near = center_offsets(centre[:, None], mask).abs() <= self.window  # (B, 1, T, S)
         return LocalMask(open_empty_rows(mask & near), None, state + real.sum(1))
 
 
 class PredictedWindow(GlobalAttention):
-    """p_t = S sigmoid(v.tanh(W q)), for each head its own; what is far from it counts little, as under a Gaussian."""
+    """p_t = S sigmoid(v.tanh(W q)), for each head its own; what is far from it counts little, as
+    under a Gaussian.
+    """
 
     layouts: ClassVar = {"vectors": ""}  # one for each head
 
@@ -252,7 +287,8 @@ class PredictedWindow(GlobalAttention):
     def forward(self, query: Tensor, mask: Tensor, real: Tensor, state: State) -> LocalMask:
         hidden = torch.tanh(self.query(query)).unflatten(-1, self.vectors.shape)  # (B, T, H, d)
         part = torch.sigmoid(torch.einsum("bthd,hd->bht", hidden, self.vectors))
-        part = part.to(torch.promote_types(part.dtype, torch.float32))  # bfloat16 has no odd position above 256
+        # bfloat16 has no odd position above 256
+        part = part.to(torch.promote_types(part.dtype, torch.float32))
         distance = center_offsets(part * mask.sum(-1), mask)  # (B, H, T, S)
         fade = torch.exp(-2 * (distance / self.window).square())  # the deviation is window / 2
         return LocalMask(open_empty_rows(mask & (distance.abs() <= self.window)), fade, state)
@@ -264,10 +300,16 @@ def center_offsets(centre: Tensor, mask: Tensor) -> Tensor:
 
 
 def build_window(local: str, window: int, query: int, width: int, heads: int) -> GlobalAttention:
-    """Build what says where a query `query` wide looks, with a hidden layer `width` wide where that is predicted."""
+    """Build what says where a query `query` wide looks, with a hidden layer `width` wide where that
+    is predicted.
+    """
     if local == "none":
         return GlobalAttention()
-    return MonotonicWindow(window) if local == "monotonic" else PredictedWindow(window, query, width, heads)
+    return (
+        MonotonicWindow(window)
+        if local == "monotonic"
+        else PredictedWindow(window, query, width, heads)
+    )
 
 
 def check_window(local: str, window: int | None, query: Stream, memories: int) -> None:

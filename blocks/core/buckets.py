@@ -1,4 +1,6 @@
-"""Documents of packed rows in buckets: those that are about as long stand side by side, so that little is padded."""
+"""Documents of packed rows in buckets: those that are about as long stand side by side, so that
+little is padded.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from blocks.core.documents import Documents, Rearrange
 
 
 class Buckets(NamedTuple):
-    """Where the documents of some rows stand, bucket after bucket: P places in all, with what is padded.
+    """Where the documents of some rows stand, bucket after bucket: P places in all, with what is
+    padded.
 
-    `shapes` has how many documents stand in each bucket, and how many positions the longest of them has.
+    `shapes` has how many documents stand in each bucket, and how many positions the longest of them
+    has.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -25,17 +29,25 @@ class Buckets(NamedTuple):
     in_order: bool = False  # whether all stand in one bucket, in the order of the rows
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """Return one document per row, with anything after its end: (B, T, ...) -> of each bucket (N, L, ...)"""
+        """Return one document per row, with anything after its end: (B, T, ...) -> of each bucket
+        (N, L, ...)
+        """
         return self.cut(Rearrange.apply(x.flatten(0, 1), self.position, self.place.flatten(), None))
 
     def split_mask(self, mask: Tensor) -> list[Tensor]:
-        """Return what is real of each document: (B, T), or so for each cell of a grid -> of each bucket (N, L)"""
+        """Return what is real of each document: (B, T), or so for each cell of a grid -> of each
+        bucket (N, L)
+        """
         there = self.there.view(-1, *[1] * (mask.ndim - 2))
         return self.cut(mask.flatten(0, 1)[self.position] & there)
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the rows of these documents: of each bucket (N, L, ...) -> (B, T, ...)"""
-        x = torch.cat([part.flatten(0, 1) for part in parts]) if len(parts) > 1 else parts[0].flatten(0, 1)
+        x = (
+            torch.cat([part.flatten(0, 1) for part in parts])
+            if len(parts) > 1
+            else parts[0].flatten(0, 1)
+        )
         joined: Tensor = Rearrange.apply(x, self.place.flatten(), self.position, self.there)
         return joined.unflatten(0, self.place.shape)
 
@@ -62,7 +74,8 @@ def one_bucket(documents: Documents) -> Buckets:
 
 
 def bucket_by_length(documents: Documents, count: int) -> Buckets:
-    """Put each document into the bucket, of `count`, of its share of the longest length, the short ones first.
+    """Put each document into the bucket, of `count`, of its share of the longest length, the short
+    ones first.
 
     What would be empty is left out. It waits for the device, unless there is one.
     """
@@ -79,7 +92,8 @@ def arrange(documents: Documents, numbers: tuple[Tensor, ...]) -> Buckets:
     shapes = [(len(chosen), int(documents.there[chosen].any(0).sum())) for chosen in numbers]
     pieces = [(chosen, slice(length)) for chosen, (_, length) in zip(numbers, shapes, strict=True)]
     position, there = (
-        torch.cat([x[piece].flatten() for piece in pieces]) for x in (documents.position, documents.there)
+        torch.cat([x[piece].flatten() for piece in pieces])
+        for x in (documents.position, documents.there)
     )
     place = documents.place.flatten().index_copy(0, position[there], there.nonzero()[:, 0])
     return Buckets(tuple(shapes), numbers, position, there, place.view_as(documents.place))
@@ -88,17 +102,24 @@ def arrange(documents: Documents, numbers: tuple[Tensor, ...]) -> Buckets:
 def run_slices(
     layer: Callable[..., Any], buckets: list[Tensor], state: tuple[Tensor, ...], masks: list[Tensor]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Run a layer over rows of several lengths, the shortest first: each slice of positions in those that reach it.
+    """Run a layer over rows of several lengths, the shortest first: each slice of positions in
+    those that reach it.
 
     layer: From x (B, T, D), leaves (B, .) and mask (B, T) to (B, T, .), and the leaves after it.
-    buckets: (N, L, D) each, masks: (N, L) each, state: of the rows of all -> (N, L, .) each, the state after them
+    buckets: (N, L, D) each, masks: (N, L) each, state: of the rows of all -> (N, L, .) each, the
+    state after them
     """
     if len(buckets) == 1:
         y, state = layer(buckets[0], state, masks[0])
         return [y], state
     counts = [len(x) for x in buckets]
-    lengths = [x.shape[1] - before for before, x in zip((0, *(x.shape[1] for x in buckets)), buckets, strict=False)]
-    pieces = [[x.split(lengths[: at + 1], 1) for at, x in enumerate(one)] for one in (buckets, masks)]
+    lengths = [
+        x.shape[1] - before
+        for before, x in zip((0, *(x.shape[1] for x in buckets)), buckets, strict=False)
+    ]
+    pieces = [
+        [x.split(lengths[: at + 1], 1) for at, x in enumerate(one)] for one in (buckets, masks)
+    ]
     outputs: list[list[Tensor]] = [[] for _ in buckets]
     ended = []
     for at, count in enumerate(counts):
@@ -108,4 +129,6 @@ def run_slices(
             output.append(piece)
         ended.append([leaf[:count] for leaf in state])
         state = tuple(leaf[count:] for leaf in state)
-    return [torch.cat(output, 1) for output in outputs], tuple(map(torch.cat, zip(*ended, strict=True)))
+    return [torch.cat(output, 1) for output in outputs], tuple(
+        map(torch.cat, zip(*ended, strict=True))
+    )

@@ -1,4 +1,6 @@
-"""What the blocks of the delta rule share: keys of length 1, the share of what they hold that is corrected, a norm."""
+"""What the blocks of the delta rule share: keys of length 1, the share of what they hold that is
+corrected, a norm.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, width_
 
 
 class DeltaMixer(Mixer):
-    """Queries, keys and values through a short convolution with SiLU, and a strength beta of writing for each head.
+    """Queries, keys and values through a short convolution with SiLU, and a strength beta of
+    writing for each head.
 
-    `strengths` are the rates of both directions where there are two; `strongest` is what a beta is below, and
-    `query_scale` the length of q.
+    `strengths` are the rates of both directions where there are two; `strongest` is what a beta is
+    below, and `query_scale` the length of q.
     """
 
     def __init__(
@@ -58,27 +61,39 @@ class DeltaMixer(Mixer):
         self.norm = RmsNorm(head_width)
         self.merge = build_projection(sizes[2], [width], bias=False)
 
-    def read_parts(self, x: Tensor, state: State, mask: Tensor) -> tuple[Parts, tuple[Tensor, ...], State]:
-        """Return q, k, v (B, T, H .), the betas of each direction (B, T, H), and the convolution's next state."""
+    def read_parts(
+        self, x: Tensor, state: State, mask: Tensor
+    ) -> tuple[Parts, tuple[Tensor, ...], State]:
+        """Return q, k, v (B, T, H .), the betas of each direction (B, T, H), and the convolution's
+        next state.
+        """
         features, conv = self.convolve(self.project(x), state, mask)
         if self.short_conv is None:
             features = F.silu(features)
         strengths = self.strongest * torch.sigmoid(self.strengths(x))
         return tuple(features.split(self.sizes, -1)), strengths.split(self.heads, -1), conv
 
-    def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def scan(
+        self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """parts: q, k, v, beta, and the log decays (B, T, H) or (B, T, H K)"""
         (memory,) = state
         query, key, value, strength, log_decay = parts
-        query, key = (unit_length(split_heads(x.to(memory.dtype), self.heads)) for x in (query, key))
+        query, key = (
+            unit_length(split_heads(x.to(memory.dtype), self.heads)) for x in (query, key)
+        )
         log_decay = mask_heads(log_decay.to(memory.dtype), mask, self.heads)  # (B, H, T, 1 or K)
         scaled_key = key * mask_heads(strength, mask, self.heads)  # (B, H, T, K)
         value, read = split_heads(value, self.heads), key * log_decay.exp()
-        inputs = DeltaInputs(self.query_scale * query, scaled_key, value, read, -scaled_key, log_decay)
+        inputs = DeltaInputs(
+            self.query_scale * query, scaled_key, value, read, -scaled_key, log_decay
+        )
         y, memory = scan_delta_rule(inputs, memory, chunk=self.chunk)
         return join_heads(y), (memory,)
 
     def normalise(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return what a direction reads with each head normalised, in `dtype`: (B, T, H V) -> (B, T, H V)"""
+        """Return what a direction reads with each head normalised, in `dtype`: (B, T, H V) -> (B,
+        T, H V)
+        """
         normalised: Tensor = self.norm(y.unflatten(-1, (self.heads, -1)))  # (B, T, H, V)
         return normalised.flatten(2).to(dtype)

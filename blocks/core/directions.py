@@ -14,7 +14,9 @@ from blocks.core.recurrence import reverse
 
 
 class Reader(nn.Module):
-    """What reads a row from its first position to its last. `sizes` are the widths of what its state is made of."""
+    """What reads a row from its first position to its last. `sizes` are the widths of what its
+    state is made of.
+    """
 
     sizes: tuple[int, ...]
 
@@ -22,7 +24,9 @@ class Reader(nn.Module):
         """Return the state before the first position, made of leaves (B, size)."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def forward(
+        self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """x: (B, T, .), mask: (B, T) -> (B, T, .), the state after each row's last real position"""
         raise NotImplementedError
 
@@ -30,8 +34,8 @@ class Reader(nn.Module):
 class Directions(nn.Module):
     """A reader, and in an encoder a second one for each row from its end; their outputs are summed.
 
-    Its state is a tuple of theirs, each in float32 at least. A copied state is that of the same direction, and where
-    there was one, of that one.
+    Its state is a tuple of theirs, each in float32 at least. A copied state is that of the same
+    direction, and where there was one, of that one.
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class Directions(nn.Module):
         super().__init__()
         readers = [build() for _ in range(1 if site.causal else 2)]
         self.readers = nn.ModuleList(readers)
-        self.initial = StateInitializer(site, initial_state, tuple(reader.sizes for reader in readers), kind)
+        self.initial = StateInitializer(
+            site, initial_state, tuple(reader.sizes for reader in readers), kind
+        )
 
     def start(self, x: Tensor, context: Context) -> State:
         """Return the state before the first position. x: any (B, 1, .)"""

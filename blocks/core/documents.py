@@ -15,7 +15,9 @@ class Documents(NamedTuple):
     """
 
     starts: Tensor  # (B, T) bool, True where a document begins
-    position: Tensor  # (N, L) which of the B T positions of all rows is a document's; 0 after its end
+    position: (
+        Tensor  # (N, L) which of the B T positions of all rows is a document's; 0 after its end
+    )
     there: Tensor  # (N, L) bool, False after its end
     place: Tensor  # (B, T) which of the N L positions of all documents is a row's
     row: Tensor  # (N,) the row of a document
@@ -23,21 +25,29 @@ class Documents(NamedTuple):
 
     def split(self, x: Tensor) -> Tensor:
         """Return one document per row, with anything after its end: (B, T, ...) -> (N, L, ...)"""
-        split: Tensor = Rearrange.apply(x.flatten(0, 1), self.position.flatten(), self.place.flatten(), None)
+        split: Tensor = Rearrange.apply(
+            x.flatten(0, 1), self.position.flatten(), self.place.flatten(), None
+        )
         return split.unflatten(0, self.position.shape)
 
     def join(self, x: Tensor) -> Tensor:
         """Return the rows of these documents: (N, L, ...) -> (B, T, ...)"""
         there = self.there.flatten()
-        joined: Tensor = Rearrange.apply(x.flatten(0, 1), self.place.flatten(), self.position.flatten(), there)
+        joined: Tensor = Rearrange.apply(
+            x.flatten(0, 1), self.place.flatten(), self.position.flatten(), there
+        )
         return joined.unflatten(0, self.place.shape)
 
 
 class Rearrange(torch.autograd.Function):
-    """Autograd function: take positions by an index whose inverse is known, so that no gradient is added up."""
+    """Autograd function: take positions by an index whose inverse is known, so that no gradient is
+    added up.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, there: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, there: Tensor | None
+    ) -> Tensor:
         ctx.save_for_backward(inverse, there)
         return x.index_select(0, index)
 
@@ -51,7 +61,9 @@ class Rearrange(torch.autograd.Function):
 
 
 def find_documents(starts: Tensor) -> Documents:
-    """Return where documents are, from where they begin, (B, T). It waits for the device: best done on the CPU."""
+    """Return where documents are, from where they begin, (B, T). It waits for the device: best done
+    on the CPU.
+    """
     batch, length = starts.shape
     begins = starts.clone()
     begins[:, 0] = True

@@ -11,7 +11,9 @@ Path = tuple[str | int, ...]
 
 
 class Set(NamedTuple):
-    """A setting gets a value, in place of another or of its default. A block's paths begin at the block."""
+    """A setting gets a value, in place of another or of its default. A block's paths begin at the
+    block.
+    """
 
     path: Path
     value: Any
@@ -48,13 +50,16 @@ class Fix(NamedTuple):
 
 
 def write(setting: str | Path, value: Any, rest: str = "") -> Fix:
-    """Return the fix that a setting, or what is at a path, gets a value. rest: Words after "write `KEY: VALUE`"."""
+    """Return the fix that a setting, or what is at a path, gets a value. rest: Words after "write
+    `KEY: VALUE`".
+    """
     path = (setting,) if isinstance(setting, str) else setting
     return Fix(f"write `{path[-1]}: {flow_text(value)}`{rest}", Set(path, value))
 
 
 def remove(setting: str | Path = "", rest: str = "") -> Fix:
-    """Return the fix that a setting, or what is at a path, is removed; without one the block itself, "remove it".
+    """Return the fix that a setting, or what is at a path, is removed; without one the block
+    itself, "remove it".
 
     rest: Words after "remove `KEY`".
     """
@@ -68,7 +73,9 @@ def as_fix(fix: str | Fix) -> Fix:
 
 
 def flow_text(value: Any) -> str:
-    """Return a value of words and numbers on one line, as a recipe has it: `[1, 2]`, `{beam: {size: 5}}`."""
+    """Return a value of words and numbers on one line, as a recipe has it: `[1, 2]`, `{beam: {size:
+    5}}`.
+    """
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {flow_text(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,6 @@
-"""Functions shared by blocks: activations, normalisation, sinusoids, last positions, masked grids, padding."""
+"""Functions shared by blocks: activations, normalisation, sinusoids, last positions, masked grids,
+padding.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,11 @@ from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Fix, remove
 
-Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"]
-"""none | relu | gelu | gelu_tanh (gelu by its approximation with tanh) | silu | tanh | sigmoid | glu (a * sigmoid(b)) |
+Activation = Literal[
+    "none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"
+]
+"""none | relu | gelu | gelu_tanh (gelu by its approximation with tanh) | silu | tanh | sigmoid |
+glu (a * sigmoid(b)) |
 swiglu (silu(a) * b) | geglu (gelu(a) * b)."""
 PLAIN: Mapping[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
@@ -49,7 +54,9 @@ def check_rms_width(width: int, setting: str, fix: str | Fix) -> None:
 
 
 class RmsNorm(nn.Module):
-    """Root-mean-square normalisation inside a block, g x / sqrt(mean(x^2) + 1e-5), in the type that arrives."""
+    """Root-mean-square normalisation inside a block, g x / sqrt(mean(x^2) + 1e-5), in the type that
+    arrives.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -62,7 +69,9 @@ class RmsNorm(nn.Module):
 
 
 def gate_factor(name: Activation) -> int:
-    """Return how many times its output width an activation needs: 2 where halves gate each other, else 1."""
+    """Return how many times its output width an activation needs: 2 where halves gate each other,
+    else 1.
+    """
     return 1 if name in PLAIN else 2
 
 
@@ -98,13 +107,17 @@ def inverse_softplus(y: Tensor) -> Tensor:
 
 
 def random_dt(*shape: int) -> Tensor:
-    """Draw steps of time between 0.001 and 0.1, evenly in their logarithms (Gu & Dao 2023, section 3.6)."""
+    """Draw steps of time between 0.001 and 0.1, evenly in their logarithms (Gu & Dao 2023, section
+    3.6).
+    """
     least, most = (math.log(dt) for dt in DT_RANGE)
     return torch.empty(*shape).uniform_(least, most).exp()
 
 
 def no_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Return a context without autocast, whose rounding a state of many steps must not have; there is none on meta."""
+    """Return a context without autocast, whose rounding a state of many steps must not have; there
+    is none on meta.
+    """
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
@@ -114,7 +127,9 @@ def weight_norm_gain(direction: Tensor) -> nn.Parameter:
 
 
 def weight_normed(direction: Tensor, gain: Tensor | None) -> Tensor:
-    """Return w = g v / |v| for each output; `direction` itself without a gain. (outputs, ...), (outputs,)"""
+    """Return w = g v / |v| for each output; `direction` itself without a gain. (outputs, ...),
+    (outputs,)
+    """
     if gain is None:
         return direction
     scale = gain / weight_norms(direction)
@@ -127,25 +142,33 @@ def weight_norms(direction: Tensor) -> Tensor:
 
 
 def apply_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
-    """In training, set each value to zero with probability `rate`, and divide the others by 1 - rate.
+    """In training, set each value to zero with probability `rate`, and divide the others by 1 -
+    rate.
 
-    On a CPU the rate is the nearest of 65,535 between 0 and 1, for 16 random bits cost a tenth of torch's mask.
+    On a CPU the rate is the nearest of 65,535 between 0 and 1, for 16 random bits cost a tenth of
+    torch's mask.
     """
     if not training or not rate:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, rate)
     dropped = min(max(1, round(rate * DROPOUT_LEVELS)), DROPOUT_LEVELS - 1)
-    random = torch.empty(x.numel() // 4 + 1, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
+    random = (
+        torch.empty(x.numel() // 4 + 1, dtype=torch.int64)
+        .random_(-(1 << 63), None)
+        .view(torch.int16)
+    )
     mask = random[: x.numel()].ge_(dropped - DROPOUT_LEVELS // 2).view(x.shape).to(x.dtype)
     # the factor is not in the mask, where bfloat16 would round it for all values alike
     return (x * mask).mul_(DROPOUT_LEVELS / (DROPOUT_LEVELS - dropped))
 
 
 def apply_locked_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
-    """Apply dropout with one mask for all positions of a row, and for all columns of a grid. x: (B, T, D), (B, T, W, D)
+    """Apply dropout with one mask for all positions of a row, and for all columns of a grid. x: (B,
+    T, D), (B, T, W, D)
 
-    Called with some of the positions, as in a loop over them or in windows of a text, it draws one for each call.
+    Called with some of the positions, as in a loop over them or in windows of a text, it draws one
+    for each call.
     """
     if not training or not rate:
         return x
@@ -167,14 +190,17 @@ def no_positions(mask: Tensor) -> Tensor:
 
 
 def count_positions(before: Tensor, mask: Tensor) -> Tensor:
-    """Return how many real positions there were, after those of `mask` too: (B,), (B, T) or (B, T, W) -> (B,)"""
+    """Return how many real positions there were, after those of `mask` too: (B,), (B, T) or (B, T,
+    W) -> (B,)
+    """
     return before + mask.flatten(2).any(-1).sum(1) if mask.ndim > 2 else before + mask.sum(1)
 
 
 def last_positions(x: Tensor, count: Tensor, length: int) -> Tensor:
     """Return each row's last `length` positions before its padding.
 
-    x: (B, length + T, ...), of which the first `length` came before and `count` (B,) of the others are real.
+    x: (B, length + T, ...), of which the first `length` came before and `count` (B,) of the others
+    are real.
     -> (B, length, ...)
     """
     where = count[:, None] + torch.arange(length, device=x.device)  # (B, length)
@@ -188,9 +214,11 @@ def mask_cells(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def pad_same(x: Tensor, kernel: tuple[int, ...]) -> tuple[Tensor, tuple[int, int]]:
-    """Pad with zeros for a convolution that keeps the size; an even kernel has one more of them at the end.
+    """Pad with zeros for a convolution that keeps the size; an even kernel has one more of them at
+    the end.
 
-    x: (B, D, T, W) -> x, and the zeros on both sides that are left for the convolution to add, which is quicker.
+    x: (B, D, T, W) -> x, and the zeros on both sides that are left for the convolution to add,
+    which is quicker.
     """
     down, across = ((size - 1) for size in kernel)
     if down % 2 or across % 2:

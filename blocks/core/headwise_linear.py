@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 
 class HeadwiseLinear(nn.Module):
-    """y_h = W_h x_h + b_h for each head's share x_h of the features, W_h normal of variance `gain` over its width."""
+    """y_h = W_h x_h + b_h for each head's share x_h of the features, W_h normal of variance `gain`
+    over its width.
+    """
 
     layouts: ClassVar = {"weight": "head out in"}
 

@@ -1,4 +1,6 @@
-"""Key-value caches that grow with every step: no step copies what came before, and no state that was kept changes."""
+"""Key-value caches that grow with every step: no step copies what came before, and no state that
+was kept changes.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,17 @@ import torch
 from torch import Tensor
 
 ROOM = 16
-"""Positions by which a cache grows; each step reads all of it anyway, so a copy every so many steps is cheap."""
+"""Positions by which a cache grows; each step reads all of it anyway, so a copy every so many steps
+is cheap.
+"""
 SMALL = 1 << 15
 """Numbers below which a copy costs less than to find the room for them."""
 
 
 class Cache:
-    """Memory behind a tensor, longer than that along one dimension; `used` is how much of it some tensor shows."""
+    """Memory behind a tensor, longer than that along one dimension; `used` is how much of it some
+    tensor shows.
+    """
 
     def __init__(self, memory: Tensor, dim: int, used: int) -> None:
         self.memory, self.dim, self.used = memory, dim, used
@@ -25,11 +31,14 @@ class Cache:
 
 
 def append(before: Tensor, new: Tensor, dim: int) -> Tensor:
-    """Return `torch.cat((before, new), dim)`; without gradients, write `new` into room that was left behind `before`.
+    """Return `torch.cat((before, new), dim)`; without gradients, write `new` into room that was
+    left behind `before`.
 
-    Room is written to once, so that whoever keeps `before` may go on from it again: then it is copied.
+    Room is written to once, so that whoever keeps `before` may go on from it again: then it is
+    copied.
     """
-    must_copy = torch.is_grad_enabled() or torch.compiler.is_compiling()  # first: comparing a size would fix it there
+    # first: comparing a size would fix it there
+    must_copy = torch.is_grad_enabled() or torch.compiler.is_compiling()
     if must_copy or before.numel() < SMALL or before.dtype is not new.dtype:
         return torch.cat((before, new), dim)
     length, total = before.shape[dim], before.shape[dim] + new.shape[dim]

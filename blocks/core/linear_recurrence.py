@@ -1,9 +1,11 @@
-"""Element-wise linear recurrences, y_t = a_t y_(t-1) + b_t, many positions at once; of probabilities in logarithms too.
+"""Element-wise linear recurrences, y_t = a_t y_(t-1) + b_t, many positions at once; of
+probabilities in logarithms too.
 
-Every element is a recurrence of its own. The positions are cut into about sqrt(T) chunks. All run at once from zero,
-which leaves the end of each and the product of its a; a loop over the chunks then finds what each begins from; and all
-run at once again, from there. So there are 3 sqrt(T) steps in place of T, and nothing is divided: an a of exactly 0
-forgets, one of 1 keeps, and a product that underflows is of what has been forgotten.
+Every element is a recurrence of its own. The positions are cut into about sqrt(T) chunks. All run
+at once from zero, which leaves the end of each and the product of its a; a loop over the chunks
+then finds what each begins from; and all run at once again, from there. So there are 3 sqrt(T)
+steps in place of T, and nothing is divided: an a of exactly 0 forgets, one of 1 keeps, and a
+product that underflows is of what has been forgotten.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ STEP_BY_STEP = 32
 def linear_recurrence(a: Tensor, b: Tensor, before: Tensor) -> Tensor:
     """Run y_t = a_t y_(t-1) + b_t from y_(-1) = `before`, in float32 at least.
 
-    a, b: (B, T, ...), before: (B, ...) -> (B, T, ...). A position with a = 1 and b = 0 changes nothing. Training keeps
-    a and y; the backward pass is the same recurrence from the end.
+    a, b: (B, T, ...), before: (B, ...) -> (B, T, ...). A position with a = 1 and b = 0 changes
+    nothing. Training keeps a and y; the backward pass is the same recurrence from the end.
     """
     dtype = state_dtype(b)
     return cast(Tensor, LinearRecurrence.apply(a.to(dtype), b.to(dtype), before.to(dtype)))
@@ -61,7 +63,9 @@ def scan(a: Tensor, b: Tensor, before: Tensor) -> Tensor:
 
 
 def scan_back(a: Tensor, grad: Tensor) -> Tensor:
-    """Return dL/db of a recurrence from the gradient at y: r_t = g_t + a_(t+1) r_(t+1). (B, T, ...) -> (B, T, ...)"""
+    """Return dL/db of a recurrence from the gradient at y: r_t = g_t + a_(t+1) r_(t+1). (B, T, ...)
+    -> (B, T, ...)
+    """
     total = torch.empty_like(a)
     total[:, -1] = grad[:, -1]
     _scan(total[:, :-1], a[:, 1:], grad[:, :-1], grad[:, -1], -1)
@@ -81,7 +85,9 @@ def _scan(y: Tensor, a: Tensor, b: Tensor, before: Tensor, step: int) -> None:
     _scan_positions(y[:, rest], a[:, rest], b[:, rest], before, step)
 
 
-def _scan_positions(y: Tensor, a: Tensor, b: Tensor, before: Tensor, step: int, dim: int = 1) -> Tensor:
+def _scan_positions(
+    y: Tensor, a: Tensor, b: Tensor, before: Tensor, step: int, dim: int = 1
+) -> Tensor:
     for place, gain, entering in zip(*(x.unbind(dim)[::step] for x in (y, a, b)), strict=True):
         before = write(place, torch.addcmul, entering, gain, before)
     return before
@@ -109,10 +115,11 @@ def write(place: Tensor, operation: Callable[..., Tensor], *arguments: Tensor) -
 
 
 def log_linear_recurrence(log_a: Tensor, log_b: Tensor) -> Tensor:
-    """Return log y_t of y_t = a_t y_(t-1) + b_t with y_(-1) = 0, all above 0: for what leaves the range of numbers.
+    """Return log y_t of y_t = a_t y_(t-1) + b_t with y_(-1) = 0, all above 0: for what leaves the
+    range of numbers.
 
-    log a, log b: (B, T), finite -> (B, T). Two cumulative sums: logarithms lose nothing by a difference of sums but
-    their rounding.
+    log a, log b: (B, T), finite -> (B, T). Two cumulative sums: logarithms lose nothing by a
+    difference of sums but their rounding.
     """
     product = log_a.cumsum(1)
     return product + (log_b - product).logcumsumexp(1)

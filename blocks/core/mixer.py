@@ -1,7 +1,9 @@
-"""What blocks with an outer-product state share: heads, a short convolution, where the state starts, both directions.
+"""What blocks with an outer-product state share: heads, a short convolution, where the state
+starts, both directions.
 
-A block projects x to parts (B, T, .), and its `scan` runs them from a state in one direction. In an encoder the same
-`scan` runs over each row reversed within its own length as well, from an empty state.
+A block projects x to parts (B, T, .), and its `scan` runs them from a state in one direction. In an
+encoder the same `scan` runs over each row reversed within its own length as well, from an empty
+state.
 """
 
 from __future__ import annotations
@@ -30,10 +32,11 @@ Parts = tuple[Tensor, ...]
 class Mixer(Block):
     """A block whose state is a sum of outer products for each head: (B, H, K, V).
 
-    The state is a tuple: the sum, in float32 at least, if `normalised` with that of the keys as one more column; what
-    `extra_state` returns; and with a short convolution what its next positions read, (B, kernel - 1, .).
-    Only the sum is projected from a memory, or learned; the rest is zero unless it is copied. `kept_width` is that of
-    the inputs that the state keeps beside the sum.
+    The state is a tuple: the sum, in float32 at least, if `normalised` with that of the keys as one
+    more column; what `extra_state` returns; and with a short convolution what its next positions
+    read, (B, kernel - 1, .).
+    Only the sum is projected from a memory, or learned; the rest is zero unless it is copied.
+    `kept_width` is that of the inputs that the state keeps beside the sum.
     """
 
     family = "recurrence"
@@ -56,10 +59,20 @@ class Mixer(Block):
         self.out, self.directions = site.sequence(word), 1 if site.causal else 2
         self.heads, self.head_width, self.chunk = heads, head_width, chunk
         self.memory_shape = (heads, key_width, head_width + self.normalised)
-        self.short_conv = ShortConvolution(kept_width, short_conv, bool(site.causal)) if short_conv else None
+        self.short_conv = (
+            ShortConvolution(kept_width, short_conv, bool(site.causal)) if short_conv else None
+        )
         inputs = ("short_conv", short_conv), ("kept width", kept_width)
-        self.state_kind = (word, ("heads", heads), ("state", key_width), ("head_width", head_width), *inputs)
-        self.initial = StateInitializer(site, initial_state, ((math.prod(self.memory_shape),),), self.state_kind)
+        self.state_kind = (
+            word,
+            ("heads", heads),
+            ("state", key_width),
+            ("head_width", head_width),
+            *inputs,
+        )
+        self.initial = StateInitializer(
+            site, initial_state, ((math.prod(self.memory_shape),),), self.state_kind
+        )
 
     def start(self, x: Tensor, context: Context) -> State:
         if self.initial.copied:
@@ -74,7 +87,9 @@ class Mixer(Block):
         return ()
 
     def values_and_ones(self, value: Tensor) -> Tensor:
-        """Return the heads' values, and 1 beside them if `normalised`: (B, T, H V) -> (B, H, T, V or V + 1)"""
+        """Return the heads' values, and 1 beside them if `normalised`: (B, T, H V) -> (B, H, T, V
+        or V + 1)
+        """
         return F.pad(split_heads(value, self.heads), (0, 1 if self.normalised else 0), value=1.0)
 
     def convolve(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
@@ -87,8 +102,12 @@ class Mixer(Block):
         y, after = self.short_conv(x, state[-1], mask)
         return F.silu(y), (after,)
 
-    def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Run one direction over its parts. mask: (B, T) -> y: (B, T, H V), the state after, less the convolution's"""
+    def scan(
+        self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Run one direction over its parts. mask: (B, T) -> y: (B, T, H V), the state after, less
+        the convolution's
+        """
         raise NotImplementedError(f"{type(self).__name__} does not define scan")
 
     def scan_both(
@@ -96,13 +115,16 @@ class Mixer(Block):
     ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
         """Run the directions that there are: `backwards` is not read on a causal site.
 
-        -> y of each direction (B, T, H V), and the state after the forward one, less the short convolution's
+        -> y of each direction (B, T, H V), and the state after the forward one, less the short
+        convolution's
         """
         y, after = self.scan(forwards, state, mask)
         if self.directions == 1:
             return [y], after
         empty = torch.zeros_like(after[0])
-        z, _ = self.scan(tuple(reverse(x, mask) for x in backwards), (empty, *self.extra_state(empty)), mask)
+        z, _ = self.scan(
+            tuple(reverse(x, mask) for x in backwards), (empty, *self.extra_state(empty)), mask
+        )
         return [y, reverse(z, mask)], after
 
 
@@ -119,15 +141,23 @@ def build_projection(width: int, sizes: Sequence[int], bias: bool = True) -> nn.
 class HeadNorm(nn.Module):
     """Normalisation of each head of a position.
 
-    group: less its mean, over its deviation, with a gain and a bias (Wu & He 2018; Sun et al. 2023, equation 8);
+    group: less its mean, over its deviation, with a gain and a bias (Wu & He 2018; Sun et al. 2023,
+    equation 8);
     rms: over its root mean square, with a gain.
     """
 
-    def __init__(self, heads: int, head_width: int, kind: HeadNormKind = "group", eps: float = 1e-5) -> None:
+    def __init__(
+        self, heads: int, head_width: int, kind: HeadNormKind = "group", eps: float = 1e-5
+    ) -> None:
         super().__init__()
         if head_width == 1:
             message = "of one feature, a norm leaves nothing but a sign of what arrives"
-            raise BlockError("heads", message, code="width", fix="write fewer `heads`, or `head_width: 2` or more")
+            raise BlockError(
+                "heads",
+                message,
+                code="width",
+                fix="write fewer `heads`, or `head_width: 2` or more",
+            )
         self.head_width, self.eps = head_width, eps
         self.weight = nn.Parameter(torch.ones(heads * head_width))
         self.bias = nn.Parameter(torch.zeros(heads * head_width)) if kind == "group" else None
@@ -136,13 +166,18 @@ class HeadNorm(nn.Module):
         """Normalise in the precision of x, (B, T, H V), and return what is normalised in `dtype`."""
         heads = x.unflatten(-1, (-1, self.head_width))
         if self.bias is None:
-            return F.rms_norm(heads, (self.head_width,), eps=self.eps).flatten(-2).to(dtype) * self.weight
+            return (
+                F.rms_norm(heads, (self.head_width,), eps=self.eps).flatten(-2).to(dtype)
+                * self.weight
+            )
         heads = F.layer_norm(heads, (self.head_width,), eps=self.eps)
         return torch.addcmul(self.bias, heads.flatten(-2).to(dtype), self.weight)
 
 
 def sum_gated(gates: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
-    """Return the sum over the directions of what comes out, each times its gate: (B, T, H V) each -> (B, T, H V)"""
+    """Return the sum over the directions of what comes out, each times its gate: (B, T, H V) each
+    -> (B, T, H V)
+    """
     first, *others = (gate * y for gate, y in zip(gates, outputs, strict=True))
     return first + others[0] if others else first
 

@@ -1,4 +1,6 @@
-"""Inputs beside the stream: named outputs position by position, and memories as keys and values of attention."""
+"""Inputs beside the stream: named outputs position by position, and memories as keys and values of
+attention.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def as_tuple(of: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def resolve_streams(site: Site, names: Sequence[str], setting: str = "of") -> list[Stream]:
-    """Return the streams called `names`. Raises BlockError where one is unknown or has other positions."""
+    """Return the streams called `names`. Raises BlockError where one is unknown or has other
+    positions.
+    """
     if not names:
         raise BlockError(setting, "no name is given", fix="name at least one earlier output")
     streams = [site.read(name, setting) for name in names]
@@ -26,18 +30,29 @@ def resolve_streams(site: Site, names: Sequence[str], setting: str = "of") -> li
     return streams
 
 
-def check_same_width(site: Site, names: Sequence[str], streams: Sequence[Stream], setting: str = "of") -> None:
+def check_same_width(
+    site: Site, names: Sequence[str], streams: Sequence[Stream], setting: str = "of"
+) -> None:
     """Raise BlockError where one of `streams` is not as wide as `site`'s stream."""
     for name, stream in zip(names, streams, strict=True):
         if stream.width != site.stream.width:
             message = f"`{name}` is {stream.width} wide, and the stream here {site.stream.width}"
-            raise BlockError(setting, message, code="width", fix=f"write `concat: {name}`, or make both equally wide")
+            raise BlockError(
+                setting,
+                message,
+                code="width",
+                fix=f"write `concat: {name}`, or make both equally wide",
+            )
 
 
 def read_named(x: Tensor, names: Sequence[str], context: Context) -> list[Tensor]:
-    """Return the named outputs at the positions of x (B, T, .), (B, T, .) each; one position for all is repeated."""
+    """Return the named outputs at the positions of x (B, T, .), (B, T, .) each; one position for
+    all is repeated.
+    """
     outputs = (context.read(name).states for name in names)
-    return [y if y.shape[1] == x.shape[1] else y.expand(-1, x.shape[1], *y.shape[2:]) for y in outputs]
+    return [
+        y if y.shape[1] == x.shape[1] else y.expand(-1, x.shape[1], *y.shape[2:]) for y in outputs
+    ]
 
 
 def _check_same_positions(site: Site, name: str, stream: Stream, setting: str) -> None:
@@ -53,15 +68,24 @@ def _check_same_positions(site: Site, name: str, stream: Stream, setting: str) -
         return
     if name in site.memories:
         message = f"`{name}` has the positions of an encoder, and the stream here has others"
-        raise BlockError(setting, message, code="length", fix="read it with `cross_attention`, or name a `pool` there")
+        raise BlockError(
+            setting,
+            message,
+            code="length",
+            fix="read it with `cross_attention`, or name a `pool` there",
+        )
     if not stream.same_length(site.stream):
         here, there = site.stream.described_length, stream.described_length
         message = f"`{name}` has {there} positions per token, and the stream here {here}"
-        raise BlockError(setting, message, code="length", fix="read it where the stream has as many positions")
+        raise BlockError(
+            setting, message, code="length", fix="read it where the stream has as many positions"
+        )
 
 
 class ProjectionWidths(NamedTuple):
-    """How wide linear maps make a query, a memory as keys and a memory as values; 0: none, it is taken as it is."""
+    """How wide linear maps make a query, a memory as keys and a memory as values; 0: none, it is
+    taken as it is.
+    """
 
     query: int
     keys: int
@@ -82,7 +106,10 @@ class MemorySource(NamedTuple):
 
 
 def project_memories(
-    sources: Sequence[MemorySource], projects: Iterable[nn.Module], made: ProjectionWidths, context: Context
+    sources: Sequence[MemorySource],
+    projects: Iterable[nn.Module],
+    made: ProjectionWidths,
+    context: Context,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the keys (B, S, .), the values (B, S, .) and their mask (B, S), memory after memory."""
     keys, values, masks = [], [], []
@@ -122,7 +149,9 @@ def resolve_sources(
     names = [from_] if isinstance(from_, str | None) else list(from_)
     if not names:
         raise BlockError(
-            "from", "no memory is named", fix=Fix("name at least one, or remove `from`", Remove(("from",)))
+            "from",
+            "no memory is named",
+            fix=Fix("name at least one, or remove `from`", Remove(("from",))),
         )
     if keys is None and values is None:
         return [_resolve_source(site, name, "from") for name in names]
@@ -133,7 +162,9 @@ def resolve_sources(
     if keys and values and from_:
         raise BlockError("from", "`keys` and `values` say all that is read", fix=remove("from"))
     return _resolve_pair(
-        site, (keys, "keys") if keys else (names[0], "from"), (values, "values") if values else (names[0], "from")
+        site,
+        (keys, "keys") if keys else (names[0], "from"),
+        (values, "values") if values else (names[0], "from"),
     )
 
 
@@ -147,8 +178,12 @@ def _resolve_source(site: Site, name: str | None, setting: str) -> MemorySource:
     return MemorySource(memory, stream.width)
 
 
-def _resolve_pair(site: Site, keys: tuple[str | None, str], values: tuple[str | None, str]) -> list[MemorySource]:
-    """Return the memory of the keys and that of the values, at the same positions; each given as name and setting."""
+def _resolve_pair(
+    site: Site, keys: tuple[str | None, str], values: tuple[str | None, str]
+) -> list[MemorySource]:
+    """Return the memory of the keys and that of the values, at the same positions; each given as
+    name and setting.
+    """
     one, two = _resolve_source(site, *keys), _resolve_source(site, *values)
     if one == two:
         return [one]
@@ -160,5 +195,7 @@ def _resolve_pair(site: Site, keys: tuple[str | None, str], values: tuple[str | 
     if not keyed.same_length(valued):
         here, there = keyed.described_length, valued.described_length
         message = f"`{one.memory}` has {here} positions per token, and `{two.memory}` {there}"
-        raise BlockError(setting, message, code="length", fix="name two outputs that have the same positions")
+        raise BlockError(
+            setting, message, code="length", fix="name two outputs that have the same positions"
+        )
     return [one._replace(values=False), two._replace(keys=False)]

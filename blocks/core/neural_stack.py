@@ -1,8 +1,9 @@
 """Continuous stacks, queues and deques (Grefenstette et al. 2015, section 3), told by heights.
 
-The cells lie one upon another, and each is as thick as its strength. The height h_i is how much lies below the upper
-edge of cell i: h_0 = 0 and h_i = s_1 + ... + s_i, so s_i = h_i - h_(i-1). What the paper says of each strength with a
-sum over the cells above it is then said of all heights at once: popping, pushing and reading only clamp and move them.
+The cells lie one upon another, and each is as thick as its strength. The height h_i is how much
+lies below the upper edge of cell i: h_0 = 0 and h_i = s_1 + ... + s_i, so s_i = h_i - h_(i-1). What
+the paper says of each strength with a sum over the cells above it is then said of all heights at
+once: popping, pushing and reading only clamp and move them.
 """
 
 from __future__ import annotations
@@ -21,16 +22,21 @@ INITIAL_POP_BIAS = -1.0
 """The bias of what is popped, before training: a memory that is emptied at once teaches nothing."""
 
 
-# ------------------------------------------------------------------------------------------- heights
+# -------------------------------------------------------------------------------------------
+# heights
 
 
 def pop_top(heights: Tensor, amount: Tensor) -> Tensor:
-    """Pop `amount` (B, 1) off the top: s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j)). heights: (B, 1 + n)"""
+    """Pop `amount` (B, 1) off the top: s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j)). heights: (B,
+    1 + n)
+    """
     return torch.minimum(heights, F.relu(heights[:, -1:] - amount))
 
 
 def pop_bottom(heights: Tensor, amount: Tensor) -> Tensor:
-    """Pop `amount` (B, 1) off the bottom: s_i' = max(0, s_i - max(0, u - sum_(j<i) s_j)). heights: (B, 1 + n)"""
+    """Pop `amount` (B, 1) off the bottom: s_i' = max(0, s_i - max(0, u - sum_(j<i) s_j)). heights:
+    (B, 1 + n)
+    """
     return F.relu(heights - amount)
 
 
@@ -45,16 +51,21 @@ def push_bottom(heights: Tensor, strength: Tensor) -> Tensor:
 
 
 def read_top(heights: Tensor) -> Tensor:
-    """Return how much of each cell lies in the top 1: min(s_i, max(0, 1 - sum_(j>i) s_j)). (B, 1 + n) -> (B, n)"""
+    """Return how much of each cell lies in the top 1: min(s_i, max(0, 1 - sum_(j>i) s_j)). (B, 1 +
+    n) -> (B, n)
+    """
     return torch.maximum(heights, heights[:, -1:] - 1.0).diff()
 
 
 def read_bottom(heights: Tensor) -> Tensor:
-    """Return how much of each cell lies in the lowest 1: min(s_i, max(0, 1 - sum_(j<i) s_j)). (B, 1 + n) -> (B, n)"""
+    """Return how much of each cell lies in the lowest 1: min(s_i, max(0, 1 - sum_(j<i) s_j)). (B, 1
+    + n) -> (B, n)
+    """
     return heights.clamp(max=1.0).diff()
 
 
-# ------------------------------------------------------------------------------------------- what the blocks share
+# ------------------------------------------------------------------------------------------- what
+# the blocks share
 
 
 class Ends(NamedTuple):
@@ -66,13 +77,20 @@ class Ends(NamedTuple):
 
 
 class NeuralStack(Block):
-    """The cells of a stack, a queue or a deque: which, `ends` says. `block` is its word in a recipe.
+    """The cells of a stack, a queue or a deque: which, `ends` says. `block` is its word in a
+    recipe.
 
-    At each position v = tanh(W x + b), d and u = sigmoid(W x + b), of each end; then pop, push and read, in this order.
+    At each position v = tanh(W x + b), d and u = sigmoid(W x + b), of each end; then pop, push and
+    read, in this order.
     """
 
     def __init__(
-        self, site: Site, block: str, ends: Ends, width: int | None, initial_state: str | dict[str, str]
+        self,
+        site: Site,
+        block: str,
+        ends: Ends,
+        width: int | None,
+        initial_state: str | dict[str, str],
     ) -> None:
         super().__init__()
         stream = site.sequence(block)
@@ -102,7 +120,9 @@ class NeuralStack(Block):
             heights = self._pop_and_push(heights, pushed, popped)
             after.append(heights)
         values = self._append(values, pushed_values.to(values.dtype))
-        weights = self._pad_cells([self._read_weights(heights_t) for heights_t in after])  # (B, T, ends, n)
+        weights = self._pad_cells(
+            [self._read_weights(heights_t) for heights_t in after]
+        )  # (B, T, ends, n)
         if context.records is not None:
             self._record(weights, after, context)
         return self._read(weights, values), (values, heights)
@@ -113,7 +133,9 @@ class NeuralStack(Block):
         return self._read(self._read_weights(heights)[:, None], values)
 
     def _pop_and_push(self, heights: Tensor, push: Tensor, pop: Tensor) -> Tensor:
-        """Pop, then push, at one position. heights (B, 1 + n); push, pop (B, ends) -> (B, 1 + n + ends)"""
+        """Pop, then push, at one position. heights (B, 1 + n); push, pop (B, ends) -> (B, 1 + n +
+        ends)
+        """
         for popped, amount in zip(self.ends.pop, pop.split(1, -1), strict=True):
             heights = popped(heights, amount)
         for pushed, strength in zip(self.ends.push, push.split(1, -1), strict=True):
@@ -125,7 +147,8 @@ class NeuralStack(Block):
         return torch.stack([read(heights) for read in self.ends.read], 1)
 
     def _parse(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the values (B, T, ends, m), and how much is pushed and popped (B, T, ends): nothing where x is not
+        """Return the values (B, T, ends, m), and how much is pushed and popped (B, T, ends):
+        nothing where x is not
         real.
         """
         values, amounts = self.map(x).split((self.count * self.width, 2 * self.count), -1)
@@ -134,15 +157,25 @@ class NeuralStack(Block):
         return torch.tanh(values).unflatten(-1, (self.count, self.width)), push, pop
 
     def _append(self, values: Tensor, pushed_values: Tensor) -> Tensor:
-        """Return the cells with those of all positions: (B, n, m), (B, T, ends, m) -> (B, n + ends T, m)"""
+        """Return the cells with those of all positions: (B, n, m), (B, T, ends, m) -> (B, n + ends
+        T, m)
+        """
         top, *bottom = pushed_values.unbind(2)  # (B, T, m) each
         return torch.cat((*(values_t.flip(1) for values_t in bottom), values, top), 1)
 
     def _pad_cells(self, cells: Sequence[Tensor]) -> Tensor:
-        """Stack what each position says of its cells, with zeros for cells that come later: (B, T, ., n)"""
+        """Stack what each position says of its cells, with zeros for cells that come later: (B, T,
+        ., n)
+        """
         last = len(cells) - 1
         padding = [(last - t if self.count == 2 else 0, last - t) for t in range(len(cells))]
-        return torch.stack([F.pad(one, around) if last else one for one, around in zip(cells, padding, strict=True)], 1)
+        return torch.stack(
+            [
+                F.pad(one, around) if last else one
+                for one, around in zip(cells, padding, strict=True)
+            ],
+            1,
+        )
 
     def _read(self, weights: Tensor, values: Tensor) -> Tensor:
         """(B, T, ends, n), (B, n, m) -> (B, T, ends m)"""
@@ -150,18 +183,26 @@ class NeuralStack(Block):
         return read.unflatten(1, weights.shape[1:3]).flatten(2)
 
     def _record(self, weights: Tensor, heights: Sequence[Tensor], context: Context) -> None:
-        strengths = self._pad_cells([heights_t.diff()[:, None] for heights_t in heights])  # (B, T, 1, n)
+        strengths = self._pad_cells(
+            [heights_t.diff()[:, None] for heights_t in heights]
+        )  # (B, T, 1, n)
         context.record("strengths", strengths[:, :, 0])
-        for name, read in zip(("read_weights", "read_weights_bottom"), weights.unbind(2), strict=False):
+        for name, read in zip(
+            ("read_weights", "read_weights_bottom"), weights.unbind(2), strict=False
+        ):
             context.record(name, read)
 
 
 def resolve_continuation(site: Site, chosen: str | dict[str, str], kind: tuple[object, ...]) -> str:
-    """Return the memory whose last state is continued, "" for an empty beginning. Raises BlockError for any other."""
+    """Return the memory whose last state is continued, "" for an empty beginning. Raises BlockError
+    for any other.
+    """
     if isinstance(chosen, dict):
         return resolve_copy(site, chosen, kind, projected=False)
     if chosen != "zeros":
         message = f"`{kind[0]}` begins empty, or as another one ended, and `{chosen}` is neither"
-        fix = write("initial_state", "zeros", f", or `{{copy: MEMORY.x}}` where x is another `{kind[0]}`")
+        fix = write(
+            "initial_state", "zeros", f", or `{{copy: MEMORY.x}}` where x is another `{kind[0]}`"
+        )
         raise BlockError("initial_state", message, fix=fix)
     return ""

@@ -1,9 +1,11 @@
-"""States that are sums of outer products, many positions at once in chunks: S_t = diag(a_t) S_(t-1) + k_t v_t^T.
+"""States that are sums of outer products, many positions at once in chunks: S_t = diag(a_t) S_(t-1)
++ k_t v_t^T.
 
-y_t = S_t^T q_t then is a product of matrices within a chunk, and with the state before it (Yang et al. 2023, sections 2
-and 4; Dao & Gu 2024, section 6). Decays are given as logarithms, and a decay over several positions is exp of a sum: of
-what lies between two positions, never a difference of longer sums. So nothing is lost where one decay is near 0 and the
-next near 1, and nothing is divided.
+y_t = S_t^T q_t then is a product of matrices within a chunk, and with the state before it (Yang et
+al. 2023, sections 2 and 4; Dao & Gu 2024, section 6). Decays are given as logarithms, and a decay
+over several positions is exp of a sum: of what lies between two positions, never a difference of
+longer sums. So nothing is lost where one decay is near 0 and the next near 1, and nothing is
+divided.
 
 Letters: ... the batch, then heads   T positions   N chunks   C positions of a chunk   K width of keys   V of values
 """
@@ -17,7 +19,9 @@ from torch.nn import functional as F
 from blocks.core.functional import no_autocast
 
 CHUNK = 64
-"""How many positions are computed at once by default: about as many as a head is wide makes both products as large."""
+"""How many positions are computed at once by default: about as many as a head is wide makes both
+products as large.
+"""
 
 
 def scan_outer_products(
@@ -29,21 +33,29 @@ def scan_outer_products(
     *,
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """Run S_t = diag(exp(log_decay_t)) S_(t-1) + k_t v_t^T and y_t = S_t^T q_t over any number of positions.
+    """Run S_t = diag(exp(log_decay_t)) S_(t-1) + k_t v_t^T and y_t = S_t^T q_t over any number of
+    positions.
 
-    query, key: (..., T, K), value: (..., T, V), log_decay: (..., T, 1), one for a head, or (..., T, K), state:
-    (..., K, V) before the first position -> y: (..., T, V), the state after the last. Leading axes are broadcast.
+    query, key: (..., T, K), value: (..., T, V), log_decay: (..., T, 1), one for a head, or (..., T,
+    K), state: (..., K, V) before the first position -> y: (..., T, V), the state after the last.
+    Leading axes are broadcast.
 
-    A masked position has the key 0 and the log decay 0, and then changes no state. All is computed in the state's
-    precision, float32 or double. How many positions a chunk has changes nothing but speed.
+    A masked position has the key 0 and the log decay 0, and then changes no state. All is computed
+    in the state's precision, float32 or double. How many positions a chunk has changes nothing but
+    speed.
     """
     with no_autocast(state):
         query, key, value, log_decay = (x.to(state.dtype) for x in (query, key, value, log_decay))
         if query.shape[-2] == 1:
             return step_outer_product(query, key, value, log_decay, state)
         length, chunk = query.shape[-2], min(chunk, query.shape[-2])
-        query, key, value, log_decay = (split_chunks(x, chunk) for x in (query, key, value, log_decay))
-        from_start, to_end = decay_from_start(log_decay), decay_to_end(log_decay)  # (..., N, C, 1 or K)
+        query, key, value, log_decay = (
+            split_chunks(x, chunk) for x in (query, key, value, log_decay)
+        )
+        from_start, to_end = (
+            decay_from_start(log_decay),
+            decay_to_end(log_decay),
+        )  # (..., N, C, 1 or K)
         products = decayed_products(query, key, log_decay)  # (..., N, C, C)
         added = (key * to_end).mT @ value  # (..., N, K, V)
         before, state = scan_chunks(state, added, from_start[..., -1:, :].mT)
@@ -71,7 +83,9 @@ def decayed_products(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor:
 
 
 def segment_sums(x: Tensor) -> Tensor:
-    """Return the sums of x_m over j < m <= i, below the diagonal, and 0 elsewhere: (..., C) -> (..., C, C)"""
+    """Return the sums of x_m over j < m <= i, below the diagonal, and 0 elsewhere: (..., C) ->
+    (..., C, C)
+    """
     length = x.shape[-1]
     return x[..., None].expand(*x.shape, length).tril(-1).cumsum(-2)
 
@@ -79,8 +93,9 @@ def segment_sums(x: Tensor) -> Tensor:
 def _products_by_halves(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor:
     """Compute `decayed_products` with a decay for each feature, from the diagonal up.
 
-    Of two neighbouring blocks of positions, what the second reads of the first decays up to the first one's end, and
-    from there on: two factors, each at most 1, one the key's and one the query's. So it is a product of matrices.
+    Of two neighbouring blocks of positions, what the second reads of the first decays up to the
+    first one's end, and from there on: two factors, each at most 1, one the key's and one the
+    query's. So it is a product of matrices.
     """
     length = query.shape[-2]
     size = 1 << (length - 1).bit_length()
@@ -93,7 +108,9 @@ def _products_by_halves(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor
         (first_query, later), (earlier, second_key), (until, since), (first, second) = (
             x.unflatten(-3, (-1, 2)).unbind(-3) for x in (query, key, decay, products)
         )
-        across = torch.cat((later @ earlier.mT, second), -1)  # (..., blocks, positions, 2 positions)
+        across = torch.cat(
+            (later @ earlier.mT, second), -1
+        )  # (..., blocks, positions, 2 positions)
         products = torch.cat((F.pad(first, (0, first.shape[-1])), across), -2)
         query = torch.cat((first_query, later * until), -2)  # decayed from the start of both
         key = torch.cat((earlier * since, second_key), -2)  # to the end of both
@@ -102,12 +119,16 @@ def _products_by_halves(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor
 
 
 def decay_from_start(log_decay: Tensor) -> Tensor:
-    """Return how much of the state before a chunk is left at each position, its own decay counted. (..., C, n)"""
+    """Return how much of the state before a chunk is left at each position, its own decay counted.
+    (..., C, n)
+    """
     return log_decay.cumsum(-2).exp()
 
 
 def decay_to_end(log_decay: Tensor) -> Tensor:
-    """Return how much of each position is left at the chunk's end, its own decay not counted. (..., C, n)"""
+    """Return how much of each position is left at the chunk's end, its own decay not counted. (...,
+    C, n)
+    """
     after = F.pad(log_decay[..., 1:, :], (0, 0, 0, 1))
     return after.flip(-2).cumsum(-2).flip(-2).exp()
 

@@ -1,8 +1,9 @@
 """Packing: how a block runs over rows of several documents without one feeling another.
 
-A row of several documents has no padding between them, so what looks at one position costs less. What looks at several
-is run over the documents side by side, one per row, as if they had never been packed: so a block need not know of
-packing, and what it computes is exact. On a CPU those of about one length are run together, so that little is padded.
+A row of several documents has no padding between them, so what looks at one position costs less.
+What looks at several is run over the documents side by side, one per row, as if they had never been
+packed: so a block need not know of packing, and what it computes is exact. On a CPU those of about
+one length are run together, so that little is padded.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def split_output(output: Output, buckets: Buckets) -> list[Output]:
 
 
 def split_memory(memory: Output, stream: Documents, buckets: Buckets) -> list[Output]:
-    """Return a memory with what each document of the stream may read in its row: the document of the same number.
+    """Return a memory with what each document of the stream may read in its row: the document of
+    the same number.
 
     A memory whose rows are not packed is read whole by each document of its row.
     """
@@ -64,7 +66,8 @@ def run_documents(
     x: Tensor,
     context: Context,
 ) -> Any:
-    """Run what a block computes over the documents of its rows side by side, those in one bucket at a time.
+    """Run what a block computes over the documents of its rows side by side, those in one bucket at
+    a time.
 
     Each begins with what `start` returns. The state after is that of each row's last document.
 
@@ -91,10 +94,12 @@ def run_buckets(
     *,
     at_most: int = MAX_BUCKETS,
 ) -> tuple[Tensor, State]:
-    """Run what a block computes over the documents of all buckets at once: `run_documents`, for a block that can.
+    """Run what a block computes over the documents of all buckets at once: `run_documents`, for a
+    block that can.
 
-    forward: From the documents of each bucket (N, L, D), the shortest first, the state before all of them, and the
-    masks (N, L) to what comes out of each, and the state after them. at_most: How many buckets there may be.
+    forward: From the documents of each bucket (N, L, D), the shortest first, the state before all
+    of them, and the masks (N, L) to what comes out of each, and the state after them. at_most: How
+    many buckets there may be.
     """
     documents = _find(context)
     buckets = _find_buckets(documents, x, context, at_most)
@@ -104,8 +109,11 @@ def run_buckets(
     return buckets.join(ys), _take(after, buckets.find(documents.last))
 
 
-def packing_error(block: Block, arriving: Stream, settings: Mapping[str, object]) -> BlockError | None:
-    """Return why no row of several documents may reach a block with these settings, None where one may.
+def packing_error(
+    block: Block, arriving: Stream, settings: Mapping[str, object]
+) -> BlockError | None:
+    """Return why no row of several documents may reach a block with these settings, None where one
+    may.
 
     arriving: The stream that stands before it.
     """
@@ -128,9 +136,11 @@ def _find(context: Context) -> Documents:
 
 
 def _find_buckets(documents: Documents, x: Tensor, context: Context, count: int) -> Buckets:
-    """Return `count` buckets at most; one where several save nothing: a GPU waits for kernels more than for padding.
+    """Return `count` buckets at most; one where several save nothing: a GPU waits for kernels more
+    than for padding.
 
-    One where compiled, since how many there are depends on values, and for records, which are of all documents at once.
+    One where compiled, since how many there are depends on values, and for records, which are of
+    all documents at once.
     """
     is_one = not x.is_cpu or torch.compiler.is_compiling() or context.records is not None
     return context.once(bucket_by_length, documents, 1 if is_one else count)
@@ -146,7 +156,9 @@ def _start_each(
 def _split_context(context: Context, documents: Documents, buckets: Buckets) -> list[Context]:
     """Return what flows beside the documents of each bucket."""
     named = LazyOutputs(context.named_outputs, partial(split_output, buckets=buckets))
-    memories = LazyOutputs(context.memories, partial(split_memory, stream=documents, buckets=buckets))
+    memories = LazyOutputs(
+        context.memories, partial(split_memory, stream=documents, buckets=buckets)
+    )
     return [
         context._replace(
             mask=mask,
@@ -161,23 +173,31 @@ def _split_context(context: Context, documents: Documents, buckets: Buckets) -> 
 
 
 def _add_penalties(context: Context, penalties: Sequence[Penalties], buckets: Buckets) -> None:
-    """Add the penalties of all buckets, of which each is a mean over its documents, as one over all documents."""
+    """Add the penalties of all buckets, of which each is a mean over its documents, as one over all
+    documents.
+    """
     shares: dict[tuple[str, Reduction], list[Tensor]] = {}
     total = sum(count for count, _ in buckets.shapes)
     for own, (count, _) in zip(penalties, buckets.shapes, strict=True):
         for key, value in reduce_penalties(own).items():
-            shares.setdefault(key, []).append(value if key[1] == "tokens" else value * (count / total))
+            shares.setdefault(key, []).append(
+                value if key[1] == "tokens" else value * (count / total)
+            )
     for (name, reduction), values in shares.items():
         context.penalty(name, torch.stack(values).sum(), reduction)
 
 
 def _join_outputs(parts: Sequence[Output], buckets: Buckets) -> Output:
-    states, mask = (buckets.join(leaves) for leaves in ([x.states for x in parts], [x.mask for x in parts]))
+    states, mask = (
+        buckets.join(leaves) for leaves in ([x.states for x in parts], [x.mask for x in parts])
+    )
     return parts[0]._replace(states=states, mask=mask, last=())
 
 
 def _join_states(parts: Sequence[State]) -> State:
-    """Return the states of the documents of all buckets; where one has fewer slots, with empty ones behind them."""
+    """Return the states of the documents of all buckets; where one has fewer slots, with empty ones
+    behind them.
+    """
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], tuple):
@@ -189,8 +209,14 @@ def _join_states(parts: Sequence[State]) -> State:
 def _widen(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return x with zeros behind it in every dimension but the first: (N, ...) -> (N, *sizes)"""
     missing = [size - own for size, own in zip(sizes, x.shape[1:], strict=True)]
-    return F.pad(x, [side for size in reversed(missing) for side in (0, size)]) if any(missing) else x
+    return (
+        F.pad(x, [side for size in reversed(missing) for side in (0, size)]) if any(missing) else x
+    )
 
 
 def _take(state: State, rows: Tensor) -> State:
-    return tuple(_take(part, rows) for part in state) if isinstance(state, tuple) else state.index_select(0, rows)
+    return (
+        tuple(_take(part, rows) for part in state)
+        if isinstance(state, tuple)
+        else state.index_select(0, rows)
+    )

@@ -1,4 +1,6 @@
-"""What blocks hand out beside their outputs: records for pictures, and penalties that are added to the loss."""
+"""What blocks hand out beside their outputs: records for pictures, and penalties that are added to
+the loss.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Path = tuple[str | int, ...]
 
 
 class Record(NamedTuple):
-    """Of whom something was recorded: the block's path, the iteration of each `repeat` around it, and what it is."""
+    """Of whom something was recorded: the block's path, the iteration of each `repeat` around it,
+    and what it is.
+    """
 
     path: Path
     iterations: tuple[int, ...]
@@ -24,7 +28,9 @@ Records = dict[Record, list[Tensor]]
 
 
 Reduction = Literal["mean", "sum", "tokens"]
-"""What is taken of several penalties with one name; `tokens`: their sum, a cost of tokens as the cross-entropy is."""
+"""What is taken of several penalties with one name; `tokens`: their sum, a cost of tokens as the
+cross-entropy is.
+"""
 Penalties = dict[tuple[str, Reduction], list[Tensor]]
 """Costs to be added to the training loss, by name: of each row (B,), or scalars."""
 
@@ -32,4 +38,7 @@ Penalties = dict[tuple[str, Reduction], list[Tensor]]
 def reduce_penalties(penalties: Penalties) -> dict[tuple[str, Reduction], Tensor]:
     """Return what is added to the loss under each name, of rows their mean: scalars."""
     stacked = {key: torch.stack(values) for key, values in penalties.items()}  # (N, B) or (N,)
-    return {key: values.mean() if key[1] == "mean" else values.sum(0).mean() for key, values in stacked.items()}
+    return {
+        key: values.mean() if key[1] == "mean" else values.sum(0).mean()
+        for key, values in stacked.items()
+    }

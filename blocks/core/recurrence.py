@@ -1,7 +1,9 @@
-"""Recurrent layers of one direction (LSTM, GRU, tanh, minGRU; with layer norm): fused for many positions, or a cell.
+"""Recurrent layers of one direction (LSTM, GRU, tanh, minGRU; with layer norm): fused for many
+positions, or a cell.
 
-No kernel is told lengths: they would have to be on the CPU. Padding is on the right, so no real position sees it, and
-only the last state needs care: h is read where each row ends, c is kept through the padding by saturated gates.
+No kernel is told lengths: they would have to be on the CPU. Padding is on the right, so no real
+position sees it, and only the last state needs care: h is read where each row ends, c is kept
+through the padding by saturated gates.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from blocks.core.functional import apply_dropout
 from blocks.core.linear_recurrence import linear_recurrence
 
 Cell = Literal["lstm", "gru", "tanh", "min_gru"]
-"""lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990) | min_gru (Feng et al. 2024)."""
+"""lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990) | min_gru (Feng
+et al. 2024).
+"""
 
 OutputActivation = Literal["tanh", "none"]
 """What an LSTM with normalised gates applies to its cell before the output gate."""
@@ -29,11 +33,15 @@ ONEDNN_HAS_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 """Whether this CPU multiplies bfloat16 as oneDNN needs it (AVX-512 or better)."""
 
 SATURATED = 1e4
-"""sigmoid(-SATURATED) is 0 and sigmoid(SATURATED) is 1 in every precision, and both have the gradient 0."""
+"""sigmoid(-SATURATED) is 0 and sigmoid(SATURATED) is 1 in every precision, and both have the
+gradient 0.
+"""
 
 
 def reverse(x: Tensor, mask: Tensor) -> Tensor:
-    """Reverse each row within its own length; its padding stays on the right. x: (B, T, D), mask: (B, T)"""
+    """Reverse each row within its own length; its padding stays on the right. x: (B, T, D), mask:
+    (B, T)
+    """
     batch, length = mask.shape
     place = torch.arange(length, device=mask.device)  # (T,)
     opposite = torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place)  # (B, T)
@@ -42,7 +50,9 @@ def reverse(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def last_real(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
-    """Return x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T, D) -> (B, D)"""
+    """Return x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T,
+    D) -> (B, D)
+    """
     if x.shape[1] == 1:
         return masked_update(mask[:, 0], x[:, 0], otherwise)
     count = mask.sum(1)  # (B,)
@@ -51,14 +61,18 @@ def last_real(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
 
 
 def masked_update(real: Tensor, after: Tensor, before: Tensor) -> Tensor:
-    """Return `after` in the rows that are real (B,), `before` in the others, in the precision of `before`."""
+    """Return `after` in the rows that are real (B,), `before` in the others, in the precision of
+    `before`.
+    """
     return torch.where(real[:, None], after.to(before.dtype), before)
 
 
 class RecurrentLayer(nn.Module):
-    """One layer in one direction. `sizes` are the widths of the leaves of its state, the first of them its output's.
+    """One layer in one direction. `sizes` are the widths of the leaves of its state, the first of
+    them its output's.
 
-    `weight_dropout` is the rate at which weights from h to h are dropped, the same at all positions of a call.
+    `weight_dropout` is the rate at which weights from h to h are dropped, the same at all positions
+    of a call.
     """
 
     sizes: tuple[int, ...]
@@ -69,31 +83,40 @@ class RecurrentLayer(nn.Module):
         return apply_dropout(recurrent, self.weight_dropout, self.training)
 
     def dropped(self, recurrent: nn.Linear) -> Callable[[Tensor], Tensor]:
-        """Return the map with dropout on its matrix; itself, whose form may be another in decoding, without."""
+        """Return the map with dropout on its matrix; itself, whose form may be another in decoding,
+        without.
+        """
         if not (self.training and self.weight_dropout):
             return recurrent
         weight = self.drop(recurrent.weight)
         return lambda h: F.linear(h, weight)
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        """Run the layer. x: (B, T, D), state: leaves (B, size), mask: (B, T) -> (B, T, sizes[0]), last state"""
+        """Run the layer. x: (B, T, D), state: leaves (B, size), mask: (B, T) -> (B, T, sizes[0]),
+        last state
+        """
         raise NotImplementedError
 
 
 class FusedLayer(RecurrentLayer):
-    """What the fused kernels share: W and U with the gates' rows one below the other, and a bias for each.
+    """What the fused kernels share: W and U with the gates' rows one below the other, and a bias
+    for each.
 
     torch's own modules for them are not used, since the compiler refuses to look into those.
     """
 
-    def __init__(self, arriving: int, width: int, gates: int, projection: int | None = None) -> None:
+    def __init__(
+        self, arriving: int, width: int, gates: int, projection: int | None = None
+    ) -> None:
         super().__init__()
         self.sizes = (projection or width,)
         self.arriving = nn.Parameter(torch.empty(gates * width, arriving))
         self.recurrent = nn.Parameter(torch.empty(gates * width, self.sizes[0]))
         self.arriving_bias = nn.Parameter(torch.zeros(gates * width))
         self.recurrent_bias = nn.Parameter(torch.zeros(gates * width))
-        self.projection = None if projection is None else nn.Parameter(torch.empty(projection, width))
+        self.projection = (
+            None if projection is None else nn.Parameter(torch.empty(projection, width))
+        )
         init_per_gate(self.arriving, width, nn.init.xavier_uniform_)
         init_per_gate(self.recurrent, width, nn.init.orthogonal_)
         if self.projection is not None:
@@ -110,7 +133,8 @@ class LSTMLayer(FusedLayer):
     def __init__(self, arriving: int, width: int, projection: int | None) -> None:
         super().__init__(arriving, width, 4, projection)
         self.sizes = (*self.sizes, width)
-        nn.init.ones_(self.arriving_bias.detach()[width : 2 * width])  # to forget little before training
+        # to forget little before training
+        nn.init.ones_(self.arriving_bias.detach()[width : 2 * width])
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         x = x.to(self.arriving.dtype)
@@ -131,25 +155,35 @@ class LSTMLayer(FusedLayer):
     def _many(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         h, c = state
         closed = self._closed_gates()  # (4 D, P)
-        x, padding = x.transpose(0, 1), (~mask).to(x.dtype).t()[..., None]  # (T, B, D), (T, B, 1): the kernels' layout
+        x, padding = (
+            x.transpose(0, 1),
+            (~mask).to(x.dtype).t()[..., None],
+        )  # (T, B, D), (T, B, 1): the kernels' layout
         padding = F.pad(padding, (0, closed.shape[1] - 1))  # (T, B, P)
         grad = torch.is_grad_enabled()
         if grad and torch.compiler.is_compiling():
-            # the compiler chooses a kernel without gradients for an input that needs none, though the weights do
+            # the compiler chooses a kernel without gradients for an input that needs none, though
+            # the weights do
             padding = padding + 0.0 * self.arriving_bias[0]
         pieces = [torch.cat((self.arriving, closed), 1), *self.weights()[1:]]
         if self.projection is not None:
             pieces.append(self.projection)
-        x, h0, c0, *pieces = cast_as_autocast(torch.cat((x, padding), 2), as_layers(h), as_layers(c), *pieces)
+        x, h0, c0, *pieces = cast_as_autocast(
+            torch.cat((x, padding), 2), as_layers(h), as_layers(c), *pieces
+        )
         with without_autocast_on_gpu(x), suppress_onednn_warning(self.projection is not None):
-            y, _, cell = _VF.lstm(x, (h0, c0), flatten_weights(pieces), True, 1, 0.0, grad, False, False)
+            y, _, cell = _VF.lstm(
+                x, (h0, c0), flatten_weights(pieces), True, 1, 0.0, grad, False, False
+            )
         y = y.transpose(0, 1)
         return y, (last_real(y, mask, h), cell[0].to(c.dtype))
 
     def _closed_gates(self) -> Tensor:
-        """Return the weights of the padding: input gate shut, forget gate open, so that c stays as it is. (4 D, P)
+        """Return the weights of the padding: input gate shut, forget gate open, so that c stays as
+        it is. (4 D, P)
 
-        On a GPU columns of zeros follow, since its fast kernels want a number of columns that 8 divides.
+        On a GPU columns of zeros follow, since its fast kernels want a number of columns that 8
+        divides.
         """
         width = self.sizes[1]
         columns = -(self.arriving.shape[1] + 1) % 8 + 1 if self.arriving.is_cuda else 1
@@ -176,7 +210,8 @@ class TanhLayer(FusedLayer):
             return after[:, None], (masked_update(mask[:, 0], after, h),)
         grad = torch.is_grad_enabled()
         operands = x, as_layers(h), *self.weights()
-        x, before, *weights = cast_as_autocast(*operands) if x.is_cuda else operands  # a CPU has this kernel
+        # a CPU has this kernel
+        x, before, *weights = cast_as_autocast(*operands) if x.is_cuda else operands
         with without_autocast_on_gpu(x):
             y, _ = self.many(x, before, flatten_weights(weights), True, 1, 0.0, grad, False, True)
         return y, (last_real(y, mask, h),)
@@ -195,7 +230,8 @@ class GRUResetAfter(TanhLayer):
 
 
 class GRUResetBefore(RecurrentLayer):
-    """A GRU with reset before the matrix product, a loop over the positions (Cho et al. 2014, equations 5-8).
+    """A GRU with reset before the matrix product, a loop over the positions (Cho et al. 2014,
+    equations 5-8).
 
     r, z = sigmoid(W x + U h + b); n = tanh(W_n x + b_n + U_n (r * h)); h' = (1 - z) n + z h
     """
@@ -226,7 +262,8 @@ class GRUResetBefore(RecurrentLayer):
 
 
 class MinGRU(RecurrentLayer):
-    """z = sigmoid(W x + b); h' = (1 - z) h + z (V x + c), all positions at once (Feng et al. 2024, section 3.1).
+    """z = sigmoid(W x + b); h' = (1 - z) h + z (V x + c), all positions at once (Feng et al. 2024,
+    section 3.1).
 
     The state is in float32 at least.
     """
@@ -241,7 +278,9 @@ class MinGRU(RecurrentLayer):
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         (h,) = state
         arriving = self.arriving(x.to(self.arriving.weight.dtype))
-        gate, candidate = arriving.to(torch.promote_types(arriving.dtype, torch.float32)).chunk(2, dim=-1)
+        gate, candidate = arriving.to(torch.promote_types(arriving.dtype, torch.float32)).chunk(
+            2, dim=-1
+        )
         real = mask[..., None]
         decay = torch.sigmoid(-gate).masked_fill(~real, 1.0)
         entering = (torch.sigmoid(gate) * candidate).masked_fill(~real, 0.0)
@@ -249,7 +288,9 @@ class MinGRU(RecurrentLayer):
         return y.to(arriving.dtype), (y[:, -1],)
 
 
-def build_layer(cell: Cell, reset: str, arriving: int, width: int, projection: int | None) -> RecurrentLayer:
+def build_layer(
+    cell: Cell, reset: str, arriving: int, width: int, projection: int | None
+) -> RecurrentLayer:
     """Build one layer in one direction."""
     if cell == "lstm":
         return LSTMLayer(arriving, width, projection)
@@ -261,10 +302,11 @@ def build_layer(cell: Cell, reset: str, arriving: int, width: int, projection: i
 
 
 def cast_as_autocast(*operands: Tensor) -> tuple[Tensor, ...]:
-    """Cast the operands of a fused kernel to the type of autocast, where autocast would ask for a wrong kernel.
+    """Cast the operands of a fused kernel to the type of autocast, where autocast would ask for a
+    wrong kernel.
 
-    On a GPU it asks for float16 whatever its type is, in which small gradients vanish; on a CPU whose oneDNN has no
-    bfloat16, for an LSTM of oneDNN in it (PyTorch 2.13).
+    On a GPU it asks for float16 whatever its type is, in which small gradients vanish; on a CPU
+    whose oneDNN has no bfloat16, for an LSTM of oneDNN in it (PyTorch 2.13).
     """
     x = operands[0]
     is_wrong = x.is_cuda or (x.is_cpu and not ONEDNN_HAS_BFLOAT16)
@@ -281,22 +323,31 @@ def without_autocast_on_gpu(x: Tensor) -> AbstractContextManager[object]:
 
 
 def suppress_onednn_warning(projected: bool) -> AbstractContextManager[object]:
-    """Return a context in which oneDNN does not warn that another kernel computes an LSTM with a projection."""
-    if not projected or torch.compiler.is_compiling():  # the compiler cannot trace the warnings module
+    """Return a context in which oneDNN does not warn that another kernel computes an LSTM with a
+    projection.
+    """
+    # the compiler cannot trace the warnings module
+    if not projected or torch.compiler.is_compiling():
         return nullcontext()
     return warnings.catch_warnings(action="ignore", category=UserWarning)
 
 
 def as_layers(h: Tensor) -> Tensor:
-    """Return the state of one layer as the kernels want it: (1, B, D), contiguous, which cuDNN insists on."""
+    """Return the state of one layer as the kernels want it: (1, B, D), contiguous, which cuDNN
+    insists on.
+    """
     return h[None].contiguous()
 
 
 def flatten_weights(weights: Sequence[Tensor]) -> list[Tensor]:
-    """Copy the weights into one piece of memory on a GPU, where cuDNN would else copy them and warn."""
+    """Copy the weights into one piece of memory on a GPU, where cuDNN would else copy them and
+    warn.
+    """
     if not weights[0].is_cuda:
         return list(weights)
-    pieces = torch.cat([weight.flatten() for weight in weights]).split([weight.numel() for weight in weights])
+    pieces = torch.cat([weight.flatten() for weight in weights]).split(
+        [weight.numel() for weight in weights]
+    )
     return [piece.view_as(weight) for piece, weight in zip(pieces, weights, strict=True)]
 
 
@@ -309,8 +360,8 @@ def init_per_gate(weight: Tensor, rows: int, initialise: Callable[[Tensor], Tens
 class LayerNormLayer(RecurrentLayer):
     """Layer normalisation of the sum, per gate (Chen et al. 2018, section 3).
 
-    LN_k(a) = g_k (a - mean) / sqrt(var + 1e-5) + b_k, of the sum a of what arrives and what recurs. Ba et al. 2016
-    normalise W x, U h and c each on its own, which is not here.
+    LN_k(a) = g_k (a - mean) / sqrt(var + 1e-5) + b_k, of the sum a of what arrives and what recurs.
+    Ba et al. 2016 normalise W x, U h and c each on its own, which is not here.
     `gain` and `bias` have a row for each gate; W and U have the gates' rows one below the other.
     """
 
@@ -331,12 +382,16 @@ class LayerNormLayer(RecurrentLayer):
         arriving = F.linear(x.to(self.arriving.dtype), self.arriving)  # (B, T, gates D)
         for one, real in zip(arriving.unbind(1), mask.unbind(1), strict=True):
             after = self.step(one, state, recurrent)
-            state = tuple(masked_update(real, new, old) for new, old in zip(after, state, strict=True))
+            state = tuple(
+                masked_update(real, new, old) for new, old in zip(after, state, strict=True)
+            )
             outputs.append(state[0])
         return torch.stack(outputs, 1), state
 
     def step(self, arriving: Tensor, state: State, recurrent: Tensor) -> tuple[Tensor, ...]:
-        """Return the state after one position. arriving: W x of all gates (B, gates D), recurrent: U"""
+        """Return the state after one position. arriving: W x of all gates (B, gates D), recurrent:
+        U
+        """
         raise NotImplementedError
 
     def norm(self, gates: Tensor, first: int = 0) -> tuple[Tensor, ...]:
@@ -348,7 +403,9 @@ class LayerNormLayer(RecurrentLayer):
 
 
 class LayerNormLSTM(LayerNormLayer):
-    """i, f, o = sigmoid(LN(W x + U h)); c' = f c + i tanh(LN_g(W_g x + U_g h)); h' = o tanh(c'), or o c' without it."""
+    """i, f, o = sigmoid(LN(W x + U h)); c' = f c + i tanh(LN_g(W_g x + U_g h)); h' = o tanh(c'), or
+    o c' without it.
+    """
 
     def __init__(self, arriving: int, width: int, output_activation: OutputActivation) -> None:
         super().__init__(arriving, width, 4)
@@ -363,7 +420,8 @@ class LayerNormLSTM(LayerNormLayer):
 
 
 class LayerNormGRU(LayerNormLayer):
-    """r, z = sigmoid(LN(W x + U h)); h' = (1 - z) n + z h, with n = tanh(LN_n(W_n x + U_n (r h))) for reset before,
+    """r, z = sigmoid(LN(W x + U h)); h' = (1 - z) n + z h, with n = tanh(LN_n(W_n x + U_n (r h)))
+    for reset before,
     n = tanh(LN_n(W_n x + r U_n h)) for reset after.
     """
 
@@ -398,4 +456,6 @@ def build_layer_norm_layer(
     """Build one layer in one direction."""
     if cell == "lstm":
         return LayerNormLSTM(arriving, width, output_activation)
-    return LayerNormTanh(arriving, width) if cell == "tanh" else LayerNormGRU(arriving, width, reset)
+    return (
+        LayerNormTanh(arriving, width) if cell == "tanh" else LayerNormGRU(arriving, width, reset)
+    )

@@ -10,7 +10,17 @@ from typing import Annotated, Any, cast
 import torch
 from torch import Tensor
 
-from blocks.core.contract import BlockError, Bounds, Fix, LargeCount, Positive, PositiveProportion, Set, remove, write
+from blocks.core.contract import (
+    BlockError,
+    Bounds,
+    Fix,
+    LargeCount,
+    Positive,
+    PositiveProportion,
+    Set,
+    remove,
+    write,
+)
 
 ROTARY_BASE = 10_000.0
 Base = Annotated[float, Bounds(above=1.0)]
@@ -21,7 +31,8 @@ Stretch = Annotated[float, Bounds(minimum=1.0)]
 
 @dataclass(frozen=True, kw_only=True)
 class LinearScaling:
-    """All angles divided by one factor (position interpolation: Chen et al. 2023, arXiv 2306.15595).
+    """All angles divided by one factor (position interpolation: Chen et al. 2023, arXiv
+    2306.15595).
 
     Settings:
         factor: How many times longer texts may be than those of the first training, 1 or more.
@@ -40,10 +51,12 @@ class LinearScaling:
 
 @dataclass(frozen=True, kw_only=True)
 class Llama3Scaling:
-    """The slow angles divided by a factor, the fast ones as they are (Grattafiori et al. 2024, arXiv 2407.21783).
+    """The slow angles divided by a factor, the fast ones as they are (Grattafiori et al. 2024,
+    arXiv 2407.21783).
 
-    With w full turns in `original_length` positions an angle is divided by the factor where w is below `low_factor`,
-    is as it was where w is above `high_factor`, and goes evenly from one to the other between them.
+    With w full turns in `original_length` positions an angle is divided by the factor where w is
+    below `low_factor`, is as it was where w is above `high_factor`, and goes evenly from one to the
+    other between them.
 
     Settings:
         factor: How many times longer texts may be, 1 or more.
@@ -60,7 +73,9 @@ class Llama3Scaling:
     def __post_init__(self) -> None:
         if self.low_factor >= self.high_factor:
             message = f"`low_factor` is {self.low_factor:g}, and `high_factor` not above it"
-            raise BlockError("rotary", message, fix="write a larger `high_factor`", inside=("scaling", "llama3"))
+            raise BlockError(
+                "rotary", message, fix="write a larger `high_factor`", inside=("scaling", "llama3")
+            )
 
     def stretched(self, rates: Tensor, base: float) -> Tensor:
         """Return the angles from one position to the next: (d/2,) -> (d/2,)"""
@@ -75,10 +90,12 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, kw_only=True)
 class YarnScaling:
-    """YaRN (Peng et al. 2023, arXiv 2309.00071): as `llama3`, evenly from angle to angle, and sharper weights.
+    """YaRN (Peng et al. 2023, arXiv 2309.00071): as `llama3`, evenly from angle to angle, and
+    sharper weights.
 
-    The angles that make more than `fast` turns in `original_length` positions are as they were, those that make fewer
-    than `slow` are divided by the factor. Queries and keys are multiplied by 0.1 log(factor) + 1.
+    The angles that make more than `fast` turns in `original_length` positions are as they were,
+    those that make fewer than `slow` are divided by the factor. Queries and keys are multiplied by
+    0.1 log(factor) + 1.
 
     Settings:
         factor: How many times longer texts may be, 1 or more.
@@ -99,11 +116,15 @@ class YarnScaling:
     def __post_init__(self) -> None:
         if self.slow >= self.fast:
             message = f"`slow` is {self.slow:g}, and `fast` not above it"
-            raise BlockError("rotary", message, fix="write a larger `fast`", inside=("scaling", "yarn"))
+            raise BlockError(
+                "rotary", message, fix="write a larger `fast`", inside=("scaling", "yarn")
+            )
 
     def stretched(self, rates: Tensor, base: float) -> Tensor:
         """Return the angles from one position to the next: (d/2,) -> (d/2,)"""
-        first, last = (self._feature_of(turns, len(rates), base) for turns in (self.fast, self.slow))
+        first, last = (
+            self._feature_of(turns, len(rates), base) for turns in (self.fast, self.slow)
+        )
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0.0), min(last, 2.0 * len(rates) - 1.0)
@@ -112,7 +133,9 @@ class YarnScaling:
         return torch.lerp(rates, rates / self.factor, divided)
 
     def _feature_of(self, turns: float, half: int, base: float) -> float:
-        """Return which of `half` angles makes so many turns in `original_length` positions, a fraction."""
+        """Return which of `half` angles makes so many turns in `original_length` positions, a
+        fraction.
+        """
         return half * math.log(self.original_length / (turns * 2.0 * math.pi)) / math.log(base)
 
     def gain(self) -> float:
@@ -121,20 +144,27 @@ class YarnScaling:
 
 
 AnyScaling = LinearScaling | Llama3Scaling | YarnScaling
-KINDS: Mapping[str, type[AnyScaling]] = {"linear": LinearScaling, "llama3": Llama3Scaling, "yarn": YarnScaling}
+KINDS: Mapping[str, type[AnyScaling]] = {
+    "linear": LinearScaling,
+    "llama3": Llama3Scaling,
+    "yarn": YarnScaling,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """How angles are stretched for texts that are longer than those of the first training: one of these.
+    """How angles are stretched for texts that are longer than those of the first training: one of
+    these.
 
-    What depends on the length of the text itself (`dynamic`) is not here: a position would change with those after it.
+    What depends on the length of the text itself (`dynamic`) is not here: a position would change
+    with those after it.
 
     Settings:
         linear: All angles divided by one factor: {factor}.
-        llama3: The slow angles divided by a factor: {factor, original_length, low_factor, high_factor}.
-        yarn: The slow angles divided by a factor, and sharper weights: {factor, original_length, fast, slow, truncate,
-            attention_factor}.
+        llama3: The slow angles divided by a factor: {factor, original_length, low_factor,
+            high_factor}.
+        yarn: The slow angles divided by a factor, and sharper weights: {factor, original_length,
+            fast, slow, truncate, attention_factor}.
     """
 
     linear: LinearScaling | None = None
@@ -162,14 +192,26 @@ class Rotary:
         if not isinstance(setting, Mapping):
             return setting or cls()
         scaling = setting.get("scaling")
-        return cls(**{**setting, "scaling": parse_scaling(scaling) if isinstance(scaling, Mapping) else scaling})
+        return cls(
+            **{
+                **setting,
+                "scaling": parse_scaling(scaling) if isinstance(scaling, Mapping) else scaling,
+            }
+        )
 
     def turned_width(self, head_width: int) -> int:
-        """Return how many of a head's features are turned. Raises BlockError where they are no pairs."""
+        """Return how many of a head's features are turned. Raises BlockError where they are no
+        pairs.
+        """
         turned = round(self.share * head_width)
         if turned % 2 or turned == 0 or abs(self.share * head_width - turned) > 1e-6:
-            message = f"rotary positions turn pairs of features, and {self.share:g} of {head_width} are no pairs"
-            raise BlockError("rotary", message, code="width", fix=self._fix(head_width), inside=("share",))
+            message = (
+                f"rotary positions turn pairs of features, and {self.share:g} of {head_width} are"
+                " no pairs"
+            )
+            raise BlockError(
+                "rotary", message, code="width", fix=self._fix(head_width), inside=("share",)
+            )
         return turned
 
     def _fix(self, head_width: int) -> Fix:
@@ -181,7 +223,8 @@ class Rotary:
         return Fix(f"write `share: {share:.9g}`", Set(("rotary", "share"), share))
 
     def angles(self, mask: Tensor, before: Tensor | None, width: int) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine of t base^(-2i/d), for the positions t of `mask` (B, T) after `before` (B,) others.
+        """Return cosine and sine of t base^(-2i/d), for the positions t of `mask` (B, T) after
+        `before` (B,) others.
 
         With `scaling`, of its angles, times its gain.
         -> (B or 1, 1, T, width / 2) each, of float32
@@ -190,7 +233,9 @@ class Rotary:
         if before is not None:
             where = before[:, None] + where  # (B, T)
         half = width // 2
-        rates = torch.exp(torch.arange(half, device=mask.device) * (-math.log(self.base) / half))  # (d/2,)
+        rates = torch.exp(
+            torch.arange(half, device=mask.device) * (-math.log(self.base) / half)
+        )  # (d/2,)
         scaling = None if self.scaling is None else chosen(self.scaling)
         if scaling is not None:
             rates = scaling.stretched(rates, self.base)
@@ -201,7 +246,9 @@ class Rotary:
 
 
 def parse_scaling(setting: Mapping[str, Any]) -> Scaling:
-    """Return the one way of stretching that a mapping names. Raises BlockError for none, and for several."""
+    """Return the one way of stretching that a mapping names. Raises BlockError for none, and for
+    several.
+    """
     kinds = [kind for kind, settings in setting.items() if settings is not None]
     if len(kinds) != 1:
         listed = " and ".join(f"`{kind}`" for kind in kinds) or "none"
@@ -220,15 +267,19 @@ def chosen(scaling: Scaling) -> AnyScaling:
 DEFAULT = Rotary()
 
 
-def rotary_angles(mask: Tensor, before: Tensor | None, width: int, rotary: Rotary = DEFAULT) -> tuple[Tensor, Tensor]:
+def rotary_angles(
+    mask: Tensor, before: Tensor | None, width: int, rotary: Rotary = DEFAULT
+) -> tuple[Tensor, Tensor]:
     """Return `rotary.angles`: a function, so that layers that turn alike compute it once."""
     return rotary.angles(mask, before, width)
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the features 2i and 2i + 1 by the angle t base^(-2i/n) of their position t (Su et al. 2021, equation 34).
+    """Rotate the features 2i and 2i + 1 by the angle t base^(-2i/n) of their position t (Su et al.
+    2021, equation 34).
 
-    x: (B, H, T, d), `rotary_angles` of its positions (B or 1, 1, T, n) -> (B, H, T, d): features from 2n on stay
+    x: (B, H, T, d), `rotary_angles` of its positions (B or 1, 1, T, n) -> (B, H, T, d): features
+    from 2n on stay
     """
     turned, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
     one, two = turned.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, T, n)

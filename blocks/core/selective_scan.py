@@ -1,4 +1,5 @@
-"""The recurrence of a selective state space, without its states at all positions (Gu & Dao 2023, algorithm 2).
+"""The recurrence of a selective state space, without its states at all positions (Gu & Dao 2023,
+algorithm 2).
 
 Letters beside the contract's:   E inner width   N width of the state of each of its features   C positions of a chunk
 """
@@ -35,9 +36,9 @@ class Selection(NamedTuple):
 def selective_scan(selection: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Run h_t = exp(rate dt_t) h_(t-1) + into_t entering_t^T and y_t = h_t^T out_t from a state.
 
-    rate: (N, E), below 0, state: (B, N, E) -> y: (B, T, E), the state after the last position. A position with dt = 0
-    and entering = 0 changes nothing. Training keeps the states between chunks, T / 16 of T; those within a chunk are
-    computed again in the backward pass.
+    rate: (N, E), below 0, state: (B, N, E) -> y: (B, T, E), the state after the last position. A
+    position with dt = 0 and entering = 0 changes nothing. Training keeps the states between chunks,
+    T / 16 of T; those within a chunk are computed again in the backward pass.
     """
     y, after = SelectiveScan.apply(*selection, rate, state)
     return y, after
@@ -66,8 +67,12 @@ class SelectiveScan(torch.autograd.Function):
         grad_y, grad_state = grads
         grad_rate, collected = torch.zeros_like(rate), []
         with no_autocast(rate):
-            for chunk, state, grad in zip(chunks[::-1], states[::-1], grad_y.split(CHUNK, 1)[::-1], strict=True):
-                selection, of_rate, grad_state = chunk_gradients(chunk, rate, state, grad, grad_state)
+            for chunk, state, grad in zip(
+                chunks[::-1], states[::-1], grad_y.split(CHUNK, 1)[::-1], strict=True
+            ):
+                selection, of_rate, grad_state = chunk_gradients(
+                    chunk, rate, state, grad, grad_state
+                )
                 grad_rate += of_rate
                 collected.append(selection)
         return *_join(collected[::-1]), grad_rate, grad_state
@@ -82,7 +87,9 @@ def chunk_states(chunk: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor,
 def chunk_gradients(
     chunk: Selection, rate: Tensor, state: Tensor, grad: Tensor, grad_state: Tensor
 ) -> tuple[Selection, Tensor, Tensor]:
-    """Return the gradients of a chunk, of the rates and of the state before it, from those of y and the state after."""
+    """Return the gradients of a chunk, of the rates and of the state before it, from those of y and
+    the state after.
+    """
     decay, h = chunk_states(chunk, rate, state)
     arriving = grad[:, :, None] * chunk.out[..., None]  # (B, C, N, E)
     arriving[:, -1] += grad_state

@@ -1,7 +1,8 @@
-"""The kinds of setting: what a number, a name or a stack in a recipe may be. Importing this imports no torch.
+"""The kinds of setting: what a number, a name or a stack in a recipe may be. Importing this imports
+no torch.
 
-The constructors of blocks, and the sections of a recipe, are annotated with them; the schema says them in the words
-of JSON Schema.
+The constructors of blocks, and the sections of a recipe, are annotated with them; the schema says
+them in the words of JSON Schema.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Kind:
-    """A setting that is more than a scalar: `stack`, `branches`, `name`, `memory`, `memories` or `initial_state`."""
+    """A setting that is more than a scalar: `stack`, `branches`, `name`, `memory`, `memories` or
+    `initial_state`.
+    """
 
     name: str
 
@@ -67,7 +70,9 @@ PositiveProportion = Annotated[float, Bounds(above=0.0, maximum=1.0)]
 Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 """What random numbers start from."""
 Name = Annotated[str, Kind("name")]
-"""The name of an earlier output of the same encoder or decoder (given with `as`), `input`, or a memory's output."""
+"""The name of an earlier output of the same encoder or decoder (given with `as`), `input`, or a
+memory's output.
+"""
 NameList = Annotated[list[str], Kind("names")]
 """One name, or a list of names."""
 Memory = Annotated[str, Kind("memory")]

@@ -1,4 +1,6 @@
-"""Short depthwise convolutions over the last positions, with the positions that they still read as their state."""
+"""Short depthwise convolutions over the last positions, with the positions that they still read as
+their state.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from blocks.core.functional import last_positions
 
 
 class ShortConvolution(nn.Module):
-    """y_t = b + sum_j w_j x_(t - kernel + 1 + j), with a kernel for each feature; zero before the first position.
+    """y_t = b + sum_j w_j x_(t - kernel + 1 + j), with a kernel for each feature; zero before the
+    first position.
 
-    Where it is not causal it is centred, an even kernel reaching one further to the left. The state is (B, kernel - 1,
-    D). With a kernel of 0 it is the identity, and has no parameters.
+    Where it is not causal it is centred, an even kernel reaching one further to the left. The state
+    is (B, kernel - 1, D). With a kernel of 0 it is the identity, and has no parameters.
     """
 
     layouts: ClassVar = {"weight": "in out"}  # a feature is made of `kernel` positions
@@ -24,11 +27,15 @@ class ShortConvolution(nn.Module):
         super().__init__()
         self.reach, self.width, self.causal = max(kernel - 1, 0), width, causal
         most = kernel**-0.5 if kernel else 0.0
-        self.weight = nn.Parameter(torch.empty(kernel, width).uniform_(-most, most)) if kernel else None
+        self.weight = (
+            nn.Parameter(torch.empty(kernel, width).uniform_(-most, most)) if kernel else None
+        )
         self.bias = nn.Parameter(torch.zeros(width)) if kernel else None
 
     def start(self, like: Tensor) -> Tensor:
-        """Return the state before the first position, of the batch and the precision of `like` (B, ...)."""
+        """Return the state before the first position, of the batch and the precision of `like` (B,
+        ...).
+        """
         return like.new_zeros(len(like), self.reach, self.width)
 
     def forward(self, x: Tensor, state: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,6 @@
-"""A stack of blocks in list order, which encoders, decoders and combinators are made of; activation checkpointing."""
+"""A stack of blocks in list order, which encoders, decoders and combinators are made of; activation
+checkpointing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from blocks.core.contract import (
 
 
 class Stack(Block):
-    """Runs its blocks one after another: block, then mask, then name. Its state is the tuple of theirs.
+    """Runs its blocks one after another: block, then mask, then name. Its state is the tuple of
+    theirs.
 
     `reads` and `gives` have, for each block, the names that it and all inside it read and give.
     `is_shared`: wherever its name is used, it has the same parameters.
@@ -65,13 +68,17 @@ class Stack(Block):
                 outputs[name] = block.initial_output(x, own)
         return outputs
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
         return self.run_slice(slice(None), x, state, context)
 
     def run_slice(
         self, which: slice, x: Tensor, state: State, context: Context
     ) -> tuple[Tensor, State, dict[str, Output]]:
-        """Run some of the blocks from their states. -> the output, their states after it, and what they name"""
+        """Run some of the blocks from their states. -> the output, their states after it, and what
+        they name
+        """
         states: list[State] = []
         outputs: dict[str, Output] = {}
         for block, name, before in zip(self.inner()[which], self.labels[which], state, strict=True):
@@ -114,17 +121,27 @@ class Wrapper(Block):
 
 
 def check_same_stream(site: Site, stack: Block, why: str, any_width: bool = False) -> None:
-    """Raise BlockError where `stack` does not hand on positions, kind and width of the stream that arrives at `site`.
+    """Raise BlockError where `stack` does not hand on positions, kind and width of the stream that
+    arrives at `site`.
 
     any_width: Allow another width.
     """
     before, after = site.stream, stack.out
     messages = {
-        "kind": (f"turns {before.described} into {after.described}", "keep the kind and the columns inside"),
-        "length": ("changes the number of positions", "move the block that changes the length out of the stack"),
+        "kind": (
+            f"turns {before.described} into {after.described}",
+            "keep the kind and the columns inside",
+        ),
+        "length": (
+            "changes the number of positions",
+            "move the block that changes the length out of the stack",
+        ),
         "width": (
             f"turns the width {before.width} into {after.width}",
-            f"end the stack with `- linear: {before.width}`, or give its last block `width: {before.width}`",
+            (
+                f"end the stack with `- linear: {before.width}`, or give its last block `width:"
+                f" {before.width}`"
+            ),
         ),
     }
     compare_streams(before, after, "stack", f"the stack {{}}; {why}", messages, any_width)
@@ -138,7 +155,8 @@ def compare_streams(
     messages: Mapping[str, tuple[str, str | Fix]],
     any_width: bool,
 ) -> None:
-    """Raise BlockError where two streams differ, with the message and the fix for `kind`, `length` or `width`.
+    """Raise BlockError where two streams differ, with the message and the fix for `kind`, `length`
+    or `width`.
 
     sentence: What is around the message, `{}`.
     """
@@ -151,16 +169,21 @@ def compare_streams(
 StackStep = Callable[[Tensor, State, Context], tuple[Tensor, State, NamedOutputs]]
 
 
-def checkpointed(step: StackStep, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
-    """Run `step` and keep only its inputs and outputs for the backward pass, which runs it again (Chen et al. 2016).
+def checkpointed(
+    step: StackStep, x: Tensor, state: State, context: Context
+) -> tuple[Tensor, State, NamedOutputs]:
+    """Run `step` and keep only its inputs and outputs for the backward pass, which runs it again
+    (Chen et al. 2016).
 
-    Gradients are equal. Penalties leave the step as outputs: they are a list that is written into, and the second run
-    must leave no trace.
+    Gradients are equal. Penalties leave the step as outputs: they are a list that is written into,
+    and the second run must leave no trace.
     """
     if not torch.is_grad_enabled() or context.records is not None or x.is_meta:
         return step(x, state, context)
     # what is made when it is first read would be made in the first run alone
-    context = context._replace(named_outputs=dict(context.named_outputs), memories=dict(context.memories))
+    context = context._replace(
+        named_outputs=dict(context.named_outputs), memories=dict(context.memories)
+    )
 
     def run(x: Tensor, state: State) -> tuple[Tensor, State, NamedOutputs, Penalties | None]:
         inner = collect_penalties(context)
@@ -172,18 +195,23 @@ def checkpointed(step: StackStep, x: Tensor, state: State, context: Context) -> 
     return y, last, outputs
 
 
-def flatten_penalties(penalties: Penalties | None) -> Iterator[tuple[tuple[str, Reduction], Tensor]]:
+def flatten_penalties(
+    penalties: Penalties | None,
+) -> Iterator[tuple[tuple[str, Reduction], Tensor]]:
     """Yield each penalty with its name and reduction."""
     return ((key, value) for key, values in (penalties or {}).items() for value in values)
 
 
 def collect_penalties(context: Context) -> Context:
-    """Return a context whose penalties are its own, for who adds them to those of `context` in another form."""
+    """Return a context whose penalties are its own, for who adds them to those of `context` in
+    another form.
+    """
     return context._replace(penalties=None if context.penalties is None else {})
 
 
 def add_step_penalties(context: Context, steps: Sequence[Penalties | None], real: Tensor) -> None:
-    """Add what the steps of a loop cost: of each row the mean, or the sum, over the steps that are its own.
+    """Add what the steps of a loop cost: of each row the mean, or the sum, over the steps that are
+    its own.
 
     real: (steps, B), True for a step of the row's own.
     """

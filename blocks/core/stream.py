@@ -10,8 +10,9 @@ from typing import NamedTuple
 class Stream(NamedTuple):
     """What is known of a stream before there is data: a sequence (B, T, D), or a grid (B, T, W, D).
 
-    `length_ratio` is the number of positions per token; 0 means one position for all. `rounded` has the ratios at which
-    the length was rounded up to a whole number on the way here. Where both are equal, the length is.
+    `length_ratio` is the number of positions per token; 0 means one position for all. `rounded` has
+    the ratios at which the length was rounded up to a whole number on the way here. Where both are
+    equal, the length is.
     `columns` is W; 0 of a sequence.
     """
 
@@ -31,11 +32,14 @@ class Stream(NamedTuple):
     def shortened(self, factor: int) -> Stream:
         """Return the stream with `factor` times fewer positions, rounded up."""
         ratio, before = self.length_ratio / factor, self.rounded
-        multiple = self.length_ratio / (before or (Fraction(1),))[-1]  # the positions per one of those last rounded
+        # the positions per one of those last rounded
+        multiple = self.length_ratio / (before or (Fraction(1),))[-1]
         if multiple % factor == 0:
             return self._replace(length_ratio=ratio)
         # one rounding in place of two: ceil(ceil(n) / 2) = ceil(n / 2)
-        return self._replace(length_ratio=ratio, rounded=(*(before if factor % multiple else before[:-1]), ratio))
+        return self._replace(
+            length_ratio=ratio, rounded=(*(before if factor % multiple else before[:-1]), ratio)
+        )
 
     def same_length(self, other: Stream) -> bool:
         """Return whether two streams have as many positions, however many tokens there are."""
@@ -48,12 +52,20 @@ class Stream(NamedTuple):
 
     @property
     def described_length(self) -> str:
-        """The positions per token, and the ratio at which they were rounded up if it is another one."""
+        """The positions per token, and the ratio at which they were rounded up if it is another
+        one.
+        """
         last = self.rounded[-1] if self.rounded else self.length_ratio
-        return f"{self.length_ratio}" if last == self.length_ratio else f"{self.length_ratio} (rounded up at {last})"
+        return (
+            f"{self.length_ratio}"
+            if last == self.length_ratio
+            else f"{self.length_ratio} (rounded up at {last})"
+        )
 
     def first_difference(self, other: Stream) -> str:
-        """Return the code of the first property in which two streams differ: kind, length or width; "" if none."""
+        """Return the code of the first property in which two streams differ: kind, length or width;
+        "" if none.
+        """
         if (self.grid, self.columns) != (other.grid, other.columns):
             return "kind"
         if not self.same_length(other):

@@ -1,4 +1,6 @@
-"""Windows over the cells of a grid: its size after them, padding for the last ones, which of them are real."""
+"""Windows over the cells of a grid: its size after them, padding for the last ones, which of them
+are real.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ def check_columns(setting: str, size: Sequence[int], stream: Stream) -> None:
 
 
 def stream_of_windows(stream: Stream, stride: Sequence[int]) -> Stream:
-    """Return the grid that has a cell for each window; one begins at every stride-th position and column."""
+    """Return the grid that has a cell for each window; one begins at every stride-th position and
+    column.
+    """
     positions, columns = stride
     return stream.shortened(positions)._replace(columns=-(-stream.columns // columns))
 
 
-def pad_windows(x: Tensor, size: Sequence[int], stride: Sequence[int], value: float = 0.0) -> Tensor:
+def pad_windows(
+    x: Tensor, size: Sequence[int], stride: Sequence[int], value: float = 0.0
+) -> Tensor:
     """Pad with a value at both ends, so that no window reaches beyond. x: (..., T, W)"""
     missing = [
         max(0, (-(-length // step) - 1) * step + window - length)
@@ -34,5 +40,7 @@ def pad_windows(x: Tensor, size: Sequence[int], stride: Sequence[int], value: fl
 
 
 def window_mask(mask: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
-    """Return which windows have a real cell. mask: (B, T, W) -> (B, ceil(T / stride), ceil(W / stride))"""
+    """Return which windows have a real cell. mask: (B, T, W) -> (B, ceil(T / stride), ceil(W /
+    stride))
+    """
     return F.max_pool2d(pad_windows(mask.float(), size, stride), tuple(size), tuple(stride)) > 0

@@ -21,7 +21,8 @@ WRITE_CASE = Fix(
     Remove(("data", "lowercase")),
 )
 WRITE_ALL = Fix(
-    "write `tokenizer: bpe` or `unigram`, which write every text, or leave out of the text what is lost",
+    "write `tokenizer: bpe` or `unigram`, which write every text, or leave out of the text what is"
+    " lost",
     Set(("data", "tokenizer"), "bpe"),
 )
 
@@ -32,8 +33,13 @@ def lengths(read: ReadData) -> Problems:
     if not recipe.sources:
         return
     limits = {"max_length": decoding.max_length, "max_ratio": decoding.max_ratio}
-    most, rate = (math.inf if recipe.locate((*decoding.at, key))[2] else limit for key, limit in limits.items())
-    measured = [encoded for split, encoded in data.splits.items() if split != "train"] or [*data.splits.values()]
+    most, rate = (
+        math.inf if recipe.locate((*decoding.at, key))[2] else limit
+        for key, limit in limits.items()
+    )
+    measured = [encoded for split, encoded in data.splits.items() if split != "train"] or [
+        *data.splits.values()
+    ]
     cut, longest, ratio = 0, 0, 0.0
     for encoded in measured:
         source = np.max([ids.positions() for ids in encoded.sources.values()], axis=0)  # (rows,)
@@ -51,7 +57,12 @@ def lengths(read: ReadData) -> Problems:
         settings = ", ".join(f"{key}: {value}" for key, value in larger.items())
         (key, value), *others = larger.items()
         change = None if others else Set((*decoding.at, key), value)
-        yield warning("cut", decoding.at, message, Fix(f"write `{decoding.word}: {{{settings}}}`, or more", change))
+        yield warning(
+            "cut",
+            decoding.at,
+            message,
+            Fix(f"write `{decoding.word}: {{{settings}}}`, or more", change),
+        )
 
 
 def references(read: ReadData) -> Problems:
@@ -72,11 +83,21 @@ def references(read: ReadData) -> Problems:
 
 def script(read: ReadData) -> Problems:
     """The references have spaces between words where BLEU's tokenizer splits only at spaces."""
-    measured = [line for split, encoded in read.data.splits.items() if split != "train" for line in encoded.lines]
+    measured = [
+        line
+        for split, encoded in read.data.splits.items()
+        if split != "train"
+        for line in encoded.lines
+    ]
     suggested, word = suggest_bleu_tokenizer(measured), read.recipe.evaluation.bleu_tokenizer
     if word == "13a" != suggested and read.recipe.sources and _measures_bleu(read):
-        message = "the references have no spaces between words, so `13a` finds no 4-grams for BLEU in them"
-        fix = Fix(f"write `evaluation: {{bleu_tokenizer: {suggested}}}`", Set(BLEU_TOKENIZER, suggested))
+        message = (
+            "the references have no spaces between words, so `13a` finds no 4-grams for BLEU in"
+            " them"
+        )
+        fix = Fix(
+            f"write `evaluation: {{bleu_tokenizer: {suggested}}}`", Set(BLEU_TOKENIZER, suggested)
+        )
         yield warning("script", BLEU_TOKENIZER, message, fix)
 
 
@@ -87,11 +108,15 @@ def _measures_bleu(read: ReadData) -> bool:
 def frames(read: ReadData) -> Problems:
     """CTC has frames enough for answers, which are else left out of the loss."""
     splits = read.data.splits
-    counts = {split: int((~read.limits.have_frames(encoded)).sum()) for split, encoded in splits.items()}
+    counts = {
+        split: int((~read.limits.have_frames(encoded)).sum()) for split, encoded in splits.items()
+    }
     if any(counts.values()):
         total, impossible = sum(map(len, splits.values())), sum(counts.values())
         of_splits = ", ".join(f"{count:,} of {split}" for split, count in counts.items() if count)
-        message = f"{impossible:,} of {total:,} {NO_FRAMES} ({of_splits}); they are left out of the loss"
+        message = (
+            f"{impossible:,} of {total:,} {NO_FRAMES} ({of_splits}); they are left out of the loss"
+        )
         yield warning("length", ("model", "output", "ctc"), message, MORE_FRAMES)
 
 

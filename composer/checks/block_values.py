@@ -1,7 +1,8 @@
-"""What blocks that are not of this project compute: finite numbers, and in a decoder nothing of the future.
+"""What blocks that are not of this project compute: finite numbers, and in a decoder nothing of the
+future.
 
-A plan has shapes alone. So a model with such blocks is run twice with numbers, on a few tokens of which the last ones
-differ; `composer.check_block` has many laws more.
+A plan has shapes alone. So a model with such blocks is run twice with numbers, on a few tokens of
+which the last ones differ; `composer.check_block` has many laws more.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from composer.recipe.registry import OWN, plug_ins
 POSITIONS, SAME = 6, 3
 """Tokens of each run, and those at the beginning that are the same in both."""
 MOST_PARAMETERS = 20_000_000
-"""Of a model that is made for this alone, in a fraction of a second; a training looks at its own, of any size."""
+"""Of a model that is made for this alone, in a fraction of a second; a training looks at its own,
+of any size.
+"""
 LEAST_CHANGE = 1e-3
 """Change of an output, against the largest, that is no rounding in 32 bits."""
 
@@ -46,7 +49,10 @@ def values(model: EncoderDecoder) -> Problems:
 
     model: One with numbers; its mode stays as it is, and so do the random numbers of the process.
     """
-    words, blocks = foreign_words(), [block for block in model.modules() if isinstance(block, Block) and block.path]
+    words, blocks = (
+        foreign_words(),
+        [block for block in model.modules() if isinstance(block, Block) and block.path],
+    )
     if not words.intersection(str(block.path[-1]) for block in blocks):
         return
     target = example_ids(model, POSITIONS)
@@ -54,7 +60,8 @@ def values(model: EncoderDecoder) -> Problems:
     other[:, SAME:] = model.vocabulary - 1
     try:
         with torch.random.fork_rng(devices=[]):
-            pairs = [*zip(calls_of(model, target), calls_of(model, other), strict=False)]  # a loop may end earlier
+            # a loop may end earlier
+            pairs = [*zip(calls_of(model, target), calls_of(model, other), strict=False)]
     except BlockFailed as failed:
         yield Problem(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         return
@@ -68,14 +75,19 @@ def values(model: EncoderDecoder) -> Problems:
             yield Problem("block", path, message, AUTHOR)
             return
         if id(one.block) in in_decoder and does_read_future(one, two):
-            message = f"a decoder may not read the future, and `{word}` does: what it leaves of the first {SAME} "
+            message = (
+                f"a decoder may not read the future, and `{word}` does: what it leaves of the first"
+                f" {SAME} "
+            )
             message += "positions depends on those after them"
             yield Problem("causality", path, message, f"put it into an encoder, or {AUTHOR}")
             return
 
 
 def calls_of(model: EncoderDecoder, target: Tensor) -> list[Call]:
-    """Return what every block of a recipe was given and left, inner ones first, for these tokens. target: (1, T)"""
+    """Return what every block of a recipe was given and left, inner ones first, for these tokens.
+    target: (1, T)
+    """
     calls: list[Call] = []
 
     def recorded(block: Block, name: str) -> Callable[..., Any]:

@@ -1,6 +1,8 @@
-"""Rules of a recipe and the size of an epoch: what its budget never reaches, whatever the training brings.
+"""Rules of a recipe and the size of an epoch: what its budget never reaches, whatever the training
+brings.
 
-All are warnings. Of a budget in minutes nothing is known, nor without the size of an epoch how many steps it has.
+All are warnings. Of a budget in minutes nothing is known, nor without the size of an epoch how many
+steps it has.
 """
 
 from __future__ import annotations
@@ -16,17 +18,23 @@ from composer.errors import Fault, KeyPath
 from composer.recipe.recipe import Recipe
 
 LONG_WARMUP, USUAL_WARMUP = 0.2, 0.05
-"""Shares of the budget: above which a warm-up of the learning rate is reported, and what is suggested instead."""
+"""Shares of the budget: above which a warm-up of the learning rate is reported, and what is
+suggested instead.
+"""
 PAIR_SECONDS, PAIR_BYTES = 20e-6, 500
 """Of a pair that a task draws, about; it is more of long ones."""
 ESTIMATE_ERROR, ESTIMATE_STEPS = 0.25, 2
-"""Share and number of steps by which an epoch may have more or fewer than a sample of its lengths says."""
+"""Share and number of steps by which an epoch may have more or fewer than a sample of its lengths
+says.
+"""
 SHORTER_WARMUP = f"lower `warmup_steps`; {USUAL_WARMUP} is a twentieth of the budget"
 CURRICULUM = ("training", "curriculum")
 
 
 class EpochSize(NamedTuple):
-    """Steps of an epoch of all pairs, and its extreme lengths, 0 if unknown; `is_exact` if all epochs have as many."""
+    """Steps of an epoch of all pairs, and its extreme lengths, 0 if unknown; `is_exact` if all
+    epochs have as many.
+    """
 
     steps: float
     is_exact: bool = True
@@ -66,7 +74,11 @@ def reach(recipe: Recipe, epoch: EpochSize | None) -> Reach:
     steps, epochs = recipe.training.max_steps or math.inf, recipe.training.max_epochs or math.inf
     steps, epochs = min(steps, epochs * most), min(epochs, steps / fewest)
     every = recipe.training.validate_every
-    validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0) if steps < math.inf else math.inf
+    validations = (
+        max(0.0, math.ceil(steps / every if every else epochs) - 1.0)
+        if steps < math.inf
+        else math.inf
+    )
     return Reach(steps, epochs, validations)
 
 
@@ -74,7 +86,10 @@ def two_budgets(recipe: Recipe, epoch: EpochSize | None) -> Problems:
     """Either of two budgets may end the training."""
     fewest, most = steps_of_epoch(recipe, epoch)
     steps, epochs = recipe.training.max_steps or math.inf, recipe.training.max_epochs or math.inf
-    for key, limit, end in (("max_steps", steps, epochs * most), ("max_epochs", epochs, steps / fewest)):
+    for key, limit, end in (
+        ("max_steps", steps, epochs * most),
+        ("max_epochs", epochs, steps / fewest),
+    ):
         if end < limit < math.inf:
             path, message = ("training", key), "the other budget always ends the training first"
             yield warning("budget", path, message, remove(path, ", or lower it"))
@@ -84,9 +99,20 @@ def drawing(recipe: Recipe, epoch: EpochSize | None) -> Problems:
     """The pairs of a task are drawn before the first step in less than minutes."""
     task = recipe.data.generate
     if task and (minutes := task.train * PAIR_SECONDS / 60) > 1:
-        gib, times = task.train * PAIR_BYTES / 2**30, " in every epoch" if is_endless(recipe) else ""
-        message = f"drawing so many pairs takes about {minutes:,.0f} minutes and {gib:,.1f} GiB of memory{times}"
-        yield warning("budget", (*task.at, "train"), message, "write fewer; with `endless`, every epoch has new ones")
+        gib, times = (
+            task.train * PAIR_BYTES / 2**30,
+            " in every epoch" if is_endless(recipe) else "",
+        )
+        message = (
+            f"drawing so many pairs takes about {minutes:,.0f} minutes and {gib:,.1f} GiB of"
+            f" memory{times}"
+        )
+        yield warning(
+            "budget",
+            (*task.at, "train"),
+            message,
+            "write fewer; with `endless`, every epoch has new ones",
+        )
 
 
 def describe_long_warmup(recipe: Recipe, steps: float) -> str:
@@ -94,23 +120,36 @@ def describe_long_warmup(recipe: Recipe, steps: float) -> str:
     warmup = recipe.training.schedule.warmup_steps
     share = warmup / steps if warmup >= 1 else warmup
     if share > 1:
-        return f"the learning rate never reaches its value: that takes {warmup:,.0f} steps, not {steps:,.0f}"
-    return f"the learning rate rises during {share:.0%} of the training" if share > LONG_WARMUP else ""
+        return (
+            f"the learning rate never reaches its value: that takes {warmup:,.0f} steps, not"
+            f" {steps:,.0f}"
+        )
+    return (
+        f"the learning rate rises during {share:.0%} of the training" if share > LONG_WARMUP else ""
+    )
 
 
 def schedule(recipe: Recipe, epoch: EpochSize | None) -> Problems:
-    """The learning rate rises in a small part of the training, and falls where its schedule waits for something."""
+    """The learning rate rises in a small part of the training, and falls where its schedule waits
+    for something.
+    """
     chosen, limits = recipe.training.schedule, reach(recipe, epoch)
     if message := describe_long_warmup(recipe, limits.steps):
-        yield warning("budget", (*chosen.at, "warmup_steps"), message, f"{SHORTER_WARMUP}, or train longer")
+        yield warning(
+            "budget", (*chosen.at, "warmup_steps"), message, f"{SHORTER_WARMUP}, or train longer"
+        )
     if (wait := chosen.wait) is None:
         return
     if wait.validations and wait.validations >= limits.validations:
         message = f"the learning rate never falls: {_too_few(wait.validations + 1, limits)}"
-        yield warning("budget", (*chosen.at, wait.setting), message, "validate more often, or train longer")
+        yield warning(
+            "budget", (*chosen.at, wait.setting), message, "validate more often, or train longer"
+        )
     if wait.epochs and wait.epochs >= limits.epochs:
         message = f"the learning rate never falls: there are {limits.epochs:,.4g} epochs at most"
-        yield warning("budget", (*chosen.at, wait.setting), message, "write a smaller number, or train longer")
+        yield warning(
+            "budget", (*chosen.at, wait.setting), message, "write a smaller number, or train longer"
+        )
 
 
 def validations(recipe: Recipe, epoch: EpochSize | None) -> Problems:
@@ -118,21 +157,33 @@ def validations(recipe: Recipe, epoch: EpochSize | None) -> Problems:
     training, limits = recipe.training, reach(recipe, epoch)
     if (asgd := training.asgd) and asgd.patience + 2 > limits.validations:
         message = f"nothing is averaged: {_too_few(asgd.patience + 2, limits)}"
-        yield warning("budget", (*asgd.at, "patience"), message, "lower it, validate more often, or train longer")
+        yield warning(
+            "budget",
+            (*asgd.at, "patience"),
+            message,
+            "lower it, validate more often, or train longer",
+        )
     stopping, averaged = training.early_stopping, training.average_checkpoints
     if stopping and stopping.patience and stopping.patience >= limits.validations:
         path: KeyPath = (*stopping.at, "patience")
         if stopping.goal is None or recipe.locate(path)[2]:
             message = f"nothing is stopped early: {_too_few(stopping.patience + 1, limits)}"
-            yield warning("budget", path, message, "lower `patience`, validate more often, or train longer")
+            yield warning(
+                "budget", path, message, "lower `patience`, validate more often, or train longer"
+            )
     if averaged > limits.validations + 1:
-        message = f"no more than {limits.validations + 1:.0f} checkpoints will be there to be averaged"
+        message = (
+            f"no more than {limits.validations + 1:.0f} checkpoints will be there to be averaged"
+        )
         hint = "write a smaller number, validate more often, or train longer"
         yield warning("budget", ("training", "average_checkpoints"), message, hint)
 
 
 def _too_few(needed: int, limits: Reach) -> str:
-    return f"that takes {needed} validations before the last one, and there are {limits.validations:.0f} at most"
+    return (
+        f"that takes {needed} validations before the last one, and there are"
+        f" {limits.validations:.0f} at most"
+    )
 
 
 def curriculum(recipe: Recipe, epoch: EpochSize | None) -> Problems:
@@ -140,7 +191,11 @@ def curriculum(recipe: Recipe, epoch: EpochSize | None) -> Problems:
     settings = recipe.training.curriculum
     if settings is None or recipe.window:  # of windows the plan says that it changes nothing
         return
-    epochs, start, longest = reach(recipe, epoch).epochs, settings.start, epoch.longest if epoch else settings.start + 1
+    epochs, start, longest = (
+        reach(recipe, epoch).epochs,
+        settings.start,
+        epoch.longest if epoch else settings.start + 1,
+    )
     # a shortest length is known where all lengths are
     if epoch and epoch.shortest and max(start, epoch.shortest) >= longest:
         hint, which = "write a smaller `start`, or remove it", "no pair has more than"
@@ -151,9 +206,14 @@ def curriculum(recipe: Recipe, epoch: EpochSize | None) -> Problems:
     elif epochs < math.inf:
         level = start + settings.step * (max(0, math.ceil(epochs) - 1) // 2)
         if level < longest and (epoch or level == start):
-            message = f"{math.ceil(epochs):,} epochs at most raise its level to {level}: each level takes two or more"
+            message = (
+                f"{math.ceil(epochs):,} epochs at most raise its level to {level}: each level takes"
+                " two or more"
+            )
             message += f"; the longest pairs have {longest} tokens" if epoch else ""
-            yield warning("budget", CURRICULUM, message, "write a larger `start` or `step`, or train longer")
+            yield warning(
+                "budget", CURRICULUM, message, "write a larger `start` or `step`, or train longer"
+            )
 
 
 RULES: Sequence[Rule] = (two_budgets, drawing, schedule, validations, curriculum)

@@ -1,7 +1,9 @@
-"""Rules of a built model, which has shapes and no numbers: what would never learn, and what cannot be decoded.
+"""Rules of a built model, which has shapes and no numbers: what would never learn, and what cannot
+be decoded.
 
-Planning runs them group by group: of its STRUCTURE, of what is LEARNED from the loss of a short pair, of how it is
-DECODED, and of states that are CARRIED. A group presupposes that those before it have found no error.
+Planning runs them group by group: of its STRUCTURE, of what is LEARNED from the loss of a short
+pair, of how it is DECODED, and of states that are CARRIED. A group presupposes that those before it
+have found no error.
 """
 
 from __future__ import annotations
@@ -30,7 +32,13 @@ from composer.model.encoder_decoder import (
     training_logits,
 )
 from composer.model.meta_device import MetaCache
-from composer.model.parameter_paths import GROUPS, GroupPath, group_paths, learning_rate_factors, module_owners
+from composer.model.parameter_paths import (
+    GROUPS,
+    GroupPath,
+    group_paths,
+    learning_rate_factors,
+    module_owners,
+)
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import parameter_ids
 from composer.recipe.recipe import Recipe
@@ -54,7 +62,9 @@ Rule = Callable[[BuiltModel], Problems]
 
 
 def check(built: BuiltModel, rules: Sequence[Rule]) -> None:
-    """Add the warnings of a group of rules to those of the builder. Raises RecipeError with its errors."""
+    """Add the warnings of a group of rules to those of the builder. Raises RecipeError with its
+    errors.
+    """
     builder = built.builder
     for rule in rules:
         for fault in faults(built.recipe, rule(built)):
@@ -69,15 +79,25 @@ def no_effect(built: BuiltModel) -> Problems:
 
 
 def parameter_groups(built: BuiltModel) -> Problems:
-    """Each path of `training.parameter_groups` is a block's and decides something, and some parameter is trained."""
+    """Each path of `training.parameter_groups` is a block's and decides something, and some
+    parameter is trained.
+    """
     recipe, model = built.recipe, built.model
     paths, owners, effective = group_paths(recipe), module_owners(recipe, model), set[KeyPath]()
     texts = {owner.text(recipe) for owner in owners.values()}
-    known = {text[: match.start()] for text in texts for match in re.finditer(r"[.[]|$", text)} - {""}
-    for text in {owners[name.rpartition(".")[0]].text(recipe) for name, _ in model.named_parameters()}:
+    known = {text[: match.start()] for text in texts for match in re.finditer(r"[.[]|$", text)} - {
+        ""
+    }
+    for text in {
+        owners[name.rpartition(".")[0]].text(recipe) for name, _ in model.named_parameters()
+    }:
         covering = [*(group for group in paths if group.covers(text)), GroupPath("", 1.0, -1.0, ())]
-        effective |= {group.place for group in _deciding([(group, group.factor) for group in covering])}
-        effective |= {group.place for group in _deciding([(group, group.weight_decay) for group in covering])}
+        effective |= {
+            group.place for group in _deciding([(group, group.factor) for group in covering])
+        }
+        effective |= {
+            group.place for group in _deciding([(group, group.weight_decay) for group in covering])
+        }
     for group in sorted(paths, key=lambda group: group.place):
         if group.path not in known:
             hint = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
@@ -87,52 +107,89 @@ def parameter_groups(built: BuiltModel) -> Problems:
             message = f"`{group.path}` changes no parameter's learning rate, nor its weight decay"
             yield unused(group.place, message, Fix("remove it", Remove(group.place)))
     if (factors := learning_rate_factors(recipe, model)) and not any(factors.values()):
-        yield Problem("path", GROUPS, "every parameter is frozen", "leave a block out of the groups of factor 0")
+        yield Problem(
+            "path",
+            GROUPS,
+            "every parameter is frozen",
+            "leave a block out of the groups of factor 0",
+        )
 
 
 def _deciding(numbers: Sequence[tuple[GroupPath, float | None]]) -> list[GroupPath]:
-    """Return the group that decides a number of a parameter, [] where the next shorter path says the same.
+    """Return the group that decides a number of a parameter, [] where the next shorter path says
+    the same.
 
     numbers: Of the groups that cover it, the longest path first, and last what is without any.
     """
     (first, own), *rest = [(group, number) for group, number in numbers if number is not None]
-    return [first] if own != next((number for group, number in rest if group.path != first.path), own) else []
+    return (
+        [first]
+        if own != next((number for group, number in rest if group.path != first.path), own)
+        else []
+    )
 
 
 def gradients(built: BuiltModel) -> Problems:
-    """The loss reaches each parameter; one that it does not reach is at fault at the outermost block that lost it."""
+    """The loss reaches each parameter; one that it does not reach is at fault at the outermost
+    block that lost it.
+    """
     model, unreached = built.model, unreached_by_loss(built.model)
     paths = {memory: path for _, memory, path, _ in encoder_stacks(built.recipe.model)}
     lost = [*_unread_encoders(model, paths, unreached), *_unread_blocks(model, unreached)]
     yield from lost or _unread_tokens(model, paths, unreached)
 
 
-def _unread_encoders(model: EncoderDecoder, paths: dict[str, KeyPath], unreached: set[int]) -> Iterator[Problem]:
-    """Yield the encoders that nothing reads, and take their parameters away from the unreached ones."""
+def _unread_encoders(
+    model: EncoderDecoder, paths: dict[str, KeyPath], unreached: set[int]
+) -> Iterator[Problem]:
+    """Yield the encoders that nothing reads, and take their parameters away from the unreached
+    ones.
+    """
     for encoder in model.readers().values():
-        # the embedding may be the target's too; a stack without parameters has nothing else to go by
-        own = parameter_ids(encoder.stack) or parameter_ids(encoder) or {id(buffer) for buffer in encoder.buffers()}
+        # the embedding may be the target's too; a stack without parameters has nothing else to go
+        # by
+        own = (
+            parameter_ids(encoder.stack)
+            or parameter_ids(encoder)
+            or {id(buffer) for buffer in encoder.buffers()}
+        )
         if own <= unreached:
-            path, message = paths[encoder.memory], f"nothing reads `{encoder.memory}`, so it would never learn"
+            path, message = (
+                paths[encoder.memory],
+                f"nothing reads `{encoder.memory}`, so it would never learn",
+            )
             fix = Fix("add a `cross_attention` that reads it, or remove it", Remove(path))
             yield Problem("unused", path, message, fix)
             unreached -= parameter_ids(encoder)
 
 
 def _unread_blocks(model: EncoderDecoder, unreached: set[int]) -> Iterator[Problem]:
-    """Yield the outermost blocks whose parameters nothing reads, and take these away from the unreached ones."""
+    """Yield the outermost blocks whose parameters nothing reads, and take these away from the
+    unreached ones.
+    """
     for block in model.modules():
         if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
             own = parameter_ids(block)
-            inner = (child for child in block.modules() if isinstance(child, Block) and child is not block)
+            inner = (
+                child
+                for child in block.modules()
+                if isinstance(child, Block) and child is not block
+            )
             outer = own - set().union(*(parameter_ids(child) for child in inner))
             if own & unreached and (own <= unreached or outer & unreached):
-                message = "the result does not depend on this block's parameters: nothing reads what it makes"
-                yield Problem("unused", block.path, message, Fix("read it, or remove it", Remove(block.path)))
+                message = (
+                    "the result does not depend on this block's parameters: nothing reads what it"
+                    " makes"
+                )
+                yield Problem(
+                    "unused", block.path, message, Fix("read it, or remove it", Remove(block.path))
+                )
                 unreached -= own
 
 
-def _unread_tokens(model: EncoderDecoder, paths: dict[str, KeyPath], unreached: set[int]) -> Iterator[Problem]:
+def _unread_tokens(
+    model: EncoderDecoder, paths: dict[str, KeyPath], unreached: set[int]
+) -> Iterator[Problem]:
     """Yield the stacks that do not read their tokens, whose embedding would never learn."""
     embeddings = {paths[encoder.memory]: encoder.embedding for encoder in model.readers().values()}
     for path, embedding in (*embeddings.items(), (("model", "decoder"), model.embedding)):
@@ -142,7 +199,8 @@ def _unread_tokens(model: EncoderDecoder, paths: dict[str, KeyPath], unreached: 
 
 
 def unreached_by_loss(model: EncoderDecoder) -> set[int]:
-    """Return the ids of the parameters, and of tables of one-hot vectors, that the loss of a short pair does not reach.
+    """Return the ids of the parameters, and of tables of one-hot vectors, that the loss of a short
+    pair does not reach.
 
     They get no gradient, neither from the logits nor from a penalty.
     """
@@ -157,7 +215,9 @@ def unreached_by_loss(model: EncoderDecoder) -> set[int]:
     except BlockFailed:
         raise
     except BlockCodeErrors as error:  # a plug-in may bring gradients of its own
-        raise BlockFailed(model.decoder, f"no gradient can be computed: {error_of_code(error)}") from error
+        raise BlockFailed(
+            model.decoder, f"no gradient can be computed: {error_of_code(error)}"
+        ) from error
     unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
     for leaf in leaves:
         leaf.grad = None
@@ -170,27 +230,44 @@ def decoding(built: BuiltModel) -> Problems:
     """The way of decoding suits the model."""
     search, path = built.recipe.decoding, ("decoding",)
     if search.first_order and has_state(built.model):
-        fix = write(path, {"beam": {"size": 5}}, "; recurrence, self-attention, convolution and memories have a state")
+        fix = write(
+            path,
+            {"beam": {"size": 5}},
+            "; recurrence, self-attention, convolution and memories have a state",
+        )
         yield Problem("markov", path, search.state_problem, fix)
 
 
 def carried_state(built: BuiltModel) -> Problems:
-    """No block has a state that is carried and grows with the text, or counts on past a table's end."""
+    """No block has a state that is carried and grows with the text, or counts on past a table's
+    end.
+    """
     if not built.recipe.carries_state:
         return
     carry = Remove(("training", "carry"))
     for block in growing_blocks(built.model):
-        message = "its state grows with the text, and `training.carry` hands it from window to window"
+        message = (
+            "its state grows with the text, and `training.carry` hands it from window to window"
+        )
         hint = "remove `carry`, or put a block of fixed state in its place"
         if block.path[-1] == "self_attention":
             hint = "write how far it sees, `window: 128`, or remove `carry`"
         yield Problem("conflict", block.path, message, Fix(hint, carry))
     blocks = (block for block in built.model.decoder.modules() if isinstance(block, Block))
-    tables = {block.path: block.max_positions for block in blocks if block.max_positions is not None}
+    tables = {
+        block.path: block.max_positions for block in blocks if block.max_positions is not None
+    }
     for path, most in tables.items():
-        message = "`training.carry` counts positions on from window to window, and all after the first "
+        message = (
+            "`training.carry` counts positions on from window to window, and all after the first "
+        )
         message += f"{most:,} would be the last of the table"
-        yield Problem("conflict", path, message, Fix("write `positions: sinusoidal`, or remove `carry`", carry))
+        yield Problem(
+            "conflict",
+            path,
+            message,
+            Fix("write `positions: sinusoidal`, or remove `carry`", carry),
+        )
 
 
 def growing_blocks(model: EncoderDecoder) -> list[Block]:
@@ -203,7 +280,12 @@ def growing_blocks(model: EncoderDecoder) -> list[Block]:
         def run(*args: Any) -> object:
             result = call(*args)
             inner = any(other.path[: len(block.path)] == block.path for other in growing)
-            if name == "forward" and block.path and not inner and state_bytes(result[1]) > state_bytes(args[1]):
+            if (
+                name == "forward"
+                and block.path
+                and not inner
+                and state_bytes(result[1]) > state_bytes(args[1])
+            ):
                 growing.append(block)
             return result
 

@@ -1,4 +1,6 @@
-"""Rules of `data`: what stories, tables, texts, packing and weights of files need of the other sections."""
+"""Rules of `data`: what stories, tables, texts, packing and weights of files need of the other
+sections.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 STORIES = ["question", "story"]
 """The encoders that read the stories of `data.babi`."""
 NEEDED: Mapping[str, Mapping[str, Any]] = {"image": {"size": [64, 256]}, "vectors": {"width": 512}}
-"""The settings of a table's column that a kind has and that have no default, each with an example."""
+"""The settings of a table's column that a kind has and that have no default, each with an example.
+"""
 RESERVED_ENCODERS = (
     *("input", "prev", "tape", "zeros", "learned", "target", "file", "weight"),
     *(*SPLITS, "test_sets", "hold_out"),
@@ -42,7 +45,10 @@ def reserved_names(recipe: Recipe) -> Problems:
         if name in RESERVED_ENCODERS or name in of_hub or name.startswith(REFERENCE):
             yield _reserved(("model", "encoders", name))
     parallel, table = recipe.data.parallel, recipe.data.table
-    for section, test_sets in (("parallel", parallel and parallel.test_sets), ("table", table and table.test_sets)):
+    for section, test_sets in (
+        ("parallel", parallel and parallel.test_sets),
+        ("table", table and table.test_sets),
+    ):
         for name in test_sets or ():
             if name in RESERVED_TEST_SETS:
                 yield _reserved(("data", section, "test_sets", name))
@@ -59,8 +65,16 @@ def stories(recipe: Recipe) -> Problems:
         return
     if sorted(recipe.sources) != STORIES:
         actual = quote_all(recipe.sources) if recipe.model.encoders else "other encoders, or none"
-        message = f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has {actual}"
-        yield Problem("encoders", _encoder_path(recipe), message, "write `encoders: {question: [...], story: [...]}`")
+        message = (
+            f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has"
+            f" {actual}"
+        )
+        yield Problem(
+            "encoders",
+            _encoder_path(recipe),
+            message,
+            "write `encoders: {question: [...], story: [...]}`",
+        )
     if not recipe.data.tokenizer.splits_at_spaces:
         message = "a story is made of words between spaces, and its answer is one of them"
         key = "tokenizer" if "tokenizer" in recipe.explicit["data"] else "babi"
@@ -85,7 +99,9 @@ def columns(recipe: Recipe) -> Problems:
         for key in recipe.explicit["data"]["table"][side]:
             others = [other for other, keys in OF_KINDS.items() if key in keys]
             if others and kind not in others:
-                message = f"`{key}` is a setting of {quote_all(others)}, and this column is `{kind}`"
+                message = (
+                    f"`{key}` is a setting of {quote_all(others)}, and this column is `{kind}`"
+                )
                 fix = Fix(f"remove it, or write `kind: {others[0]}`", Remove((*path, key)))
                 yield Problem("unused", (*path, key), message, fix)
         for key, example in NEEDED.get(kind, {}).items():
@@ -102,7 +118,10 @@ def _frames(column: TableColumn) -> Problems:
     for key, seconds in (("window", log_mel.window), ("hop", log_mel.hop)):
         if seconds * rate < 1:
             message = f"at `rate: {rate}` a `{key}` of {seconds:g} seconds is less than one sample"
-            shortest, path = Context(prec=6, rounding=ROUND_UP).divide(Decimal(1), Decimal(rate)), (*log_mel.at, key)
+            shortest, path = (
+                Context(prec=6, rounding=ROUND_UP).divide(Decimal(1), Decimal(rate)),
+                (*log_mel.at, key),
+            )
             fix = Fix(f"write `{key}: {shortest:f}` or more", Set(path, f"{shortest:f}"))
             yield Problem("bound", path, message, fix)
 
@@ -120,7 +139,10 @@ def file_names(recipe: Recipe) -> Problems:
             hint = "write `parallel` in place of `text` for pairs, or give the files other names"
             yield Problem("pairs", path, message, hint)
         for key in files.keys() & {*OF_TEXT}:
-            message = f"`{key}` would be a file of this name, and is a setting of `text`, of all its files"
+            message = (
+                f"`{key}` would be a file of this name, and is a setting of `text`, of all its"
+                " files"
+            )
             hint = f"write it in `data.text.{key}`, or give the file another name; "
             hint += "settings of one file are written in a list, `[{file: ..., weight: ...}]`"
             name = recipe.locate((*path, key))[0].place
@@ -132,17 +154,28 @@ def windows(recipe: Recipe) -> Problems:
     training, stride = recipe.training, recipe.evaluation.stride
     window, tokens = training.window, training.tokens_per_batch
     if recipe.data.text and recipe.sources:
-        hint = "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F, target: F}}`"
+        hint = (
+            "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F,"
+            " target: F}}`"
+        )
         message = "a text has no source that an encoder could read"
         yield Problem("encoders", _encoder_path(recipe), message, hint)
     if window and stride and stride > window:
-        message, path = f"of a window of {window:,} tokens no more than those are measured", ("evaluation", "stride")
+        message, path = (
+            f"of a window of {window:,} tokens no more than those are measured",
+            ("evaluation", "stride"),
+        )
         yield Problem("value", path, message, write(path, window, " or less"))
     if not recipe.reads_text:
         return
     if training.carry and not window:
         message = "a state is carried from window to window, and there is no `window`"
-        yield Problem("missing", ("training", "carry"), message, Fix("add `window: 35`, or so", Set(WINDOW, 35)))
+        yield Problem(
+            "missing",
+            ("training", "carry"),
+            message,
+            Fix("add `window: 35`, or so", Set(WINDOW, 35)),
+        )
     elif window and window > tokens:
         message = f"a batch of {tokens:,} tokens has no window of {window:,}"
         rows = "streams of text" if training.carry else "windows"
@@ -157,10 +190,18 @@ def packing(recipe: Recipe) -> Problems:
     output = recipe.model.output
     unpacked = (
         (WINDOW, recipe.training.window, "a window of a text has no padding"),
-        (("training", "curriculum"), recipe.training.curriculum, "a curriculum counts the mistakes of rows"),
+        (
+            ("training", "curriculum"),
+            recipe.training.curriculum,
+            "a curriculum counts the mistakes of rows",
+        ),
         (("data", "babi"), recipe.data.babi, "a row has one story"),
         (("model", "output", "ctc"), output.ctc, "CTC adds up all ways through a row"),
-        (("model", "output", "length"), output.length, "an answer of a fixed length has no padding"),
+        (
+            ("model", "output", "length"),
+            output.length,
+            "an answer of a fixed length has no padding",
+        ),
     )
     for path, setting, reason in unpacked:
         if setting:
@@ -180,12 +221,20 @@ def weights(recipe: Recipe) -> Problems:
         for part in _weighted(source.train) if source else ():
             path = (*part.at, "weight")
             message = "a curriculum chooses the pairs of an epoch, whatever their files weigh"
-            yield Problem("unused", path, message, Fix("remove it, or `training.curriculum`", Remove(path)))
+            yield Problem(
+                "unused", path, message, Fix("remove it, or `training.curriculum`", Remove(path))
+            )
 
 
 def _weighted(train: Any) -> Iterable[Split | WeightedFile]:
     """Return the files of a training part whose weight is not 1."""
-    parts = train.values() if isinstance(train, Mapping) else train if isinstance(train, tuple) else (train,)
+    parts = (
+        train.values()
+        if isinstance(train, Mapping)
+        else train
+        if isinstance(train, tuple)
+        else (train,)
+    )
     return [part for part in parts if isinstance(part, Split | WeightedFile) and part.weight != 1]
 
 

@@ -1,4 +1,6 @@
-"""Rules of a recipe and this machine: what it lacks, too many processes, int8; and what is slow, bfloat16."""
+"""Rules of a recipe and this machine: what it lacks, too many processes, int8; and what is slow,
+bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,16 @@ class Sizes(NamedTuple):
 def speed(recipe: Recipe) -> Problems:
     """No CPU trains in bfloat16 that computes in it number by number."""
     precision = str(recipe.training.precision)
-    if not precision.startswith("bf16") or not runs_on_cpu(recipe.trainer.accelerator) or multiplies_bfloat16():
+    if (
+        not precision.startswith("bf16")
+        or not runs_on_cpu(recipe.trainer.accelerator)
+        or multiplies_bfloat16()
+    ):
         return
-    message = f"this CPU multiplies no matrices in bfloat16: `{precision}` is many times slower than `32` on it"
+    message = (
+        f"this CPU multiplies no matrices in bfloat16: `{precision}` is many times slower than `32`"
+        " on it"
+    )
     path = ("training", "precision")
     yield warning("slow", path, message, write(path, 32, ", or train on a GPU"))
 
@@ -45,8 +54,8 @@ def processes(recipe: Recipe) -> Problems:
     total, most = devices * (1 + workers), max(FEW_PROCESSES, PROCESSES_OF_CPU * cpus)
     if total > most:
         message = (
-            f"{count_noun(devices, 'device')} with {count_noun(workers, 'worker')} each would be {total:,} processes, "
-            f"and {most} are the most on {count_noun(cpus, 'CPU')}"
+            f"{count_noun(devices, 'device')} with {count_noun(workers, 'worker')} each would be"
+            f" {total:,} processes, and {most} are the most on {count_noun(cpus, 'CPU')}"
         )
         path, fewer = ("trainer", "devices"), most // (1 + workers)
         if workers > devices or not fewer:
@@ -71,7 +80,9 @@ def int8(recipe: Recipe) -> Problems:
 
     if device_for(recipe).type == "cuda":
         path = (*recipe.decoding.at, "precision")
-        yield Problem("conflict", path, "a GPU decodes in `float32` or `bfloat16`", write(path, "bfloat16"))
+        yield Problem(
+            "conflict", path, "a GPU decodes in `float32` or `bfloat16`", write(path, "bfloat16")
+        )
 
 
 def bleu_package(recipe: Recipe) -> Problems:
@@ -84,7 +95,9 @@ def bleu_package(recipe: Recipe) -> Problems:
 
 
 def bleu_download(recipe: Recipe) -> Problems:
-    """The tokenizer of BLEU is there before the first evaluation, which downloads it: without a network that fails."""
+    """The tokenizer of BLEU is there before the first evaluation, which downloads it: without a
+    network that fails.
+    """
     word = recipe.evaluation.bleu_tokenizer
     if word == "flores200" and find_spec("sentencepiece") and not is_downloaded(word):
         fix = Fix("train with a network, or write `char`", Set(BLEU_TOKENIZER, "char"))
@@ -98,9 +111,16 @@ def quota(recipe: Recipe, sizes: Sizes) -> Problems:
     size = checkpoint_bytes(recipe, *sizes) / 2**30
     if gib is None or count * size <= gib:
         return
-    message = f"a training needs room for {count} checkpoints, and each takes about {1.1 * size:.3g} GiB"
+    message = (
+        f"a training needs room for {count} checkpoints, and each takes about {1.1 * size:.3g} GiB"
+    )
     path = ("training", "checkpoints_gib")
-    yield Problem("quota", path, message, Fix(f"write {1.1 * count * size:.3g} or more, or remove it", Remove(path)))
+    yield Problem(
+        "quota",
+        path,
+        message,
+        Fix(f"write {1.1 * count * size:.3g} or more, or remove it", Remove(path)),
+    )
 
 
 def memory(recipe: Recipe, sizes: Sizes) -> Problems:
@@ -108,9 +128,16 @@ def memory(recipe: Recipe, sizes: Sizes) -> Problems:
     needed = weight_bytes(recipe, *sizes)
     on_gpu = training_device(recipe) == "cuda"
     available = torch.cuda.get_device_properties(0).total_memory if on_gpu else available_memory()
-    if needed <= available or recipe.trainer.strategy == "fsdp" or recipe.trainer.accelerator in ("mps", "tpu"):
+    if (
+        needed <= available
+        or recipe.trainer.strategy == "fsdp"
+        or recipe.trainer.accelerator in ("mps", "tpu")
+    ):
         return
-    message = f"{sizes.parameters:,} parameters with gradients and optimizer take {needed / 2**30:,.3g} GiB, "
+    message = (
+        f"{sizes.parameters:,} parameters with gradients and optimizer take {needed / 2**30:,.3g}"
+        " GiB, "
+    )
     message += f"and there are {available / 2**30:.3g} GiB of memory"
     hint = "make the model smaller: fewer or narrower blocks, a smaller vocabulary"
     yield Problem("memory", ("model", "width"), message, hint)

@@ -18,7 +18,9 @@ from composer.model.features import feature_settings
 
 
 class Advice(NamedTuple):
-    """What a warning says of files of which something was noticed, and what to do; `{details}` are what was noticed."""
+    """What a warning says of files of which something was noticed, and what to do; `{details}` are
+    what was noticed.
+    """
 
     message: str
     hint: str
@@ -30,22 +32,38 @@ ADVICE = {
         "listen to them, and record them again or remove their lines",
     ),
     "rate": Advice(
-        "have another rate than the column, and are resampled: {details}", "resample them before, or leave it at that"
+        "have another rate than the column, and are resampled: {details}",
+        "resample them before, or leave it at that",
     ),
     "header": Advice(
         "have a header that says less than there is, and are read to their end",
         "listen to what follows, and save them again, as WAV or FLAC",
     ),
-    "end": Advice("would end after their recording, and are read to its end", "correct their seconds"),
-    "blank": Advice("have one colour everywhere as they are read", "look at them, and remove their lines if need be"),
-    "grey": Advice("have colours, and are read in grey", "write `channels: 3`, or `channels: 1` if grey is enough"),
-    "transparent": Advice("have transparent pixels, which become white", "give them the background that they need"),
-    "profile": Advice("are {details}, and their colours are read without a profile", "save them as RGB"),
+    "end": Advice(
+        "would end after their recording, and are read to its end", "correct their seconds"
+    ),
+    "blank": Advice(
+        "have one colour everywhere as they are read",
+        "look at them, and remove their lines if need be",
+    ),
+    "grey": Advice(
+        "have colours, and are read in grey",
+        "write `channels: 3`, or `channels: 1` if grey is enough",
+    ),
+    "transparent": Advice(
+        "have transparent pixels, which become white", "give them the background that they need"
+    ),
+    "profile": Advice(
+        "are {details}, and their colours are read without a profile", "save them as RGB"
+    ),
     "depth": Advice(
-        "have numbers that are no bytes, {details}: of 16 bits the higher half is read, of floating point 0 to 255",
+        "have numbers that are no bytes, {details}: of 16 bits the higher half is read, of floating"
+        " point 0 to 255",
         "scale their numbers to bytes before",
     ),
-    "frames": Advice("have several frames, of which the first is read", "save each frame as a file"),
+    "frames": Advice(
+        "have several frames, of which the first is read", "save each frame as a file"
+    ),
 }
 """By the kinds of notices of images and sounds."""
 
@@ -67,7 +85,9 @@ def remarks(read: ReadData) -> Problems:
 
 
 def read_columns(data: Data) -> Iterator[tuple[str, Sequence[str], Features]]:
-    """Yield the sides of files, with the lines that were read and what is in the files; what splits share once."""
+    """Yield the sides of files, with the lines that were read and what is in the files; what splits
+    share once.
+    """
     seen = set[tuple[object, ...]]()
     for split, encoded in data.splits.items():
         for side, features in encoded.sources.items():
@@ -79,7 +99,9 @@ def read_columns(data: Data) -> Iterator[tuple[str, Sequence[str], Features]]:
 
 
 def warning_of(kind: str, medium: str, remarks: Sequence[Remark], total: int) -> Fault:
-    """Return the warning of remarks of one kind about files of one table, of which so many were read."""
+    """Return the warning of remarks of one kind about files of one table, of which so many were
+    read.
+    """
     counts = Counter[str]()
     for remark in remarks:
         counts[remark.detail] += remark.count

@@ -1,4 +1,6 @@
-"""Rules of `model` without its blocks: embeddings and output head beside the data, tied matrices and the training."""
+"""Rules of `model` without its blocks: embeddings and output head beside the data, tied matrices
+and the training.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 
 WITHOUT_EMBEDDING = {"image": "images", "audio": "sounds", "vectors": "vectors"}
 """Kinds of columns that are no text, in words."""
-KIND, CTC, LENGTH = ("model", "output", "kind"), ("model", "output", "ctc"), ("model", "output", "length")
+KIND, CTC, LENGTH = (
+    ("model", "output", "kind"),
+    ("model", "output", "ctc"),
+    ("model", "output", "length"),
+)
 CURRICULUM, SMOOTHING = ("training", "curriculum"), ("training", "label_smoothing")
 COMPILE, DECODER = ("training", "compile"), ("model", "decoder")
 
@@ -38,37 +44,66 @@ def tied_embeddings(recipe: Recipe) -> Problems:
 
 
 def bit_vectors(recipe: Recipe) -> Problems:
-    """Bits are read and written where the tokenizer gives vectors of them, and tokens where it does not."""
+    """Bits are read and written where the tokenizer gives vectors of them, and tokens where it does
+    not.
+    """
     tokenizer, output = recipe.data.tokenizer, recipe.model.output
-    choices = ((("model", "embedding"), recipe.model.embedding, "learned"), (KIND, output.kind, "linear"))
+    choices = (
+        (("model", "embedding"), recipe.model.embedding, "learned"),
+        (KIND, output.kind, "linear"),
+    )
     for path, choice, for_tokens in choices:
         if choice.is_of_bits and not tokenizer.gives_bits:
-            message = f"`{choice.word}` works on vectors of bits, and the tokenizer `{tokenizer.word}` gives words"
-            fix = Fix(f"write `{for_tokens}`, or `data: {{tokenizer: bits}}`", Set(path, for_tokens))
+            message = (
+                f"`{choice.word}` works on vectors of bits, and the tokenizer `{tokenizer.word}`"
+                " gives words"
+            )
+            fix = Fix(
+                f"write `{for_tokens}`, or `data: {{tokenizer: bits}}`", Set(path, for_tokens)
+            )
             yield Problem("vectors", path, message, fix)
         if output.tie and not choice.has_rows:
-            message = f"`{choice.word}` has no matrix with a row for each token, and `tie` shares one"
-            yield Problem("tie", path, message, Fix(f"write `{for_tokens}`, or remove `tie`", Set(path, for_tokens)))
+            message = (
+                f"`{choice.word}` has no matrix with a row for each token, and `tie` shares one"
+            )
+            yield Problem(
+                "tie",
+                path,
+                message,
+                Fix(f"write `{for_tokens}`, or remove `tie`", Set(path, for_tokens)),
+            )
 
 
 def answers(recipe: Recipe) -> Problems:
-    """Answers are of one length where an output needs it, and nothing is set that cannot go with them."""
+    """Answers are of one length where an output needs it, and nothing is set that cannot go with
+    them.
+    """
     length, head = recipe.model.output.length, recipe.model.output.kind
     if not (head.has_end or length):
         message = f"`{head.word}` has no logit for the end of an answer"
         yield Problem("missing", KIND, message, "add `length:`, or `kind: linear`")
     if length and recipe.training.window:
-        message = "a window of a text goes on where the one before ended: no answer of a fixed length is in it"
+        message = (
+            "a window of a text goes on where the one before ended: no answer of a fixed length is"
+            " in it"
+        )
         yield Problem("conflict", LENGTH, message, remove(LENGTH, ", or `window`"))
     decoding = recipe.decoding
     if length and decoding.max_length <= length:
         limit = decoding.max_length
-        message = f"answers have {length:,} tokens and their end, and decoding cuts them after {limit:,}"
+        message = (
+            f"answers have {length:,} tokens and their end, and decoding cuts them after {limit:,}"
+        )
         words = f"write `decoding: {{{decoding.word}: {{max_length: {length + 1}}}}}`, or more"
-        yield Problem("length", LENGTH, message, Fix(words, Set((*decoding.at, "max_length"), length + 1)))
+        yield Problem(
+            "length", LENGTH, message, Fix(words, Set((*decoding.at, "max_length"), length + 1))
+        )
     impossible = ([LENGTH] if length else []) + ([KIND] if head.has_impossible_tokens else [])
     for path in impossible if recipe.training.label_smoothing else ():
-        message = "label smoothing gives every token some probability, and here some tokens are impossible"
+        message = (
+            "label smoothing gives every token some probability, and here some tokens are"
+            " impossible"
+        )
         yield Problem("value", path, message, write(SMOOTHING, 0))
 
 
@@ -82,10 +117,16 @@ def own_costs(recipe: Recipe) -> Problems:
     )
     for path, setting in needs if head.trains_on_cost else ():
         if setting:
-            message = f"`{path[-1]}` needs the logits of all tokens, and `{head.word}` trains without them"
+            message = (
+                f"`{path[-1]}` needs the logits of all tokens, and `{head.word}` trains without"
+                " them"
+            )
             yield Problem("conflict", path, message, remove(path, ", or write `kind: linear`"))
     if recipe.model.output.ctc and head.evaluates_on_cost:
-        message = f"CTC changes the probability of every token, and `{head.word}` measures the target alone"
+        message = (
+            f"CTC changes the probability of every token, and `{head.word}` measures the target"
+            " alone"
+        )
         yield Problem("conflict", CTC, message, remove(CTC, ", or write `kind: linear`"))
     if head.compile_problem and training.compile:
         message = f"`{head.word}` {head.compile_problem}"
@@ -93,7 +134,9 @@ def own_costs(recipe: Recipe) -> Problems:
 
 
 def ctc(recipe: Recipe) -> Problems:
-    """Either a decoder or CTC alone writes the answers, and CTC has frames and answers of any length."""
+    """Either a decoder or CTC alone writes the answers, and CTC has frames and answers of any
+    length.
+    """
     settings, decoder, training = recipe.model.output.ctc, recipe.model.decoder, recipe.training
     is_alone = settings is not None and settings.weight == 1
     if settings and not recipe.sources:
@@ -101,13 +144,26 @@ def ctc(recipe: Recipe) -> Problems:
         yield Problem("memory", CTC, message, remove(CTC, ", or add an encoder"))
     if is_alone and decoder:
         message = "with `weight: 1` CTC is alone, and a decoder would learn nothing"
-        yield Problem("conflict", DECODER, message, remove(DECODER, ", or write a `weight` below 1"))
+        yield Problem(
+            "conflict", DECODER, message, remove(DECODER, ", or write a `weight` below 1")
+        )
     if not is_alone and not decoder:
         hint = "write `decoder:` and a list of blocks, or `output: {ctc: {weight: 1}}`"
         yield Problem("missing", ("model",), "`decoder` is missing", hint)
-    for path, setting in ((LENGTH, recipe.model.output.length), (CURRICULUM, is_alone and training.curriculum)):
+    for path, setting in (
+        (LENGTH, recipe.model.output.length),
+        (CURRICULUM, is_alone and training.curriculum),
+    ):
         if settings and setting:
-            yield Problem("conflict", path, f"`{path[-1]}` does not go with CTC", remove(path, ", or `ctc`"))
+            yield Problem(
+                "conflict", path, f"`{path[-1]}` does not go with CTC", remove(path, ", or `ctc`")
+            )
 
 
-RULES: Sequence[Callable[[Recipe], Problems]] = (tied_embeddings, bit_vectors, answers, own_costs, ctc)
+RULES: Sequence[Callable[[Recipe], Problems]] = (
+    tied_embeddings,
+    bit_vectors,
+    answers,
+    own_costs,
+    ctc,
+)

@@ -1,7 +1,9 @@
-"""Settings that change nothing beside the others: each is a warning, with its place, the cause and the fix.
+"""Settings that change nothing beside the others: each is a warning, with its place, the cause and
+the fix.
 
-A block says so itself, by `NoEffect` in its constructor. Of sections, `RULES` say it from the recipe and its model,
-which may be on the meta device. A value that equals the default is fine, and so is a limit that no data reach.
+A block says so itself, by `NoEffect` in its constructor. Of sections, `RULES` say it from the
+recipe and its model, which may be on the meta device. A value that equals the default is fine, and
+so is a limit that no data reach.
 """
 
 from __future__ import annotations
@@ -23,22 +25,35 @@ from composer.recipe.recipe import Recipe
 
 Idle = Iterator[tuple[str, str]]
 """Settings that change nothing, their paths separated by spaces, and why."""
-SOURCE_TEXTS = "data.parallel.train.source data.parallel.val.source data.parallel.test.source data.table.source "
+SOURCE_TEXTS = (
+    "data.parallel.train.source data.parallel.val.source data.parallel.test.source"
+    " data.table.source "
+)
 SOURCE_TEXTS += "data.hub.source data.generate.number_words.source"
 SOURCE_MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers"
-JOINT = "data.tokenizer.word.joint data.tokenizer.char.joint data.tokenizer.bpe.joint data.tokenizer.unigram.joint"
-VALIDATED = "training.early_stopping training.validation_sample training.schedule.plateau training.asgd "
+JOINT = (
+    "data.tokenizer.word.joint data.tokenizer.char.joint data.tokenizer.bpe.joint"
+    " data.tokenizer.unigram.joint"
+)
+VALIDATED = (
+    "training.early_stopping training.validation_sample training.schedule.plateau training.asgd "
+)
 VALIDATED += "trainer.inference_mode"
 DECODED = "training.validation_sample evaluation.metrics evaluation.bleu_tokenizer"
 WITHOUT_LOGITS = "model.output.kind model.output.bias model.output.tie training.label_smoothing "
 WITHOUT_LOGITS += "training.scheduled_sampling"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
-WANDB = "logging.wandb.project logging.wandb.name logging.wandb.entity logging.wandb.group logging.wandb.tags "
+WANDB = (
+    "logging.wandb.project logging.wandb.name logging.wandb.entity logging.wandb.group"
+    " logging.wandb.tags "
+)
 WANDB += "logging.wandb.config logging.wandb.artifact"
 
 
 def idle_settings(recipe: Recipe, model: EncoderDecoder) -> Iterator[Problem]:
-    """Yield a warning of each setting that is written and that a rule finds idle; of nested ones, the outermost."""
+    """Yield a warning of each setting that is written and that a rule finds idle; of nested ones,
+    the outermost.
+    """
     causes: dict[KeyPath, str] = {}
     for rule in RULES:
         for settings, cause in rule(recipe, model):
@@ -55,15 +70,24 @@ def data_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield the idle settings of how data are read."""
     data = recipe.data
     if data.generate and recipe.training.max_epochs == 1:
-        yield f"data.generate.{data.generate.word}.endless", "new pairs would come in a second epoch"
+        yield (
+            f"data.generate.{data.generate.word}.endless",
+            "new pairs would come in a second epoch",
+        )
     for source in (data.parallel, data.table, data.text):
         if source and not (isinstance(source.val, int) or isinstance(source.test, int)):
-            yield f"{format_path(source.at)}.hold_out", "no `val` or `test` is a number of those that are held out"
+            yield (
+                f"{format_path(source.at)}.hold_out",
+                "no `val` or `test` is a number of those that are held out",
+            )
     if recipe.training.window:
         yield "data.max_length", "windows have their own length"
     parallel = data.parallel
     if parallel and not (parallel.val or parallel.test or parallel.test_sets):
-        yield "data.parallel.decontaminate", "there is no `val` and no `test` whose lines could be left out"
+        yield (
+            "data.parallel.decontaminate",
+            "there is no `val` and no `test` whose lines could be left out",
+        )
     for side in recipe.sources:
         yield from mask_rules(recipe, side)
 
@@ -101,7 +125,10 @@ def source_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     yield f"{SOURCE_TEXTS} {SOURCE_MARKS}", "a model without encoders reads no source"
     yield DECODED, "without encoders, nothing is decoded"
     yield f"{JOINT} training.curriculum.by", "the target is the only side"
-    yield f"decoding.{recipe.decoding.word}.max_ratio", "without encoders, there is no source to compare with"
+    yield (
+        f"decoding.{recipe.decoding.word}.max_ratio",
+        "without encoders, there is no source to compare with",
+    )
 
 
 def model_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
@@ -136,9 +163,14 @@ def window_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
 
 
 def validation_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
-    """Yield what waits for a validation, or decodes in it, where there is none or nothing to decode."""
+    """Yield what waits for a validation, or decodes in it, where there is none or nothing to
+    decode.
+    """
     data = recipe.data
-    if any(source and not source.val for source in (data.parallel, data.table, data.text, data.hub, data.babi)):
+    if any(
+        source and not source.val
+        for source in (data.parallel, data.table, data.text, data.hub, data.babi)
+    ):
         yield f"{VALIDATED} trainer.limit_val_batches", "the data have no `val`"
     if recipe.trainer.limit_val_batches == 0:
         yield VALIDATED, "nothing is validated"
@@ -159,10 +191,16 @@ def training_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield the idle settings of how a model learns."""
     training = recipe.training
     if getattr(training.schedule, "final", None) == 1:
-        yield f"training.schedule.{training.schedule.word}", "the learning rate is that of `constant`"
+        yield (
+            f"training.schedule.{training.schedule.word}",
+            "the learning rate is that of `constant`",
+        )
     sampling = training.scheduled_sampling
     if sampling and sampling.rate == 0:
-        yield "training.scheduled_sampling.warmup training.scheduled_sampling.choose", "no token is replaced"
+        yield (
+            "training.scheduled_sampling.warmup training.scheduled_sampling.choose",
+            "no token is replaced",
+        )
     if training.curriculum and training.curriculum.beyond == 1:
         yield "training.curriculum", "every epoch has all pairs"
 
@@ -215,7 +253,9 @@ RULES: tuple[Callable[[Recipe, EncoderDecoder], Idle], ...] = (
     decoding_rules,
     machine_rules,
 )
-"""Each yields settings that are idle wherever they are written; `idle_settings` looks whether they are."""
+"""Each yields settings that are idle wherever they are written; `idle_settings` looks whether they
+are.
+"""
 
 
 def idle_in_blocks(builder: RecordingBuilder) -> Iterator[Problem]:
@@ -247,7 +287,8 @@ def idle_in_blocks(builder: RecordingBuilder) -> Iterator[Problem]:
 
 
 def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]:
-    """Return the paths of scales of initial weights that `training.initialization` replaces, with reason and fix.
+    """Return the paths of scales of initial weights that `training.initialization` replaces, with
+    reason and fix.
 
     With weight norm it replaces the direction alone, and the scale stays.
     """
@@ -255,7 +296,13 @@ def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]
     if initialization.keeps_matrices:
         return {}
     blocks = [(path, builder.recipe.settings_at(path)) for path in builder.names]
-    message = f"`training.initialization: {initialization.word}` gives these weights a size of its own"
+    message = (
+        f"`training.initialization: {initialization.word}` gives these weights a size of its own"
+    )
     reason = message, "remove `init_scale`"
-    scaled = [path for path, block in blocks if block.get("init_scale", 1.0) != 1.0 and not block.get("weight_norm")]
+    scaled = [
+        path
+        for path, block in blocks
+        if block.get("init_scale", 1.0) != 1.0 and not block.get("weight_norm")
+    ]
     return {(*path, "init_scale"): reason for path in scaled}

@@ -1,4 +1,6 @@
-"""Rules of what is measured and trained on, too: pairs, sources, targets, files, documents; and of equal sides."""
+"""Rules of what is measured and trained on, too: pairs, sources, targets, files, documents; and of
+equal sides.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from composer.checks.read_data import ReadData, Rules
 from composer.data.cache_entries import cached_array
 from composer.data.corpora import held_out_files, open_files
 from composer.data.documents import Documents
-from composer.data.line_hashes import are_among, are_hashes_of, combine_hashes, hash_lines, line_hashes
+from composer.data.line_hashes import (
+    are_among,
+    are_hashes_of,
+    combine_hashes,
+    hash_lines,
+    line_hashes,
+)
 from composer.data.pairs import TARGET, Pairs, available_splits, split_path
 from composer.data.sources import DataSource
 from composer.data.text_files import held_out_sizes
@@ -26,14 +34,17 @@ if TYPE_CHECKING:
 USUAL_SHARE = 0.01
 """Share of lines, or of a text, that is trained on, too, in any data: short sentences repeat."""
 MOSTLY = 0.5
-"""Share of different targets in the training from which on a target tells of its pair; labels and numbers repeat."""
+"""Share of different targets in the training from which on a target tells of its pair; labels and
+numbers repeat.
+"""
 SHORT_DOCUMENT = 20
 """Characters of a document below which it may be repeated by chance."""
 FLATTERS = "which flatters the scores"
 
 
 def overlap(read: ReadData) -> Problems:
-    """Nothing of files or the hub is measured and trained on, too, and no side is the same as another.
+    """Nothing of files or the hub is measured and trained on, too, and no side is the same as
+    another.
 
     Raises DataError if the test is the training part.
     """
@@ -52,7 +63,10 @@ def overlap(read: ReadData) -> Problems:
             fix = "name others, or hold some out: `test: 100`"
             raise DataError([recipe.fault("overlap", split_path(recipe, split), message, fix)])
         if any(np.array_equal(side, measured.targets) for side in measured.sides):
-            message = f"source and target of {split} are the same lines, so all there is to learn is to copy"
+            message = (
+                f"source and target of {split} are the same lines, so all there is to learn is to"
+                " copy"
+            )
             fix = "name two files, or two columns"
             yield warning("overlap", split_path(recipe, split), message, fix)
         if split != "train" and not (recipe.data.parallel and recipe.data.parallel.decontaminate):
@@ -61,7 +75,9 @@ def overlap(read: ReadData) -> Problems:
 
 @dataclass(frozen=True)
 class PairHashes:
-    """A hash of each pair of a split, its source, its target and each side that is read; 0 of one without text."""
+    """A hash of each pair of a split, its source, its target and each side that is read; 0 of one
+    without text.
+    """
 
     pairs: np.ndarray
     sources: np.ndarray
@@ -77,7 +93,9 @@ class PairHashes:
         return cls(combine_hashes([*everything, targets]), sources, targets, everything)
 
 
-def is_training(source: DataSource, measured: np.ndarray, trained: np.ndarray, is_all: bool) -> bool:
+def is_training(
+    source: DataSource, measured: np.ndarray, trained: np.ndarray, is_all: bool
+) -> bool:
     """Return whether the test is the training part, by the hashes of its pairs."""
     if not np.array_equal(measured, trained):
         return False
@@ -88,14 +106,23 @@ def is_training(source: DataSource, measured: np.ndarray, trained: np.ndarray, i
 def shared_pairs(
     recipe: Recipe, split: str, measured: PairHashes, trained: PairHashes, is_all: bool
 ) -> Iterator[Problem]:
-    """Yield a warning of the pairs of a split that are trained on, and of sources and targets of others that are."""
-    path, total, least = split_path(recipe, split), len(measured.pairs), "" if is_all else "at least "
+    """Yield a warning of the pairs of a split that are trained on, and of sources and targets of
+    others that are.
+    """
+    path, total, least = (
+        split_path(recipe, split),
+        len(measured.pairs),
+        "" if is_all else "at least ",
+    )
     fix = Fix(f"remove them from the training pairs, or choose others for {split}")
     if recipe.data.parallel:
         fix = write(("data", "parallel", "decontaminate"), True, " under `parallel`")
     is_pair = is_shared(measured.pairs, trained.pairs)
     if is_unusual(is_pair):
-        message = f"{least}{is_pair.sum():,} of {total:,} pairs of {split} are trained on, too, {FLATTERS}"
+        message = (
+            f"{least}{is_pair.sum():,} of {total:,} pairs of {split} are trained on, too,"
+            f" {FLATTERS}"
+        )
         yield warning("overlap", path, message, fix)
     others = [("source", "target", measured.sources, trained.sources)]
     if len(np.unique(trained.targets)) > MOSTLY * len(trained.targets):
@@ -119,7 +146,8 @@ def is_unusual(is_repeated: np.ndarray) -> bool:
 
 
 def shared_files(source: DataSource) -> Iterator[Problem]:
-    """Yield a warning of each split of a text with a file that is trained on, by its documents' texts: packed or not,
+    """Yield a warning of each split of a text with a file that is trained on, by its documents'
+    texts: packed or not,
     in lines or in a column.
 
     Raises DataError if the test is the training part.
@@ -128,12 +156,17 @@ def shared_files(source: DataSource) -> Iterator[Problem]:
     held_out = held_out_sizes(recipe.data.text)
     splits = [split for split in available_splits(recipe) if split not in held_out]
     corpora = {split: open_files(recipe, split, source.folders) for split in splits}
-    contents = {split: [facts.texts_sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
+    contents = {
+        split: [facts.texts_sha256 for facts in corpus.facts] for split, corpus in corpora.items()
+    }
     trained = {*contents.pop("train")}
     for split, hashes in contents.items():
         shared = [number for number, content in enumerate(hashes) if content in trained]
         if split == "test" and {*hashes} == trained:
-            message, fix = "this is the training text, so the scores would say nothing", "name another"
+            message, fix = (
+                "this is the training text, so the scores would say nothing",
+                "name another",
+            )
             raise DataError([recipe.fault("overlap", split_path(recipe, split), message, fix)])
         if shared:
             file = corpora[split].files[shared[0]].path
@@ -143,7 +176,9 @@ def shared_files(source: DataSource) -> Iterator[Problem]:
 
 
 def whole_files(source: DataSource) -> Iterator[Problem]:
-    """Yield a warning of each file of a text that is named for the training, and of which all is held out."""
+    """Yield a warning of each file of a text that is named for the training, and of which all is
+    held out.
+    """
     for path in held_out_files(source.recipe, source.folders):
         message = f"all documents of `{path}` are held out, so nothing of it is trained on"
         fix = "hold out fewer, or give it more documents"
@@ -151,27 +186,39 @@ def whole_files(source: DataSource) -> Iterator[Problem]:
 
 
 def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -> Iterator[Problem]:
-    """Yield a warning of each part of a text with documents that the training has, too, but for short ones."""
+    """Yield a warning of each part of a text with documents that the training has, too, but for
+    short ones.
+    """
     held_out = held_out_sizes(recipe.data.text)
     if not held_out:  # files are compared as a whole, and to hash a large text takes minutes
         return
     trained = document_hashes(pairs["train"].sides[TARGET])
     for split in held_out:
         texts = pairs[split].sides[TARGET]
-        is_repeated, sizes = is_shared(document_hashes(texts), trained), np.array([*map(len, texts)])
+        is_repeated, sizes = (
+            is_shared(document_hashes(texts), trained),
+            np.array([*map(len, texts)]),
+        )
         is_repeated &= sizes >= SHORT_DOCUMENT
         if sizes[is_repeated].sum() > USUAL_SHARE * sizes.sum():
-            count = f"{'' if is_all else 'at least '}{is_repeated.sum():,} of {len(sizes):,} documents of {split}"
+            count = (
+                f"{'' if is_all else 'at least '}{is_repeated.sum():,} of {len(sizes):,} documents"
+                f" of {split}"
+            )
             message = f"{count} are repeated in the training text, {FLATTERS}"
             fix = "remove the repeated ones from the files"
             yield warning("overlap", split_path(recipe, split), message, fix)
 
 
 def document_hashes(texts: Sequence[str]) -> np.ndarray:
-    """Return a hash of each document, which the cache remembers of a text in files. -> (documents,) uint64"""
+    """Return a hash of each document, which the cache remembers of a text in files. -> (documents,)
+    uint64
+    """
     if not isinstance(texts, Documents):
         return hash_lines(texts)
-    return cached_array("lines", ["documents", texts.sha256], lambda: hash_lines(texts), are_hashes_of(len(texts)))
+    return cached_array(
+        "lines", ["documents", texts.sha256], lambda: hash_lines(texts), are_hashes_of(len(texts))
+    )
 
 
 RULES: Rules = (overlap,)

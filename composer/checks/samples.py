@@ -11,7 +11,8 @@ RULES = (*answers.RULES, *media.RULES, *overlap.RULES, *tables.RULES, *texts.RUL
 
 
 def warnings(read: ReadData) -> list[Fault]:
-    """Return all warnings of the data: those that `check` prints of what it reads, and `train` of all.
+    """Return all warnings of the data: those that `check` prints of what it reads, and `train` of
+    all.
 
     Raises DataError if the test is the training part.
     """

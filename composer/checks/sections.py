@@ -1,4 +1,6 @@
-"""The rules of all sections, which need nothing but the recipe: what they find refuses it when it is loaded."""
+"""The rules of all sections, which need nothing but the recipe: what they find refuses it when it
+is loaded.
+"""
 
 from __future__ import annotations
 

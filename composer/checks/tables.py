@@ -1,4 +1,6 @@
-"""Rules of tables, of what is hardly meant: line breaks in CSV, quotes in TSV, names of files read as text, no text."""
+"""Rules of tables, of what is hardly meant: line breaks in CSV, quotes in TSV, names of files read
+as text, no text.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
 """A field as programs quote it that write CSV with tabs."""
 LOOKED_AT, SHOWN = 20, 40
-"""Cells of a column that are looked at for names of files, and characters of a cell that are shown."""
+"""Cells of a column that are looked at for names of files, and characters of a cell that are shown.
+"""
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "image": {"kind": "image", "size": [64, 64]},
     "audio": {"kind": "audio", "rate": 16000},
@@ -47,9 +50,11 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass
 class QuoteCounts:
-    """Of a column of a TSV: cells in quotes, the first of them, and the first with a quote inside, with their lines.
+    """Of a column of a TSV: cells in quotes, the first of them, and the first with a quote inside,
+    with their lines.
 
-    Of the cells in quotes some are `without_comma`; of all others some have commas or quotes, and are `plain` so.
+    Of the cells in quotes some are `without_comma`; of all others some have commas or quotes, and
+    are `plain` so.
     """
 
     quoted: int = 0
@@ -72,10 +77,11 @@ class QuoteCounts:
             self.doubled = self.doubled or (line, cell)
 
     def example(self, total: int) -> tuple[int, str] | None:
-        """Return a cell that a program has quoted, of so many, with its line; None where people may have.
+        """Return a cell that a program has quoted, of so many, with its line; None where people may
+        have.
 
-        A quote that is written twice is a program's. Without one, quotes are a program's around all cells of a column,
-        or around those with commas and no other, as Excel puts them.
+        A quote that is written twice is a program's. Without one, quotes are a program's around all
+        cells of a column, or around those with commas and no other, as Excel puts them.
         """
         is_of_commas = not (self.without_comma or self.plain_commas or self.plain_quotes)
         return self.doubled or (self.first if self.quoted == total or is_of_commas else None)
@@ -97,11 +103,14 @@ def contents(read: ReadData) -> Problems:
             yield from quotes(path, [*dict.fromkeys(names.values())]) if kind == "tsv" else ()
             warnings = [*faults(recipe, file_names(recipe, files.at, path, names))]
             yield from (warning for warning in warnings if warning.path not in seen)
-            seen |= {warning.path for warning in warnings}  # the columns of all tables stand at one place
+            # the columns of all tables stand at one place
+            seen |= {warning.path for warning in warnings}
 
 
 def line_breaks(path: Path) -> Iterator[Fault]:
-    """Yield a warning of the fields of a CSV that have line breaks, at the row that has the most lines."""
+    """Yield a warning of the fields of a CSV that have line breaks, at the row that has the most
+    lines.
+    """
     index = csv_index(path)
     if not (count := int(index.broken.sum())):
         return
@@ -110,12 +119,17 @@ def line_breaks(path: Path) -> Iterator[Fault]:
         f"of {int(index.fields.sum()):,} fields {count:,} have line breaks, which become spaces;"
         f" the row that begins here has {index.heights[row]:,} lines"
     )
-    hint = "if that is not meant, a quote in this row opens a field and should not; else leave it at that"
+    hint = (
+        "if that is not meant, a quote in this row opens a field and should not; else leave it at"
+        " that"
+    )
     yield Fault(str(path), int(index.lines[row]), 1, "lines", "", message, hint).as_warning()
 
 
 def quotes(path: Path, names: Sequence[str]) -> Iterator[Fault]:
-    """Yield a warning of each column of a TSV that was written with quotes around its cells, which are read as text."""
+    """Yield a warning of each column of a TSV that was written with quotes around its cells, which
+    are read as text.
+    """
     with open_text(path) as file:  # most tables end here: none of their cells begins with a quote
         if not any('\t"' in line or line.startswith('"') for line in file):
             return
@@ -133,14 +147,23 @@ def quotes(path: Path, names: Sequence[str]) -> Iterator[Fault]:
             shown = example[1] if len(example[1]) <= SHOWN else f"{example[1][:SHOWN]}..."
             count = f"{own.quoted:,} of {number - 1:,} cells of `{name}`"
             message = f"{count} stand in quotes, which are text in a TSV: `{shown}`"
-            hint = "if a program put them there, save the table as CSV, where they are none of the text"
+            hint = (
+                "if a program put them there, save the table as CSV, where they are none of the"
+                " text"
+            )
             yield Fault(str(path), example[0], 1, "quotes", "", message, hint).as_warning()
 
 
-def file_names(recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a warning of each column of text whose cells name files that are there, beside the table."""
+def file_names(
+    recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Yield a warning of each column of text whose cells name files that are there, beside the
+    table.
+    """
     folder, is_table = path if path.is_dir() else path.parent, bool(recipe.data.table)
-    texts = {side: name for side, name in names.items() if feature_settings(recipe.data, side) is None}
+    texts = {
+        side: name for side, name in names.items() if feature_settings(recipe.data, side) is None
+    }
     for side, lines in open_table(path, texts).items():
         place: KeyPath = ("data", "table", side) if is_table else (*key, side)
         if side.startswith(REFERENCE) or (is_table and recipe.locate((*place, "kind"))[2]):
@@ -158,7 +181,10 @@ def file_names(recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, str
             fix = Fix("name a column of text")
         elif kind not in EXAMPLES:
             fix = Fix(fix.text)
-        message = f"`{column}` names files that are there, such as `{cells[0]}`, and is read as text, letter by letter"
+        message = (
+            f"`{column}` names files that are there, such as `{cells[0]}`, and is read as text,"
+            " letter by letter"
+        )
         yield warning("column", place, message, fix)
 
 
@@ -169,7 +195,8 @@ def _names_file(folder: Path, cell: str) -> bool:
 
 
 def empty_cells(read: ReadData) -> Problems:
-    """No column of text of a table has empty cells; if it has, this is said at the first, with the lines of all.
+    """No column of text of a table has empty cells; if it has, this is said at the first, with the
+    lines of all.
 
     Those of `parallel` the notes count: in aligned texts empty lines are usual.
     """
@@ -178,14 +205,20 @@ def empty_cells(read: ReadData) -> Problems:
         for side in text_names(recipe):
             lines = pairs.sides[side]
             by_file = defaultdict[str, list[int]](list)
-            for path, line in (locate(lines, row) for row, text in enumerate(lines) if is_blank(text)):
+            for path, line in (
+                locate(lines, row) for row, text in enumerate(lines) if is_blank(text)
+            ):
                 by_file[str(path)].append(line)
             column = table.of_side(side) if table else ""
             column = column.column if isinstance(column, TableColumn) else column
             total = f"{sum(map(len, by_file.values())):,} of {len(lines):,} cells of `{column}`"
             for file, empty in by_file.items():
-                message = f"{total} are empty ({format_lines(empty)}): {_effect_of_empty(split, side)}"
-                yield Fault(file, empty[0], 1, "empty", "", message, "fill them, or remove their lines").as_warning()
+                message = (
+                    f"{total} are empty ({format_lines(empty)}): {_effect_of_empty(split, side)}"
+                )
+                yield Fault(
+                    file, empty[0], 1, "empty", "", message, "fill them, or remove their lines"
+                ).as_warning()
 
 
 def _effect_of_empty(split: str, side: str) -> str:

@@ -14,7 +14,9 @@ from composer.data.text_files import held_out_sizes
 
 Form = Literal["NFC", "NFD"]
 FORMS: tuple[tuple[Form, Form], ...] = (("NFC", "NFD"), ("NFD", "NFC"))
-"""Forms of Unicode for letters with accents, each with the other: as one character, and with the marks behind it."""
+"""Forms of Unicode for letters with accents, each with the other: as one character, and with the
+marks behind it.
+"""
 SMALLER = "write a smaller number, or train on more text"
 
 
@@ -31,11 +33,16 @@ def column(read: ReadData) -> Problems:
 
 
 def windows(read: ReadData) -> Problems:
-    """A window is no longer than the training text, and there are no more streams than it has tokens."""
+    """A window is no longer than the training text, and there are no more streams than it has
+    tokens.
+    """
     recipe, train = read.recipe, read.data.train
     if recipe.window is None or train is None or not read.is_all:
         return
-    tokens, streams = int(train.target.positions().sum()), recipe.training.tokens_per_batch // recipe.window
+    tokens, streams = (
+        int(train.target.positions().sum()),
+        recipe.training.tokens_per_batch // recipe.window,
+    )
     message = f"the training text has {tokens:,} tokens"
     if recipe.window > tokens:
         yield warning("budget", ("training", "window"), f"{message}, fewer than a window", SMALLER)
@@ -45,7 +52,8 @@ def windows(read: ReadData) -> Problems:
 
 
 def forms(read: ReadData) -> Problems:
-    """Accents are written as the training writes some: as a letter with marks behind it (NFD), or as one character
+    """Accents are written as the training writes some: as a letter with marks behind it (NFD), or
+    as one character
     (NFC). These are other tokens, though they look alike.
     """
     recipe, data = read.recipe, read.data
@@ -61,15 +69,21 @@ def forms(read: ReadData) -> Problems:
                 if not any(has_form(line, other) for line in trained):
                     continue
                 message = (
-                    f"{count:,} of {len(pairs):,} lines of the {side} have letters with accents in the form {form},"
-                    f" and the training has them in {other} alone: to a model they are other letters"
+                    f"{count:,} of {len(pairs):,} lines of the {side} have letters with accents in"
+                    f" the form {form}, and the training has them in {other} alone: to a model they"
+                    " are other letters"
                 )
-                hint = f"write all texts in one form, as `unicodedata.normalize('{other}', line)` of Python does"
+                hint = (
+                    f"write all texts in one form, as `unicodedata.normalize('{other}', line)` of"
+                    " Python does"
+                )
                 yield warning("form", split_path(recipe, split), message, hint)
 
 
 def has_form(line: str, form: Form) -> bool:
-    """Return whether a line has letters with accents in one of Unicode's forms, which the other form writes apart."""
+    """Return whether a line has letters with accents in one of Unicode's forms, which the other
+    form writes apart.
+    """
     if line.isascii():
         return False
     length, other = len(line), len(unicodedata.normalize("NFD" if form == "NFC" else "NFC", line))

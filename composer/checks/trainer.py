@@ -12,11 +12,17 @@ from composer.recipe.registry import CPU_REFUSES_16
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-STRATEGY, DEVICES, PRECISION = ("trainer", "strategy"), ("trainer", "devices"), ("training", "precision")
+STRATEGY, DEVICES, PRECISION = (
+    ("trainer", "strategy"),
+    ("trainer", "devices"),
+    ("training", "precision"),
+)
 
 
 def devices(recipe: Recipe) -> Problems:
-    """Numbered devices are those of an accelerator that numbers them, and a strategy for several has several."""
+    """Numbered devices are those of an accelerator that numbers them, and a strategy for several
+    has several.
+    """
     trainer = recipe.trainer
     if isinstance(trainer.devices, tuple) and (trainer.accelerator == "cpu" or not trainer.devices):
         message = "CPUs have no numbers" if trainer.devices else "`devices` is an empty list"
@@ -33,7 +39,12 @@ def precision(recipe: Recipe) -> Problems:
         yield Problem("conflict", PRECISION, *CPU_REFUSES_16)
     if trainer.strategy == "fsdp" and number in (64, "16-mixed"):
         message = f"`fsdp` does not train in `precision: {number}`"
-        yield Problem("conflict", STRATEGY, message, Fix("write `ddp`, or `precision: 32`", Set(STRATEGY, "ddp")))
+        yield Problem(
+            "conflict",
+            STRATEGY,
+            message,
+            Fix("write `ddp`, or `precision: 32`", Set(STRATEGY, "ddp")),
+        )
 
 
 RULES: Sequence[Callable[[Recipe], Problems]] = (devices, precision)

@@ -1,4 +1,6 @@
-"""Rules of `training`: its curriculum, its averages of weights, and the metric that early stopping watches."""
+"""Rules of `training`: its curriculum, its averages of weights, and the metric that early stopping
+watches.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from blocks.core.fixes import Fix, Set, remove
 from composer.checks.problem import Problem, Problems
-from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
+from composer.recipe.metrics import (
+    METRICS,
+    SAMPLE,
+    SUITABLE,
+    decodes_all,
+    metric_name,
+    metric_of,
+    text_metrics,
+)
 from composer.recipe.schema_reader import quote_all
 from composer.suggest import did_you_mean
 
@@ -18,13 +28,17 @@ WATCHED = ("training", "early_stopping", "metric")
 
 
 def curriculum(recipe: Recipe) -> Problems:
-    """A curriculum looks at a side that there is, and no worker prefetches what it is yet to choose."""
+    """A curriculum looks at a side that there is, and no worker prefetches what it is yet to
+    choose.
+    """
     if (settings := recipe.training.curriculum) is None:
         return
     side, allowed = settings.by, [*recipe.sources, "target"]
     if side is not None and side not in allowed:
         message = f"a pair has no side called `{side}`{did_you_mean(side, allowed)}"
-        yield Problem("unknown", (*settings.at, "by"), message, f"its sides are {quote_all(allowed)}")
+        yield Problem(
+            "unknown", (*settings.at, "by"), message, f"its sides are {quote_all(allowed)}"
+        )
     if recipe.training.workers:
         message = "workers prefetch batches, and a curriculum chooses the next ones later"
         path = ("training", "workers")
@@ -34,7 +48,11 @@ def curriculum(recipe: Recipe) -> Problems:
 def averages(recipe: Recipe) -> Problems:
     """Weights are averaged in one way."""
     training = recipe.training
-    used = {"ema": training.ema, "asgd": training.asgd, "average_checkpoints": training.average_checkpoints > 1}
+    used = {
+        "ema": training.ema,
+        "asgd": training.asgd,
+        "average_checkpoints": training.average_checkpoints > 1,
+    }
     first, *others = [key for key, is_used in used.items() if is_used] or [""]
     for key in others:
         path, message = ("training", key), f"`{first}` averages the weights already"
@@ -55,7 +73,9 @@ def early_stopping(recipe: Recipe) -> Problems:
 
 
 def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, Fix] | None:
-    """Return why no run has a metric such as `val/bleu` or `val_sample/bleu`, and what to do; None if one has."""
+    """Return why no run has a metric such as `val/bleu` or `val_sample/bleu`, and what to do; None
+    if one has.
+    """
     name, metric, training = metric_name(key), metric_of(key), recipe.training
     needs, reads_source = metric.needs if metric else "tokens", bool(recipe.sources)
     watched = training.early_stopping.metric if training.early_stopping else ""
@@ -63,17 +83,30 @@ def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, Fix] | None:
         return "a model without encoders translates nothing", _loss_or("give the model an encoder")
     head = recipe.model.output.kind
     if needs == "bits" and not head.is_of_bits:
-        return "the answers are of words, not of bits", _loss_or("`model: {output: {kind: sigmoid}}`")
+        return "the answers are of words, not of bits", _loss_or(
+            "`model: {output: {kind: sigmoid}}`"
+        )
     if needs == "logits" and head.evaluates_on_cost:
         return f"`{head.word}` measures the target alone", _loss_or("another `model.output.kind`")
     if needs == "texts" and not recipe.reads_text:
         return "it is measured of texts without a source", _loss_or("give `data: {text: ...}`")
     share = recipe.trainer.limit_val_batches
     if needs == "texts" and key.startswith("val/") and (type(share) is int or share != 1.0):
-        return "`limit_val_batches` leaves out words that it counts", _loss_or("remove `limit_val_batches`")
-    if key.startswith(SAMPLE) and training.validation_sample.lines == 0 and not decodes_all(watched):
-        return "no validation lines are decoded", _loss_or("`training: {validation_sample: {lines: 200}}`")
-    if name in text_metrics() and name not in (*(recipe.evaluation.metrics or SUITABLE), metric_name(watched)):
+        return "`limit_val_batches` leaves out words that it counts", _loss_or(
+            "remove `limit_val_batches`"
+        )
+    if (
+        key.startswith(SAMPLE)
+        and training.validation_sample.lines == 0
+        and not decodes_all(watched)
+    ):
+        return "no validation lines are decoded", _loss_or(
+            "`training: {validation_sample: {lines: 200}}`"
+        )
+    if name in text_metrics() and name not in (
+        *(recipe.evaluation.metrics or SUITABLE),
+        metric_name(watched),
+    ):
         return "it is not among the metrics", Fix(f"write `evaluation: {{metrics: [{name}, ...]}}`")
     return None
 

@@ -20,28 +20,35 @@ command = partial(options.with_examples, commands)
 @command(
     "seqcomposer diff recipes/ladder/gru.yaml recipes/ladder/gru_attention.yaml",
     "seqcomposer diff recipes/quickstart.yaml runs/quickstart",
-    "seqcomposer diff mine.yaml model.width=512 training.seed=2     # with and without these settings",
+    "seqcomposer diff mine.yaml model.width=512 training.seed=2     # with and without these"
+    " settings",
     "seqcomposer diff runs/one runs/other",
     "seqcomposer diff runs/mix-and-match#1 runs/mix-and-match#2     # trials of a sweep, by rank",
-    "seqcomposer diff 'mine.yaml#score=dot,heads=4' 'mine.yaml#score=dot,heads=8'     # points of a sweep",
+    "seqcomposer diff 'mine.yaml#score=dot,heads=4' 'mine.yaml#score=dot,heads=8'     # points of a"
+    " sweep",
 )
 def diff(
     a: Annotated[str, argument("A", "A recipe, a run folder, or SWEEP#WHICH.", complete_any)],
     b: Annotated[str | None, argument("B", "The other one.  [default: A]", complete_any)] = None,
-    overrides: Annotated[list[str] | None, argument("key=value", "Override a setting of B.", complete_key)] = None,
+    overrides: Annotated[
+        list[str] | None, argument("key=value", "Override a setting of B.", complete_key)
+    ] = None,
     data: options.DataDir = None,
     quick: Annotated[bool, option("--quick", "Skip the significance test.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare two recipes or runs.
 
-    Prints what to change in A to get B: blocks, settings, data, training; with costs and scores. Blocks are inserted,
-    removed, moved, replaced, or wrapped in others; a change that many blocks share is printed once. Comments, the order
-    of keys, `vars` and spelt-out defaults make no difference. Two runs are also compared by their scores, with p-values
-    of paired tests on their translations of the test set. The exit status is 0 whether or not they differ, and 2 if one
-    of them is refused.
+    Prints what to change in A to get B: blocks, settings, data, training; with costs and scores.
+    Blocks are inserted, removed, moved, replaced, or wrapped in others; a change that many blocks
+    share is printed once. Comments, the order of keys, `vars` and spelt-out defaults make no
+    difference. Two runs are also compared by their scores, with p-values of paired tests on their
+    translations of the test set. The exit status is 0 whether or not they differ, and 2 if one of
+    them is refused.
     """
-    others, settings = options.split_overrides([word for word in (b, *(overrides or ())) if word is not None])
+    others, settings = options.split_overrides(
+        [word for word in (b, *(overrides or ())) if word is not None]
+    )
     if len(others) > 1 or not (others or settings):
         raise typer.BadParameter("name two recipes or runs, or one and `key=value` settings")
     log = partial(options.echo, err=True)
@@ -61,15 +68,17 @@ def draw(
     recipe: options.RecipeOrRun,
     overrides: options.Overrides = None,
     output: Annotated[
-        Path | None, option("--output F", ".svg, .png, .pdf, .mmd, .md or .html.  [default: Mermaid]")
+        Path | None,
+        option("--output F", ".svg, .png, .pdf, .mmd, .md or .html.  [default: Mermaid]"),
     ] = None,
 ) -> None:
     """Draw the architecture of a recipe or a run.
 
-    Shows encoders and decoder, block by block, and which block reads which. Every block is shown with its main
-    settings, its width and its parameters; every name and memory that is read is an arrow, dashed where the value is
-    that of the position before. A run is drawn with its own vocabulary sizes, a recipe with the largest that it allows.
-    Colours are the families of blocks; a page has repeats that fold at a click.
+    Shows encoders and decoder, block by block, and which block reads which. Every block is shown
+    with its main settings, its width and its parameters; every name and memory that is read is an
+    arrow, dashed where the value is that of the position before. A run is drawn with its own
+    vocabulary sizes, a recipe with the largest that it allows. Colours are the families of blocks;
+    a page has repeats that fold at a click.
     """
     from composer.viz.architecture import check_output
 
@@ -82,7 +91,10 @@ def draw(
         options.echo(f"wrote {drawing.save(output)}")
 
 
-@command("seqcomposer fingerprints recipes/quickstart.yaml", "seqcomposer fingerprints runs/mine --json | jq -r .run")
+@command(
+    "seqcomposer fingerprints recipes/quickstart.yaml",
+    "seqcomposer fingerprints runs/mine --json | jq -r .run",
+)
 def fingerprints(
     path: options.RecipeOrRun,
     overrides: options.Overrides = None,
@@ -91,11 +103,11 @@ def fingerprints(
 ) -> None:
     """Print SHA-256 fingerprints of model, data and run.
 
-    They are of the model, the data, and all that decides a training. They do not depend on how the recipe is written:
-    comments, the order of keys, spelt-out defaults, `vars` and `extends`. Data are hashed by content, wherever the
-    files are, so these must be there; `recipe` is the fingerprint of the recipe alone, in which a file is its name. Of
-    a run the recorded ones are printed, and that of its weights; a recipe or weights that were changed since are
-    refused.
+    They are of the model, the data, and all that decides a training. They do not depend on how the
+    recipe is written: comments, the order of keys, spelt-out defaults, `vars` and `extends`. Data
+    are hashed by content, wherever the files are, so these must be there; `recipe` is the
+    fingerprint of the recipe alone, in which a file is its name. Of a run the recorded ones are
+    printed, and that of its weights; a recipe or weights that were changed since are refused.
     """
     prints = api.fingerprints(path, data, overrides or ())
     if as_json:

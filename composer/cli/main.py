@@ -1,6 +1,7 @@
 """The command line: the application and its exit status.
 
-Nothing heavy is imported before a command needs it: `--help`, `blocks` and a typo in a recipe answer without torch.
+Nothing heavy is imported before a command needs it: `--help`, `blocks` and a typo in a recipe
+answer without torch.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def _print_version(requested: bool) -> None:
 
 @app.callback(
     epilog=examples(
-        "seqcomposer new --source train.en --target train.de     # a recipe for your own text, en-de.yaml",
+        "seqcomposer new --source train.en --target train.de     # a recipe for your own text,"
+        " en-de.yaml",
         "seqcomposer check en-de.yaml",
         "seqcomposer train en-de.yaml                            # writes runs/en-de",
         "echo 'a man sleeps' | seqcomposer translate runs/en-de",
@@ -56,12 +58,16 @@ def _print_version(requested: bool) -> None:
 )
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Train sequence models that are described by YAML recipes as stacks of blocks.
 
-    Exit status: 0 done, 1 failed, 2 refused (an error in the input), 130 interrupted, 143 terminated.
+    Exit status: 0 done, 1 failed, 2 refused (an error in the input), 130 interrupted, 143
+    terminated.
     """
 
 
@@ -82,7 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = FAILED
         message = f"the system says: {os_error_reason(error)}"
         _report(RunFailed.of(message, os_error_hint(error), str(error.filename or "<stdout>")))
-    except Exception as error:  # of a library, or a bug: Python would print it as it is, and it can quote the data
+    except (
+        Exception
+    ) as error:  # of a library, or a bug: Python would print it as it is, and it can quote the data
         status = FAILED
         with suppress(OSError):
             echo("".join(traceback.format_exception(error)), err=True, nl=False)
@@ -118,18 +126,25 @@ def _report(error: ComposerError) -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Open null devices for standard streams that are closed, or the files of a command would get their numbers.
+    """Open null devices for standard streams that are closed, or the files of a command would get
+    their numbers.
 
-    Reading from such an stdin and writing to such an stdout fails, as it does where they are closed.
+    Reading from such an stdin and writing to such an stdout fails, as it does where they are
+    closed.
     """
-    for name, flags, mode in (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
+    for name, flags, mode in (
+        ("stdin", os.O_WRONLY, "r"),
+        ("stdout", os.O_RDONLY, "w"),
+        ("stderr", os.O_WRONLY, "w"),
+    ):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))
 
 
 def _terminate(number: int, _: object) -> NoReturn:
     EARLY_SIGNALS.append(number)
-    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up after the first
+    # a second one must not interrupt the cleaning up after the first
+    signal.signal(number, signal.SIG_IGN)
     sys.exit(TERMINATED)
 
 

@@ -20,10 +20,12 @@ def new(
     table: str | Path | None = None,
     column: str | None = None,
 ) -> Path:
-    """Write a recipe for two line-aligned texts, or for two columns of a table, and return its path.
+    """Write a recipe for two line-aligned texts, or for two columns of a table, and return its
+    path.
 
-    source: None for a language model of the text `target`: files, patterns and folders. column: the key of its JSON
-    lines, or the column of its Parquet, with the text. output: by default a name made from those of the files.
+    source: None for a language model of the text `target`: files, patterns and folders. column: the
+    key of its JSON lines, or the column of its Parquet, with the text. output: by default a name
+    made from those of the files.
     Raises DataError if the texts or the table cannot be used, RunError if the file exists already.
     """
     return write_new(source, target, output, table, column)[0]
@@ -40,7 +42,9 @@ def write_new(
     path = None if output is None else Path(output)
     targets = [str(target)] if isinstance(target, str | Path) else [*map(str, target)]
     if table is not None and source is None:
-        raise RunError.of("a table needs a source", "name the column of its files: `--source COLUMN`", str(table))
+        raise RunError.of(
+            "a table needs a source", "name the column of its files: `--source COLUMN`", str(table)
+        )
     if source is not None and (len(targets) > 1 or column is not None):
         fix = "name one `--target` and no `--column`, or leave out `--source` for a language model"
         raise RunError.of("a source has one target", fix, str(table or source))
@@ -48,15 +52,20 @@ def write_new(
         from composer.cli import new_table  # late: it imports torch
 
         facts = new_table.inspect_table(Path(table), str(source), targets[0])
-        name = new_recipe.clean_name(Path(os.path.abspath(facts.table)).stem)  # the folder `.` has none itself
-        path = new_recipe.write_recipe(f"{name}.yaml", path, partial(new_table.fill_table_template, facts))
+        # the folder `.` has none itself
+        name = new_recipe.clean_name(Path(os.path.abspath(facts.table)).stem)
+        path = new_recipe.write_recipe(
+            f"{name}.yaml", path, partial(new_table.fill_table_template, facts)
+        )
         return path, new_table.table_steps(facts, path)
     if source is None:
         from composer.cli import new_text
 
         text = new_text.inspect_text(targets, column)
         name = new_text.text_name(targets[0])
-        path = new_recipe.write_recipe(f"{name}.yaml", path, partial(new_text.fill_text_template, text))
+        path = new_recipe.write_recipe(
+            f"{name}.yaml", path, partial(new_text.fill_text_template, text)
+        )
         return path, new_text.text_steps(text, path)
     corpus = new_recipe.inspect(Path(source), Path(targets[0]))
     name = new_recipe.recipe_name(corpus.source, corpus.target)

@@ -1,4 +1,6 @@
-"""The recipe that `seqcomposer new` writes for a user's own text: commented, with tokenizer and sizes that suit it."""
+"""The recipe that `seqcomposer new` writes for a user's own text: commented, with tokenizer and
+sizes that suit it.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,15 @@ MIN_PAIRS_TO_TRANSLATE = 10_000
 SAMPLE = 20_000
 """Lines of a text, drawn at random, that are looked at closely."""
 MANY_CHARACTERS, WORD_CHARACTERS, MAX_SYMBOLS, MAX_LENGTH = 100, 128, 64, 1024
-"""Characters of a pair of sentences, of which shorter pairs are a part; of lines that can be cut into characters;
+"""Characters of a pair of sentences, of which shorter pairs are a part; of lines that can be cut
+into characters;
 different words of a text of symbols; tokens up to which `max_length` follows the text."""
 
 
 class Preset(NamedTuple):
-    """Sizes for corpora of up to `pairs` pairs: wide and deep models need many, small ones learn from few."""
+    """Sizes for corpora of up to `pairs` pairs: wide and deep models need many, small ones learn
+    from few.
+    """
 
     pairs: int
     width: int
@@ -69,13 +74,16 @@ class RecipeTemplate(Template):
 
 NO_SCHEMA = """# For completion in an editor: `seqcomposer schema > recipe.schema.json`, and in place of this line
 #   yaml-language-server: $schema=recipe.schema.json"""
-TEMPLATE = RecipeTemplate(Path(__file__).with_name("new_recipe.template.yaml").read_text(encoding="utf-8"))
+TEMPLATE = RecipeTemplate(
+    Path(__file__).with_name("new_recipe.template.yaml").read_text(encoding="utf-8")
+)
 
 
 class Side(NamedTuple):
     """What the lines of one text look like, by those of them that are looked at closely.
 
-    `words` and `characters` are of the line in the middle, `most_words` and `most_characters` of 999 in 1,000 lines.
+    `words` and `characters` are of the line in the middle, `most_words` and `most_characters` of
+    999 in 1,000 lines.
     """
 
     words: float
@@ -103,12 +111,14 @@ class Side(NamedTuple):
         first = f"{words} and" if self.is_spaced else "no spaces between words,"
         letters = f"; {', '.join(self.scripts)} letters" if self.scripts else ""
         return (
-            f"{first} {self.characters:.0f} characters a line, 99.9% of lines up to {self.most_characters:,}{letters}"
+            f"{first} {self.characters:.0f} characters a line, 99.9% of lines up to"
+            f" {self.most_characters:,}{letters}"
         )
 
 
 class Corpus(NamedTuple):
-    """Two line-aligned texts: their sizes, what their lines look like, and what a user should know of them.
+    """Two line-aligned texts: their sizes, what their lines look like, and what a user should know
+    of them.
 
     Each of val and test gets `held_out` pairs. `empty` pairs have a side without text.
     """
@@ -133,12 +143,15 @@ class Corpus(NamedTuple):
 
 
 def write_recipe(name: str, output: Path | None, fill: Callable[[Path], str]) -> Path:
-    """Write a recipe, by default to the file `name`, and return its path. fill: what makes its text, given the path.
+    """Write a recipe, by default to the file `name`, and return its path. fill: what makes its
+    text, given the path.
 
     Raises RunError if the file exists already.
     """
     if output and output.is_dir():
-        raise RunError.of("this is a folder", f"name the file to write, `--output {output / name}`", str(output))
+        raise RunError.of(
+            "this is a folder", f"name the file to write, `--output {output / name}`", str(output)
+        )
     output = output or Path(name)
     with atomic_new_file(output) as file:
         file.write(fill(output).encode())
@@ -146,24 +159,42 @@ def write_recipe(name: str, output: Path | None, fill: Callable[[Path], str]) ->
 
 
 def next_steps(corpus: Corpus, recipe: Path) -> list[str]:
-    """Return what to tell the user about a recipe for a corpus: the split, what was seen, the next command."""
+    """Return what to tell the user about a recipe for a corpus: the split, what was seen, the next
+    command.
+    """
     tokenizer = choose_tokenizer(corpus)
-    seen = [f"{name}: {side}" for name, side in zip(("source", "target"), corpus.sides, strict=True)]
+    seen = [
+        f"{name}: {side}" for name, side in zip(("source", "target"), corpus.sides, strict=True)
+    ]
     seen += [f"tokenizer {tokenizer['tokenizer'].partition(':')[0]}: {tokenizer['why_tokenizer']}"]
-    return written_recipe(recipe, corpus.pairs, "pairs", corpus.held_out, corpus.preset, seen, _notes(corpus, recipe))
+    return written_recipe(
+        recipe, corpus.pairs, "pairs", corpus.held_out, corpus.preset, seen, _notes(corpus, recipe)
+    )
 
 
 def written_recipe(
-    recipe: Path, count: int, what: str, held_out: int, preset: Preset, seen: Sequence[str], notes: Sequence[str] = ()
+    recipe: Path,
+    count: int,
+    what: str,
+    held_out: int,
+    preset: Preset,
+    seen: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> list[str]:
     """Return what to tell the user about a recipe that was written for so many pairs or rows."""
-    split = f"{count - 2 * held_out:,} for training, {held_out:,} for validation and {held_out:,} for test"
+    split = (
+        f"{count - 2 * held_out:,} for training, {held_out:,} for validation and {held_out:,} for"
+        " test"
+    )
     minutes, quoted = preset.max_minutes, shlex.quote(str(recipe))
     return [
         f"wrote {recipe}",
         f"{count:,} {what}: {split}" if held_out else f"{count:,} {what}, all for training",
         *seen,
-        f"it trains for {minutes:,} minutes (processor time on a CPU); set `training.max_minutes` to change that",
+        (
+            f"it trains for {minutes:,} minutes (processor time on a CPU); set"
+            " `training.max_minutes` to change that"
+        ),
         *(f"note: {note}" for note in notes),
         f"next: seqcomposer check {quoted} && seqcomposer train {quoted}",
     ]
@@ -174,14 +205,20 @@ def _notes(corpus: Corpus, recipe: Path) -> list[str]:
     if corpus.empty:
         notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
     if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
-        notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
+        notes.append(
+            "so few pairs are enough to try everything; usable translations need tens of thousands"
+        )
     return [*notes, *elsewhere_notes([corpus.source, corpus.target], recipe)]
 
 
 def elsewhere_notes(texts: Sequence[Path], recipe: Path) -> list[str]:
     """Return a note where texts are not in the folder of their recipe."""
     is_elsewhere = any(relative_to(path, recipe).startswith("..") for path in texts)
-    return ["the text is not in the folder of the recipe; put it there before you share it"] if is_elsewhere else []
+    return (
+        ["the text is not in the folder of the recipe; put it there before you share it"]
+        if is_elsewhere
+        else []
+    )
 
 
 def held_out_of(pairs: int) -> int:
@@ -190,13 +227,18 @@ def held_out_of(pairs: int) -> int:
 
 
 def inspect(source: Path, target: Path) -> Corpus:
-    """Return what two line-aligned texts look like. Raise DataError with everything wrong with the files."""
+    """Return what two line-aligned texts look like. Raise DataError with everything wrong with the
+    files.
+    """
     columns = [*open_texts({"source": source, "target": target}).values()]
     pairs = len(columns[0])
     sources, targets = map(line_hashes, columns)
     is_empty = (sources == 0) | (targets == 0)
     if is_empty.all():
-        message, fix = f"no line has text both here and in `{source}`", "give every line its translation"
+        message, fix = (
+            f"no line has text both here and in `{source}`",
+            "give every line its translation",
+        )
         raise DataError([Fault(str(target), 1, 1, "empty", "", message, fix)])
     held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
     sides = (describe_side(columns[0]), describe_side(columns[1]))
@@ -206,7 +248,9 @@ def inspect(source: Path, target: Path) -> Corpus:
 def describe_side(column: Sequence[str]) -> Side:
     """Return what the lines of a text look like."""
     # not every n-th line: the parity of a line can say what it is like
-    sampled = np.sort(np.random.default_rng(0).choice(len(column), min(SAMPLE, len(column)), replace=False))
+    sampled = np.sort(
+        np.random.default_rng(0).choice(len(column), min(SAMPLE, len(column)), replace=False)
+    )
     lines = [line for line in RowSubset(column, sampled) if not is_blank(line)] or [""]
     words, characters = sorted(len(line.split()) for line in lines), sorted(map(len, lines))
     letters = Counter(letter for line in lines for letter in line.lower() if letter.isalpha())
@@ -222,29 +266,47 @@ def describe_side(column: Sequence[str]) -> Side:
         vocabulary=len({word for line in lines for word in line.split()}),
         alphabet=len(set().union(*lines)),
         letters=frozenset(letters),
-        scripts=tuple(name for name, count in scripts.most_common() if count * 20 >= letters.total()),
+        scripts=tuple(
+            name for name, count in scripts.most_common() if count * 20 >= letters.total()
+        ),
         bleu_tokenizer=suggest_bleu_tokenizer(lines),
     )
 
 
 def choose_tokenizer(corpus: Corpus) -> dict[str, str]:
-    """Return what a recipe says of its tokenizer: characters of words, symbols as they are, else pieces of words."""
+    """Return what a recipe says of its tokenizer: characters of words, symbols as they are, else
+    pieces of words.
+    """
     source, target = sides = corpus.sides
     longest, size = max(side.most_characters for side in sides), corpus.preset.vocabulary
     # one vocabulary serves both where most letters of either text occur in both
     shared, most = len(source.letters & target.letters), max(len(side.letters) for side in sides)
     joint = bool(source.letters) and shared * 2 >= most
-    why_joint = "both sides use the same letters" if joint else "the two sides use different letters"
+    why_joint = (
+        "both sides use the same letters" if joint else "the two sides use different letters"
+    )
     # with room for characters that are not among the lines that were looked at
     kind, settings = "char", f"size: {-(-sum(side.alphabet for side in sides) // 100) * 100}"
     if corpus.is_of_words and longest <= WORD_CHARACTERS:
-        reason = f"a line of the {'source' if source.is_word else 'target'} is one word; {why_joint}"
+        reason = (
+            f"a line of the {'source' if source.is_word else 'target'} is one word; {why_joint}"
+        )
     elif any(3 * side.alphabet > size for side in sides if not side.is_spaced):
-        reason = f"too many different characters for so little text to learn words of them; {why_joint}"
-    elif all(side.is_spaced and side.vocabulary <= min(MAX_SYMBOLS, corpus.pairs // 20) for side in sides):
-        kind, settings, longest = "word", f"split: spaces, {settings}", max(side.most_words for side in sides)
+        reason = (
+            f"too many different characters for so little text to learn words of them; {why_joint}"
+        )
+    elif all(
+        side.is_spaced and side.vocabulary <= min(MAX_SYMBOLS, corpus.pairs // 20) for side in sides
+    ):
+        kind, settings, longest = (
+            "word",
+            f"split: spaces, {settings}",
+            max(side.most_words for side in sides),
+        )
         joint = False
-        reason = f"few different symbols between spaces, {source.vocabulary} and {target.vocabulary}"
+        reason = (
+            f"few different symbols between spaces, {source.vocabulary} and {target.vocabulary}"
+        )
     else:
         kind, settings, reason = "bpe", f"size: {size}", f"pieces of words; {why_joint}"
         longest = max(side.most_characters // (2 if side.is_spaced else 1) for side in sides)
@@ -286,7 +348,11 @@ def schema_line(output: Path) -> str:
     """Return the comment at the top of a recipe that names the schema, or says how to get it."""
     schema = schema_path().resolve()
     is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
-    return f"# yaml-language-server: $schema={relative_to(schema, output)}" if is_in_clone else NO_SCHEMA
+    return (
+        f"# yaml-language-server: $schema={relative_to(schema, output)}"
+        if is_in_clone
+        else NO_SCHEMA
+    )
 
 
 def _evaluation(corpus: Corpus) -> str:
@@ -307,7 +373,9 @@ def recipe_name(source: Path, target: Path) -> str:
     """Return a name made from those of the files: train.en and train.de make `en-de`."""
     stem = source.stem if source.stem == target.stem else f"{source.stem}-{target.stem}"
     ends = [path.suffix.removeprefix(".") for path in (source, target)]
-    return clean_name("-".join(ends) if source.stem == target.stem and all(ends) and ends[0] != ends[1] else stem)
+    return clean_name(
+        "-".join(ends) if source.stem == target.stem and all(ends) and ends[0] != ends[1] else stem
+    )
 
 
 def clean_name(name: str) -> str:
@@ -321,14 +389,22 @@ def relative_pattern(name: str, recipe: Path) -> str:
     if os.path.exists(name):
         return relative_to(Path(name), recipe)
     # the folders before the pattern are names, whatever characters they have
-    return os.path.relpath(os.path.join(glob.escape(os.getcwd()), name), glob.escape(str(recipe.parent.absolute())))
+    return os.path.relpath(
+        os.path.join(glob.escape(os.getcwd()), name), glob.escape(str(recipe.parent.absolute()))
+    )
 
 
 def relative_to(path: Path, recipe: Path) -> str:
-    """Return a path from the folder of a recipe; through links as the user wrote them, where that leads to it."""
+    """Return a path from the folder of a recipe; through links as the user wrote them, where that
+    leads to it.
+    """
     direct = os.path.relpath(path.absolute(), recipe.parent.absolute())
     leads_there = os.path.realpath(recipe.parent / direct) == os.path.realpath(path)
-    return direct if leads_there else os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
+    return (
+        direct
+        if leads_there
+        else os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
+    )
 
 
 def quoted(text: str) -> str:
@@ -337,7 +413,11 @@ def quoted(text: str) -> str:
     try:
         parse_value(value, 0)
     except RecipeError as error:
-        raise RunError.of(f"a recipe cannot have this name: {error.faults[0].message}", "rename it", text) from error
+        raise RunError.of(
+            f"a recipe cannot have this name: {error.faults[0].message}", "rename it", text
+        ) from error
     if "${" in text:
-        raise RunError.of("a recipe cannot have this name: `${` begins a variable", "rename it", text)
+        raise RunError.of(
+            "a recipe cannot have this name: `${` begins a variable", "rename it", text
+        )
     return value

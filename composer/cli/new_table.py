@@ -1,4 +1,6 @@
-"""The recipe that `seqcomposer new --table` writes for images, sounds or vectors, and the text that answers them."""
+"""The recipe that `seqcomposer new --table` writes for images, sounds or vectors, and the text that
+answers them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from composer.cli import new_recipe
-from composer.cli.new_recipe import MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side, written_recipe
+from composer.cli.new_recipe import (
+    MAX_SYMBOLS,
+    MIN_PAIRS_TO_SPLIT,
+    PRESETS,
+    Preset,
+    Side,
+    written_recipe,
+)
 from composer.data.audio import sound_length
 from composer.data.columns import FileNames, RowSubset
 from composer.data.feature_files import fault_of_row, load_frames, missing_files
@@ -29,14 +38,17 @@ MAX_SIDE, MAX_POSITIONS = 128, 16
 POSITIONS_PER_SECOND = 25
 """Of a sound, behind a pyramid of two levels: for CTC, an answer may have no more tokens."""
 ROWS_PER_BATCH = 32
-TEMPLATE = new_recipe.RecipeTemplate(Path(__file__).with_name("new_table.template.yaml").read_text(encoding="utf-8"))
+TEMPLATE = new_recipe.RecipeTemplate(
+    Path(__file__).with_name("new_table.template.yaml").read_text(encoding="utf-8")
+)
 
 
 class TableFacts(NamedTuple):
-    """A table of `pairs` rows: which columns are read, what is in the files that were looked at, what answers are like.
+    """A table of `pairs` rows: which columns are read, what is in the files that were looked at,
+    what answers are like.
 
-    `looks` are of images height, width and channels, of sounds the rate and seconds, of vectors their width and how
-    many; `tokens` are of the same rows.
+    `looks` are of images height, width and channels, of sounds the rate and seconds, of vectors
+    their width and how many; `tokens` are of the same rows.
     """
 
     table: Path
@@ -63,10 +75,15 @@ class TableFacts(NamedTuple):
         """What the files are like, in words."""
         first, second = (np.quantile([look[at] for look in self.looks], [0.5, 1]) for at in (0, 1))
         if self.kind == "image":
-            return f"images of {first[0]:.0f} x {second[0]:.0f} pixels, up to {first[1]:.0f} x {second[1]:.0f}"
+            return (
+                f"images of {first[0]:.0f} x {second[0]:.0f} pixels, up to {first[1]:.0f} x"
+                f" {second[1]:.0f}"
+            )
         if self.kind == "vectors":
             return f"{second[0]:.0f} vectors of {first[0]:.0f} numbers, up to {second[1]:.0f}"
-        rates = ", ".join(f"{rate:,.0f} Hz" for rate, _ in Counter(rate for rate, *_ in self.looks).most_common())
+        rates = ", ".join(
+            f"{rate:,.0f} Hz" for rate, _ in Counter(rate for rate, *_ in self.looks).most_common()
+        )
         return f"sounds of {second[0]:.1f} seconds, up to {second[1]:.1f}; {rates}"
 
 
@@ -84,7 +101,10 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
     if not (kind := kind_of(RowSubset(columns["source"], rows))):
         message = f"the column `{source}` names no images, sounds or vectors"
         pairs = recipe_text({"parallel": {"train": {"file": str(table), **named}}})
-        fix = f"name one that does with `--source`; for two columns of text, write a recipe with `data: {pairs}`"
+        fix = (
+            "name one that does with `--source`; for two columns of text, write a recipe with"
+            f" `data: {pairs}`"
+        )
         raise DataError([Fault(str(table), 0, 0, "column", "", message, fix)])
     files = FileNames(columns["source"], table if table.is_dir() else table.parent)
     if faults := missing_files(files, str(table)):
@@ -97,7 +117,9 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
 
 
 def look_at_file(files: FileNames, row: int, kind: str) -> tuple[float, ...]:
-    """Return what `TableFacts` says of a file: of an image its height, width and channels. Raises DataError."""
+    """Return what `TableFacts` says of a file: of an image its height, width and channels. Raises
+    DataError.
+    """
     name, part = split_part(files[row])
     try:
         with open_file(Path(name)) as file:
@@ -109,7 +131,9 @@ def look_at_file(files: FileNames, row: int, kind: str) -> tuple[float, ...]:
             image, _ = open_image(file)
             return image.height, image.width, 3 if ("grey", "") in image_notices(image, 1) else 1
     except (MediaError, OSError) as error:
-        fault = error if isinstance(error, MediaError) else MediaError("file", str(error), "restore it")
+        fault = (
+            error if isinstance(error, MediaError) else MediaError("file", str(error), "restore it")
+        )
         raise DataError([fault_of_row(files, row, str(files.folder), files[row], fault)]) from error
 
 
@@ -123,7 +147,9 @@ def fill_table_template(facts: TableFacts, output: Path) -> str:
     preset, answers = facts.preset, facts.answers
     is_few = has_few_words(answers, facts.pairs)
     is_caption = facts.kind == "image" and answers.is_spaced and not answers.is_word
-    tokenizer = "word" if is_few else f"word: {{size: {preset.vocabulary}}}" if is_caption else "char"
+    tokenizer = (
+        "word" if is_few else f"word: {{size: {preset.vocabulary}}}" if is_caption else "char"
+    )
     is_word = is_few or is_caption
     longest = answers.most_words if is_word else answers.most_characters
     unit = "word" if answers.is_spaced and not answers.is_word else "character"
@@ -157,11 +183,18 @@ def settings_of(facts: TableFacts) -> dict[str, str]:
     """Return the column, the encoder and CTC of a recipe, as its template has them."""
     if facts.kind == "audio":
         rate, _ = Counter(int(rate) for rate, *_ in facts.looks).most_common(1)[0]
-        encoder = ["linear", *["rnn: {bidirectional: true}", "pyramid"] * 2, "rnn: {bidirectional: true}"]
+        encoder = [
+            "linear",
+            *["rnn: {bidirectional: true}", "pyramid"] * 2,
+            "rnn: {bidirectional: true}",
+        ]
         positions = [POSITIONS_PER_SECOND * seconds for _, seconds in facts.looks]
         # a label of all of a sound does not follow it
         has_ctc = max(facts.tokens) > 1 and np.mean(np.array(facts.tokens) <= positions) > 0.95
-        ctc = "  output: {ctc: {weight: 0.3}}    # a second cost: what is said follows the sound, frame by frame\n"
+        ctc = (
+            "  output: {ctc: {weight: 0.3}}    # a second cost: what is said follows the sound,"
+            " frame by frame\n"
+        )
         column = f"kind: audio, rate: {max(1000, rate)}, spec_augment: {{bands: 5, frames: 10}}"
         return {"column": column, "encoder": listed(encoder), "ctc": ctc if has_ctc else ""}
     if facts.kind == "vectors":
@@ -175,7 +208,11 @@ def settings_of(facts: TableFacts) -> dict[str, str]:
     widths = [min(facts.preset.width, 32 << level) for level in range(levels)]
     encoder = [f"conv2d: {{stride: [2, 2], width: {own}, activation: relu}}" for own in widths]
     column = f"kind: image, size: [{size[0]}, {size[1]}]{', channels: 3' if channels == 3 else ''}"
-    return {"column": column, "encoder": listed([*encoder, "linear", "positions: learned", "flatten"]), "ctc": ""}
+    return {
+        "column": column,
+        "encoder": listed([*encoder, "linear", "positions: learned", "flatten"]),
+        "ctc": "",
+    }
 
 
 def listed(blocks: Sequence[str]) -> str:
@@ -184,6 +221,8 @@ def listed(blocks: Sequence[str]) -> str:
 
 
 def table_steps(facts: TableFacts, recipe: Path) -> list[str]:
-    """Return what to tell the user about a recipe for a table: the split, what was seen, the next command."""
+    """Return what to tell the user about a recipe for a table: the split, what was seen, the next
+    command.
+    """
     seen = [f"{facts.source}: {facts.media}", f"{facts.target}: {facts.answers}"]
     return written_recipe(recipe, facts.pairs, "rows", facts.held_out, facts.preset, seen)

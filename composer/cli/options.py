@@ -1,4 +1,6 @@
-"""Arguments and options that several commands share, their completion in a shell, and tables for the terminal."""
+"""Arguments and options that several commands share, their completion in a shell, and tables for
+the terminal.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
-def argument(metavar: str, text: str, complete: Callable[[str], object] | None = None, **settings: Any) -> Any:
+def argument(
+    metavar: str, text: str, complete: Callable[[str], object] | None = None, **settings: Any
+) -> Any:
     """Return an argument of a command, with its help text and what completes it in a shell."""
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **settings)
 
@@ -44,11 +48,17 @@ Completions = list[tuple[str, str]]
 
 def complete_block(incomplete: str) -> Completions:
     """Return the blocks whose names begin so."""
-    return [(name, block["description"]) for name, block in api.blocks().items() if name.startswith(incomplete)]
+    return [
+        (name, block["description"])
+        for name, block in api.blocks().items()
+        if name.startswith(incomplete)
+    ]
 
 
 def complete_key(incomplete: str) -> Completions:
-    """Return the settings of a recipe at the path that is typed: `training.max_steps=` for `training.max_st`."""
+    """Return the settings of a recipe at the path that is typed: `training.max_steps=` for
+    `training.max_st`.
+    """
     rules = api.schema()
     *path, last = incomplete.split(".")
     schema = rules
@@ -56,7 +66,10 @@ def complete_key(incomplete: str) -> Completions:
         schema = _settings(rules, schema).get(word, {})
     prefix = "".join(f"{word}." for word in path)
     return [
-        (f"{prefix}{key}{'.' if _settings(rules, setting) else '='}", setting.get("description", ""))
+        (
+            f"{prefix}{key}{'.' if _settings(rules, setting) else '='}",
+            setting.get("description", ""),
+        )
         for key, setting in _settings(rules, schema).items()
         if key.startswith(last)
     ]
@@ -79,10 +92,14 @@ def complete_recipe(incomplete: str) -> Completions:
 
 
 def complete_run(incomplete: str) -> Completions:
-    """Return the run folders whose paths begin so, in other folders too; without any, folders or settings."""
+    """Return the run folders whose paths begin so, in other folders too; without any, folders or
+    settings.
+    """
     begin = glob.escape(incomplete)
     records = [*glob.glob(f"{begin}*/run.json"), *glob.glob(f"{begin}*/*/run.json")]
-    return [(str(Path(record).parent), "") for record in sorted(records)] or complete_recipe(incomplete)
+    return [(str(Path(record).parent), "") for record in sorted(records)] or complete_recipe(
+        incomplete
+    )
 
 
 def complete_any(incomplete: str) -> Completions:
@@ -90,18 +107,31 @@ def complete_any(incomplete: str) -> Completions:
     return list(dict.fromkeys([*complete_run(incomplete), *complete_recipe(incomplete)]))
 
 
-Run = Annotated[Path, argument("RUN", "A run folder, or SWEEP#RANK.", complete_run, parser=find_run)]
-RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, a run, or SWEEP#RANK.", complete_any, parser=find_run)]
-Overrides = Annotated[list[str] | None, argument("key=value", "Override a setting; list items by index.", complete_key)]
-DataDir = Annotated[Path | None, option("--data DIR", "Look up data files here first, then next to the recipe.")]
-Checkpoint = Annotated[str | None, option("--checkpoint last|best|STEP", "Checkpoint in place of the final weights.")]
+Run = Annotated[
+    Path, argument("RUN", "A run folder, or SWEEP#RANK.", complete_run, parser=find_run)
+]
+RecipeOrRun = Annotated[
+    Path, argument("RECIPE|RUN", "A recipe, a run, or SWEEP#RANK.", complete_any, parser=find_run)
+]
+Overrides = Annotated[
+    list[str] | None,
+    argument("key=value", "Override a setting; list items by index.", complete_key),
+]
+DataDir = Annotated[
+    Path | None, option("--data DIR", "Look up data files here first, then next to the recipe.")
+]
+Checkpoint = Annotated[
+    str | None, option("--checkpoint last|best|STEP", "Checkpoint in place of the final weights.")
+]
 DRAFT = "A smaller run with the same tokenizer: it proposes tokens, to write the same faster."
 Draft = Annotated[str | None, option("--draft RUN", DRAFT, autocompletion=complete_run)]
 AsJson = Annotated[bool, option("--json", "Print JSON to stdout and nothing else.")]
 
 
 def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the files among words, and the `key=value` settings: all else that has a `=`, but points of sweeps."""
+    """Return the files among words, and the `key=value` settings: all else that has a `=`, but
+    points of sweeps.
+    """
     # Path.exists raises where a word is too long for the name of a file
     overrides = [word for word in words if re.match(r"[^#/]*=", word) and not os.path.exists(word)]
     return [word for word in words if word not in overrides], overrides
@@ -114,7 +144,9 @@ def examples(*lines: str) -> str:
 
 
 def with_examples(commands: typer.Typer, *lines: str) -> Callable[[Command], Command]:
-    """Return the decorator of a command: examples end its help, its docstring's first sentence is its short help."""
+    """Return the decorator of a command: examples end its help, its docstring's first sentence is
+    its short help.
+    """
     return commands.command(epilog=examples(*lines))
 
 
@@ -155,15 +187,25 @@ def make_table(columns: Sequence[str], right: int = 0, footer: bool = False) -> 
     table = Table(box=box.SIMPLE_HEAD, show_footer=footer, pad_edge=False)
     for index, column in enumerate(columns):
         numbers = index >= len(columns) - right
-        table.add_column(column, justify="right" if numbers else "left", no_wrap=numbers or index == 0)
+        table.add_column(
+            column, justify="right" if numbers else "left", no_wrap=numbers or index == 0
+        )
     return table
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal that is written to; None for a pipe or a file, where nothing is cut."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+    """Return the width of the terminal that is written to; None for a pipe or a file, where nothing
+    is cut.
+    """
+    return (
+        shutil.get_terminal_size().columns
+        if sys.stdout.isatty() or "COLUMNS" in os.environ
+        else None
+    )
 
 
 def table_console() -> Console:
     """Return the console that tables are printed on: stdout."""
-    return make_console(width=terminal_width() or 160, highlight=False, soft_wrap=False, markup=False)
+    return make_console(
+        width=terminal_width() or 160, highlight=False, soft_wrap=False, markup=False
+    )

@@ -37,28 +37,40 @@ command = partial(options.with_examples, commands)
 def new(
     *,
     source: Annotated[
-        str | None, option("--source F", "Source text, one sentence per line; of a table, a column.")
+        str | None,
+        option("--source F", "Source text, one sentence per line; of a table, a column."),
     ] = None,
     target: Annotated[
-        list[str], option("--target F", "Target text, line by line; of a table, a column. May be repeated for a text.")
+        list[str],
+        option(
+            "--target F",
+            "Target text, line by line; of a table, a column. May be repeated for a text.",
+        ),
     ],
-    table: Annotated[Path | None, option("--table F", "A table that names images, sounds or vectors.")] = None,
-    column: Annotated[
-        str | None, option("--column C", "Key of JSON lines, or column of Parquet, with a text.  [default: text]")
+    table: Annotated[
+        Path | None, option("--table F", "A table that names images, sounds or vectors.")
     ] = None,
-    output: Annotated[Path | None, option("--output F", "The file to write.  [default: named after the texts]")] = None,
+    column: Annotated[
+        str | None,
+        option(
+            "--column C", "Key of JSON lines, or column of Parquet, with a text.  [default: text]"
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, option("--output F", "The file to write.  [default: named after the texts]")
+    ] = None,
 ) -> None:
     """Write a commented recipe for your own text, images, sounds or vectors.
 
-    It looks at the text, and says what it saw: tokenizer, `max_length`, model size and how BLEU reads words suit it.
-    Some of the pairs are held out for validation and test. Text is UTF-8, with or without a BOM; LF or CRLF. Never
-    overwrites a file.
+    It looks at the text, and says what it saw: tokenizer, `max_length`, model size and how BLEU
+    reads words suit it. Some of the pairs are held out for validation and test. Text is UTF-8, with
+    or without a BOM; LF or CRLF. Never overwrites a file.
 
-    Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column that names images,
-    sounds or vectors, and `--target` the one with their text.
+    Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column
+    that names images, sounds or vectors, and `--target` the one with their text.
 
-    Without `--source` the recipe is of a language model, and the targets are any text: files, packed or not, JSON lines
-    or Parquet, patterns such as 'texts/*.txt', and folders.
+    Without `--source` the recipe is of a language model, and the targets are any text: files,
+    packed or not, JSON lines or Parquet, patterns such as 'texts/*.txt', and folders.
     """
     from composer.cli.new import write_new
 
@@ -69,31 +81,41 @@ def new(
     "seqcomposer check recipes/quickstart.yaml",
     "seqcomposer check mine.yaml model.width=512",
     "seqcomposer check --json mine/*.yaml",
-    "seqcomposer check --without-data --any-machine recipes/*.yaml     # in a clone without the data",
-    "seqcomposer check recipes/sweeps/attention_scores.yaml            # every point; score=dot: that one",
+    "seqcomposer check --without-data --any-machine recipes/*.yaml     # in a clone without the"
+    " data",
+    "seqcomposer check recipes/sweeps/attention_scores.yaml            # every point; score=dot:"
+    " that one",
 )
 def check(
     recipes: Annotated[
-        list[str], argument("RECIPE... [key=value]...", "Recipes or sweeps, and settings.", complete_recipe)
+        list[str],
+        argument("RECIPE... [key=value]...", "Recipes or sweeps, and settings.", complete_recipe),
     ],
     data: options.DataDir = None,
-    without_data: Annotated[bool, option("--without-data", "Read no data files, even where they are.")] = False,
-    any_machine: Annotated[bool, option("--any-machine", "Ignore limits of this machine: devices, memory.")] = False,
-    strict: Annotated[bool, option("--strict", "Exit with status 2 if there is a warning, too.")] = False,
+    without_data: Annotated[
+        bool, option("--without-data", "Read no data files, even where they are.")
+    ] = False,
+    any_machine: Annotated[
+        bool, option("--any-machine", "Ignore limits of this machine: devices, memory.")
+    ] = False,
+    strict: Annotated[
+        bool, option("--strict", "Exit with status 2 if there is a warning, too.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Report every error of recipes and their data.
 
-    Each has file, line, column and a fix; `--json` adds an `edit` where a program can make the fix, `{file, path,
-    start, end, replacement}`: the text between two places, as [line, column] from 1, is to be replaced. Validates
-    the text, builds the model without allocating it, inspects the data files, and encodes the data as training
-    does; of a split of more than 16 MB its beginning and 1,000 lines spread over the rest, and the last line says
-    so. A recipe that `check` accepts trains, decodes and resumes. Writes nothing but its cache. Exit status 2 if
-    there is an error, with `--strict` also if there is a warning; else 0.
+    Each has file, line, column and a fix; `--json` adds an `edit` where a program can make the fix,
+    `{file, path, start, end, replacement}`: the text between two places, as [line, column] from 1,
+    is to be replaced. Validates the text, builds the model without allocating it, inspects the data
+    files, and encodes the data as training does; of a split of more than 16 MB its beginning and
+    1,000 lines spread over the rest, and the last line says so. A recipe that `check` accepts
+    trains, decodes and resumes. Writes nothing but its cache. Exit status 2 if there is an error,
+    with `--strict` also if there is a warning; else 0.
 
-    Of a sweep it checks every point that no condition excludes, or the one that `axis=value` selects. Of a part of
-    recipes, which is a file in a folder `fragments` or one that others of the files extend and that is no recipe by
-    itself, it checks YAML, keys and types.
+    Of a sweep it checks every point that no condition excludes, or the one that `axis=value`
+    selects. Of a part of recipes, which is a file in a folder `fragments` or one that others of the
+    files extend and that is no recipe by itself, it checks YAML, keys and types.
     """
     files, overrides = options.split_overrides(recipes)
     if not files:
@@ -150,18 +172,21 @@ def plan(
     recipe: options.RecipeOrRun,
     overrides: options.Overrides = None,
     data: options.DataDir = None,
-    time: Annotated[bool, option("--time", "Train ten steps in memory on the data, and tell the time.")] = False,
+    time: Annotated[
+        bool, option("--time", "Train ten steps in memory on the data, and tell the time.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a recipe costs, block by block.
 
-    Those are width, parameters, FLOPs and decoding state of every block. The model is built by the same code as for
-    training, without allocating it. FLOPs and state are those of one pair of 32 source and 32 target tokens. Also shows
-    how much memory the tensors of a training take at their peak: weights, gradients, optimizer, and the largest batch,
-    which is that of the data where they are, and else as long as `max_length` allows. Python and PyTorch take half a
-    GiB besides.
+    Those are width, parameters, FLOPs and decoding state of every block. The model is built by the
+    same code as for training, without allocating it. FLOPs and state are those of one pair of 32
+    source and 32 target tokens. Also shows how much memory the tensors of a training take at their
+    peak: weights, gradients, optimizer, and the largest batch, which is that of the data where they
+    are, and else as long as `max_length` allows. Python and PyTorch take half a GiB besides.
 
-    With --time it trains ten steps in memory, writes no run, and tells what an epoch and the whole training take here.
+    With --time it trains ten steps in memory, writes no run, and tells what an epoch and the whole
+    training take here.
     """
     with options.show_loading():
         planned = api.plan(recipe, overrides or (), data, time)
@@ -173,9 +198,10 @@ def plan(
     optimizer, memory = planned.recipe.training.optimizer.word, planned.memory
     bound = "at most" if planned.at_most or memory.at_most else "about"
     options.echo(
-        f"Training: {bound} {format_bytes(memory.bytes)} at its peak: {format_bytes(memory.weight_bytes)} for weights, "
-        f"gradients and {optimizer}, {format_bytes(memory.activation_bytes)} for a batch of {memory.batch.describe()}; "
-        "Python and PyTorch come on top."
+        f"Training: {bound} {format_bytes(memory.bytes)} at its peak:"
+        f" {format_bytes(memory.weight_bytes)} for weights, gradients and {optimizer},"
+        f" {format_bytes(memory.activation_bytes)} for a batch of {memory.batch.describe()}; Python"
+        " and PyTorch come on top."
     )
     if planned.trial is not None:
         print_trial(planned.trial)
@@ -184,13 +210,17 @@ def plan(
 def print_trial(trial: TrialRun) -> None:
     """Print what some steps of a training took, and what follows for an epoch and for the budget."""
     where = "the GPU" if trial.device == "cuda" else "this CPU"
-    of = f", one of {trial.devices} devices, without the exchange between them" if trial.devices > 1 else ""
+    of = (
+        f", one of {trial.devices} devices, without the exchange between them"
+        if trial.devices > 1
+        else ""
+    )
     options.echo(
-        f"Measured: {format_bytes(trial.peak_bytes)} of tensors at the peak.\n"
-        f"Time: {trial.steps_per_second:,.3g} steps and {trial.tokens_per_second:,.0f} target tokens a second, of "
-        f"{trial.steps} steps on {where}{of}.\n"
-        f"An epoch has {trial.steps_per_epoch:,} steps and takes {time_text(trial.minutes_per_epoch)}, the whole "
-        f"budget {time_text(trial.budget_minutes)}, without validation and test."
+        f"Measured: {format_bytes(trial.peak_bytes)} of tensors at the peak.\nTime:"
+        f" {trial.steps_per_second:,.3g} steps and {trial.tokens_per_second:,.0f} target tokens a"
+        f" second, of {trial.steps} steps on {where}{of}.\nAn epoch has {trial.steps_per_epoch:,}"
+        f" steps and takes {time_text(trial.minutes_per_epoch)}, the whole budget"
+        f" {time_text(trial.budget_minutes)}, without validation and test."
     )
 
 
@@ -201,32 +231,45 @@ def time_text(minutes: float) -> str:
 
 @command(
     "seqcomposer train recipes/quickstart.yaml",
-    "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
+    "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run"
+    " runs/deep",
     "seqcomposer train mine.yaml --run runs/deep --resume",
-    "seqcomposer train mine.yaml --run runs/deep --resume training.max_minutes=90     # go on with a larger budget",
+    "seqcomposer train mine.yaml --run runs/deep --resume training.max_minutes=90     # go on with"
+    " a larger budget",
     "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
-    "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-reproduction and compares the weights",
+    "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-reproduction and"
+    " compares the weights",
     "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
 )
 def train(
     recipe: options.RecipeOrRun,
     overrides: options.Overrides = None,
     data: options.DataDir = None,
-    run: Annotated[Path | None, option("--run DIR", "The run folder.  [default: runs/NAME]")] = None,
-    resume: Annotated[bool, option("--resume", "Continue a run that was stopped or killed, or start it.")] = False,
-    finish: Annotated[bool, option("--finish", "End a run that was stopped or killed with its best weights.")] = False,
-    from_run: Annotated[
-        Path | None, option("--from RUN", "Take the weights of another run that fit.", parser=find_run)
+    run: Annotated[
+        Path | None, option("--run DIR", "The run folder.  [default: runs/NAME]")
     ] = None,
-    seeds: Annotated[str | None, option("--seeds N|A,B,...", "Train N seeds, or these; see RUN/seeds.json.")] = None,
+    resume: Annotated[
+        bool, option("--resume", "Continue a run that was stopped or killed, or start it.")
+    ] = False,
+    finish: Annotated[
+        bool, option("--finish", "End a run that was stopped or killed with its best weights.")
+    ] = False,
+    from_run: Annotated[
+        Path | None,
+        option("--from RUN", "Take the weights of another run that fit.", parser=find_run),
+    ] = None,
+    seeds: Annotated[
+        str | None, option("--seeds N|A,B,...", "Train N seeds, or these; see RUN/seeds.json.")
+    ] = None,
 ) -> None:
     """Train a recipe and write a run folder.
 
-    The run folder holds the resolved recipe, tokenizer, metrics, checkpoints and final weights: all that `translate`,
-    `evaluate` and a colleague need. A folder that is not empty is refused without --resume, which continues a run with
-    its own budget, also a finished one with a larger `training.max_steps`, `max_epochs` or `max_minutes` on the command
-    line or in the edited recipe. The recipe of a run folder reproduces that run, or with --resume continues it. Given a
-    sweep, train the one point that `axis=value` selects.
+    The run folder holds the resolved recipe, tokenizer, metrics, checkpoints and final weights: all
+    that `translate`, `evaluate` and a colleague need. A folder that is not empty is refused without
+    --resume, which continues a run with its own budget, also a finished one with a larger
+    `training.max_steps`, `max_epochs` or `max_minutes` on the command line or in the edited recipe.
+    The recipe of a run folder reproduces that run, or with --resume continues it. Given a sweep,
+    train the one point that `axis=value` selects.
     """
     from composer.recipe.recipe import load
     from composer.recipe.yaml_reader import read
@@ -236,19 +279,25 @@ def train(
     root = read(recipe, str(recipe))
     if "sweep" in root.value:
         if seeds is not None:
-            raise typer.BadParameter("train a point of a sweep with `training.seed=N`", param_hint="--seeds")
+            raise typer.BadParameter(
+                "train a point of a sweep with `training.seed=N`", param_hint="--seeds"
+            )
         loaded, folder = point_from_args(recipe, overrides or (), data)
         run = run or folder
     else:
         loaded = load(recipe, overrides or (), data, root)
     if seeds is not None and finish:
-        raise typer.BadParameter("finish one seed: `--finish --run RUN/seed-N`", param_hint="--seeds")
+        raise typer.BadParameter(
+            "finish one seed: `--finish --run RUN/seed-N`", param_hint="--seeds"
+        )
     if seeds is not None:
         from composer.run_dir import RUNS
         from composer.training.multi_seed import train_seeds
 
         folder = run or RUNS / loaded.name
-        seed_runs, status = train_seeds(recipe, seeds, folder, options.echo, overrides or (), data, resume, from_run)
+        seed_runs, status = train_seeds(
+            recipe, seeds, folder, options.echo, overrides or (), data, resume, from_run
+        )
         print_seeds(seed_runs, folder)
         raise typer.Exit(status)
     with options.show_loading():
@@ -258,12 +307,19 @@ def train(
 
 def print_plan(plan: Plan) -> None:
     """Print a plan as a table of nested blocks."""
-    table = options.make_table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
+    table = options.make_table(
+        ["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True
+    )
     bounds = ", at most" if plan.at_most else ""
     if loops := any(row.loops for row in plan.rows):
         table.add_column("runs position by position because it")
     for depth, label, row in _nested(plan.rows):
-        numbers = (str(row.width), f"{row.parameters:,}", si(row.flops), format_bytes(row.state_bytes))
+        numbers = (
+            str(row.width),
+            f"{row.parameters:,}",
+            si(row.flops),
+            format_bytes(row.state_bytes),
+        )
         label += f" x {row.times}" if row.block == "repeat" else bounds if row.at_most else ""
         label += ", tied" if row.tied_to else ""
         table.add_row("  " * depth + label, *numbers, *([row.loops] if loops else []))
@@ -275,15 +331,24 @@ def print_plan(plan: Plan) -> None:
     notes = [f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward."]
     notes += [f"Vocabularies: {format_bound(sizes, plan.at_most)}."]
     if plan.at_most:
-        notes += ["At most: `train` trains the tokenizer, which learns fewer tokens from little text."]
+        notes += [
+            "At most: `train` trains the tokenizer, which learns fewer tokens from little text."
+        ]
     if any(row.times != 1 for row in plan.rows):
         notes += ["Rows in a repeat are of all its times together."]
     if tied := dict.fromkeys(row.tied_to for row in plan.rows if row.tied_to):
-        notes += [f"Tied: the parameters are those of {' and '.join(tied)}, and count once in the sum."]
+        notes += [
+            f"Tied: the parameters are those of {' and '.join(tied)}, and count once in the sum."
+        ]
     if plan.decaying:
         notes += [f"Weight decay falls on {plan.decaying:,} of {plan.parameters:,} parameters."]
     if plan.frozen:
-        notes += [f"Frozen by `training.parameter_groups`: {plan.frozen:,} parameters, tied ones among them."]
+        notes += [
+            (
+                f"Frozen by `training.parameter_groups`: {plan.frozen:,} parameters, tied ones"
+                " among them."
+            )
+        ]
     options.echo("\n".join(notes))
 
 
@@ -291,12 +356,20 @@ def _nested(rows: Iterable[PlanRow]) -> Iterable[tuple[int, str, PlanRow]]:
     """Yield each row with its depth and its path relative to the block that contains it."""
     above: list[str] = []
     for row in rows:
-        while above and row.path != above[-1] and not row.path.startswith((f"{above[-1]}.", f"{above[-1]}[")):
+        while (
+            above
+            and row.path != above[-1]
+            and not row.path.startswith((f"{above[-1]}.", f"{above[-1]}["))
+        ):
             above.pop()
         outer = above[-1] if above else ""
         label = row.path.removeprefix(outer).lstrip(".")
         # a block that is written as a bare name ends in its number
-        yield len(above), label if label.endswith(row.block) else f"{label} {row.block}".strip(), row
+        yield (
+            len(above),
+            label if label.endswith(row.block) else f"{label} {row.block}".strip(),
+            row,
+        )
         if row.path != outer:
             above.append(row.path)
 
@@ -305,12 +378,19 @@ def print_seeds(runs: SeedRuns, folder: Path) -> None:
     """Print the result of every seed, and which is the best by the metric that the run selects by."""
     if not runs.seeds:
         return
-    wanted = dict.fromkeys((runs.metric, runs.metric.replace("val/", "test/"), "val/loss", "test/loss"))
+    wanted = dict.fromkeys(
+        (runs.metric, runs.metric.replace("val/", "test/"), "val/loss", "test/loss")
+    )
     names = [name for name in wanted if any(name in seed.scores for seed in runs.seeds)]
     table = options.make_table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
     for seed in runs.seeds:
-        scores = ["-" if (score := seed.scores.get(name)) is None else format_score(name, score) for name in names]
-        table.add_row(str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores)
+        scores = [
+            "-" if (score := seed.scores.get(name)) is None else format_score(name, score)
+            for name in names
+        ]
+        table.add_row(
+            str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores
+        )
     console = options.table_console()
     console.print(table)
     best = f"The best by {runs.metric}: seed {runs.best}."

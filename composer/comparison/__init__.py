@@ -1,1 +1,3 @@
-"""Differences of two recipes or runs: settings, stacks of blocks (matched as trees), costs and scores."""
+"""Differences of two recipes or runs: settings, stacks of blocks (matched as trees), costs and
+scores.
+"""

@@ -1,4 +1,6 @@
-"""Changes from one recipe or run to another: settings, the model's blocks (from matched trees), and run.json."""
+"""Changes from one recipe or run to another: settings, the model's blocks (from matched trees), and
+run.json.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,9 @@ SENTENCES: Mapping[str, str] = {
 class Change:
     """One difference.
 
-    `path` is its path in A, `other_path` in B; "" where it is not there. `word` is the block's word in the recipe,
-    `setting` the setting of that block or of the section, `before` and `after` its values; of blocks, their notation.
+    `path` is its path in A, `other_path` in B; "" where it is not there. `word` is the block's word
+    in the recipe, `setting` the setting of that block or of the section, `before` and `after` its
+    values; of blocks, their notation.
     """
 
     kind: Kind
@@ -73,9 +76,15 @@ class Change:
         if self.is_name and self.before is None:
             return f"now named {self.after}"
         if self.is_name:
-            return f"no longer named {self.before}" if self.after is None else f"named {self.after}, was {self.before}"
+            return (
+                f"no longer named {self.before}"
+                if self.after is None
+                else f"named {self.after}, was {self.before}"
+            )
         if self.kind in SENTENCES:
-            return SENTENCES[self.kind].format(before=self.before, after=self.after, to=self.other_path)
+            return SENTENCES[self.kind].format(
+                before=self.before, after=self.after, to=self.other_path
+            )
         return f"{self.setting} {self.values}" if self.setting else self.values
 
     @property
@@ -105,9 +114,13 @@ def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
     for section in SECTIONS:
         hidden = STACKS if section == "model" else ()
         sections = (recipe.canonical[section].items() for recipe in (one, other))
-        before, after = ({key: value for key, value in items if key not in hidden} for items in sections)
+        before, after = (
+            {key: value for key, value in items if key not in hidden} for items in sections
+        )
         path = ("decoding",) if section == "decoding" else ()
-        changes += compare_settings(section, before, after, one.rules["properties"][section], path, one.rules["$defs"])
+        changes += compare_settings(
+            section, before, after, one.rules["properties"][section], path, one.rules["$defs"]
+        )
     # a sweep's axes are in the config at W&B, which says the other changes once more
     return [change for change in changes if not change.setting.startswith("wandb.config.")]
 
@@ -115,7 +128,9 @@ def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
 def compare_settings(
     section: str, before: Any, after: Any, schema: Schema, path: tuple[str | int, ...], defs: Schema
 ) -> Iterator[Change]:
-    """Yield the changes from one value of a section to another, side by side with their JSON Schema."""
+    """Yield the changes from one value of a section to another, side by side with their JSON
+    Schema.
+    """
     if before == after:
         return
     rules = dereference(defs, schema)
@@ -132,7 +147,9 @@ def compare_settings(
         known, more = rules.get("properties", {}), rules.get("additionalProperties")
         for key in dict.fromkeys((*before, *after)):
             inner = known.get(key, more if isinstance(more, Mapping) else {})
-            yield from compare_settings(section, before.get(key), after.get(key), inner, (*path, key), defs)
+            yield from compare_settings(
+                section, before.get(key), after.get(key), inner, (*path, key), defs
+            )
     else:
         values = (_choice_text(value, table, defs) for value in (before, after))
         yield Change("set", section, "", "", "", format_path(path), *values)
@@ -160,13 +177,33 @@ SHOWN_ELSEWHERE: tuple[str, ...] = (
 )
 SHOWN_ELSEWHERE += ("canonical", "fingerprint_parts")
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""
-ALWAYS_DIFFERENT: tuple[str, ...] = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
-ALWAYS_DIFFERENT += ("weights_sha256", "recipe_sha256", "results_sha256", "hypotheses_sha256", "val_unknown")
-"""Keys of run.json that explain nothing: they differ between any two runs, or follow from another key."""
+ALWAYS_DIFFERENT: tuple[str, ...] = (
+    "started_at",
+    "ended_at",
+    "folders",
+    "checkpoints",
+    "cwd",
+    "weights",
+    "run",
+)
+ALWAYS_DIFFERENT += (
+    "weights_sha256",
+    "recipe_sha256",
+    "results_sha256",
+    "hypotheses_sha256",
+    "val_unknown",
+)
+"""Keys of run.json that explain nothing: they differ between any two runs, or follow from another
+key.
+"""
 
 
-def record_changes(one: Mapping[str, object], other: Mapping[str, object], path: tuple[str, ...] = ()) -> list[Change]:
-    """Return what differs in two run.json that may explain other scores: budget, versions, the content of the data."""
+def record_changes(
+    one: Mapping[str, object], other: Mapping[str, object], path: tuple[str, ...] = ()
+) -> list[Change]:
+    """Return what differs in two run.json that may explain other scores: budget, versions, the
+    content of the data.
+    """
     changes: list[Change] = []
     for key in dict.fromkeys((*one, *other)):
         before, after, inner = one.get(key), other.get(key), (*path, str(key))
@@ -176,17 +213,25 @@ def record_changes(one: Mapping[str, object], other: Mapping[str, object], path:
             changes += record_changes(before, after, inner)
         elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
             name = "code of seqcomposer" if inner == ("source",) else format_path(inner)
-            changes.append(Change("set", "run", "", "", "", name, _shorten_hash(before), _shorten_hash(after)))
+            changes.append(
+                Change("set", "run", "", "", "", name, _shorten_hash(before), _shorten_hash(after))
+            )
     return changes
 
 
 def _shorten_hash(value: object) -> object:
-    return value[:SHORT_HASH] if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value) else value
+    return (
+        value[:SHORT_HASH]
+        if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value)
+        else value
+    )
 
 
 MANY_CHANGES = 2
 FAR = 0.5
-"""Stacks with more than MANY_CHANGES, of whose nodes more than this share have no match, are shown whole."""
+"""Stacks with more than MANY_CHANGES, of whose nodes more than this share have no match, are shown
+whole.
+"""
 
 Order = list[str]
 """Sort key of a path: its steps, with indices of six digits."""
@@ -201,22 +246,33 @@ def model_changes(one: Recipe, other: Recipe) -> list[Change]:
         changes += stack_changes(one, other, before[name], after[partner])
     for name, root in before.items():
         if name not in partners:
-            changes.append(Change("removed", "model", name, "", BRANCH, "", format_stack(root.children), None))
+            changes.append(
+                Change("removed", "model", name, "", BRANCH, "", format_stack(root.children), None)
+            )
     for name, root in after.items():
         if name not in partners.values():
-            changes.append(Change("inserted", "model", "", name, BRANCH, "", None, format_stack(root.children)))
+            changes.append(
+                Change("inserted", "model", "", name, BRANCH, "", None, format_stack(root.children))
+            )
     return changes
 
 
 def match_stacks(before: Mapping[str, TreeNode], after: Mapping[str, TreeNode]) -> dict[str, str]:
-    """Return which stack of B belongs to which of A: the one of its name, else the closest one left of its kind."""
+    """Return which stack of B belongs to which of A: the one of its name, else the closest one left
+    of its kind.
+    """
     partners = {name: name for name in before if name in after}
     left = [name for name in after if name not in partners]
     for name in before:
         # an only `encoder` may become one of several `encoders`
-        candidates = [x for x in left if x.partition(".")[0].rstrip("s") == name.partition(".")[0].rstrip("s")]
+        candidates = [
+            x for x in left if x.partition(".")[0].rstrip("s") == name.partition(".")[0].rstrip("s")
+        ]
         if candidates and name not in partners:
-            costs = {x: distance(before[name], after[x], match_trees(before[name], after[x])) for x in candidates}
+            costs = {
+                x: distance(before[name], after[x], match_trees(before[name], after[x]))
+                for x in candidates
+            }
             partners[name] = min(candidates, key=costs.__getitem__)
             left.remove(partners[name])
     return partners
@@ -231,7 +287,12 @@ def stack_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode)
         blocks = [[node.notation() for node in root.children] for root in (before, after)]
         changes = [Change("replaced", "model", before.word, after.word, BRANCH, "", *blocks)]
     if before.word != after.word:
-        changes.insert(0, Change("renamed", "model", before.word, after.word, BRANCH, "", before.word, after.word))
+        changes.insert(
+            0,
+            Change(
+                "renamed", "model", before.word, after.word, BRANCH, "", before.word, after.word
+            ),
+        )
     return changes
 
 
@@ -257,9 +318,17 @@ class Matching:
         return [change for _, change in sorted(changes, key=lambda item: item[0])]
 
     def _change(
-        self, kind: Kind, one: TreeNode | None, other: TreeNode | None, before: object, after: object, setting: str = ""
+        self,
+        kind: Kind,
+        one: TreeNode | None,
+        other: TreeNode | None,
+        before: object,
+        after: object,
+        setting: str = "",
     ) -> tuple[Order, Change]:
-        """Return a change of a block with its sort key. A node is None where the block is not there."""
+        """Return a change of a block with its sort key. A node is None where the block is not
+        there.
+        """
         node = one or other
         assert node is not None
         paths = (one.path_in(self.one) if one else "", other.path_in(self.other) if other else "")
@@ -288,7 +357,10 @@ class Matching:
             if one.word != other.word and one.kind == BRANCH:
                 yield self._change("renamed", one, other, one.word, other.word)
             elif one.word != other.word:
-                texts = [node.notation() if id(node) in self.with_content else node.head() for node in (one, other)]
+                texts = [
+                    node.notation() if id(node) in self.with_content else node.head()
+                    for node in (one, other)
+                ]
                 yield self._change("replaced", one, other, *texts)
             else:
                 for key in dict.fromkeys((*one.settings, *other.settings)):
@@ -311,7 +383,9 @@ class Matching:
 
 
 def _lone(root: TreeNode, matched: set[int], with_content: set[int]) -> list[TreeNode]:
-    """Return the outermost nodes without a match at or below them; none inside what is replaced entirely."""
+    """Return the outermost nodes without a match at or below them; none inside what is replaced
+    entirely.
+    """
     nodes: list[TreeNode] = []
     for child in root.children:
         if id(child) in matched or any(id(inner) in matched for inner in child.descendants()):
@@ -324,7 +398,9 @@ def _lone(root: TreeNode, matched: set[int], with_content: set[int]) -> list[Tre
 def _wrapping(root: TreeNode, matched: set[int]) -> Iterator[tuple[TreeNode, list[TreeNode]]]:
     """Yield unmatched blocks that hold matched nodes, each with the outermost of those."""
     for node in root.descendants():
-        inner = [] if id(node) in matched or node.kind == BRANCH else list(_outermost(node, matched))
+        inner = (
+            [] if id(node) in matched or node.kind == BRANCH else list(_outermost(node, matched))
+        )
         if inner:
             yield node, inner
 
@@ -340,4 +416,6 @@ def _outermost(node: TreeNode, matched: set[int]) -> Iterator[TreeNode]:
 def _count_words(nodes: list[TreeNode]) -> str:
     """Return the words of some blocks with their numbers: `3 x residual, norm`."""
     counts = Counter(node.word for node in nodes)
-    return ", ".join(word if number == 1 else f"{number} x {word}" for word, number in counts.items())
+    return ", ".join(
+        word if number == 1 else f"{number} x {word}" for word, number in counts.items()
+    )

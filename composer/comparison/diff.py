@@ -1,4 +1,6 @@
-"""`diff`: what to change in one recipe or run to get another, what that costs and how scores change; and its text."""
+"""`diff`: what to change in one recipe or run to get another, what that costs and how scores
+change; and its text.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from pathlib import Path
 from textwrap import wrap
 
 from composer.comparison import tables
-from composer.comparison.changes import SECTIONS, Change, model_changes, record_changes, setting_changes
+from composer.comparison.changes import (
+    SECTIONS,
+    Change,
+    model_changes,
+    record_changes,
+    setting_changes,
+)
 from composer.comparison.outputs import Comparison
 from composer.errors import ComposerError, Fault
 from composer.fingerprint import read_verified
@@ -36,7 +44,8 @@ def diff(
     quick: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Difference:
-    """Compare two recipes, recipe files, run folders, trials or points of sweeps; see `composer.diff`.
+    """Compare two recipes, recipe files, run folders, trials or points of sweeps; see
+    `composer.diff`.
 
     Raises ComposerError with the faults of both.
     """
@@ -57,7 +66,8 @@ def diff(
     tested = "" if quick else tables.run_tests(one, other, folder, say)
     agreement = tables.compare_fingerprints(one, other, folder, say)
     same_data_settings = not any(change.section == "data" for change in changes)
-    if same_data_settings and agreement.by_content and not agreement.same("data"):  # which no recipe says
+    # which no recipe says
+    if same_data_settings and agreement.by_content and not agreement.same("data"):
         hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))
         changes.append(Change("set", "data", "", "", "", "the lines in the files", *hashes))
     if one.folder and other.folder:
@@ -66,12 +76,15 @@ def diff(
 
 
 def open_side(reference: Reference, data: Path | None) -> tables.Side:
-    """Open a recipe, a recipe file, a run folder, a trial's folder, or `SWEEP#WHICH`. Raises ComposerError.
+    """Open a recipe, a recipe file, a run folder, a trial's folder, or `SWEEP#WHICH`. Raises
+    ComposerError.
 
     WHICH is a point of a sweep's file, `axis=value,...`, or a trial by its rank or fingerprint.
     """
     if isinstance(reference, Recipe):
-        return tables.Side(f"{reference.file}{' with settings' if reference.unchanged else ''}", reference)
+        return tables.Side(
+            f"{reference.file}{' with settings' if reference.unchanged else ''}", reference
+        )
     path = Path(reference)
     if path.is_dir():
         return _open_folder(path, data)
@@ -99,7 +112,8 @@ def _open_folder(path: Path, data: Path | None) -> tables.Side:
 class Difference:
     """The difference of two recipes or runs, A and B.
 
-    `tested` compares two runs on the same test lines, or says why they are not compared; "" if it was not requested.
+    `tested` compares two runs on the same test lines, or says why they are not compared; "" if it
+    was not requested.
     """
 
     one: tables.Side
@@ -111,7 +125,9 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """True if both train the same: the three fingerprints agree, and no deciding section differs."""
+        """True if both train the same: the three fingerprints agree, and no deciding section
+        differs.
+        """
         return all(map(self.agreement.same, tables.KEYS)) and not any(
             change.section in DECIDING for change in self.changes
         )
@@ -124,7 +140,9 @@ class Difference:
             if changes := [change for change in self.changes if change.section == section]:
                 lines.append(HEADS.get(section, section))
                 for line in change_lines(changes):
-                    lines += fold(f"  {line}", subsequent_indent=" " * (len(line) - len(line.lstrip()) + 6))
+                    lines += fold(
+                        f"  {line}", subsequent_indent=" " * (len(line) - len(line.lstrip()) + 6)
+                    )
                 lines.append("")
         lines += [
             *tables.costs_table(*self.costs),
@@ -154,7 +172,10 @@ def change_lines(changes: Iterable[Change]) -> Iterator[str]:
     for change in changes:
         groups.setdefault(change.what if change.where else change.text(), []).append(change)
     for what, group in groups.items():
-        first, paths = group[0], [change.block if change.kind == "set" else change.where for change in group]
+        first, paths = (
+            group[0],
+            [change.block if change.kind == "set" else change.where for change in group],
+        )
         if len(group) > 1:
             yield f"{what}, in {len(group)} places:"
             yield from (f"  {path}" for path in paths[:MAX_PATHS])

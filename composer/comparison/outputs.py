@@ -1,4 +1,6 @@
-"""Two runs' outputs for the same test lines: a paired bootstrap of BLEU, and the sign test of exact matches."""
+"""Two runs' outputs for the same test lines: a paired bootstrap of BLEU, and the sign test of exact
+matches.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,16 @@ RESAMPLES = 1000
 FEW_LINES = 100
 """Test lines below which a bootstrap says little."""
 P_VALUE_MEANING = (
-    "± is half the 95 % confidence interval; p is the p-value of a paired bootstrap over test lines. "
-    "Variation between seeds is not included."
+    "± is half the 95 % confidence interval; p is the p-value of a paired bootstrap over test"
+    " lines. Variation between seeds is not included."
 )
 
 
 @dataclass(frozen=True)
 class RunScores:
-    """One run: its BLEU with half the width of its 95 % interval, its exact matches, and those that the other lacks."""
+    """One run: its BLEU with half the width of its 95 % interval, its exact matches, and those that
+    the other lacks.
+    """
 
     run: str
     bleu: float
@@ -41,9 +45,10 @@ class RunScores:
 class Comparison:
     """Two runs on the same test lines.
 
-    `p_value` is the probability of a difference in BLEU as large as this by the choice of test lines alone, if the two
-    are equally good; `right_p_value` that of the difference in exact matches, by the exact sign test. `same_lines` are
-    the lines that both decode alike. `signature` says how sacreBLEU computed it, with seed and number of samples.
+    `p_value` is the probability of a difference in BLEU as large as this by the choice of test
+    lines alone, if the two are equally good; `right_p_value` that of the difference in exact
+    matches, by the exact sign test. `same_lines` are the lines that both decode alike. `signature`
+    says how sacreBLEU computed it, with seed and number of samples.
     """
 
     one: RunScores
@@ -65,8 +70,8 @@ def compare_trials(
 
     log: receives a line before that, which may take long.
 
-    Raises RunError if a run has not finished or has nothing to translate, or if their test lines or tokenizers of BLEU
-    differ; RecipeError or DataError if a recipe or its data cannot be read.
+    Raises RunError if a run has not finished or has nothing to translate, or if their test lines or
+    tokenizers of BLEU differ; RecipeError or DataError if a recipe or its data cannot be read.
     """
     from composer.evaluation import decode_lines  # imports torch
     from composer.inference.run import open_run
@@ -76,15 +81,28 @@ def compare_trials(
         if lack := _describe_lack(run.recipe):
             raise RunError.of(lack, "compare runs that translate", str(run.run_dir.path))
     log("translating the test part with both runs; `--quick` skips it")
-    (sources, references), (other_sources, other_references) = (read_test_part(run, data) for run in runs)
+    (sources, references), (other_sources, other_references) = (
+        read_test_part(run, data) for run in runs
+    )
     if references != other_references:
         counts = f"{len(references[0]):,} and {len(other_references[0]):,}"
-        hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
-        raise RunError.of(f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
+        hint = (
+            "compare runs with the same test part; `--data DIR` says where both look their data up"
+        )
+        raise RunError.of(
+            f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path)
+        )
     one_tokenizer, other_tokenizer = (run.recipe.evaluation.bleu_tokenizer for run in runs)
     if one_tokenizer != other_tokenizer:
-        message = f"the two runs measure BLEU by different tokenizers (`{one_tokenizer}` and `{other_tokenizer}`)"
-        raise RunError.of(message, "compare runs with the same `evaluation.bleu_tokenizer`", str(runs[1].run_dir.path))
+        message = (
+            f"the two runs measure BLEU by different tokenizers (`{one_tokenizer}` and"
+            f" `{other_tokenizer}`)"
+        )
+        raise RunError.of(
+            message,
+            "compare runs with the same `evaluation.bleu_tokenizer`",
+            str(runs[1].run_dir.path),
+        )
     outputs = [
         [answer.text for answer in decode_lines(run, lines)]
         for run, lines in zip(runs, (sources, other_sources), strict=True)
@@ -93,13 +111,17 @@ def compare_trials(
 
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[Line], list[list[str]]]:
-    """Return what the encoders read of the test lines of a run, and their references: one or more lists."""
+    """Return what the encoders read of the test lines of a run, and their references: one or more
+    lists.
+    """
     from composer.data.pairs import TARGET
     from composer.data.sources import DataSource
     from composer.evaluation import source_texts
 
     pairs = DataSource(run.recipe, run.folders(data)).pairs("test")
-    return source_texts(run.recipe, pairs), [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
+    return source_texts(run.recipe, pairs), [
+        list(lines) for lines in (pairs.sides[TARGET], *pairs.references)
+    ]
 
 
 def _describe_lack(recipe: Recipe) -> str:
@@ -112,15 +134,21 @@ def _describe_lack(recipe: Recipe) -> str:
 
 
 def compare_outputs(
-    names: Sequence[str], outputs: Sequence[Sequence[str]], references: References, bleu_tokenizer: str
+    names: Sequence[str],
+    outputs: Sequence[Sequence[str]],
+    references: References,
+    bleu_tokenizer: str,
 ) -> Comparison:
-    """Return the comparison of two runs' outputs for the same references, one or more for each line.
+    """Return the comparison of two runs' outputs for the same references, one or more for each
+    line.
 
     Lines without a reference are left out. Raises RunError if none has one.
     """
     compared = [compare(texts, references) for texts in outputs]
     if not (rows := compared[0].rows):
-        raise RunError.of("no test line has a reference", "give the test lines references, or pass `--quick`")
+        raise RunError.of(
+            "no test line has a reference", "give the test lines references, or pass `--quick`"
+        )
     texts, columns = [one.hypotheses for one in compared], compared[0].references
     scores, signature = paired_bootstrap(texts, columns, RESAMPLES, bleu_tokenizer)
     accepted = [*zip(*columns, strict=True)]
@@ -128,14 +156,17 @@ def compare_outputs(
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]
     counts = [(name, score.score, score.ci) for name, score in zip(names, scores, strict=True)]
     one, other = (RunScores(*counts[index], len(right[index]), alone[index]) for index in (0, 1))
-    # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
+    # if no resampled difference differs from the real one, its count is of nothing and would say p
+    # = 1 / 1001
     p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
     same = sum(a == b for a, b in zip(*texts, strict=True))
     return Comparison(one, other, len(rows), same, p_value, sign_test(*alone), signature)
 
 
 def sign_test(one: int, other: int) -> float:
-    """Return the probability that a fair coin falls at least as unevenly, to either side (McNemar's exact test)."""
+    """Return the probability that a fair coin falls at least as unevenly, to either side (McNemar's
+    exact test).
+    """
     from scipy.stats import binomtest  # takes most of a second to import
 
     return float(binomtest(one, one + other).pvalue) if one + other else 1.0
@@ -146,11 +177,19 @@ def comparison_text(comparison: Comparison) -> str:
     one, other = comparison.one, comparison.other
     count = count_noun(comparison.lines, "line")
     lines = [f"BLEU on test, {count}, {comparison.same_lines:,} of them decoded identically"]
-    lines += [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
+    lines += [
+        f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}"
+        for run in (one, other)
+    ]
     few = f" Of {count} a bootstrap is not reliable." if comparison.lines < FEW_LINES else ""
     short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
     p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
     lines.append(f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}")
-    alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
-    lines.append(f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone}).")
+    alone = (
+        f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the"
+        " second alone"
+    )
+    lines.append(
+        f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone})."
+    )
     return "\n".join([*lines, P_VALUE_MEANING, comparison.signature])

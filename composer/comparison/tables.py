@@ -1,4 +1,6 @@
-"""Fingerprints, costs and scores of two recipes or runs, their paired significance tests, and tables of them."""
+"""Fingerprints, costs and scores of two recipes or runs, their paired significance tests, and
+tables of them.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ MAX_DATA_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Agreement:
-    """The fingerprints of both. `by_content`: of the lines in the data files; else of their names in the recipes."""
+    """The fingerprints of both. `by_content`: of the lines in the data files; else of their names
+    in the recipes.
+    """
 
     one: Mapping[str, str]
     other: Mapping[str, str]
@@ -65,51 +69,79 @@ class Agreement:
         differing = [key for key in KEYS if not self.same(key)]
         parts = [f"{_enumerate(same)} the same"] if same else []
         parts += [f"{_enumerate(differing)} {'not' if same else 'differ'}"] if differing else []
-        return f"{', '.join(parts)}{'' if self.by_content else ' (data by the names of their files)'}"
+        return (
+            f"{', '.join(parts)}{'' if self.by_content else ' (data by the names of their files)'}"
+        )
 
     def as_json(self) -> Mapping[str, object]:
         a, b = ({key: prints[key] for key in KEYS} for prints in (self.one, self.other))
-        return {"same": {key: self.same(key) for key in KEYS}, "by_content": self.by_content, "a": a, "b": b}
+        return {
+            "same": {key: self.same(key) for key in KEYS},
+            "by_content": self.by_content,
+            "a": a,
+            "b": b,
+        }
 
 
 def _enumerate(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def compare_fingerprints(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Agreement:
-    """Compare the fingerprints of both, by the content of their data where that is known. data, log: see `diff`."""
+def compare_fingerprints(
+    one: Side, other: Side, data: Path | None, log: Callable[[str], None]
+) -> Agreement:
+    """Compare the fingerprints of both, by the content of their data where that is known. data,
+    log: see `diff`.
+    """
     with suppress(ComposerError):  # of data files that cannot be read
         first, second = content_fingerprints(one, data, log), content_fingerprints(other, data, log)
         if first and second:
             return Agreement(first, second, by_content=True)
-    # generated data, and files that both look up in the same folders, are the same if the recipes say the same
+    # generated data, and files that both look up in the same folders, are the same if the recipes
+    # say the same
     generated = all(side.recipe.data.generate for side in (one, other))
-    same_data = one.recipe.data == other.recipe.data and one.recipe.folders(data) == other.recipe.folders(data)
+    same_data = one.recipe.data == other.recipe.data and one.recipe.folders(
+        data
+    ) == other.recipe.folders(data)
     by_content = generated or (same_data and not one.folder and not other.folder)
     return Agreement(recipe_fingerprints(one), recipe_fingerprints(other), by_content)
 
 
 def recipe_fingerprints(side: Side) -> Mapping[str, str]:
-    """Return the fingerprints of a recipe, in which data files count by their names; of an average, with its own."""
+    """Return the fingerprints of a recipe, in which data files count by their names; of an average,
+    with its own.
+    """
     prints = side.recipe.fingerprints
     if not side.record.averaged:
         return prints
     return {**prints, "run": averaged_sha256(prints["run"], side.record)}
 
 
-def content_fingerprints(side: Side, data: Path | None, log: Callable[[str], None]) -> Mapping[str, str]:
-    """Return a run's fingerprints, or those of a recipe and its data; {} where unknown. Raises DataError."""
+def content_fingerprints(
+    side: Side, data: Path | None, log: Callable[[str], None]
+) -> Mapping[str, str]:
+    """Return a run's fingerprints, or those of a recipe and its data; {} where unknown. Raises
+    DataError.
+    """
     if side.folder:
         recorded = side.record.fingerprints
         is_earlier = recorded is not None and recorded.get("version") != FINGERPRINT_VERSION
         if is_earlier and side.record.fingerprint_parts is None:
-            # data of any size: nothing else tells whether a run of before was trained on the same lines
-            log(f"{side.name}: its fingerprints are of an earlier version, and are computed anew from all of its data")
+            # data of any size: nothing else tells whether a run of before was trained on the same
+            # lines
+            log(
+                f"{side.name}: its fingerprints are of an earlier version, and are computed anew"
+                " from all of its data"
+            )
         prints = current_fingerprints(side.recipe, side.record, data)
         return prints if prints.keys() >= {*KEYS} else {}
     parallel = side.recipe.canonical["data"]["parallel"] or {}
     files = [text_files.find_file(name, side.recipe.folders(data)) for name in strings_in(parallel)]
-    if not files or not all(files) or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES:
+    if (
+        not files
+        or not all(files)
+        or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES
+    ):
         return {}
     return fingerprint_data(side.recipe, side.recipe.folders(data))
 
@@ -118,8 +150,9 @@ def content_fingerprints(side: Side, data: Path | None, log: Callable[[str], Non
 class Costs:
     """What a model costs; FLOPs and bytes for one pair, as `plan` counts them.
 
-    `parts` are the parameters of the encoders, the decoder, and of embeddings and output, each counted once.
-    `at_most`: `vocabularies` are the bounds that the recipe sets, and so all sizes are upper bounds.
+    `parts` are the parameters of the encoders, the decoder, and of embeddings and output, each
+    counted once. `at_most`: `vocabularies` are the bounds that the recipe sets, and so all sizes
+    are upper bounds.
     """
 
     parameters: int
@@ -138,14 +171,18 @@ def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
     sizes = []
     for side in (one, other):
         recorded, needed = side.record.vocabularies, vocabulary_bounds(side.recipe)
-        sizes.append({key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {})
+        sizes.append(
+            {key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {}
+        )
     if one.recipe.data == other.recipe.data:
         sizes = [sizes[0] or sizes[1], sizes[1] or sizes[0]]
     return model_costs(one.recipe, sizes[0]), model_costs(other.recipe, sizes[1])
 
 
 def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
-    """Build a model on the meta device and measure it, by default with vocabulary_bounds. Raises RecipeError."""
+    """Build a model on the meta device and measure it, by default with vocabulary_bounds. Raises
+    RecipeError.
+    """
     at_most = not vocabularies and recipe.tokenizer.is_trained
     bounds = vocabularies or vocabulary_bounds(recipe)
     builder = Builder(recipe)
@@ -159,19 +196,32 @@ def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
         raise
     state = tallies.state_bytes[id(model.decoder)]
     encoders = {encoder.memory: encoder.stack for encoder in model.readers().values()}
-    named = {name if name == "encoder" else f"encoder {name}": stack for name, stack in encoders.items()}
-    modules: dict[str, nn.Module] = {**named, "decoder": model.decoder, "embeddings and output": model}
+    named = {
+        name if name == "encoder" else f"encoder {name}": stack for name, stack in encoders.items()
+    }
+    modules: dict[str, nn.Module] = {
+        **named,
+        "decoder": model.decoder,
+        "embeddings and output": model,
+    }
     counted: set[int] = set()
     parts = {}
     for name, module in modules.items():
-        own = {id(parameter): parameter.numel() for parameter in module.parameters() if id(parameter) not in counted}
+        own = {
+            id(parameter): parameter.numel()
+            for parameter in module.parameters()
+            if id(parameter) not in counted
+        }
         counted |= own.keys()
         parts[name] = sum(own.values())
     return Costs(count_parameters(model), flops, state, parts, bounds, at_most)
 
 
-def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Comparison | str:
-    """Compare what both runs decode for the same test lines, by paired tests; or return why they are not compared.
+def run_tests(
+    one: Side, other: Side, data: Path | None, log: Callable[[str], None]
+) -> Comparison | str:
+    """Compare what both runs decode for the same test lines, by paired tests; or return why they
+    are not compared.
 
     data, log: see `diff`.
     """
@@ -181,7 +231,8 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
     if unfinished:
         return f"{' and '.join(unfinished)}: not finished"
     a, b = RunDir(one.folder).weights, RunDir(other.folder).weights
-    # equal weights decode equally only with the same tokenizer: `unigram` differs with each training
+    # equal weights decode equally only with the same tokenizer: `unigram` differs with each
+    # training
     same_tokenizers = one.record.tokenizer_sha256 == other.record.tokenizer_sha256
     decode_equally = one.recipe.decoding == other.recipe.decoding and same_tokenizers
     if decode_equally and a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False):
@@ -195,26 +246,45 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
 def costs_table(one: Costs, other: Costs) -> Iterator[str]:
     """Yield the lines of a table of both costs, then an empty one."""
     if one == other:
-        figures = f"{si(one.parameters)} parameters, {si(one.flops)} FLOPs, {format_bytes(one.state_bytes)} of state"
+        figures = (
+            f"{si(one.parameters)} parameters, {si(one.flops)} FLOPs,"
+            f" {format_bytes(one.state_bytes)} of state"
+        )
         yield from (f"costs the same: {format_bound(figures, one.at_most)}", "")
         return
-    rows: list[tuple[str, int, int, Callable[[int], str]]] = [("parameters", one.parameters, other.parameters, si)]
+    rows: list[tuple[str, int, int, Callable[[int], str]]] = [
+        ("parameters", one.parameters, other.parameters, si)
+    ]
     for part in dict.fromkeys((*one.parts, *other.parts)):
         before, after = one.parts.get(part, 0), other.parts.get(part, 0)
         rows += [(f"  {part}", before, after, si)] if before != after else []
-    rows += [("FLOPs", one.flops, other.flops, si), ("state", one.state_bytes, other.state_bytes, format_bytes)]
-    heads = [f"{name}{', at most' if costs.at_most else ''}" for name, costs in (("A", one), ("B", other))]
+    rows += [
+        ("FLOPs", one.flops, other.flops, si),
+        ("state", one.state_bytes, other.state_bytes, format_bytes),
+    ]
+    heads = [
+        f"{name}{', at most' if costs.at_most else ''}"
+        for name, costs in (("A", one), ("B", other))
+    ]
     cells = [(name, form(a), form(b), format_change(a, b, form)) for name, a, b, form in rows]
     yield from table("costs", cells, heads)
     if one.vocabularies != other.vocabularies or one.at_most != other.at_most:
-        sizes = [", ".join(f"{key} {size:,}" for key, size in x.vocabularies.items()) for x in (one, other)]
-        a, b = (format_bound(text, costs.at_most) for text, costs in zip(sizes, (one, other), strict=True))
+        sizes = [
+            ", ".join(f"{key} {size:,}" for key, size in x.vocabularies.items())
+            for x in (one, other)
+        ]
+        a, b = (
+            format_bound(text, costs.at_most)
+            for text, costs in zip(sizes, (one, other), strict=True)
+        )
         yield f"  vocabularies: A: {a}; B: {b}"
     yield ""
 
 
 def format_change(before: int, after: int, form: Callable[[int], str] = si) -> str:
-    """Return a difference, absolute and as a percentage where `before` is not 0; `=` if there is none."""
+    """Return a difference, absolute and as a percentage where `before` is not 0; `=` if there is
+    none.
+    """
     if before == after:
         return "="
     share = f" ({format_percent(before, after)})" if before else ""
@@ -229,14 +299,20 @@ def format_percent(before: float, after: float) -> str:
     return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.2g} %"
 
 
-def table(title: str, rows: Sequence[tuple[str, str, str, str]], heads: Sequence[str] = ("A", "B")) -> list[str]:
+def table(
+    title: str, rows: Sequence[tuple[str, str, str, str]], heads: Sequence[str] = ("A", "B")
+) -> list[str]:
     """Return aligned rows under the heads of both sides."""
     lines = [(title, *heads, ""), *((f"  {name}", *rest) for name, *rest in rows)]
     return align_columns(lines, (True, False, False, True))
 
 
-def scores_table(one: Mapping[str, float], other: Mapping[str, float], tested: Comparison | str) -> Iterator[str]:
-    """Yield the lines of a table of the scores that both have, then the tests' results, then an empty line."""
+def scores_table(
+    one: Mapping[str, float], other: Mapping[str, float], tested: Comparison | str
+) -> Iterator[str]:
+    """Yield the lines of a table of the scores that both have, then the tests' results, then an
+    empty line.
+    """
     rows = []
     for name, before in one.items():
         if name in other:

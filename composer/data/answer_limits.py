@@ -12,7 +12,10 @@ from composer.data.ids import Encoded, Ids
 from composer.model.ctc import ctc_frames
 from composer.model.encoder_decoder import ROUNDING, EncoderDecoder
 
-NO_FRAMES = "answers need more CTC frames than the encoder leaves: one a token, and one more between equal tokens"
+NO_FRAMES = (
+    "answers need more CTC frames than the encoder leaves: one a token, and one more between equal"
+    " tokens"
+)
 MORE_FRAMES = "shorten the source less, or choose a tokenizer with longer tokens"
 """What to do then."""
 
@@ -21,8 +24,9 @@ MORE_FRAMES = "shorten the source less, or choose a tokenizer with longer tokens
 class AnswerLimits:
     """The answers that a model can write.
 
-    ratios: How many times as long as the source an answer may be, by the encoders' keys; 0 where it may be any.
-    frames: The key of the encoder that leaves CTC's frames, and what is known of these; None without CTC.
+    ratios: How many times as long as the source an answer may be, by the encoders' keys; 0 where it
+    may be any. frames: The key of the encoder that leaves CTC's frames, and what is known of these;
+    None without CTC.
     """
 
     ratios: Mapping[str, float] = field(default_factory=dict)
@@ -31,24 +35,39 @@ class AnswerLimits:
     @classmethod
     def of(cls, model: EncoderDecoder) -> AnswerLimits:
         """Return the limits of a model."""
-        return cls({key: encoder.max_target_ratio for key, encoder in model.readers().items()}, ctc_frames(model))
+        return cls(
+            {key: encoder.max_target_ratio for key, encoder in model.readers().items()},
+            ctc_frames(model),
+        )
 
     def have_room(self, encoded: Encoded) -> np.ndarray:
-        """Return which pairs have a target short enough for the model's grid; all without one. -> (rows,) bool"""
+        """Return which pairs have a target short enough for the model's grid; all without one. ->
+        (rows,) bool
+        """
         ratios = {key: ratio for key, ratio in self.ratios.items() if ratio}
-        limits = [np.ceil(ratio * (encoded.sources[key].lengths() + 1) - ROUNDING) for key, ratio in ratios.items()]
-        return encoded.target.lengths() + 1 <= np.max(limits, axis=0) if limits else np.ones(len(encoded), dtype=bool)
+        limits = [
+            np.ceil(ratio * (encoded.sources[key].lengths() + 1) - ROUNDING)
+            for key, ratio in ratios.items()
+        ]
+        return (
+            encoded.target.lengths() + 1 <= np.max(limits, axis=0)
+            if limits
+            else np.ones(len(encoded), dtype=bool)
+        )
 
     def have_frames(self, encoded: Encoded) -> np.ndarray:
-        """Return which pairs have frames enough for CTC to write their target; all without it. -> (rows,) bool
+        """Return which pairs have frames enough for CTC to write their target; all without it. ->
+        (rows,) bool
 
-        Each token takes a frame, and one that repeats the token before another, for the blank between them.
+        Each token takes a frame, and one that repeats the token before another, for the blank
+        between them.
         """
         if self.frames is None:
             return np.ones(len(encoded), dtype=bool)
         key, stream = self.frames
         source = encoded.sources[key]
-        lengths, places = np.unique(source.lengths() + isinstance(source, Ids), return_inverse=True)  # eos counts
+        # eos counts
+        lengths, places = np.unique(source.lengths() + isinstance(source, Ids), return_inverse=True)
         frames = np.array([stream.length(int(length)) for length in lengths])
         return encoded.target.lengths() + encoded.target.repeats() <= frames[places]
 
@@ -57,7 +76,9 @@ class AnswerLimits:
 
         An empty text is one: its end is a token.
         """
-        has_target = encoded.target.lengths() > 0 if encoded.sources else np.ones(len(encoded), dtype=bool)
+        has_target = (
+            encoded.target.lengths() > 0 if encoded.sources else np.ones(len(encoded), dtype=bool)
+        )
         return has_target & self.have_frames(encoded)
 
     def answerable(self, encoded: Encoded) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""Sounds as log-mel frames. Only this module imports soundfile and soxr, and only where a sound is read."""
+"""Sounds as log-mel frames. Only this module imports soundfile and soxr, and only where a sound is
+read.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +51,15 @@ def read_sound(file: IO[bytes], settings: TableColumn, part: Part | None) -> Rea
     notices += [(notice, "") for notice in own]
     frames = log_mel(torch.from_numpy(samples), rate, settings.features.log_mel)
     if settings.normalize:
-        frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
+        frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(
+            min=SMALLEST_DEVIATION
+        )
     return Reading(frames.numpy(), (*notices,))
 
 
 class Samples(NamedTuple):
-    """Samples of a sound, its channels averaged, (N,) float32; the rate of its file; and notices: `header` if that says
+    """Samples of a sound, its channels averaged, (N,) float32; the rate of its file; and notices:
+    `header` if that says
     less than there is, `end` if a part would end after the sound.
     """
 
@@ -63,7 +68,9 @@ class Samples(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
-def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | None = None) -> Samples:
+def read_samples(
+    file: IO[bytes], rate: int, part: tuple[float, float | None] | None = None
+) -> Samples:
     """Return the samples of a sound at a rate.
 
     part: The seconds that are read; None is all. Raises MediaError.
@@ -84,22 +91,35 @@ def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | 
         if len(samples) != count:
             raise cut_off(count, len(samples), "samples")
     if not len(samples):
-        raise MediaError("audio", "this sound has no samples", "record it again, or remove the line")
+        raise MediaError(
+            "audio", "this sound has no samples", "record it again, or remove the line"
+        )
     if not np.isfinite(samples).all():
-        raise MediaError("audio", "this sound has samples that are no numbers", "save it again, or remove the line")
+        raise MediaError(
+            "audio",
+            "this sound has samples that are no numbers",
+            "save it again, or remove the line",
+        )
     mono = samples.mean(1)
     resampled = mono if own_rate == rate else soxr.resample(mono, own_rate, rate)
     if not len(resampled):
-        raise MediaError("audio", f"this sound has no sample at {rate} Hz", "record it again, or remove the line")
+        raise MediaError(
+            "audio", f"this sound has no sample at {rate} Hz", "record it again, or remove the line"
+        )
     notices = {"header": checked.says_less, "end": is_too_long}
-    return Samples(np.ascontiguousarray(resampled), own_rate, tuple(name for name, is_so in notices.items() if is_so))
+    return Samples(
+        np.ascontiguousarray(resampled),
+        own_rate,
+        tuple(name for name, is_so in notices.items() if is_so),
+    )
 
 
 @contextmanager
 def open_sound(file: IO[bytes]) -> Iterator[tuple[SoundFile, Checked]]:
     """Open a sound that is there to its end. Raises MediaError, for what happens inside, too.
 
-    It is to be read in one call: between two of them `soundfile` seeks, which changes the samples of an MP3.
+    It is to be read in one call: between two of them `soundfile` seeks, which changes the samples
+    of an MP3.
     """
     require_packages("soundfile")
     import soundfile
@@ -112,11 +132,14 @@ def open_sound(file: IO[bytes]) -> Iterator[tuple[SoundFile, Checked]]:
         raise
     except Exception as error:  # libsndfile's errors, and those of files that are cut off
         message = f"this is no sound that can be read: {getattr(error, 'error_string', error)}"
-        raise MediaError("audio", message, "save it again, as WAV or FLAC, or remove the line") from error
+        raise MediaError(
+            "audio", message, "save it again, as WAV or FLAC, or remove the line"
+        ) from error
 
 
 def read_flac(sound: SoundFile, count: int, file: IO[bytes]) -> np.ndarray:
-    """Return all samples of a FLAC, (N, channels) float32, which have the hash in its header if it has one.
+    """Return all samples of a FLAC, (N, channels) float32, which have the hash in its header if it
+    has one.
 
     libsndfile reads as many as the header says, whatever follows. Raises MediaError.
     """
@@ -125,22 +148,31 @@ def read_flac(sound: SoundFile, count: int, file: IO[bytes]) -> np.ndarray:
     head = file.read(FLAC_HASH + 16 - FLAC_BITS)
     bits, stored = ((head[0] & 1) << 4 | head[1] >> 4) + 1, head[-16:]
     size = -(-bits // 8)
-    low = (samples >> (32 - bits)).astype("<i4")[..., None].view(np.uint8)[..., :size]  # (N, channels, size)
+    low = (
+        (samples >> (32 - bits)).astype("<i4")[..., None].view(np.uint8)[..., :size]
+    )  # (N, channels, size)
     if any(stored) and hashlib.md5(low.tobytes(), usedforsecurity=False).digest() != stored:
-        message = "its samples are not those that its header has the hash of: it is damaged, or has another length"
+        message = (
+            "its samples are not those that its header has the hash of: it is damaged, or has"
+            " another length"
+        )
         raise MediaError("audio", message, GET_AGAIN)
     return samples.astype(np.float32) * np.float32(2.0**-31)
 
 
 def sound_length(file: IO[bytes], part: tuple[float, float | None] | None) -> tuple[int, float]:
-    """Return the samples a second of a sound, and the seconds of it or of its part. Raises MediaError."""
+    """Return the samples a second of a sound, and the seconds of it or of its part. Raises
+    MediaError.
+    """
     with open_sound(file) as (sound, _):
         first, last = find_part(sound.frames / sound.samplerate, part)
         return sound.samplerate, last - first
 
 
 def find_part(length: float, part: tuple[float, float | None] | None) -> tuple[float, float]:
-    """Return from where to where a sound of so many seconds is read. Raises MediaError if that is not there."""
+    """Return from where to where a sound of so many seconds is read. Raises MediaError if that is
+    not there.
+    """
     if part is None:
         return 0.0, length
     first, last = part
@@ -160,10 +192,11 @@ def wav_file(samples: np.ndarray, rate: int) -> bytes:
 
 
 def log_mel(samples: Tensor, rate: int, settings: LogMel) -> Tensor:
-    """Return the logarithms of the mel energies of a sound: log10 of Slaney's filters over the power spectrum.
+    """Return the logarithms of the mel energies of a sound: log10 of Slaney's filters over the
+    power spectrum.
 
-    A frame is centred at every `hop` seconds, a Hann window of `window` seconds wide; the sound has zeros around it.
-    Both have a sample or more. samples: (N,) -> (1 + N // hop, bands)
+    A frame is centred at every `hop` seconds, a Hann window of `window` seconds wide; the sound has
+    zeros around it. Both have a sample or more. samples: (N,) -> (1 + N // hop, bands)
     """
     size, step = round(settings.window * rate), round(settings.hop * rate)
     points = 1 << (size - 1).bit_length()
@@ -183,7 +216,9 @@ def log_mel(samples: Tensor, rate: int, settings: LogMel) -> Tensor:
 
 @lru_cache(maxsize=8)
 def mel_filters(rate: int, points: int, bands: int) -> Tensor:
-    """Return triangles of area 1 on Slaney's mel scale, from 0 Hz to half the rate. -> (bands, points // 2 + 1)"""
+    """Return triangles of area 1 on Slaney's mel scale, from 0 Hz to half the rate. -> (bands,
+    points // 2 + 1)
+    """
     frequencies = np.linspace(0, rate / 2, points // 2 + 1)
     edges = mel_to_hz(np.linspace(0, hz_to_mel(rate / 2), bands + 2))  # (bands + 2,)
     rises = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]

@@ -1,4 +1,6 @@
-"""Training images, sounds and vectors that differ in each epoch: a function of the seed, the epoch and the row."""
+"""Training images, sounds and vectors that differ in each epoch: a function of the seed, the epoch
+and the row.
+"""
 
 from __future__ import annotations
 
@@ -20,30 +22,38 @@ Augment = Callable[..., np.ndarray]
 
 
 def augment_image(image: np.ndarray, random: np.random.Generator, settings: ImageAugment) -> Any:
-    """Return an image rotated, scaled and moved within its own size; what comes in is what was at the edge.
+    """Return an image rotated, scaled and moved within its own size; what comes in is what was at
+    the edge.
 
     image: (T, W, C) float32, all real -> the same
     """
     angle = math.radians(random.uniform(-settings.rotate, settings.rotate))
     factor = 1 / random.uniform(1 - settings.scale, 1 + settings.scale)
-    down, right = random.uniform(-2 * settings.shift, 2 * settings.shift, 2)  # of coordinates from -1 to 1
+    # of coordinates from -1 to 1
+    down, right = random.uniform(-2 * settings.shift, 2 * settings.shift, 2)
     ratio = image.shape[0] / image.shape[1]
     cos, sin = factor * math.cos(angle), factor * math.sin(angle)
-    matrix = torch.tensor([[[cos, -sin * ratio, right], [sin / ratio, cos, down]]], dtype=torch.float32)
+    matrix = torch.tensor(
+        [[[cos, -sin * ratio, right], [sin / ratio, cos, down]]], dtype=torch.float32
+    )
     pixels = torch.from_numpy(image).permute(2, 0, 1)[None]  # (1, C, T, W)
     places = F.affine_grid(matrix, list(pixels.shape), align_corners=False)
     moved = F.grid_sample(pixels, places, padding_mode="border", align_corners=False)
     return moved[0].permute(1, 2, 0).numpy()
 
 
-def augment_sound(frames: np.ndarray, random: np.random.Generator, settings: SpecAugment) -> np.ndarray:
+def augment_sound(
+    frames: np.ndarray, random: np.random.Generator, settings: SpecAugment
+) -> np.ndarray:
     """Return frames with masks of their mean over bands and over time. frames: (T, F) -> the same"""
     masked, mean = frames.copy(), frames.mean()
     for _ in range(settings.band_masks):
         start, end = draw_span(random, frames.shape[1], min(settings.bands, frames.shape[1]))
         masked[:, start:end] = mean
     for _ in range(settings.frame_masks):
-        start, end = draw_span(random, len(frames), min(settings.frames, int(settings.share * len(frames))))
+        start, end = draw_span(
+            random, len(frames), min(settings.frames, int(settings.share * len(frames)))
+        )
         masked[start:end] = mean
     return masked
 
@@ -57,7 +67,9 @@ def draw_span(random: np.random.Generator, size: int, longest: int) -> tuple[int
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentedFeatures(Features):
-    """Features whose rows are augmented as they are read; `key` are the numbers that the random ones depend on."""
+    """Features whose rows are augmented as they are read; `key` are the numbers that the random
+    ones depend on.
+    """
 
     augment: Augment
     key: tuple[int, ...]
@@ -66,7 +78,11 @@ class AugmentedFeatures(Features):
         out = super().outputs(rows)  # (B, T, F) or (B, T, W, C)
         for at, row in enumerate(rows.tolist()):
             length = self.ends[row] - self.starts[row]
-            place = (at, slice(length)) if self.columns is None else (at, slice(length), slice(self.columns[row]))
+            place = (
+                (at, slice(length))
+                if self.columns is None
+                else (at, slice(length), slice(self.columns[row]))
+            )
             out[place] = self.augment(out[place], np.random.default_rng([*self.key, row]))
         return out
 
@@ -76,7 +92,9 @@ def augment_sources(pairs: Encoded, ways: Mapping[str, Augment], seed: int, epoc
     sources = dict(pairs.sources)
     for number, side in enumerate(sorted(sources)):
         if side in ways:
-            sources[side] = AugmentedFeatures(**vars(sources[side]), augment=ways[side], key=(seed, epoch, number))
+            sources[side] = AugmentedFeatures(
+                **vars(sources[side]), augment=ways[side], key=(seed, epoch, number)
+            )
     return replace(pairs, sources=sources)
 
 
@@ -84,4 +102,8 @@ def augmentation(column: TableColumn) -> Augment | None:
     """Return how the rows of a column are augmented; None where they are not."""
     if column.kind == "image":
         return None if column.augment is None else partial(augment_image, settings=column.augment)
-    return None if column.spec_augment is None else partial(augment_sound, settings=column.spec_augment)
+    return (
+        None
+        if column.spec_augment is None
+        else partial(augment_sound, settings=column.spec_augment)
+    )

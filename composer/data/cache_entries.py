@@ -1,7 +1,9 @@
-"""Entries of the user's cache: one process makes one while others wait, and what nobody uses is removed.
+"""Entries of the user's cache: one process makes one while others wait, and what nobody uses is
+removed.
 
-An entry is a folder named by all that it depends on: a file for each of its arrays, and `entry.json`, which has their
-types and hashes, what else is known, and before it the hash of all that. An entry is verified before it is used.
+An entry is a folder named by all that it depends on: a file for each of its arrays, and
+`entry.json`, which has their types and hashes, what else is known, and before it the hash of all
+that. An entry is verified before it is used.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ from composer.errors import RunError, os_error_reason
 from composer.formatting import strip_control_characters
 
 FEATURES, CORPORA = "features", "corpora"
-"""Kinds of entries without which nothing is trained: what is in files of images, sounds and vectors, and texts."""
+"""Kinds of entries without which nothing is trained: what is in files of images, sounds and
+vectors, and texts.
+"""
 DAYS = 30
 """Days after which an entry is removed that nobody has used."""
 ENTRY = "entry.json"
@@ -48,7 +52,19 @@ FORMAT = 2
 """Of entries; the number is part of their names, so that one of another format is not read."""
 LARGE = 1 << 24
 """Bytes from which on an entry is not verified by each process, but once on each machine."""
-PACKAGES = (*("datasets", "numpy", "pillow", "pyarrow", "sentencepiece", "soundfile", "soxr", "tokenizers", "torch"),)
+PACKAGES = (
+    *(
+        "datasets",
+        "numpy",
+        "pillow",
+        "pyarrow",
+        "sentencepiece",
+        "soundfile",
+        "soxr",
+        "tokenizers",
+        "torch",
+    ),
+)
 """Libraries that read, cut or decode what is cached."""
 VERIFIED = set[str]()
 """What this process has verified: the hash of an entry with the stamps of its files."""
@@ -56,7 +72,8 @@ VERIFIED = set[str]()
 Append = Callable[..., None]
 """Appends rows to arrays by their names: `append(ids=ids, ends=ends)`."""
 Make = Callable[[Append], Any]
-"""Appends all rows of the arrays of an entry, and returns what else is known, as JSON can hold it."""
+"""Appends all rows of the arrays of an entry, and returns what else is known, as JSON can hold it.
+"""
 
 
 class Entry(NamedTuple):
@@ -72,43 +89,64 @@ class Damaged(Exception):
 
 @cache
 def code_identity() -> list[str]:
-    """Return what every entry depends on: the code that reads and encodes data, its libraries, and Python's Unicode."""
+    """Return what every entry depends on: the code that reads and encodes data, its libraries, and
+    Python's Unicode.
+    """
     here = Path(__file__).parent
     others = (here.parent / "recipe" / "text_lines.py", here.parent / "model" / "features.py")
     digest = hashlib.sha256()
     for file in (*sorted(here.rglob("*.py")), *others):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
-    versions = [version(package) if importlib.util.find_spec(package) else "" for package in PACKAGES]
+    versions = [
+        version(package) if importlib.util.find_spec(package) else "" for package in PACKAGES
+    ]
     return [digest.hexdigest(), *versions, unicodedata.unidata_version]
 
 
 def cached_facts(
-    kind: str, parts: Sequence[object], make: Callable[[], object], is_valid: Callable[[object], bool]
+    kind: str,
+    parts: Sequence[object],
+    make: Callable[[], object],
+    is_valid: Callable[[object], bool],
 ) -> Any:
     """Return what depends on these parts alone, as JSON has it; without a cache it is made anew."""
     with suppress(OSError, RunError):
-        return cached_entry(kind, parts, lambda append: make(), lambda entry: is_valid(entry.facts)).facts
+        return cached_entry(
+            kind, parts, lambda append: make(), lambda entry: is_valid(entry.facts)
+        ).facts
     return make()
 
 
 def cached_array(
-    kind: str, parts: Sequence[object], make: Callable[[], np.ndarray], is_valid: Callable[[np.ndarray], bool]
+    kind: str,
+    parts: Sequence[object],
+    make: Callable[[], np.ndarray],
+    is_valid: Callable[[np.ndarray], bool],
 ) -> np.ndarray:
-    """Return an array that depends on these parts alone, mapped into memory; without a cache it is made anew."""
+    """Return an array that depends on these parts alone, mapped into memory; without a cache it is
+    made anew.
+    """
 
     def are_valid(entry: Entry) -> bool:
         return is_valid(entry.arrays["array"])
 
     with suppress(OSError, RunError):
-        return np.asarray(cached_entry(kind, parts, lambda append: append(array=make()), are_valid).arrays["array"])
+        return np.asarray(
+            cached_entry(kind, parts, lambda append: append(array=make()), are_valid).arrays[
+                "array"
+            ]
+        )
     return make()
 
 
-def cached_entry(kind: str, parts: Sequence[object], make: Make, is_valid: Callable[[Entry], bool]) -> Entry:
-    """Return the entry that depends on these parts alone; one process makes it first where it is not or is damaged.
+def cached_entry(
+    kind: str, parts: Sequence[object], make: Make, is_valid: Callable[[Entry], bool]
+) -> Entry:
+    """Return the entry that depends on these parts alone; one process makes it first where it is
+    not or is damaged.
 
-    is_valid: Whether an entry can be what `make` makes: its types, and its numbers against their bounds. Raises
-    RunError if the cache cannot be written or read.
+    is_valid: Whether an entry can be what `make` makes: its types, and its numbers against their
+    bounds. Raises RunError if the cache cannot be written or read.
     """
     name = hashlib.sha256(json.dumps([FORMAT, *code_identity(), parts]).encode()).hexdigest()
     path = cache_dir() / kind / name
@@ -127,14 +165,19 @@ def cached_entry(kind: str, parts: Sequence[object], make: Make, is_valid: Calla
                         raise
             entry = entry_or_none(path, is_valid, is_own)
     if entry is None:
-        message, fix = "this entry of the cache cannot be read", "set SEQCOMPOSER_STORE to another folder"
+        message, fix = (
+            "this entry of the cache cannot be read",
+            "set SEQCOMPOSER_STORE to another folder",
+        )
         raise RunError.of(message, fix, str(path))
     with suppress(OSError):  # of a cache that others made
         os.utime(path)
     return entry
 
 
-def entry_or_none(path: Path, is_valid: Callable[[Entry], bool], is_own: bool = False) -> Entry | None:
+def entry_or_none(
+    path: Path, is_valid: Callable[[Entry], bool], is_own: bool = False
+) -> Entry | None:
     """Return an entry, or None where it is not there, or damaged. is_own: see `read_entry`."""
     with suppress(Damaged, OSError):
         return read_entry(path, is_valid, is_own)
@@ -167,7 +210,11 @@ def entry_in_memory(make: Make) -> Entry:
 
 def write_entry(folder: Path, make: Make) -> None:
     """Write the files of an entry, array by array as its rows come."""
-    files, types, hashes = dict[str, IO[bytes]](), dict[str, tuple[str, tuple[int, ...]]](), dict[str, Any]()
+    files, types, hashes = (
+        dict[str, IO[bytes]](),
+        dict[str, tuple[str, tuple[int, ...]]](),
+        dict[str, Any](),
+    )
     with ExitStack() as stack:
 
         def append(**arrays: np.ndarray) -> None:
@@ -181,7 +228,12 @@ def write_entry(folder: Path, make: Make) -> None:
 
         facts = make(append)
         arrays = {
-            name: {"type": dtype, "shape": shape, "size": files[name].tell(), "sha256": hashes[name].hexdigest()}
+            name: {
+                "type": dtype,
+                "shape": shape,
+                "size": files[name].tell(),
+                "sha256": hashes[name].hexdigest(),
+            }
             for name, (dtype, shape) in types.items()
         }
         head = stack.enter_context((folder / ENTRY).open("wb"))
@@ -193,7 +245,8 @@ def write_entry(folder: Path, make: Make) -> None:
 
 
 def read_entry(folder: Path, is_valid: Callable[[Entry], bool], is_own: bool = False) -> Entry:
-    """Return an entry, verified. Raises Damaged if it is not as it was written or not valid, OSError if not there.
+    """Return an entry, verified. Raises Damaged if it is not as it was written or not valid,
+    OSError if not there.
 
     is_own: Whether this process has just written it, and so hashed its arrays already.
     """
@@ -202,7 +255,10 @@ def read_entry(folder: Path, is_valid: Callable[[Entry], bool], is_own: bool = F
         if hashlib.sha256(text.encode()).hexdigest() != digest:
             raise Damaged(f"{ENTRY} has changed")
         head = parse_json(text)
-        arrays = {name: map_array(folder / f"{name}.bin", **array) for name, array in head["arrays"].items()}
+        arrays = {
+            name: map_array(folder / f"{name}.bin", **array)
+            for name, array in head["arrays"].items()
+        }
         entry = Entry(head["facts"], arrays)
         if is_verified(folder, digest, arrays):
             return entry
@@ -219,7 +275,9 @@ def read_entry(folder: Path, is_valid: Callable[[Entry], bool], is_own: bool = F
 
 
 def map_array(path: Path, type: str, shape: Sequence[int], size: int, sha256: str) -> np.ndarray:
-    """Map the array of a file into memory. Raises Damaged if it is not of numbers, or not of this size."""
+    """Map the array of a file into memory. Raises Damaged if it is not of numbers, or not of this
+    size.
+    """
     dtype = np.dtype(type)
     row = dtype.itemsize * math.prod(shape)
     if dtype.kind not in "biuf" or row <= 0 or size % row or path.stat().st_size != size:
@@ -235,7 +293,9 @@ def stamps_of(folder: Path, digest: str, names: Sequence[str]) -> str:
 
 
 def is_verified(folder: Path, digest: str, arrays: dict[str, np.ndarray]) -> bool:
-    """Return whether this process, or this machine, has verified an entry, whose files have not changed since."""
+    """Return whether this process, or this machine, has verified an entry, whose files have not
+    changed since.
+    """
     stamps = stamps_of(folder, digest, [*arrays])
     with suppress(OSError, RunError):
         return stamps in VERIFIED or read_text(verified_file(folder)) == stamps
@@ -243,7 +303,9 @@ def is_verified(folder: Path, digest: str, arrays: dict[str, np.ndarray]) -> boo
 
 
 def remember_verified(folder: Path, digest: str, arrays: dict[str, np.ndarray]) -> None:
-    """Remember that an entry has been verified: in this process, and of a large one on this machine."""
+    """Remember that an entry has been verified: in this process, and of a large one on this
+    machine.
+    """
     stamps = stamps_of(folder, digest, [*arrays])
     VERIFIED.add(stamps)
     if sum(array.nbytes for array in arrays.values()) >= LARGE:
@@ -258,7 +320,8 @@ def verified_file(folder: Path) -> Path:
 
 @contextmanager
 def locked_entry(path: Path) -> Iterator[None]:
-    """Hold the lock of an entry, once another process that holds it has let go; remove what nobody has used.
+    """Hold the lock of an entry, once another process that holds it has let go; remove what nobody
+    has used.
 
     Raises RunError if the cache cannot be written.
     """
@@ -289,12 +352,16 @@ def unwritable(folder: Path, error: OSError) -> RunError:
     """Return the error of a folder of entries that cannot be written."""
     what = "images, sounds and vectors" if folder.name == FEATURES else "texts"
     message = f"the cache of {what} cannot be written: {os_error_reason(error)}"
-    return RunError.of(message, "set SEQCOMPOSER_STORE to a folder that you may write to", str(folder))
+    return RunError.of(
+        message, "set SEQCOMPOSER_STORE to a folder that you may write to", str(folder)
+    )
 
 
 @cache  # once in a process: a folder can have many entries
 def remove_unused(folder: Path) -> None:
-    """Remove entries that nobody has used for DAYS, and what was left behind by processes that were killed."""
+    """Remove entries that nobody has used for DAYS, and what was left behind by processes that were
+    killed.
+    """
     for path in folder.iterdir():
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > DAYS * 86_400:

@@ -20,25 +20,31 @@ from composer.model.special_tokens import PAD
 
 
 class Batch(TypedDict):
-    """Tensors that one device sees at once. Padding is 0, on the right. B rows, T target and S source positions.
+    """Tensors that one device sees at once. Padding is 0, on the right. B rows, T target and S
+    source positions.
 
-    `tokens` counts the real target tokens, eos included, of the whole global batch: a loss summed over this batch, then
-    divided by it, adds up to the mean over the global batch. `part` is the share of its rows that are here, so that
-    means over rows add up too. `rows` are the numbers of the pairs; -1 is a row that only keeps a device busy: it is
-    all padding. Packed, the B rows of a side stand in one, (1, sum of their lengths).
+    `tokens` counts the real target tokens, eos included, of the whole global batch: a loss summed
+    over this batch, then divided by it, adds up to the mean over the global batch. `part` is the
+    share of its rows that are here, so that means over rows add up too. `rows` are the numbers of
+    the pairs; -1 is a row that only keeps a device busy: it is all padding. Packed, the B rows of a
+    side stand in one, (1, sum of their lengths).
     """
 
-    sources: dict[str, Tensor]  # (B, S) each, ending in eos; of a story (B, N, W), sentences by words
+    sources: dict[
+        str, Tensor
+    ]  # (B, S) each, ending in eos; of a story (B, N, W), sentences by words
     target_in: Tensor  # (B, T) bos and the target
     target_out: Tensor  # (B, T) the target and eos
     tokens: float
     part: float
     rows: Tensor  # (B,)
     graded: Tensor  # (B,) bool, whether a curriculum counts the row's mistakes
-    window: int  # of rows that go on from a state, how many windows came before; -1 where none is carried
+    # of rows that go on from a state, how many windows came before; -1 where none is carried
+    window: int
     turn: int  # of the accumulation
     facts: Tensor  # (B, F) the indices of the sentences that support the answer, -1 for none; F = 0 without stories
-    packed: dict[str, Documents]  # where the documents of `target` and of each source are, if they are in one row
+    # where the documents of `target` and of each source are, if they are in one row
+    packed: dict[str, Documents]
 
 
 class BatchDataset(Dataset[Batch]):
@@ -50,9 +56,15 @@ class BatchDataset(Dataset[Batch]):
     def __getitem__(self, index: BatchSlice) -> Batch:
         encoded, rows = self.corpus.of_epoch(index.epoch), index.rows
         graded = np.zeros(len(rows), dtype=bool) if index.graded is None else index.graded
-        facts = np.zeros((len(rows), 0), dtype=np.int64) if encoded.facts is None else encoded.facts[rows]
+        facts = (
+            np.zeros((len(rows), 0), dtype=np.int64)
+            if encoded.facts is None
+            else encoded.facts[rows]
+        )
         batch: Batch = {
-            "sources": {side: torch.from_numpy(ids.outputs(rows)) for side, ids in encoded.sources.items()},
+            "sources": {
+                side: torch.from_numpy(ids.outputs(rows)) for side, ids in encoded.sources.items()
+            },
             "target_in": torch.from_numpy(encoded.target.inputs(rows)),
             "target_out": torch.from_numpy(encoded.target.outputs(rows)),
             "tokens": float(index.tokens),
@@ -70,7 +82,9 @@ class BatchDataset(Dataset[Batch]):
 
 
 def mask_rows(batch: Batch) -> Batch:
-    """Return a batch of which nothing is real: what it computes is in no loss, no mean, no count and no score."""
+    """Return a batch of which nothing is real: what it computes is in no loss, no mean, no count
+    and no score.
+    """
 
     def mask(ids: Tensor) -> Tensor:
         return torch.full_like(ids, torch.nan if ids.is_floating_point() else PAD)
@@ -101,18 +115,21 @@ def pack_rows(batch: Batch) -> Batch:
 
 
 def mark_starts(real: Tensor) -> Tensor:
-    """Return where each row begins when they stand one behind the other: (B, T) bool -> (1, sum of lengths) bool"""
+    """Return where each row begins when they stand one behind the other: (B, T) bool -> (1, sum of
+    lengths) bool
+    """
     first = torch.zeros_like(real)
     first[:, 0] = True
     return first[real][None]
 
 
 class BatchLoader(DataLoader[Batch]):
-    """Data loader of the batches of a corpus in an order, prepared by this process or by `workers` more.
+    """Data loader of the batches of a corpus in an order, prepared by this process or by `workers`
+    more.
 
-    It has its own generator: it never draws from torch's global one. Workers are forked, so that they share the corpus
-    with this process. `tokenizers` are those of its ids, where a loop of one's own needs them. `packing`: The rows of a
-    batch stand in one.
+    It has its own generator: it never draws from torch's global one. Workers are forked, so that
+    they share the corpus with this process. `tokenizers` are those of its ids, where a loop of
+    one's own needs them. `packing`: The rows of a batch stand in one.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Names of columns: finding one, `a.b` inside of a structure, too, and what is said of one that is not there."""
+"""Names of columns: finding one, `a.b` inside of a structure, too, and what is said of one that is
+not there.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ MAX_NAMES = 20
 
 
 def get_nested(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value called `name`; `a.b` reaches into an inner mapping if no key is `a.b`. Raises KeyError."""
+    """Return the value called `name`; `a.b` reaches into an inner mapping if no key is `a.b`.
+    Raises KeyError.
+    """
     if name in row:
         return row[name]
     head, dot, rest = name.partition(".")
@@ -24,14 +28,26 @@ def get_nested(row: Mapping[str, Any], name: str) -> Any:
 
 
 def check_names(
-    names: Sequence[str], columns: Mapping[str, str], origin: str = "the file", texts: Sequence[str] | None = None
+    names: Sequence[str],
+    columns: Mapping[str, str],
+    origin: str = "the file",
+    texts: Sequence[str] | None = None,
 ) -> Iterator[Problem]:
-    """Yield the columns that are missing, and those whose name is ambiguous. texts: those of text; None is all."""
+    """Yield the columns that are missing, and those whose name is ambiguous. texts: those of text;
+    None is all.
+    """
     for key, name in columns.items():
         if (count := names.count(name)) > 1:
-            yield Problem("column", f"the file has {count} columns called `{name}`", "give them different names", key)
+            yield Problem(
+                "column",
+                f"the file has {count} columns called `{name}`",
+                "give them different names",
+                key,
+            )
         elif not count:
-            yield unknown_name(key, f"{origin} has no column", name, names if texts is None else texts)
+            yield unknown_name(
+                key, f"{origin} has no column", name, names if texts is None else texts
+            )
 
 
 def unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Problem:
@@ -45,4 +61,10 @@ def name_hint(name: str, texts: Sequence[str]) -> str:
     listed = ", ".join(f"`{recipe_text(text)}`" for text in texts[:MAX_NAMES])
     close = recipe_text(closest_word(name, texts)) if closest_word(name, texts) else ""
     rest = f"name one of {listed}" if listed else "name a file with a column of text"
-    return f"write `{close}`; there are {listed}" if close and len(texts) > 1 else f"write `{close}`" if close else rest
+    return (
+        f"write `{close}`; there are {listed}"
+        if close and len(texts) > 1
+        else f"write `{close}`"
+        if close
+        else rest
+    )

@@ -32,7 +32,8 @@ Item = TypeVar("Item")
 CHUNK_LINES = 10_000
 """Lines that are read at once when a whole column is iterated."""
 FEW = 16
-"""Of fewer than one line in so many, a subset reads them alone; else it reads the column through."""
+"""Of fewer than one line in so many, a subset reads them alone; else it reads the column through.
+"""
 
 
 def chunks_of(items: Iterable[Item], size: int = CHUNK_LINES) -> Iterator[list[Item]]:
@@ -43,7 +44,8 @@ def chunks_of(items: Iterable[Item], size: int = CHUNK_LINES) -> Iterator[list[I
 
 
 class Column(Sequence[str]):
-    """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and `len` is fast.
+    """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and
+    `len` is fast.
 
     Its lines are those of the file `path`, if there is one, after the first `skip`.
     """
@@ -81,8 +83,8 @@ class Column(Sequence[str]):
 class FileColumn(Column):
     """Lines of a UTF-8 file.
 
-    The last line may have no break. `skip` lines at the start are left out; `pick` takes the field `name` out of a
-    line. `identity` is what the lines depend on.
+    The last line may have no break. `skip` lines at the start are left out; `pick` takes the field
+    `name` out of a line. `identity` is what the lines depend on.
     """
 
     path: Path
@@ -101,9 +103,11 @@ class FileColumn(Column):
 
 
 class TextColumn(FileColumn):
-    """Lines of a plain file, through an index of where each line starts. The file must not change while it is in use.
+    """Lines of a plain file, through an index of where each line starts. The file must not change
+    while it is in use.
 
-    It is not memory-mapped: if another process truncates a mapped file, this process dies by SIGBUS.
+    It is not memory-mapped: if another process truncates a mapped file, this process dies by
+    SIGBUS.
     """
 
     def __post_init__(self) -> None:
@@ -118,7 +122,11 @@ class TextColumn(FileColumn):
 
     def read(self, rows: Sequence[int]) -> list[str]:
         # neighbouring lines are one read
-        spans = [rows] if isinstance(rows, range) and rows.step == 1 else [range(row, row + 1) for row in rows]
+        spans = (
+            [rows]
+            if isinstance(rows, range) and rows.step == 1
+            else [range(row, row + 1) for row in rows]
+        )
         lines: list[str] = []
         for span in filter(len, spans):
             first, last = self.starts[[span.start + self.skip, span.stop + self.skip]].tolist()
@@ -135,9 +143,12 @@ class TextColumn(FileColumn):
         return np.diff(self.starts[self.skip :])
 
     def _bytes(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
+        """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it
+        was opened.
+        """
         data, version = os.pread(self.file.fileno(), end - start, start), self._version()
-        if version != self.version and self._crc() == self.crc:  # touched, or rewritten with the same content
+        # touched, or rewritten with the same content
+        if version != self.version and self._crc() == self.crc:
             self.version, data = version, os.pread(self.file.fileno(), end - start, start)
         if version != self.version or len(data) != end - start:
             raise changed(self.path)
@@ -190,7 +201,9 @@ def changed(path: Path) -> DataError:
     return DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
 
 
-def open_column(path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> FileColumn:
+def open_column(
+    path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None
+) -> FileColumn:
     """Open the lines of a text file, plain or packed."""
     kind = PackedColumn if suffix_of(path)[1] else TextColumn
     return kind(path, skip, name, pick)
@@ -213,7 +226,9 @@ class Concatenation(Column):
         column_of, lines = np.searchsorted(self.ends, numbers, side="right"), [""] * len(numbers)
         for at in np.unique(column_of).tolist():
             places = np.flatnonzero(column_of == at)
-            own = RowSubset(self.columns[at], numbers[places] - int(self.ends[at]) + len(self.columns[at]))
+            own = RowSubset(
+                self.columns[at], numbers[places] - int(self.ends[at]) + len(self.columns[at])
+            )
             for place, line in zip(places, own[:], strict=True):
                 lines[place] = line
         return lines
@@ -255,23 +270,31 @@ def place_of(lines: Sequence[str], row: int, origin: str) -> str:
 
 
 def row_type(count: int) -> type[np.signedinteger[Any]]:
-    """Return the smallest signed type, whose differences are right, that has the numbers of so many rows."""
+    """Return the smallest signed type, whose differences are right, that has the numbers of so many
+    rows.
+    """
     return np.int32 if count < 1 << 31 else np.int64
 
 
 def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
-    """Open line-aligned files that a user names, by side. Raises DataError with all faults: a source as target, too."""
+    """Open line-aligned files that a user names, by side. Raises DataError with all faults: a
+    source as target, too.
+    """
     problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])
     others = [side for side in files if side != "target" and not problems]
     same = [side for side in others if files[side].samefile(files["target"])]
     if same and same[0].startswith(REFERENCE):
-        problems = [Problem("file", "this file is named twice as a target", "name each once", same[0])]
+        problems = [
+            Problem("file", "this file is named twice as a target", "name each once", same[0])
+        ]
     elif same:
         columns = f"{{file: {files['target'].name}, source: COLUMN, target: COLUMN}}"
         fix = f"name two files; one with columns goes into a recipe: `train: {columns}`"
         problems = [Problem("file", "this file is the source and the target", fix, "target")]
     if problems:
-        raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems])
+        raise DataError(
+            [Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems]
+        )
     return {side: open_column(path) for side, path in files.items()}
 
 

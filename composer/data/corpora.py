@@ -1,4 +1,6 @@
-"""Corpora: which files of text a recipe names, which of their documents a split has, and what is wrong with them."""
+"""Corpora: which files of text a recipe names, which of their documents a split has, and what is
+wrong with them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import numpy as np
 
 from blocks.core.fixes import remove
 from composer.data import tables, text_files
-from composer.data.documents import PARQUET, CorpusFile, Documents, DocumentSubset, inspect, is_plain
+from composer.data.documents import (
+    PARQUET,
+    CorpusFile,
+    Documents,
+    DocumentSubset,
+    inspect,
+    is_plain,
+)
 from composer.data.held_out import split_last, split_rows
 from composer.data.text_files import Problem, missing_file, suffix_of
 from composer.errors import DataError, Fault, KeyPath
@@ -41,7 +50,9 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
 
 
 def wanted_documents(recipe: Recipe, count: int, split: str) -> np.ndarray:
-    """Return which documents of the training files a split has, where some are held out. -> (documents,) bool"""
+    """Return which documents of the training files a split has, where some are held out. ->
+    (documents,) bool
+    """
     text, is_wanted = corpus_of(recipe), np.zeros(count, dtype=bool)
     rows_of = split_rows if text.hold_out == "spread" else split_last
     is_wanted[rows_of(count, text_files.held_out_sizes(text))[split]] = True
@@ -58,11 +69,15 @@ def held_out_files(recipe: Recipe, folders: Sequence[Path]) -> list[Path]:
         if is_trained[before : before + facts.documents].any():
             trained.add(file.path)
         before += facts.documents
-    return [path for path in dict.fromkeys(file.path for file in documents.files) if path not in trained]
+    return [
+        path for path in dict.fromkeys(file.path for file in documents.files) if path not in trained
+    ]
 
 
 def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
-    """Return all documents of the files that the recipe's text names for a split. Raises as `open_corpus`."""
+    """Return all documents of the files that the recipe's text names for a split. Raises as
+    `open_corpus`.
+    """
     files, faults = find_files(recipe, split, folders)
     if faults:
         raise DataError(faults)
@@ -71,8 +86,13 @@ def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents
 
 
 def open_documents(paths: Sequence[Path], unit: str, column: str) -> Documents:
-    """Open files that a user names, as one text. Raises DataError with the faults of all that cannot be read."""
-    problems = [(path, _kind_problem(path) if path.exists() else missing_file(str(path), [Path()])) for path in paths]
+    """Open files that a user names, as one text. Raises DataError with the faults of all that
+    cannot be read.
+    """
+    problems = [
+        (path, _kind_problem(path) if path.exists() else missing_file(str(path), [Path()]))
+        for path in paths
+    ]
     if faults := [problem.in_file(path) for path, problem in problems if problem]:
         raise DataError(faults)
     return Documents([CorpusFile(path, ()) for path in paths], unit, column)
@@ -82,20 +102,27 @@ def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the files of the recipe's text."""
     text, files, faults = corpus_of(recipe), list[CorpusFile](), list[Fault]()
     held_out, documents = text_files.held_out_sizes(text), 0
-    for split in (split for split in SPLITS if getattr(text, split) is not None and split not in held_out):
+    for split in (
+        split for split in SPLITS if getattr(text, split) is not None and split not in held_out
+    ):
         own, missing = find_files(recipe, split, folders)
         files, faults = [*files, *own], [*faults, *missing]
     lacking = _lacking_column(files, text.column)
     of_column = [(file.key, str(path), problem) for path, (file, problem) in lacking.items()]
     with_columns = {file.path for file in files if not is_plain(file.path)}
-    faults += text_files.name_faults(recipe, ("data", "text", "column"), of_column, len(with_columns))
+    faults += text_files.name_faults(
+        recipe, ("data", "text", "column"), of_column, len(with_columns)
+    )
     for file in files:
         if file.path in lacking:
             continue
         try:
             facts = inspect(file.path, text.unit, text.column)
         except DataError as error:
-            faults += [recipe.fault(fault.code, file.key, fault.message, fault.hint) for fault in error.faults]
+            faults += [
+                recipe.fault(fault.code, file.key, fault.message, fault.hint)
+                for fault in error.faults
+            ]
             continue
         if not facts.words:
             message = f"`{file.path}` has no words"
@@ -104,7 +131,9 @@ def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     return faults or text_files.held_out_faults(recipe, "text", documents, "documents")
 
 
-def _lacking_column(files: Iterable[CorpusFile], column: str) -> dict[Path, tuple[CorpusFile, Problem]]:
+def _lacking_column(
+    files: Iterable[CorpusFile], column: str
+) -> dict[Path, tuple[CorpusFile, Problem]]:
     """Return the files with columns that have none of this name, by path, each with its problem."""
     lacking: dict[Path, tuple[CorpusFile, Problem]] = {}
     for file in files:
@@ -114,15 +143,23 @@ def _lacking_column(files: Iterable[CorpusFile], column: str) -> dict[Path, tupl
     return lacking
 
 
-def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[list[CorpusFile], list[Fault]]:
-    """Return the files of a split, those of a pattern in the order of their names, and the faults of their names."""
+def find_files(
+    recipe: Recipe, split: str, folders: Sequence[Path]
+) -> tuple[list[CorpusFile], list[Fault]]:
+    """Return the files of a split, those of a pattern in the order of their names, and the faults
+    of their names.
+    """
     key: KeyPath = ("data", "text", split)
     taken = text_files.named_files(recipe.canonical["data"], folders)
     files: list[CorpusFile] = []
     faults: list[Fault] = []
     for place, name, weight in _named_files(getattr(corpus_of(recipe), split), key):
         if weight != 1 and (split != "train" or recipe.carries_state):
-            reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
+            reason = (
+                "a text that is measured is read once"
+                if split != "train"
+                else "a text in streams is read once"
+            )
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
             faults.append(recipe.fault("unused", own, message, remove(own)))
         paths = text_files.matching_files(name, folders)
@@ -130,7 +167,11 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)
         if problem:
             is_count = not paths and split != "train" and name.strip("%").isdecimal()
-            hint = "write as a number how many documents are held out, such as `500`" if is_count else problem.hint
+            hint = (
+                "write as a number how many documents are held out, such as `500`"
+                if is_count
+                else problem.hint
+            )
             faults.append(recipe.fault(problem.code, place, problem.message, hint))
         else:
             files += [CorpusFile(path, place, weight) for path in paths]

@@ -1,4 +1,6 @@
-"""CSV by RFC 4180: where the rows of a file begin, what breaks the rules, and columns that stay in their file."""
+"""CSV by RFC 4180: where the rows of a file begin, what breaks the rules, and columns that stay in
+their file.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ class Row(NamedTuple):
 
 
 class CsvIndex(NamedTuple):
-    """The rows of a file, the header among them: the line that each begins in, counted from 1, how many lines and
+    """The rows of a file, the header among them: the line that each begins in, counted from 1, how
+    many lines and
     fields it has, and how many of these have line breaks. Each (rows,) int64.
     """
 
@@ -80,13 +83,20 @@ def csv_header(path: Path) -> list[str]:
 def csv_index(path: Path) -> CsvIndex:
     """Return where the rows of a UTF-8 file are; of a large file from the cache. Raises CsvError."""
     if path.stat().st_size > READ_BYTES:
-        return CsvIndex(*cached_array("rows", file_identity(path), lambda: index_rows(path), are_rows).T)
+        return CsvIndex(
+            *cached_array("rows", file_identity(path), lambda: index_rows(path), are_rows).T
+        )
     return CsvIndex(*index_rows(path).T)
 
 
 def are_rows(rows: np.ndarray) -> bool:
     """Return whether these can be the columns of a `CsvIndex`. rows: (rows, 4) int64"""
-    if rows.dtype != np.int64 or rows.ndim != 2 or rows.shape[1] != len(CsvIndex._fields) or (rows < 0).any():
+    if (
+        rows.dtype != np.int64
+        or rows.ndim != 2
+        or rows.shape[1] != len(CsvIndex._fields)
+        or (rows < 0).any()
+    ):
         return False
     lines, heights, *_ = CsvIndex(*rows.T)
     ascend = (np.diff(lines) >= heights[:-1]).all() and (heights >= 1).all()
@@ -104,10 +114,12 @@ def index_rows(path: Path) -> np.ndarray:
 
 
 def csv_rows(lines: Iterable[str]) -> Iterator[Row]:
-    """Yield the rows of lines of CSV; a blank line is none. Raises CsvError at the first row that breaks the rules.
+    """Yield the rows of lines of CSV; a blank line is none. Raises CsvError at the first row that
+    breaks the rules.
 
-    Python's reader, strict or not, takes a quote inside a field without quotes as it stands. RFC 4180 has none there,
-    and a row in which a field was not quoted as its writer meant would be cut at the wrong commas.
+    Python's reader, strict or not, takes a quote inside a field without quotes as it stands. RFC
+    4180 has none there, and a row in which a field was not quoted as its writer meant would be cut
+    at the wrong commas.
     """
     own: list[str] = []
 
@@ -121,7 +133,9 @@ def csv_rows(lines: Iterable[str]) -> Iterator[Row]:
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            raise find_fault("".join(own), first) or _fault_of_line(own[-1], reader.line_num, error) from error
+            raise find_fault("".join(own), first) or _fault_of_line(
+                own[-1], reader.line_num, error
+            ) from error
         if fields is None:
             return
         if not ROW.fullmatch("".join(own)) and (fault := find_fault("".join(own), first)):
@@ -133,13 +147,16 @@ def csv_rows(lines: Iterable[str]) -> Iterator[Row]:
 
 
 def csv_reader(lines: Iterable[str]) -> Reader:
-    """Return the reader of all CSV: nothing but commas and quotes has a meaning, and no field is too long."""
+    """Return the reader of all CSV: nothing but commas and quotes has a meaning, and no field is
+    too long.
+    """
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     return csv.reader(lines, strict=True)
 
 
 def find_fault(text: str, first: int) -> CsvError | None:
-    """Return what breaks the rules for quotes in a row that begins in line `first`, at the line where its field does.
+    """Return what breaks the rules for quotes in a row that begins in line `first`, at the line
+    where its field does.
 
     text: The row, or all that was read in search of its end.
     """
@@ -158,17 +175,26 @@ def _fault_of_line(line: str, number: int, error: csv.Error) -> CsvError:
     """Return the fault of a line whose quotes are as they should be."""
     if "\r" in line.rstrip("\r\n"):
         fix = "write line feeds in their place, or quotes around the field"
-        return CsvError(number, "a carriage return without a line feed stands outside of quotes", fix)
-    return CsvError(number, f"this is no CSV: {error}", "mend this line, or save the table as JSON lines")
+        return CsvError(
+            number, "a carriage return without a line feed stands outside of quotes", fix
+        )
+    return CsvError(
+        number, f"this is no CSV: {error}", "mend this line, or save the table as JSON lines"
+    )
 
 
 def _fault_of_field(text: str, start: int, end: int, first: int) -> CsvError:
-    """Return the fault of the field of a row that begins at `start`, and goes by the rules to `end`."""
+    """Return the fault of the field of a row that begins at `start`, and goes by the rules to
+    `end`.
+    """
     line, closes = (first + text.count("\n", 0, at) for at in (start, end))
     shown = text[start : start + SHOWN].splitlines()[0]
     fix = MEND
     if end == start:
-        message, fix = "a quote opens here and is never closed", f"close it where the field ends, or {MEND}"
+        message, fix = (
+            "a quote opens here and is never closed",
+            f"close it where the field ends, or {MEND}",
+        )
     elif text[start] == '"':
         where = f" in line {closes:,}" if closes > line else ""
         message = f"a quote opens a field here, and text follows where it is closed{where}"

@@ -1,7 +1,7 @@
 """Documents of files of text, plain or packed, JSON lines or Parquet, read one after another.
 
-Nothing is held in memory but a piece of a document. A file is inspected once: what is known of it is remembered in the
-user's cache, by its path, size and times.
+Nothing is held in memory but a piece of a document. A file is inspected once: what is known of it
+is remembered in the user's cache, by its path, size and times.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from composer.errors import DataError, Fault, KeyPath, one_line_error
 from composer.recipe.text_lines import empty_if_blank, is_blank, unify_breaks, without_break
 
 PIECE = 1 << 16
-"""Characters of a document that are read at once, about; a longer document is cut into pieces, see `_find_cut`."""
+"""Characters of a document that are read at once, about; a longer document is cut into pieces, see
+`_find_cut`.
+"""
 FORMAT = 3
 """Of what is remembered of a file: another one where more is, or it is counted in another way."""
 ROWS = 256
@@ -51,10 +53,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of an inspected file: the SHA-256 of its bytes, that of its documents' texts, and what these have
+    """What is known of an inspected file: the SHA-256 of its bytes, that of its documents' texts,
+    and what these have
     together; of a data set of the hub both are of its texts.
 
-    Words stand between spaces; neither they nor characters and UTF-8 bytes count what ends a document.
+    Words stand between spaces; neither they nor characters and UTF-8 bytes count what ends a
+    document.
     """
 
     sha256: str
@@ -82,7 +86,9 @@ class Documents(Column):
         self.stamps = [file_stamp(file.path) for file in self.files]
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the pieces of all documents. Raises DataError if a file has changed since it was opened."""
+        """Yield the pieces of all documents. Raises DataError if a file has changed since it was
+        opened.
+        """
         for number in range(len(self.files)):
             yield from self.pieces_of(number)
 
@@ -100,19 +106,29 @@ class Documents(Column):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the bytes of all files, or of the texts of a part, and of how documents are read from them."""
+        """SHA-256 of the bytes of all files, or of the texts of a part, and of how documents are
+        read from them.
+        """
         kinds = [suffix_of(file.path) for file in self.files]
         parts = [facts.sha256 for facts in self.facts], kinds, self.unit, self.column
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @property
     def content_sha256(self) -> str:
-        """SHA-256 of the documents' texts, whatever their files are called and however they are spread over them."""
+        """SHA-256 of the documents' texts, whatever their files are called and however they are
+        spread over them.
+        """
         contents = [facts.texts_sha256 for facts in self.facts]
-        return contents[0] if len(contents) == 1 else remembered_count(contents, self.pieces).texts_sha256
+        return (
+            contents[0]
+            if len(contents) == 1
+            else remembered_count(contents, self.pieces).texts_sha256
+        )
 
     def weights(self) -> np.ndarray | None:
-        """Return how often an epoch has each document, (documents,) float32; None where that is once."""
+        """Return how often an epoch has each document, (documents,) float32; None where that is
+        once.
+        """
         if all(file.weight == 1 for file in self.files):
             return None
         counts = [facts.documents for facts in self.facts]
@@ -123,7 +139,8 @@ class Documents(Column):
 
     def place(self, row: int) -> tuple[Path | None, int]:
         before = 0
-        for file, facts in zip(self.files, self.facts, strict=False):  # of the hub there are no files
+        # of the hub there are no files
+        for file, facts in zip(self.files, self.facts, strict=False):
             if row < before + facts.documents:
                 return file.path, first_line(file.path, self.unit, row - before)
             before += facts.documents
@@ -145,7 +162,9 @@ class Documents(Column):
         return [texts[row] for row in rows]
 
     def head(self, characters: int) -> list[str]:
-        """Return the first documents, of so many characters together, about; the first one may be cut."""
+        """Return the first documents, of so many characters together, about; the first one may be
+        cut.
+        """
         texts, parts = [], []
         for text, ends in self.pieces():
             parts.append(text)
@@ -208,7 +227,11 @@ class DocumentSubset(Documents):
 
     def head(self, characters: int) -> list[str]:
         key = [*self.key, characters]  # the end of a long file is far to seek
-        return list(cached_facts("heads", key, lambda: super(DocumentSubset, self).head(characters), are_texts))
+        return list(
+            cached_facts(
+                "heads", key, lambda: super(DocumentSubset, self).head(characters), are_texts
+            )
+        )
 
     def weights(self) -> np.ndarray | None:
         weights = self.text.weights()
@@ -216,7 +239,9 @@ class DocumentSubset(Documents):
 
 
 def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
-    """Yield the pieces of a file's documents. Raises DataError where it cannot be read, with the line."""
+    """Yield the pieces of a file's documents. Raises DataError where it cannot be read, with the
+    line.
+    """
     suffix, packed = suffix_of(path)
     number = 0
     try:
@@ -260,12 +285,15 @@ def cut(text: str) -> Iterator[Piece]:
     text = empty_if_blank(unify_breaks(text))
     if len(text) <= PIECE:
         return iter((Piece(text, True),))
-    # in blocks: each piece is taken off what is left, which would copy a text of a gigabyte thousands of times
+    # in blocks: each piece is taken off what is left, which would copy a text of a gigabyte
+    # thousands of times
     return _join(text[at : at + PIECE] for at in range(0, len(text), PIECE))
 
 
 def _blocks(file: TextIO) -> Iterator[str]:
-    """Yield the text of a file in blocks, with line feeds as line breaks, and without what ends its last line."""
+    """Yield the text of a file in blocks, with line feeds as line breaks, and without what ends its
+    last line.
+    """
     end = ""
     while block := file.read(PIECE):
         block = end + block
@@ -286,9 +314,11 @@ def _join(blocks: Iterable[str]) -> Iterator[Piece]:
 
 
 def _find_cut(text: str) -> int | None:
-    """Return where to cut a text that may go on: None if it is short, or more of it may have a better place.
+    """Return where to cut a text that may go on: None if it is short, or more of it may have a
+    better place.
 
-    That is the first space before a word after PIECE characters; where there is none in as many more, another space;
+    That is the first space before a word after PIECE characters; where there is none in as many
+    more, another space;
     else a mark after a letter, as between Chinese clauses; else anywhere.
     """
     if len(text) <= PIECE:
@@ -297,7 +327,11 @@ def _find_cut(text: str) -> int | None:
     if place is None and len(text) < 2 * PIECE:
         return None
     place = place or SPACE_START.search(text, PIECE, 2 * PIECE)
-    marks = (mark for mark in MARK_START.finditer(text, PIECE, 2 * PIECE) if unicodedata.category(mark[0])[0] != "M")
+    marks = (
+        mark
+        for mark in MARK_START.finditer(text, PIECE, 2 * PIECE)
+        if unicodedata.category(mark[0])[0] != "M"
+    )
     place = place or next(marks, None)
     return place.start() if place else PIECE
 
@@ -316,7 +350,8 @@ def _paragraphs(file: Iterable[str]) -> Iterator[Piece]:
 
 
 def first_line(path: Path, unit: str, number: int) -> int:
-    """Return the line, or the row of Parquet, in which a document of a file begins, both counted: that from 1, this
+    """Return the line, or the row of Parquet, in which a document of a file begins, both counted:
+    that from 1, this
     from 0."""
     if unit == "line" or not is_plain(path):
         return number + 1
@@ -324,7 +359,9 @@ def first_line(path: Path, unit: str, number: int) -> int:
         return 1
     with open_text(path) as file:
         blank = [True, *map(is_blank, file)]
-    return [line for line, (before, own) in enumerate(pairwise(blank), start=1) if before and not own][number]
+    return [
+        line for line, (before, own) in enumerate(pairwise(blank), start=1) if before and not own
+    ][number]
 
 
 def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fault:
@@ -333,7 +370,9 @@ def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fa
     if isinstance(error, UnicodeDecodeError):
         is_plain = not packed and suffix_of(path)[0] != ".parquet"
         problem = text_files.check_utf8(path) if is_plain else None
-        problem = problem or Problem("encoding", f"`{path}` is not UTF-8{where}", "write it again, as UTF-8")
+        problem = problem or Problem(
+            "encoding", f"`{path}` is not UTF-8{where}", "write it again, as UTF-8"
+        )
     elif packed and isinstance(error, text_files.UNPACKING_ERRORS):
         message = f"`{path}` is damaged{where}: it cannot be unpacked to its end"
         problem = Problem("file", message, "get the file again")
@@ -346,11 +385,13 @@ def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fa
     return problem.in_file(path)
 
 
-# ------------------------------------------------------------------------------------------- what is known of a file
+# ------------------------------------------------------------------------------------------- what
+# is known of a file
 
 
 def inspect(path: Path, unit: str, column: str) -> FileFacts:
-    """Return what is known of a file. It is read where that is not remembered. Raises DataError with its first fault.
+    """Return what is known of a file. It is read where that is not remembered. Raises DataError
+    with its first fault.
 
     A file counts as unchanged while its inode, size and times are the same, as it does for git.
     """
@@ -360,7 +401,10 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
         facts = asdict(count(read_pieces(path, unit, column)))
         facts["sha256"] = sha256_of_file(path)
         if file_stamp(path) != stamp:
-            message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
+            message, fix = (
+                f"`{path}` has been changed while it was read",
+                "wait until it is complete",
+            )
             raise DataError([Problem("changed", message, fix).in_file(path)])
         return facts
 
@@ -394,7 +438,10 @@ def count(pieces: Iterable[Piece]) -> FileFacts:
     for text, ends in pieces:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(data + b"\xff" * ends)
-        documents, words = documents + ends, words + len(text.split()) - (in_word and not text[:1].isspace())
+        documents, words = (
+            documents + ends,
+            words + len(text.split()) - (in_word and not text[:1].isspace()),
+        )
         in_word = not ends and not text[-1:].isspace()
         characters, size = characters + len(text), size + len(data)
     sha256 = digest.hexdigest()

@@ -37,10 +37,11 @@ class EpochCorpus:
 def training_corpus(
     recipe: Recipe, first: Encoded, tokenizers: Tokenizers, keep: Callable[[Encoded], np.ndarray]
 ) -> Corpus:
-    """Return the training pairs of every epoch: `first`, perhaps augmented, or new ones if the task is endless.
+    """Return the training pairs of every epoch: `first`, perhaps augmented, or new ones if the task
+    is endless.
 
-    `keep` selects those of new pairs that are trained on, (pairs,) bool; `first` has been filtered already, and stands
-    in for an epoch of which nothing is left.
+    `keep` selects those of new pairs that are trained on, (pairs,) bool; `first` has been filtered
+    already, and stands in for an epoch of which nothing is left.
     """
 
     def generate(epoch: int) -> Encoded:
@@ -58,7 +59,9 @@ def training_corpus(
         return EpochCorpus(generate)
     settings = {side: feature_settings(recipe.data, side) for side in first.sources}
     ways = {side: way for side, own in settings.items() if own and (way := augmentation(own))}
-    return EpochCorpus(partial(augment_sources, first, ways, recipe.training.seed)) if ways else first
+    return (
+        EpochCorpus(partial(augment_sources, first, ways, recipe.training.seed)) if ways else first
+    )
 
 
 def encode_trainable(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:

@@ -1,7 +1,7 @@
 """Columns that name files of images, sounds or vectors: what is in the files, through a cache.
 
-An entry of the cache has `values`, `ends` and, of images, `columns`, and what was noticed. It depends on the settings,
-and on name and stamp of each file.
+An entry of the cache has `values`, `ends` and, of images, `columns`, and what was noticed. It
+depends on the settings, and on name and stamp of each file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from composer.model.features import feature_shape
 from composer.recipe.data_sections import TableColumn
 
 PARSING = Lock()
-"""NumPy parses the head of a file by `ast`, which in Python 3.11 fails now and then where several threads do."""
+"""NumPy parses the head of a file by `ast`, which in Python 3.11 fails now and then where several
+threads do.
+"""
 CHUNK_FILES = 256
 """Files that are read at once."""
 MAX_FILE_FAULTS = 5
@@ -64,7 +66,9 @@ READ_BY = {
 
 
 def read_by(settings: TableColumn) -> list[object]:
-    """Return the kind of a column, and the values of the settings that decide what its files become."""
+    """Return the kind of a column, and the values of the settings that decide what its files
+    become.
+    """
     values = settings.as_data()
     return [settings.kind, [values[key] for key in READ_BY[settings.kind]]]
 
@@ -72,8 +76,8 @@ def read_by(settings: TableColumn) -> list[object]:
 def encode_features(lines: Sequence[str], settings: TableColumn, origin: str) -> Features:
     """Return what is in the files that lines name; of a table's column, through the cache.
 
-    settings: Those of the column. origin: What the lines are called in faults. Raises DataError with the files that
-    cannot be used, RunError where the cache cannot be written.
+    settings: Those of the column. origin: What the lines are called in faults. Raises DataError
+    with the files that cannot be used, RunError where the cache cannot be written.
     """
     if isinstance(lines, RowSubset):
         return encode_features(lines.column, settings, origin).keep(lines.rows)
@@ -105,18 +109,33 @@ def are_features_of(files: int, shape: tuple[int, ...], entry: Entry) -> bool:
     is_image = len(shape) == 2
     rows = Ragged(values, np.concatenate([[0], ends])[:-1], ends)
     fits = ends.shape == (files,) and values.shape[1:] == shape and rows.lies_within(len(values))
-    types = values.dtype == (np.uint8 if is_image else np.float32) and ends.dtype == columns.dtype == np.int64
+    types = (
+        values.dtype == (np.uint8 if is_image else np.float32)
+        and ends.dtype == columns.dtype == np.int64
+    )
     types &= is_image or bool(np.isfinite(values).all())
-    widths = len(columns) == files * is_image and bool(((columns > 0) & (columns <= shape[0])).all())
+    widths = len(columns) == files * is_image and bool(
+        ((columns > 0) & (columns <= shape[0])).all()
+    )
     remarks = [Remark(*fields) for fields in entry.facts]
     placed = all(0 <= it.line < files and type(it.line) is type(it.count) is int for it in remarks)
-    return fits and types and widths and placed and all(isinstance(it.kind + it.detail, str) for it in remarks)
+    return (
+        fits
+        and types
+        and widths
+        and placed
+        and all(isinstance(it.kind + it.detail, str) for it in remarks)
+    )
 
 
-def fault_of_row(lines: Sequence[str], row: int, origin: str, name: str, error: MediaError) -> Fault:
+def fault_of_row(
+    lines: Sequence[str], row: int, origin: str, name: str, error: MediaError
+) -> Fault:
     """Return the fault of a file that a row names."""
     file, line = locate(lines, row)
-    return Fault(str(file or origin), line, 1, error.code, "", f"`{name}`: {error.message}", error.fix)
+    return Fault(
+        str(file or origin), line, 1, error.code, "", f"`{name}`: {error.message}", error.fix
+    )
 
 
 def missing_files(lines: Sequence[str], origin: str) -> list[Fault]:
@@ -130,10 +149,14 @@ def _missing(name: str) -> MediaError:
     file, mark, part = name.rpartition("#t=")
     if mark and is_there(file):
         return MediaError(
-            "file", f"`{part}` is no part of a sound", "write `#t=1.5,4`, in seconds, or `#t=1.5` to its end"
+            "file",
+            f"`{part}` is no part of a sound",
+            "write `#t=1.5,4`, in seconds, or `#t=1.5` to its end",
         )
     message = "it is no regular file" if os.path.exists(name) else "there is no such file"
-    message = "this is a folder; the cell is blank, perhaps" if os.path.isdir(name or ".") else message
+    message = (
+        "this is a folder; the cell is blank, perhaps" if os.path.isdir(name or ".") else message
+    )
     return MediaError("file", message, NAMES_FIX)
 
 
@@ -146,9 +169,9 @@ def file_faults(
 ) -> list[Fault]:
     """Return the faults of the first files that cannot be used, the last with the number of all.
 
-    Each is told once, at the first row that names it or a part of it, with the number of its rows. A part that its
-    recording does not have is wrong in its own row alone, and an archive that cannot be opened is one fault, whatever
-    rows name of it.
+    Each is told once, at the first row that names it or a part of it, with the number of its rows.
+    A part that its recording does not have is wrong in its own row alone, and an archive that
+    cannot be opened is one fault, whatever rows name of it.
 
     Args:
         names: All files, row by row.
@@ -157,32 +180,47 @@ def file_faults(
         errors: Rows, each with what is wrong.
         stopped: Whether later rows were not looked at.
     """
-    first, rows_of, faults = dict[tuple[str, str], tuple[int, MediaError]](), dict[str, Counter[str]](), list[Fault]()
+    first, rows_of, faults = (
+        dict[tuple[str, str], tuple[int, MediaError]](),
+        dict[str, Counter[str]](),
+        list[Fault](),
+    )
     for row, error in errors:
         first.setdefault((file_at_fault(names[row], error), error.message), (row, error))
     for (name, _), (row, error) in islice(first.items(), MAX_FILE_FAULTS):
         if error.code not in rows_of:
             rows_of[error.code] = Counter(file_at_fault(own, error) for own in names)
         if (count := rows_of[error.code][name]) > 1:
-            message, fix = f"{error.message}; {count:,} lines name it", error.fix.replace("the line", "these lines")
+            message, fix = (
+                f"{error.message}; {count:,} lines name it",
+                error.fix.replace("the line", "these lines"),
+            )
             error = MediaError(error.code, message, fix)
         faults.append(fault_of_row(lines, row, origin, name, error))
     if len(first) > len(faults):
-        total = f"{'at least ' if stopped else ''}{len(first):,} files of this column that cannot be used"
+        total = (
+            f"{'at least ' if stopped else ''}{len(first):,} files of this column that cannot be"
+            " used"
+        )
         message = f"{faults[-1].message} (these are the first {len(faults)} of {total})"
         faults[-1] = replace(faults[-1], message=message)
     return faults
 
 
 def file_at_fault(name: str, error: MediaError) -> str:
-    """Return what is wrong of what a row names: its part of a recording, its file, or the archive that has the file."""
+    """Return what is wrong of what a row names: its part of a recording, its file, or the archive
+    that has the file.
+    """
     file = split_part(name)[0]
     archive = str(split_archive(Path(file))[0])
     return {NO_SUCH_PART: name, BAD_ARCHIVE: archive}.get(error.code, file)
 
 
-def read_files(names: Sequence[str], lines: Sequence[str], settings: TableColumn, origin: str) -> Iterator[Reading]:
-    """Yield what is in files, by threads. Raises DataError with those that cannot be used, once all are tried.
+def read_files(
+    names: Sequence[str], lines: Sequence[str], settings: TableColumn, origin: str
+) -> Iterator[Reading]:
+    """Yield what is in files, by threads. Raises DataError with those that cannot be used, once all
+    are tried.
 
     lines: The column that has the names, which knows its places.
     """
@@ -191,7 +229,11 @@ def read_files(names: Sequence[str], lines: Sequence[str], settings: TableColumn
         for first in range(0, len(names), CHUNK_FILES):
             chunk = names[first : first + CHUNK_FILES]
             results = [*pool.map(partial(read_file, settings=settings), chunk)]
-            errors |= {row: result for row, result in enumerate(results, first) if isinstance(result, MediaError)}
+            errors |= {
+                row: result
+                for row, result in enumerate(results, first)
+                if isinstance(result, MediaError)
+            }
             if len({split_part(names[row])[0] for row in errors}) > MAX_FILE_FAULTS:
                 stopped = first + CHUNK_FILES < len(names)
                 break
@@ -212,19 +254,24 @@ def read_file(name: str, settings: TableColumn) -> Reading | MediaError:
         # what is trained on: a number that the file has room for can be too large for float32
         if reading.array.dtype.kind == "f" and not np.isfinite(reading.array).all():
             message = (
-                f"it has numbers that are NaN or infinite as float32, whose largest is {np.finfo(np.float32).max:.2g}"
+                "it has numbers that are NaN or infinite as float32, whose largest is"
+                f" {np.finfo(np.float32).max:.2g}"
             )
             return MediaError(settings.kind, message, MEND)
         return reading
     except MediaError as error:
         return error
     except OSError as error:
-        unreadable = MediaError("file", f"this file cannot be read: {os_error_reason(error)}", NAMES_FIX)
+        unreadable = MediaError(
+            "file", f"this file cannot be read: {os_error_reason(error)}", NAMES_FIX
+        )
         return unreadable if is_there(name) else _missing(name)
 
 
 def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ...]:
-    """Return what was noticed of the files of some rows, each with the first row that has it in place of a line."""
+    """Return what was noticed of the files of some rows, each with the first row that has it in
+    place of a line.
+    """
     first, counts = dict[tuple[str, str], int](), Counter[tuple[str, str]]()
     for row, notices in enumerate(rows):
         for notice in notices:
@@ -238,13 +285,17 @@ def read_vectors(file: IO[bytes], settings: TableColumn, part: Part | None = Non
     array = load_frames(file)
     if array.shape[1] != settings.width:
         message = f"a frame of it has {array.shape[1]} numbers, and `width` is {settings.width}"
-        raise MediaError("width", message, f"{MEND}; if all files have it, write `width: {array.shape[1]}`")
+        raise MediaError(
+            "width", message, f"{MEND}; if all files have it, write `width: {array.shape[1]}`"
+        )
     with np.errstate(over="ignore"):
         return Reading(array.astype(np.float32))
 
 
 def load_frames(file: IO[bytes]) -> np.ndarray:
-    """Return the array of a file of NumPy, one frame or more by numbers. -> (T, F). Raises MediaError."""
+    """Return the array of a file of NumPy, one frame or more by numbers. -> (T, F). Raises
+    MediaError.
+    """
     save, data = "write it with `numpy.save`, frames by numbers", io.BytesIO(file.read())
     try:
         with PARSING:
@@ -269,15 +320,23 @@ READERS: Mapping[str, Callable[[IO[bytes], TableColumn, Part | None], Reading]] 
 """What reads a file, by the kind of its column."""
 
 
-def append_features(append: Append, readings: Iterable[Reading], shape: tuple[int, ...]) -> list[tuple[object, ...]]:
-    """Append what is in files, one after another, of images their real columns, too; return what was noticed."""
+def append_features(
+    append: Append, readings: Iterable[Reading], shape: tuple[int, ...]
+) -> list[tuple[object, ...]]:
+    """Append what is in files, one after another, of images their real columns, too; return what
+    was noticed.
+    """
     is_image, end, notices = len(shape) == 2, 0, list[tuple[tuple[str, str], ...]]()
     none = np.zeros(0, np.int64)
-    append(values=np.zeros((0, *shape), np.uint8 if is_image else np.float32), ends=none, columns=none)
+    append(
+        values=np.zeros((0, *shape), np.uint8 if is_image else np.float32), ends=none, columns=none
+    )
     for array, own in readings:
         end += len(array)
         columns = np.array([array.shape[1]] if is_image else [], np.int64)
-        values = np.pad(array, ((0, 0), (0, shape[0] - array.shape[1]), (0, 0))) if is_image else array
+        values = (
+            np.pad(array, ((0, 0), (0, shape[0] - array.shape[1]), (0, 0))) if is_image else array
+        )
         append(values=values, ends=np.array([end], np.int64), columns=columns)
         notices.append(own)
     return [astuple(remark) for remark in count_notices(notices)]

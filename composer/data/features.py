@@ -1,4 +1,6 @@
-"""Features in flat arrays, in memory or mapped from a file: frames of sounds and vectors, rows of images."""
+"""Features in flat arrays, in memory or mapped from a file: frames of sounds and vectors, rows of
+images.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ WHITE = 255
 
 
 class Reading(NamedTuple):
-    """What is in a file, and what was noticed that its user should know: kinds of notice, each with a detail."""
+    """What is in a file, and what was noticed that its user should know: kinds of notice, each with
+    a detail.
+    """
 
     array: np.ndarray
     notices: tuple[tuple[str, str], ...] = ()
@@ -22,7 +26,9 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that was noticed of `count` files of a column; the first is named in a line of `file`."""
+    """Something that was noticed of `count` files of a column; the first is named in a line of
+    `file`.
+    """
 
     kind: str
     detail: str
@@ -45,7 +51,11 @@ class Ragged:
     def lies_within(self, size: int) -> bool:
         """Return whether starts and ends can be those of rows of `size` values."""
         starts, ends = self.starts, self.ends
-        alike = starts.shape == ends.shape and starts.ndim == 1 and {starts.dtype.kind, ends.dtype.kind} <= {"i", "u"}
+        alike = (
+            starts.shape == ends.shape
+            and starts.ndim == 1
+            and {starts.dtype.kind, ends.dtype.kind} <= {"i", "u"}
+        )
         return alike and bool(((starts >= 0) & (starts <= ends) & (ends <= size)).all())
 
     def lengths(self) -> np.ndarray:
@@ -61,8 +71,9 @@ class Ragged:
 class Features(Ragged):
     """Frames (frames, F), or the rows of images (rows, W, C), bytes from 0 to 1.
 
-    Of the image r the first columns[r] columns are real. It has what `Ids` has, so that batches are made of both alike.
-    `remarks` are of all files that were read, those of rows that are not kept among them.
+    Of the image r the first columns[r] columns are real. It has what `Ids` has, so that batches are
+    made of both alike. `remarks` are of all files that were read, those of rows that are not kept
+    among them.
     """
 
     columns: np.ndarray | None = None
@@ -91,7 +102,9 @@ class Features(Ragged):
             if self.columns is None:
                 out[at, : len(own)] = own
             else:
-                out[at, : len(own), : self.columns[row]] = own[:, : self.columns[row]] / np.float32(WHITE)
+                out[at, : len(own), : self.columns[row]] = own[:, : self.columns[row]] / np.float32(
+                    WHITE
+                )
         return out
 
     def update(self, digest: Any) -> None:

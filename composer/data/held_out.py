@@ -14,9 +14,11 @@ PARTS = ("train", "val", "test")
 
 
 def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return the row numbers of train, val and test among `count` pairs; those held out are spread evenly.
+    """Return the row numbers of train, val and test among `count` pairs; those held out are spread
+    evenly.
 
-    A function of the numbers alone, whatever the text is: a line that is added at the end moves few others.
+    A function of the numbers alone, whatever the text is: a line that is added at the end moves few
+    others.
     """
     held_out = sum(sizes.values())
     rows = (np.arange(held_out) * 2 + 1) * count // (2 * max(held_out, 1))
@@ -25,11 +27,17 @@ def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     is_test[(np.arange(tests) * 2 + 1) * held_out // (2 * max(tests, 1))] = True
     is_train = np.ones(count, dtype=bool)
     is_train[rows] = False
-    return {"train": np.flatnonzero(is_train).astype(row_type(count)), "val": rows[~is_test], "test": rows[is_test]}
+    return {
+        "train": np.flatnonzero(is_train).astype(row_type(count)),
+        "val": rows[~is_test],
+        "test": rows[is_test],
+    }
 
 
 def split_last(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return the row numbers of train, val and test among `count` documents; the last ones are held out."""
+    """Return the row numbers of train, val and test among `count` documents; the last ones are held
+    out.
+    """
     rows, end = {}, count
     for split in ("test", "val"):
         size = sizes.get(split, 0)
@@ -38,10 +46,12 @@ def split_last(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 
 def split_sources(sources: np.ndarray, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return what `split_rows` does where sources differ; else pairs of the same source are in one part.
+    """Return what `split_rows` does where sources differ; else pairs of the same source are in one
+    part.
 
-    A source with more pairs than a part has room for is trained on. Where that leaves a part without enough pairs, it
-    has some of such sources. sources: (pairs,), the hash of each pair's source, 0 of one without text.
+    A source with more pairs than a part has room for is trained on. Where that leaves a part
+    without enough pairs, it has some of such sources. sources: (pairs,), the hash of each pair's
+    source, 0 of one without text.
     """
     rows = split_rows(len(sources), sizes)
     is_blank = sources == 0
@@ -50,13 +60,19 @@ def split_sources(sources: np.ndarray, sizes: Mapping[str, int]) -> dict[str, np
     held_out = np.sort(np.concatenate([rows["val"], rows["test"]]))
     if (times[group[held_out]] == 1).all():
         return rows
-    return GroupedSplit(group, times, is_blank, sizes).split(held_out, np.isin(held_out, rows["test"]))
+    return GroupedSplit(group, times, is_blank, sizes).split(
+        held_out, np.isin(held_out, rows["test"])
+    )
 
 
 class GroupedSplit:
-    """Choice of whole groups of rows for val and test. group: (rows,), the number of each row's; times: their sizes."""
+    """Choice of whole groups of rows for val and test. group: (rows,), the number of each row's;
+    times: their sizes.
+    """
 
-    def __init__(self, group: np.ndarray, times: np.ndarray, is_blank: np.ndarray, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, group: np.ndarray, times: np.ndarray, is_blank: np.ndarray, sizes: Mapping[str, int]
+    ) -> None:
         self.group, self.is_blank, self.left = group, is_blank, dict(sizes)
         self.size = times[group]  # (rows,) of each row's group
         self.order = np.argsort(group, kind="stable")
@@ -64,7 +80,9 @@ class GroupedSplit:
         self.part = np.full(len(group), PARTS.index("train"), np.int8)
 
     def split(self, places: np.ndarray, is_test: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the rows of each part; a group is taken from each of these places, as far as there is room."""
+        """Return the rows of each part; a group is taken from each of these places, as far as there
+        is room.
+        """
         gap = max(1, len(self.group) // len(places))
         for at in spread_order(len(places)):
             split = "test" if is_test[at] else "val"
@@ -107,5 +125,7 @@ class GroupedSplit:
 
 
 def spread_order(count: int) -> np.ndarray:
-    """Return the numbers below `count` in an order of which every beginning is spread evenly. -> (count,)"""
+    """Return the numbers below `count` in an order of which every beginning is spread evenly. ->
+    (count,)
+    """
     return np.argsort(np.arange(count) * GOLDEN_RATIO % 1.0, kind="stable")

@@ -1,4 +1,6 @@
-"""Ids of texts in flat arrays, in memory or mapped from a file: the sides of a split, and what each epoch trains on."""
+"""Ids of texts in flat arrays, in memory or mapped from a file: the sides of a split, and what each
+epoch trains on.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,26 @@ def smallest_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
 
 @dataclass(frozen=True)
 class Ids(Ragged):
-    """Rows of ids. Of stories the values are (sentences, words), padded on the right, and a row is a story."""
+    """Rows of ids. Of stories the values are (sentences, words), padded on the right, and a row is
+    a story.
+    """
 
     @classmethod
-    def of(cls, chunks: Iterable[Sequence[Sequence[object]]], vocabulary: int, words: int | None = None) -> Ids:
-        """Pack rows, of stories with so many words a sentence, into the smallest type that holds the vocabulary."""
+    def of(
+        cls, chunks: Iterable[Sequence[Sequence[object]]], vocabulary: int, words: int | None = None
+    ) -> Ids:
+        """Pack rows, of stories with so many words a sentence, into the smallest type that holds
+        the vocabulary.
+        """
         dtype = smallest_type(vocabulary)
         values, lengths = [], [0]
         for rows in chunks:
             if words is None:
                 values.append(np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows))))
             else:
-                values.append(np.concatenate([np.asarray(row, dtype).reshape(-1, words) for row in rows]))
+                values.append(
+                    np.concatenate([np.asarray(row, dtype).reshape(-1, words) for row in rows])
+                )
             lengths += map(len, rows)
         edges = np.cumsum(lengths)
         return cls(np.concatenate(values or [np.zeros(0, dtype)]), edges[:-1], edges[1:])
@@ -56,27 +66,39 @@ class Ids(Ragged):
         return self.values.ndim == 2
 
     def positions(self) -> np.ndarray:
-        """Return the positions of each row without padding, eos included; of a story sentences times words."""
+        """Return the positions of each row without padding, eos included; of a story sentences
+        times words.
+        """
         return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return what a decoder reads of these rows: bos, then the ids, padded on the right. -> (B, T) int64"""
+        """Return what a decoder reads of these rows: bos, then the ids, padded on the right. -> (B,
+        T) int64
+        """
         return self.padded(rows, first=BOS)
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return what a decoder writes of these rows: the ids, then eos, padded on the right. -> (B, T) int64
+        """Return what a decoder writes of these rows: the ids, then eos, padded on the right. ->
+        (B, T) int64
 
         Stories have no eos, and get whole sentences of padding. -> (B, N, W)
         """
         return self.padded(rows, last=None if self.is_story else EOS)
 
-    def padded(self, rows: np.ndarray, first: int | None = None, last: int | None = None) -> np.ndarray:
-        """Return the ids of these rows with `first` before and `last` after each, padded on the right."""
+    def padded(
+        self, rows: np.ndarray, first: int | None = None, last: int | None = None
+    ) -> np.ndarray:
+        """Return the ids of these rows with `first` before and `last` after each, padded on the
+        right.
+        """
         starts, counts = self.starts[rows], self.ends[rows] - self.starts[rows]  # (B,) each
         before = int(first is not None)
         longest = before + int(counts.max(initial=0)) + int(last is not None)
-        out = np.full((len(rows), longest, *self.values.shape[1:]), PAD, dtype=np.int64)  # (B, T), or (B, N, W)
-        # one scatter for all rows: their positions one after another, and of each the row that it belongs to
+        out = np.full(
+            (len(rows), longest, *self.values.shape[1:]), PAD, dtype=np.int64
+        )  # (B, T), or (B, N, W)
+        # one scatter for all rows: their positions one after another, and of each the row that it
+        # belongs to
         positions, row_of = ragged_positions(counts)  # (ids,) each
         out[row_of, positions + before] = self.values[np.repeat(starts, counts) + positions]
         if first is not None:
@@ -101,7 +123,8 @@ class Ids(Ragged):
 
     def repeats(self) -> np.ndarray:
         """Return how many ids of each row are the one before. -> (rows,)"""
-        before = np.concatenate([[0, 0], np.cumsum(self.values[1:] == self.values[:-1])])  # up to each id
+        # up to each id
+        before = np.concatenate([[0, 0], np.cumsum(self.values[1:] == self.values[:-1])])
         last = np.maximum(self.ends, self.starts + 1)  # of an empty row nothing
         return np.where(self.ends > self.starts, before[last] - before[self.starts + 1], 0)
 
@@ -117,13 +140,17 @@ class Ids(Ragged):
             digest.update(values.astype(np.uint32).tobytes())
 
     def first(self, token: int) -> tuple[int, int]:
-        """Return the first row that has a token, and the token's place in it. Raises StopIteration if none has."""
+        """Return the first row that has a token, and the token's place in it. Raises StopIteration
+        if none has.
+        """
         rows = ((row, np.flatnonzero(np.asarray(self[row]) == token)) for row in range(len(self)))
         return next((row, int(places[0])) for row, places in rows if len(places))
 
 
 def ragged_positions(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each id's position in its row, and its row, for rows of so many ids. (B,) -> (ids,) each"""
+    """Return each id's position in its row, and its row, for rows of so many ids. (B,) -> (ids,)
+    each
+    """
     positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return positions, np.repeat(np.arange(len(counts)), counts)
 
@@ -132,7 +159,8 @@ def ragged_positions(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class TextCounts:
     """What a text has: tokens with the end of each document, words, characters and UTF-8 bytes.
 
-    The end of a document counts as a word, a character and a byte, as a line feed does in a file of lines.
+    The end of a document counts as a word, a character and a byte, as a line feed does in a file of
+    lines.
     """
 
     documents: int
@@ -151,10 +179,11 @@ class TextCounts:
 class Encoded:
     """Ids of every side of a split, without bos and eos; `sources` by what the encoders read.
 
-    `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each row's line. `facts`:
-    (rows, F), the indices in each row's story of the sentences that support the answer, -1 for none; None without
-    stories. `digest`, of what the cache has: the SHA-256 of the ids; `counts`, of a text: what it has. `cut`: of how
-    many pairs the last tokens are left out, where a line had no end.
+    `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each
+    row's line. `facts`: (rows, F), the indices in each row's story of the sentences that support
+    the answer, -1 for none; None without stories. `digest`, of what the cache has: the SHA-256 of
+    the ids; `counts`, of a text: what it has. `cut`: of how many pairs the last tokens are left
+    out, where a line had no end.
     """
 
     sources: Mapping[str, Ids | Features]
@@ -200,7 +229,9 @@ class Encoded:
         return self
 
     def lengths(self, by: str | None = None) -> np.ndarray:
-        """Return the tokens of every pair without eos, (rows,): of the side `by`, else its longest source or target."""
+        """Return the tokens of every pair without eos, (rows,): of the side `by`, else its longest
+        source or target.
+        """
         sides = [by] if by else [*self.sources] or [TARGET]
         return np.asarray(np.max([self.sides[side].lengths() for side in sides], axis=0))
 

@@ -15,13 +15,20 @@ from composer.model.features import image_size
 from composer.recipe.data_sections import TableColumn
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
-"""What is read, by Pillow's names, whatever a file is called. Pillow would start another program for some others."""
+"""What is read, by Pillow's names, whatever a file is called. Pillow would start another program
+for some others.
+"""
 DEEP = re.compile("(?<!BGR);16")
-"""In how the numbers of an image lie in its file: 16 bits of each colour. `BGR;16` has them of a pixel."""
+"""In how the numbers of an image lie in its file: 16 bits of each colour. `BGR;16` has them of a
+pixel.
+"""
 MAX_PIXELS = 89_478_485
-"""Pixels of an image that is opened at most: from more on Pillow warns. In colour they take a quarter of a GiB."""
+"""Pixels of an image that is opened at most: from more on Pillow warns. In colour they take a
+quarter of a GiB.
+"""
 THUMBNAIL, COLOURED = 32, 24
-"""Side of a copy in which colour is looked for, and how far apart channels are where there is some."""
+"""Side of a copy in which colour is looked for, and how far apart channels are where there is some.
+"""
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 """Modes of Pillow with numbers of 16 bits; it cuts them to 8 by leaving the higher ones out."""
 
@@ -29,8 +36,8 @@ SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 def read_image(file: IO[bytes], settings: TableColumn, part: Part | None = None) -> Reading:
     """Return an image as the settings of its column say, no larger than `size`. -> (T, W, C) uint8
 
-    T are its rows, or with `positions: columns` its columns. Transparent pixels are white. Notices are those of
-    `image_notices`, and `blank`. Raises MediaError.
+    T are its rows, or with `positions: columns` its columns. Transparent pixels are white. Notices
+    are those of `image_notices`, and `blank`. Raises MediaError.
     """
     require_packages("PIL")
     from PIL import Image
@@ -47,7 +54,9 @@ def read_image(file: IO[bytes], settings: TableColumn, part: Part | None = None)
     image = image.convert("L" if settings.channels == 1 else "RGB")
     scale = min(1.0, height / image.height, width / image.width)
     if scale < 1.0:
-        image = image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
+        image = image.resize(
+            (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+        )
     array = np.asarray(image)  # (height, width) or (height, width, 3)
     array = array[..., None] if array.ndim == 2 else array
     notices += [("blank", "")] if (array == array[0, 0]).all() else []
@@ -56,7 +65,9 @@ def read_image(file: IO[bytes], settings: TableColumn, part: Part | None = None)
 
 
 def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
-    """Return an image, turned as its camera says, with the notice `frames` if it has several. Raises MediaError."""
+    """Return an image, turned as its camera says, with the notice `frames` if it has several.
+    Raises MediaError.
+    """
     require_packages("PIL")
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -67,8 +78,14 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
         notices = [("frames", "")] if getattr(image, "n_frames", 1) > 1 else []
         notices += [("depth", "16 bits")] if is_cut_to_bytes(image) else []
         return ImageOps.exif_transpose(image), notices
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:  # the latter of twice as many
-        message = f"this image is huge: {int(re.findall(r'[0-9]+', str(error))[0]):,} pixels, of {MAX_PIXELS:,} at most"
+    except (
+        Image.DecompressionBombWarning,
+        Image.DecompressionBombError,
+    ) as error:  # the latter of twice as many
+        message = (
+            f"this image is huge: {int(re.findall(r'[0-9]+', str(error))[0]):,} pixels, of"
+            f" {MAX_PIXELS:,} at most"
+        )
         raise MediaError("image", message, "scale it down, or remove the line") from error
     except Exception as error:  # Pillow's readers raise anything
         unknown = f"; {', '.join(FORMATS[:-1])} and {FORMATS[-1]} are read"
@@ -78,9 +95,14 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
 
 
 def is_cut_to_bytes(image: Any) -> bool:
-    """Return whether Pillow keeps the higher half of the numbers of an image that is open and not read yet."""
-    packed = [tile[3] for tile in image.tile]  # how the numbers lie in the file, and in a PPM the largest
-    is_deep = image.format == "PPM" and any(isinstance(part, tuple) and part[1] > WHITE for part in packed)
+    """Return whether Pillow keeps the higher half of the numbers of an image that is open and not
+    read yet.
+    """
+    # how the numbers lie in the file, and in a PPM the largest
+    packed = [tile[3] for tile in image.tile]
+    is_deep = image.format == "PPM" and any(
+        isinstance(part, tuple) and part[1] > WHITE for part in packed
+    )
     return image.mode not in SIXTEEN_BITS and (is_deep or DEEP.search(str(packed)) is not None)
 
 

@@ -1,7 +1,9 @@
-"""Data folders of Kaldi as tables: `wav.scp`, `text`, and where they are there `segments` and `utt2spk`.
+"""Data folders of Kaldi as tables: `wav.scp`, `text`, and where they are there `segments` and
+`utt2spk`.
 
-A folder stands where a table does, without a key of its own in the recipe: it has the same columns for everybody, so
-all that a recipe could say of it is its name. A line of `segments`, or without that file of `wav.scp`, is a row.
+A folder stands where a table does, without a key of its own in the recipe: it has the same columns
+for everybody, so all that a recipe could say of it is its name. A line of `segments`, or without
+that file of `wav.scp`, is a row.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def _open_column(folder: Path, name: str) -> Column:
         return open_column(rows, 0, "sound", _rest)
     if name == "sound":
         recordings = {_key(line): _rest(line) for line in open_column(folder / SOUNDS)}
-        return open_column(rows, 0, sha256_of_file(folder / SOUNDS), lambda line: _part(line, recordings))
+        return open_column(
+            rows, 0, sha256_of_file(folder / SOUNDS), lambda line: _part(line, recordings)
+        )
     row_of = {_key(line): row for row, line in enumerate(open_column(folder / COLUMNS[name]))}
     order = np.array([row_of[_key(line)] for line in open_column(rows)], dtype=np.int64)
     return RowSubset(open_column(folder / COLUMNS[name], 0, name, _rest), order)
@@ -56,16 +60,24 @@ def _rest(line: str) -> str:
 
 
 def _part(line: str, recordings: Mapping[str, str]) -> str:
-    """Return what a line of `segments` means as a part of a recording; an end of -1 is that of the recording."""
+    """Return what a line of `segments` means as a part of a recording; an end of -1 is that of the
+    recording.
+    """
     _, recording, first, last = line.split()
     start, end = (f"{float(seconds):.6f}".rstrip("0").rstrip(".") for seconds in (first, last))
     return f"{recordings[recording]}#t={start}{'' if float(last) < 0 else f',{end}'}"
 
 
 def check_folder(folder: Path, columns: Collection[str]) -> Iterator[Fault]:
-    """Yield the faults of a folder of which these columns are to be read: of each kind the first, with their number."""
+    """Yield the faults of a folder of which these columns are to be read: of each kind the first,
+    with their number.
+    """
     own = [SEGMENTS] if (folder / SEGMENTS).exists() else []
-    names = [SOUNDS, *own, *(file for name, file in COLUMNS.items() if name in columns and file != SOUNDS)]
+    names = [
+        SOUNDS,
+        *own,
+        *(file for name, file in COLUMNS.items() if name in columns and file != SOUNDS),
+    ]
     faults = [fault for name in names if (fault := _check_file(folder / name))]
     if faults:
         yield from faults
@@ -73,19 +85,31 @@ def check_folder(folder: Path, columns: Collection[str]) -> Iterator[Fault]:
     lines = {name: [*open_column(folder / name)] for name in names}
     keys = {name: [*map(_key, lines[name])] for name in names}
     for name in names:
-        yield from _first(folder / name, [key == "" for key in keys[name]], "this line is blank", "remove it")
+        yield from _first(
+            folder / name, [key == "" for key in keys[name]], "this line is blank", "remove it"
+        )
         counts = Counter(keys[name])
-        yield from _first(folder / name, [counts[key] > 1 for key in keys[name]], "its id is there twice", "keep one")
+        yield from _first(
+            folder / name,
+            [counts[key] > 1 for key in keys[name]],
+            "its id is there twice",
+            "keep one",
+        )
     commands = [line.rstrip().endswith("|") for line in lines[SOUNDS]]
     fix = "run it yourself, and name the file that it writes"
     yield from _first(folder / SOUNDS, commands, "this is a command, and a table runs none", fix)
-    yield from _first(folder / SOUNDS, [not _rest(line) for line in lines[SOUNDS]], "it names no file", "name one")
+    yield from _first(
+        folder / SOUNDS, [not _rest(line) for line in lines[SOUNDS]], "it names no file", "name one"
+    )
     if own:
         wrong = [not _is_segment(line) for line in lines[SEGMENTS]]
         fix = "write `ID RECORDING START END`, in seconds, the end after the start"
         yield from _first(folder / SEGMENTS, wrong, "this is no segment", fix)
         known = set(keys[SOUNDS])
-        unknown = [not bad and line.split()[1] not in known for bad, line in zip(wrong, lines[SEGMENTS], strict=True)]
+        unknown = [
+            not bad and line.split()[1] not in known
+            for bad, line in zip(wrong, lines[SEGMENTS], strict=True)
+        ]
         fix = f"add it to `{SOUNDS}`, or remove the segment; Kaldi's `utils/fix_data_dir.sh` does"
         yield from _first(folder / SEGMENTS, unknown, f"its recording is not in `{SOUNDS}`", fix)
     rows = (own or names)[0]
@@ -94,7 +118,10 @@ def check_folder(folder: Path, columns: Collection[str]) -> Iterator[Fault]:
             known = set(keys[there])
             fix = "add it there, or remove it here; Kaldi's `utils/fix_data_dir.sh` does"
             yield from _first(
-                folder / here, [key not in known for key in keys[here]], f"its id is not in `{there}`", fix
+                folder / here,
+                [key not in known for key in keys[here]],
+                f"its id is not in `{there}`",
+                fix,
             )
 
 
@@ -102,7 +129,9 @@ def _check_file(path: Path) -> Fault | None:
     if not path.exists():
         column = next(name for name, file in COLUMNS.items() if file == path.name)
         message = f"this folder has no `{path.name}`, and the recipe reads its column `{column}`"
-        return Fault(str(path.parent), 0, 0, "file", "", message, "add the file, or read another column")
+        return Fault(
+            str(path.parent), 0, 0, "file", "", message, "add the file, or read another column"
+        )
     problem = check_readable(path) or check_text(path)
     return problem.in_file(path) if problem else None
 
@@ -117,6 +146,8 @@ def _first(path: Path, is_wrong: Sequence[bool], message: str, fix: str) -> Iter
 def _is_segment(line: str) -> bool:
     try:
         _, _, first, last = line.split()
-        return 0 <= float(first) < math.inf and (float(last) == -1 or float(first) < float(last) < math.inf)
+        return 0 <= float(first) < math.inf and (
+            float(last) == -1 or float(first) < float(last) < math.inf
+        )
     except ValueError:
         return False

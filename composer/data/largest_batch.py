@@ -1,4 +1,6 @@
-"""The largest batch that a training makes: how many rows, and how long each side; of its data, or of none."""
+"""The largest batch that a training makes: how many rows, and how long each side; of its data, or
+of none.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ FRAMES = 1_000
 """Frames of a sound, or vectors, that are assumed where there are no data: ten seconds."""
 
 QUADRATIC = 1_000
-"""Positions of a pair at which what compares all of them takes about as much as all else: of several batches with as
+"""Positions of a pair at which what compares all of them takes about as much as all else: of
+several batches with as
 many positions, that of the longest rows is the largest."""
 
 
@@ -42,8 +45,8 @@ class BatchSize(NamedTuple):
 def largest_batch(recipe: Recipe, train: Encoded | None = None, share: float = 1.0) -> BatchSize:
     """Return the size of the batch with the most positions that one device sees at once.
 
-    train: Pairs, or texts, that are `share` of those trained on. Without them every side is as long as `max_length`
-    allows, and a sound has FRAMES frames.
+    train: Pairs, or texts, that are `share` of those trained on. Without them every side is as long
+    as `max_length` allows, and a sound has FRAMES frames.
     """
     training, window = recipe.training, recipe.window
     budget = training.tokens_per_batch
@@ -66,24 +69,32 @@ def largest_of_pairs(train: Encoded, budget: int, share: float = 1.0) -> BatchSi
     target, source = pair_lengths(train)
     buckets = plan_buckets(target, source, max(1, round(budget * share)))
     bucket = buckets.of(target, source)
-    longest = np.zeros((len(buckets.batches), 1 + len(train.sources)), dtype=np.int64)  # (buckets, sides)
+    longest = np.zeros(
+        (len(buckets.batches), 1 + len(train.sources)), dtype=np.int64
+    )  # (buckets, sides)
     np.maximum.at(longest, bucket, side_positions(train))
     rows = -(-np.bincount(bucket, minlength=len(longest)) // np.maximum(1, buckets.batches))
     if share < 1:
-        rows = np.maximum(1, np.minimum(budget // longest[:, 0], np.ceil(rows / share).astype(np.int64)))
+        rows = np.maximum(
+            1, np.minimum(budget // longest[:, 0], np.ceil(rows / share).astype(np.int64))
+        )
     most = int(np.argmax(relative_size(rows, longest.sum(1))))
     target_length, *lengths = longest[most].tolist()
     return BatchSize(int(rows[most]), target_length, dict(zip(train.sources, lengths, strict=True)))
 
 
 def side_positions(train: Encoded) -> np.ndarray:
-    """Return the positions of each pair, on its target and on each source; of a story its sentences. (pairs, sides)"""
+    """Return the positions of each pair, on its target and on each source; of a story its
+    sentences. (pairs, sides)
+    """
     sources = (ids.lengths() if ids.is_story else ids.positions() for ids in train.sources.values())
     return np.stack([train.target.positions(), *sources], 1)
 
 
 def relative_size(rows: Any, positions: Any) -> Any:
-    """Return by what batches are compared, of so many rows of so many positions on all sides together."""
+    """Return by what batches are compared, of so many rows of so many positions on all sides
+    together.
+    """
     return rows * positions * (1 + positions / QUADRATIC)
 
 

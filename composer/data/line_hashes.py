@@ -1,4 +1,6 @@
-"""Hashes of lines: they tell data apart, and find lines that are there twice, without reading the text again."""
+"""Hashes of lines: they tell data apart, and find lines that are there twice, without reading the
+text again.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from composer.data.cache_entries import cached_array
-from composer.data.columns import Concatenation, FileColumn, FileNames, RowSubset, SampledLines, chunks_of
+from composer.data.columns import (
+    Concatenation,
+    FileColumn,
+    FileNames,
+    RowSubset,
+    SampledLines,
+    chunks_of,
+)
 from composer.data.media_files import hash_contents, hash_states
 from composer.recipe.text_lines import is_blank
 
 CACHED_LINES = 10_000
-"""Lines of a file from which on the cache has what is made of them; fewer are made anew in a moment."""
+"""Lines of a file from which on the cache has what is made of them; fewer are made anew in a
+moment.
+"""
 DTYPE = np.dtype("<u8")
 BLANK = bytes(DTYPE.itemsize)
 
@@ -30,7 +41,9 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
     if isinstance(lines, Concatenation):
         return np.concatenate([line_hashes(column) for column in lines.columns])
     if isinstance(lines, FileColumn) and len(lines) >= CACHED_LINES:
-        return cached_array("lines", lines.identity, lambda: hash_lines(lines), are_hashes_of(len(lines)))
+        return cached_array(
+            "lines", lines.identity, lambda: hash_lines(lines), are_hashes_of(len(lines))
+        )
     return hash_lines(lines)
 
 
@@ -45,10 +58,14 @@ def name_files(lines: Sequence[str]) -> bool:
 
 
 def file_hashes(names: Sequence[str]) -> np.ndarray:
-    """Return a hash of what is in each file, remembered until one changes. -> (files,) uint64. Raises DataError."""
+    """Return a hash of what is in each file, remembered until one changes. -> (files,) uint64.
+    Raises DataError.
+    """
 
     def make() -> np.ndarray:
-        return np.frombuffer(b"".join(content[: DTYPE.itemsize] for content in hash_contents(names)), DTYPE)
+        return np.frombuffer(
+            b"".join(content[: DTYPE.itemsize] for content in hash_contents(names)), DTYPE
+        )
 
     return cached_array("files", [hash_states(names)], make, are_hashes_of(len(names)))
 
@@ -65,8 +82,13 @@ def hash_lines(lines: Sequence[str]) -> np.ndarray:
 
 def hash_chunk(lines: Sequence[str]) -> bytes:
     """Return the hashes of some lines, one after another."""
-    encoded = (line.encode("utf-8", "surrogatepass") if not is_blank(line) else b"" for line in lines)
-    return b"".join(hashlib.blake2b(text, digest_size=DTYPE.itemsize).digest() if text else BLANK for text in encoded)
+    encoded = (
+        line.encode("utf-8", "surrogatepass") if not is_blank(line) else b"" for line in lines
+    )
+    return b"".join(
+        hashlib.blake2b(text, digest_size=DTYPE.itemsize).digest() if text else BLANK
+        for text in encoded
+    )
 
 
 def sha256_of_hashes(lines: Sequence[str]) -> str:
@@ -75,7 +97,9 @@ def sha256_of_hashes(lines: Sequence[str]) -> str:
 
 
 def sha256_of_files(names: Sequence[str]) -> str:
-    """Return the SHA-256 of the hashes of what is in files, whatever they are called. Raises DataError."""
+    """Return the SHA-256 of the hashes of what is in files, whatever they are called. Raises
+    DataError.
+    """
     return hashlib.sha256(file_hashes([*names]).data).hexdigest()
 
 
@@ -85,7 +109,9 @@ def row_hashes(*columns: Sequence[str]) -> np.ndarray:
 
 
 def combine_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a hash of each row from those of its lines, (rows,) each; 0 without text. -> (rows,) uint64"""
+    """Return a hash of each row from those of its lines, (rows,) each; 0 without text. -> (rows,)
+    uint64
+    """
     rows = np.zeros(len(columns[0]), DTYPE)
     for hashes in columns:
         rows *= np.uint64(31)

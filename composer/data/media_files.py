@@ -1,4 +1,6 @@
-"""Files of images, sounds and vectors: alone, in archives, and parts of a recording. Imports no torch."""
+"""Files of images, sounds and vectors: alone, in archives, and parts of a recording. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,13 @@ SUFFIXES = {
 """Of names of files, by what is in them."""
 OPENING = Lock()
 ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError)
-"""What is raised for an archive that is damaged, or packed in a way that is not known, with a password for example."""
+"""What is raised for an archive that is damaged, or packed in a way that is not known, with a
+password for example.
+"""
 NAMES_FIX = "check the name; those in a table begin at its folder, others where the command runs"
 PART = re.compile(r"(.*)#t=(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?", re.DOTALL)
-"""A part of a recording, as in Media Fragments (https://www.w3.org/TR/media-frags/), section 4.2.1."""
+"""A part of a recording, as in Media Fragments (https://www.w3.org/TR/media-frags/), section 4.2.1.
+"""
 NO_SUCH_PART = "part"
 """The code of the fault of a part that its recording does not have."""
 BAD_ARCHIVE = "archive"
@@ -48,7 +53,9 @@ PACKAGES = {"PIL": "pillow"}
 
 
 class MediaError(Exception):
-    """A file of an image, a sound or vectors cannot be used. `code` is the fault's code, `fix` what to do."""
+    """A file of an image, a sound or vectors cannot be used. `code` is the fault's code, `fix` what
+    to do.
+    """
 
     def __init__(self, code: str, message: str, fix: str) -> None:
         super().__init__(message)
@@ -59,7 +66,9 @@ def require_packages(*names: str) -> None:
     """Raise MediaError for a package that is not installed."""
     for name in names:
         if importlib.util.find_spec(name) is None:
-            message = f"files of this kind are read through the package `{name}`, which is not installed"
+            message = (
+                f"files of this kind are read through the package `{name}`, which is not installed"
+            )
             raise MediaError("package", message, f"run `pip install {PACKAGES.get(name, name)}`")
 
 
@@ -68,15 +77,21 @@ Part = tuple[float, float | None]
 
 
 def split_part(name: str) -> tuple[str, Part | None]:
-    """Return a file's name and the seconds that are meant of it: `a.wav#t=1.5,3`, to the end `#t=1.5`; None is all."""
+    """Return a file's name and the seconds that are meant of it: `a.wav#t=1.5,3`, to the end
+    `#t=1.5`; None is all.
+    """
     if match := PART.fullmatch(name):
         return match[1], (float(match[2]), float(match[3]) if match[3] else None)
     return name, None
 
 
 def kind_of(names: Sequence[str]) -> str:
-    """Return what is in the files that most of some names mean, by their suffixes; "" where it is none of the kinds."""
-    (most, _), *_ = Counter(Path(split_part(name)[0]).suffix.lower() for name in names).most_common(1)
+    """Return what is in the files that most of some names mean, by their suffixes; "" where it is
+    none of the kinds.
+    """
+    (most, _), *_ = Counter(Path(split_part(name)[0]).suffix.lower() for name in names).most_common(
+        1
+    )
     return next((kind for kind, suffixes in SUFFIXES.items() if most in suffixes), "")
 
 
@@ -91,7 +106,9 @@ def is_there(name: str) -> bool:
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Open a file, or a member of an archive, which has that very name there. Raises OSError and MediaError."""
+    """Open a file, or a member of an archive, which has that very name there. Raises OSError and
+    MediaError.
+    """
     archive, member = split_archive(path)
     if not member:
         return open_regular(path)
@@ -99,7 +116,9 @@ def open_file(path: Path) -> IO[bytes]:
     try:
         members = archive_members(archive)
     except ARCHIVE_ERRORS as error:
-        raise MediaError(BAD_ARCHIVE, f"this archive cannot be opened: {error}".partition("\n")[0], hint) from error
+        raise MediaError(
+            BAD_ARCHIVE, f"this archive cannot be opened: {error}".partition("\n")[0], hint
+        ) from error
     try:
         return io.BytesIO(members[member])
     except KeyError:
@@ -110,7 +129,9 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def file_size(name: str) -> int:
-    """Return the bytes of a file, or of a member of an archive; 0 where it is not there, which is found elsewhere."""
+    """Return the bytes of a file, or of a member of an archive; 0 where it is not there, which is
+    found elsewhere.
+    """
     archive, member = split_archive(Path(split_part(name)[0]))
     with suppress(OSError, KeyError, *ARCHIVE_ERRORS):
         if not member:
@@ -126,7 +147,9 @@ def file_size(name: str) -> int:
 
 
 def split_archive(path: Path) -> tuple[Path, str]:
-    """Return an archive and the name of what is in it, for a path that goes through one; else the path, and ""."""
+    """Return an archive and the name of what is in it, for a path that goes through one; else the
+    path, and "".
+    """
     for parent in path.parents:
         if parent.name.endswith(ARCHIVES) and parent.is_file():
             return parent, path.relative_to(parent).as_posix()
@@ -137,7 +160,11 @@ def archive_members(archive: Path) -> ZipMembers | TarMembers | dict[str, bytes]
     """Return what an archive has, by name."""
     stamp = archive.stat().st_mtime_ns
     with OPENING:  # threads that miss the cache together would read the archive once each
-        return open_members(archive, stamp) if archive.suffix in (".zip", ".tar") else unpack_members(archive, stamp)
+        return (
+            open_members(archive, stamp)
+            if archive.suffix in (".zip", ".tar")
+            else unpack_members(archive, stamp)
+        )
 
 
 class ZipMembers(zipfile.ZipFile):
@@ -155,7 +182,9 @@ class TarMembers:
 
     def __init__(self, archive: Path) -> None:
         self.opened, self.reading = tarfile.open(archive, "r:"), Lock()  # noqa: SIM115
-        self.entries = {entry.name.removeprefix("./"): entry for entry in self.opened if entry.isfile()}
+        self.entries = {
+            entry.name.removeprefix("./"): entry for entry in self.opened if entry.isfile()
+        }
 
     def __contains__(self, name: object) -> bool:
         return name in self.entries
@@ -176,7 +205,11 @@ def open_members(archive: Path, stamp: int) -> ZipMembers | TarMembers:
 def unpack_members(archive: Path, stamp: int) -> dict[str, bytes]:
     """Return all files of an archive that can only be read from its beginning."""
     with tarfile.open(archive) as opened:
-        files = ((entry.name.removeprefix("./"), opened.extractfile(entry)) for entry in opened if entry.isfile())
+        files = (
+            (entry.name.removeprefix("./"), opened.extractfile(entry))
+            for entry in opened
+            if entry.isfile()
+        )
         return {name: file.read() for name, file in files if file is not None}
 
 
@@ -191,12 +224,16 @@ def hash_states(names: Sequence[str]) -> str:
 
 
 def hash_contents(names: Sequence[str]) -> list[bytes]:
-    """Return a hash of the bytes of each file, wherever it is, and of the part that is meant. Raises DataError."""
+    """Return a hash of the bytes of each file, wherever it is, and of the part that is meant.
+    Raises DataError.
+    """
     parts = [split_part(name) for name in names]
     paths = [*dict.fromkeys(path for path, _ in parts)]
     with ThreadPoolExecutor() as pool:
         hashes = dict(zip(paths, pool.map(hash_content, paths), strict=True))
-    return [hashlib.sha256(hashes[path] + json.dumps(part).encode()).digest() for path, part in parts]
+    return [
+        hashlib.sha256(hashes[path] + json.dumps(part).encode()).digest() for path, part in parts
+    ]
 
 
 def hash_content(name: str) -> bytes:
@@ -208,5 +245,15 @@ def hash_content(name: str) -> bytes:
         reason = os_error_reason(error) if isinstance(error, OSError) else error.message
         message = f"this file cannot be read: {reason}"
         raise DataError(
-            [Fault(name, 0, 0, "file", "", message, "restore it, and do not change it while it is in use")]
+            [
+                Fault(
+                    name,
+                    0,
+                    0,
+                    "file",
+                    "",
+                    message,
+                    "restore it, and do not change it while it is in use",
+                )
+            ]
         ) from error

@@ -23,11 +23,13 @@ TARGET = "target"
 
 @dataclass(frozen=True)
 class Pairs:
-    """Lines of every side of one split, by side. A side is read when it is indexed; files stay on disk.
+    """Lines of every side of one split, by side. A side is read when it is indexed; files stay on
+    disk.
 
-    `columns` has the sides, and further references of each line, beside the target, as `target-2` and so on. `facts`
-    are, for each pair, the indices of the sentences of its story that support the answer; None without stories. `notes`
-    are lines for the user. `weights` are how often an epoch has each pair, (pairs,); None where that is once.
+    `columns` has the sides, and further references of each line, beside the target, as `target-2`
+    and so on. `facts` are, for each pair, the indices of the sentences of its story that support
+    the answer; None without stories. `notes` are lines for the user. `weights` are how often an
+    epoch has each pair, (pairs,); None where that is once.
     """
 
     columns: Mapping[str, Sequence[str]]
@@ -38,7 +40,9 @@ class Pairs:
     @cached_property
     def sides(self) -> dict[str, Sequence[str]]:
         """The columns that models read and write."""
-        return {name: lines for name, lines in self.columns.items() if not name.startswith(REFERENCE)}
+        return {
+            name: lines for name, lines in self.columns.items() if not name.startswith(REFERENCE)
+        }
 
     @property
     def references(self) -> list[Sequence[str]]:
@@ -59,10 +63,15 @@ class Pairs:
 
     def sample(self, first: int, spread: int) -> Pairs:
         """Return the first pairs, in memory, and some more that are spread over the rest."""
-        rest = np.linspace(first, len(self) - 1, min(spread, max(0, len(self) - first)), dtype=np.int64)
+        rest = np.linspace(
+            first, len(self) - 1, min(spread, max(0, len(self) - first)), dtype=np.int64
+        )
         part = self if first >= len(self) else self.keep(np.concatenate([np.arange(first), rest]))
         # the beginning is one read
-        lines = {name: [*column[:first], *RowSubset(column, rest)] for name, column in self.columns.items()}
+        lines = {
+            name: [*column[:first], *RowSubset(column, rest)]
+            for name, column in self.columns.items()
+        }
         columns = {name: SampledLines(column, lines[name]) for name, column in part.columns.items()}
         return Pairs(columns, part.facts, part.notes)
 
@@ -76,17 +85,26 @@ def side_names(recipe: Recipe) -> list[str]:
 
 
 def text_names(recipe: Recipe) -> list[str]:
-    """Return the sides that are text, `target` among them; the others are images, sounds or vectors."""
+    """Return the sides that are text, `target` among them; the others are images, sounds or
+    vectors.
+    """
     return [side for side in side_names(recipe) if feature_settings(recipe.data, side) is None]
 
 
 def file_options(recipe: Recipe) -> str:
-    """Return options that name a file for each encoder, in the recipe's order, and one of targets, as an example."""
-    return " ".join(f"--{'target' if side == TARGET else 'source'} news.{side}" for side in (*recipe.sources, TARGET))
+    """Return options that name a file for each encoder, in the recipe's order, and one of targets,
+    as an example.
+    """
+    return " ".join(
+        f"--{'target' if side == TARGET else 'source'} news.{side}"
+        for side in (*recipe.sources, TARGET)
+    )
 
 
 def available_splits(recipe: Recipe) -> list[str]:
-    """Return those of train, val and test that the recipe's data has, and the names of its further test sets."""
+    """Return those of train, val and test that the recipe's data has, and the names of its further
+    test sets.
+    """
     data = recipe.data
     if data.generate:
         return list(SPLITS)

@@ -1,4 +1,6 @@
-"""The files of `data.parallel` and `data.table`: line-aligned texts, or columns of tables, plain or packed."""
+"""The files of `data.parallel` and `data.table`: line-aligned texts, or columns of tables, plain or
+packed.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,17 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 UNDIVIDED = "train, undivided"
-"""Among splits that are open, the training files with the pairs that are held out for val and test."""
+"""Among splits that are open, the training files with the pairs that are held out for val and test.
+"""
 
 
-def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict[str, Pairs]) -> Pairs:
+def open_parallel(
+    recipe: Recipe, split: str, folders: Sequence[Path], opened: dict[str, Pairs]
+) -> Pairs:
     """Open the pairs of a split whose files have no fault, without those that are held out of it.
 
-    opened: takes the training files with what is held out, so that every split reads them from there.
+    opened: takes the training files with what is held out, so that every split reads them from
+    there.
     """
     sizes = text_files.held_out_sizes(recipe.data.parallel or recipe.data.table)
     if not sizes or split not in ("train", *sizes):
@@ -43,19 +49,27 @@ def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path], opened: d
     if UNDIVIDED not in opened:
         opened[UNDIVIDED] = _open_split(recipe, "train", folders)
     rows = held_out_rows(recipe, opened[UNDIVIDED], sizes)
-    opened |= {name: opened[UNDIVIDED].keep(rows[name]) for name in ("train", *sizes) if name != split}
+    opened |= {
+        name: opened[UNDIVIDED].keep(rows[name]) for name in ("train", *sizes) if name != split
+    }
     return opened[UNDIVIDED].keep(rows[split])
 
 
 def held_out_rows(recipe: Recipe, pairs: Pairs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return which of the pairs of the training files are trained on, and which are held out for val and test."""
+    """Return which of the pairs of the training files are trained on, and which are held out for
+    val and test.
+    """
     section = recipe.data.parallel or recipe.data.table
     assert section is not None
     if section.hold_out == "pairs":
         return split_rows(len(pairs), sizes)
-    columns = [lines for side, lines in pairs.sides.items() if side != TARGET] or [pairs.sides[TARGET]]
+    columns = [lines for side, lines in pairs.sides.items() if side != TARGET] or [
+        pairs.sides[TARGET]
+    ]
     # files by their names: what is in all of them would take long to read
-    sources = row_hashes(*(lines.lines if isinstance(lines, FileNames) else lines for lines in columns))
+    sources = row_hashes(
+        *(lines.lines if isinstance(lines, FileNames) else lines for lines in columns)
+    )
     return split_sources(sources, sizes)
 
 
@@ -67,23 +81,34 @@ def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         return parts[0]
     sides = {side: Concatenation([part.sides[side] for part in parts]) for side in parts[0].sides}
     is_weighted = any(weight != 1 for weight in weights)
-    return Pairs(sides, weights=np.repeat(np.array(weights, np.float32), [*map(len, parts)]) if is_weighted else None)
+    return Pairs(
+        sides,
+        weights=np.repeat(np.array(weights, np.float32), [*map(len, parts)])
+        if is_weighted
+        else None,
+    )
 
 
 def _open_files(recipe: Recipe, named: Split | MeasuredSplit, folders: Sequence[Path]) -> Pairs:
     names = column_names(recipe, named)
     if not named.file:
-        return Pairs({side: open_column(_require_file(name, folders)) for side, name in names.items()})
+        return Pairs(
+            {side: open_column(_require_file(name, folders)) for side, name in names.items()}
+        )
     path = _require_file(named.file, folders)
     columns = open_table(path, names)
-    files = {side: column for side, column in columns.items() if feature_settings(recipe.data, side)}
+    files = {
+        side: column for side, column in columns.items() if feature_settings(recipe.data, side)
+    }
     place = path if is_kaldi_folder(path) else path.parent
     return Pairs(columns | {side: FileNames(column, place) for side, column in files.items()})
 
 
 def open_table(path: Path, names: Mapping[str, str]) -> dict[str, Sequence[str]]:
     """Open the columns `names`, by side, of a checked table or data folder."""
-    return {**(open_folder(path, names) if is_kaldi_folder(path) else tables.open_columns(path, names))}
+    return {
+        **(open_folder(path, names) if is_kaldi_folder(path) else tables.open_columns(path, names))
+    }
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:
@@ -93,26 +118,48 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
     return path
 
 
-def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]) -> list[Fault]:
-    """Return all faults of the files, and of more pairs held out than there are. opened: see `open_parallel`."""
-    sizes, taken = text_files.held_out_sizes(recipe.data.parallel or recipe.data.table), data_files(recipe, folders)
+def check_parallel(
+    recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]
+) -> list[Fault]:
+    """Return all faults of the files, and of more pairs held out than there are. opened: see
+    `open_parallel`.
+    """
+    sizes, taken = (
+        text_files.held_out_sizes(recipe.data.parallel or recipe.data.table),
+        data_files(recipe, folders),
+    )
     splits = [split for split in available_splits(recipe) if split not in sizes]
     faults, lacking, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
     for named in (files for split in splits for files in split_parts(recipe, split)):
         names, file = column_names(recipe, named), named.file
         table = text_files.find_file(file, folders) if file else None
-        problems = check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
+        problems = (
+            check_columns(file, names, folders, taken)
+            if file
+            else text_files.check_texts(names, folders, taken)
+        )
         # the names of the columns of `data.table` stand at another place, which all its files share
         shared = [problem for problem in problems if problem.is_name and recipe.data.table]
         own = (problem for problem in problems if problem not in shared)
-        faults += [it.in_file(table) if table and it.line else it.at(recipe, named.at) for it in own]
+        faults += [
+            it.in_file(table) if table and it.line else it.at(recipe, named.at) for it in own
+        ]
         faults += [] if problems else _content_faults(recipe, named, folders)
         if shared == problems:
-            readable, lacking = readable + 1, [*lacking, *((named.at, str(file), problem) for problem in shared)]
+            readable, lacking = (
+                readable + 1,
+                [*lacking, *((named.at, str(file), problem) for problem in shared)],
+            )
     for side in {problem.key: None for *_, problem in lacking}:
         column = recipe.data.table and recipe.data.table.of_side(side)
-        place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
-        faults += text_files.name_faults(recipe, place, [it for it in lacking if it[2].key == side], readable)
+        place = (
+            ("data", "table", side)
+            if isinstance(column, str)
+            else ("data", "table", side, "column")
+        )
+        faults += text_files.name_faults(
+            recipe, place, [it for it in lacking if it[2].key == side], readable
+        )
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
@@ -120,7 +167,9 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     return text_files.held_out_faults(recipe, section, len(opened[UNDIVIDED]), "pairs")
 
 
-def _content_faults(recipe: Recipe, named: Split | MeasuredSplit, folders: Sequence[Path]) -> Iterator[Fault]:
+def _content_faults(
+    recipe: Recipe, named: Split | MeasuredSplit, folders: Sequence[Path]
+) -> Iterator[Fault]:
     """Yield the faults of the lines of a folder of Kaldi's, else of the names of files in a table."""
     folder = _kaldi_folder(named.file, folders)
     faults = [*check_folder(folder, {*column_names(recipe, named).values()})] if folder else []
@@ -138,7 +187,8 @@ def _kaldi_folder(name: str | None, folders: Sequence[Path]) -> Path | None:
 def check_columns(
     name: str, columns: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()
 ) -> list[Problem]:
-    """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the keys naming them.
+    """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the
+    keys naming them.
 
     taken: as of `check_texts`.
     """
@@ -148,12 +198,18 @@ def check_columns(
     suffix, packed = suffix_of(Path(name))
     kind = tables.KINDS.get(suffix)
     if path and path.is_dir():
-        fix = f"name a table in it, or add `{SOUNDS}` to it, with a line `ID FILE` for each recording"
+        fix = (
+            f"name a table in it, or add `{SOUNDS}` to it, with a line `ID FILE` for each recording"
+        )
         return [Problem("file", f"`{path}` is a folder, and has no `{SOUNDS}`", fix)]
-    if path is None and (kind or not suffix or text_files.closest_file(name, folders, tables.SUFFIXES, taken)):
+    if path is None and (
+        kind or not suffix or text_files.closest_file(name, folders, tables.SUFFIXES, taken)
+    ):
         return [text_files.missing_file(name, folders, tables.SUFFIXES, taken)]
     if path is None or kind is None:
-        message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
+        message = (
+            f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
+        )
         return [Problem("file", message, "give it the suffix of its format")]
     problem = text_files.check_readable(path)
     if not problem and packed and kind not in tables.MAY_BE_PACKED:
@@ -169,11 +225,16 @@ def data_files(recipe: Recipe, folders: Sequence[Path]) -> set[Path]:
 
 
 def split_parts(recipe: Recipe, split: str) -> Sequence[Split | MeasuredSplit]:
-    """Return what `parallel` says of the files of a split that has its own, or what `table` does in its words."""
+    """Return what `parallel` says of the files of a split that has its own, or what `table` does in
+    its words.
+    """
     parallel, table = recipe.data.parallel, recipe.data.table
     if table is not None:
         columns = {side: table.of_side(side) for side in side_names(recipe)}
-        names = {side: column if isinstance(column, str) else column.column for side, column in columns.items()}
+        names = {
+            side: column if isinstance(column, str) else column.column
+            for side, column in columns.items()
+        }
         file = getattr(table, split) if split in SPLITS else (table.test_sets or {})[split]
         return [read_section(MeasuredSplit, {"file": file, **names}, split_path(recipe, split))]
     assert parallel is not None
@@ -184,5 +245,10 @@ def split_parts(recipe: Recipe, split: str) -> Sequence[Split | MeasuredSplit]:
 def column_names(recipe: Recipe, files: Split | MeasuredSplit) -> dict[str, str]:
     """Return the file, or the column, of every side and of further references, see `Pairs.columns`."""
     target, *references = [files.target] if isinstance(files.target, str) else files.target
-    sides = {side: target if side == TARGET else str(files.of_side(side)) for side in side_names(recipe)}
-    return {**sides, **{f"{REFERENCE}{number}": name for number, name in enumerate(references, start=2)}}
+    sides = {
+        side: target if side == TARGET else str(files.of_side(side)) for side in side_names(recipe)
+    }
+    return {
+        **sides,
+        **{f"{REFERENCE}{number}": name for number, name in enumerate(references, start=2)},
+    }

@@ -1,4 +1,6 @@
-"""Parquet: columns of text, read a row group at a time, and the faults of such files. Imports Arrow where it reads."""
+"""Parquet: columns of text, read a row group at a time, and the faults of such files. Imports Arrow
+where it reads.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def open_parquet(path: Path) -> Any:
 
 
 class ParquetColumn(Column):
-    """Column of a file; `a.b` reaches into a structure. A null is an empty line. The last row group stays in memory."""
+    """Column of a file; `a.b` reaches into a structure. A null is an empty line. The last row group
+    stays in memory.
+    """
 
     path: Path
 
@@ -54,20 +58,26 @@ class ParquetColumn(Column):
             try:
                 values = table.take(own).to_pylist()
             except UnicodeDecodeError as error:
-                raise DataError([not_utf8(self.path, self.name, int(numbers[places[0]]))]) from error
+                raise DataError(
+                    [not_utf8(self.path, self.name, int(numbers[places[0]]))]
+                ) from error
             for place, row in zip(places.tolist(), values, strict=True):
                 lines[place] = one_line(inner_text(row, self.name))
         return lines
 
     def _row_group(self, number: int) -> Any:
-        """Return a row group as a table of this column. Raises DataError if the file has changed, or is damaged."""
+        """Return a row group as a table of this column. Raises DataError if the file has changed,
+        or is damaged.
+        """
         import pyarrow as arrow
 
         if self.held[0] != number:
             try:
                 with open_parquet(self.path) as file:
                     table = file.read_row_group(number, columns=[self.name])
-                columns = arrow.schema([column.with_type(without_views(column.type)) for column in table.schema])
+                columns = arrow.schema(
+                    [column.with_type(without_views(column.type)) for column in table.schema]
+                )
                 self.held = number, table if columns.equals(table.schema) else table.cast(columns)
             except (arrow.ArrowException, OSError) as error:
                 raise DataError([damaged(self.path, error).in_file(self.path)]) from error
@@ -77,25 +87,35 @@ class ParquetColumn(Column):
 
 
 def parquet_texts(path: Path, column: str) -> Iterator[str]:
-    """Yield the texts of a column; a null is an empty one. Raises DataError if it is not there, or holds no text."""
+    """Yield the texts of a column; a null is an empty one. Raises DataError if it is not there, or
+    holds no text.
+    """
     with open_parquet(path) as file:
         if problems := [*check_arrow_schema(file.schema_arrow, {"": column})]:
             raise DataError(problem.in_file(path) for problem in problems)
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[column]):
             is_inner = column not in batch.schema.names
-            texts = (inner_text(row, column) for row in batch.to_pylist()) if is_inner else batch[column].to_pylist()
+            texts = (
+                (inner_text(row, column) for row in batch.to_pylist())
+                if is_inner
+                else batch[column].to_pylist()
+            )
             yield from (text or "" for text in texts)
 
 
 def inner_text(row: Mapping[str, object], name: str) -> str | None:
-    """Return the text called `name` of a row, whose schema has it; None where a structure on the way is null."""
+    """Return the text called `name` of a row, whose schema has it; None where a structure on the
+    way is null.
+    """
     with suppress(KeyError):
         return cast("str | None", get_nested(row, name))
     return None
 
 
 def parquet_text_names(path: Path) -> list[str]:
-    """Return the columns of text of a file, those inside of structures as `a.b`; [] of what is no Parquet."""
+    """Return the columns of text of a file, those inside of structures as `a.b`; [] of what is no
+    Parquet.
+    """
     import pyarrow as arrow
 
     with suppress(arrow.ArrowException, OSError), open_parquet(path) as file:
@@ -104,7 +124,9 @@ def parquet_text_names(path: Path) -> list[str]:
 
 
 def check_parquet_schema(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of a file whose columns are to be read as text, from what stands at its end alone."""
+    """Yield the problems of a file whose columns are to be read as text, from what stands at its
+    end alone.
+    """
     import pyarrow as arrow
 
     try:
@@ -119,7 +141,9 @@ def check_parquet_schema(path: Path, columns: Mapping[str, str]) -> Iterator[Pro
 
 
 def check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of a file whose columns are to be read as text; what is in them is read to the end."""
+    """Yield the problems of a file whose columns are to be read as text; what is in them is read to
+    the end.
+    """
     import pyarrow as arrow
 
     problems = [*check_parquet_schema(path, columns)]
@@ -140,7 +164,9 @@ def check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _check_utf8(batch: Any, name: str, first: int) -> Problem | None:
-    """Return the problem of the first row of a batch, which begins at row `first`, whose text is not UTF-8."""
+    """Return the problem of the first row of a batch, which begins at row `first`, whose text is
+    not UTF-8.
+    """
     import pyarrow as arrow
 
     try:
@@ -183,12 +209,17 @@ def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Prob
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether values of an Arrow type are read as texts: strings, categories of strings, and nothing at all."""
+    """Return whether values of an Arrow type are read as texts: strings, categories of strings, and
+    nothing at all.
+    """
     from pyarrow import types
 
     if types.is_dictionary(kind):  # the categories of pandas
         return is_text(kind.value_type)
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
+    return any(
+        test(kind)
+        for test in (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    )
 
 
 def without_views(kind: Any) -> object:
@@ -203,7 +234,9 @@ def without_views(kind: Any) -> object:
 
 
 def arrow_fields(fields: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield names and types of the fields of an Arrow schema, those inside of structures after them as `a.b`."""
+    """Yield names and types of the fields of an Arrow schema, those inside of structures after them
+    as `a.b`.
+    """
     from pyarrow import types
 
     for field in fields:

@@ -1,9 +1,9 @@
 """Batch samplers: which pairs are trained on together, in which order, on which device.
 
-Everything is a pure function of the pairs, the seed and the epoch. A *global* batch is what one update of the
-weights sees; it is the same for every number of devices and every accumulation, and is dealt out to them row by row.
-So a run on two devices trains on what a run on one would, and a resumed run continues with the batches that would have
-come.
+Everything is a pure function of the pairs, the seed and the epoch. A *global* batch is what one
+update of the weights sees; it is the same for every number of devices and every accumulation, and
+is dealt out to them row by row. So a run on two devices trains on what a run on one would, and a
+resumed run continues with the batches that would have come.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from composer.data.columns import row_type
 from composer.data.epochs import CACHED_EPOCHS
 from composer.data.ids import Corpus, Encoded, smallest_type
 
-BATCH_COST = 0.15  # share of the budget: one batch more is worth it if it saves more padding than this
+# share of the budget: one batch more is worth it if it saves more padding than this
+BATCH_COST = 0.15
 MAX_TARGET_LENGTHS = 10  # neighbouring target lengths that one target bucket can join
 MAX_SOURCE_LENGTHS = 24  # neighbouring source lengths that one bucket can join
 MAX_BATCHES = 6  # a bucket grows no further once it has pairs for so many batches
@@ -33,10 +34,11 @@ GRID = 512  # source lengths are rounded so that there are no more than this
 class BatchSlice(NamedTuple):
     """Row numbers of one device's part of a global batch, among the pairs of `epoch`.
 
-    `tokens`: target tokens of the whole global batch. `part`: share of its rows that are here, 0 if the row only keeps
-    the device busy. `graded`: which rows' mistakes a curriculum counts, None without one. `window`: of rows that go on
-    from the state before, how many windows of the text came before; -1 where no state is carried. `turn`: of the
-    accumulation, which has states of its own.
+    `tokens`: target tokens of the whole global batch. `part`: share of its rows that are here, 0 if
+    the row only keeps the device busy. `graded`: which rows' mistakes a curriculum counts, None
+    without one. `window`: of rows that go on from the state before, how many windows of the text
+    came before; -1 where no state is carried. `turn`: of the accumulation, which has states of its
+    own.
     """
 
     rows: np.ndarray
@@ -49,7 +51,9 @@ class BatchSlice(NamedTuple):
 
 
 class EpochRows(NamedTuple):
-    """Row numbers that an epoch trains on, and for each row whether a curriculum counts its mistakes."""
+    """Row numbers that an epoch trains on, and for each row whether a curriculum counts its
+    mistakes.
+    """
 
     rows: np.ndarray
     graded: np.ndarray | None
@@ -73,16 +77,20 @@ class EpochPlan(NamedTuple):
 
 
 def pair_lengths(encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of every pair, in its target and in all its sources together; both count eos."""
+    """Return the positions of every pair, in its target and in all its sources together; both count
+    eos.
+    """
     target = encoded.target.positions()
     return target, sum((ids.positions() for ids in encoded.sources.values()), np.zeros_like(target))
 
 
-def deal_rows(rows: np.ndarray, parts: int, target: np.ndarray, source: np.ndarray) -> list[np.ndarray]:
+def deal_rows(
+    rows: np.ndarray, parts: int, target: np.ndarray, source: np.ndarray
+) -> list[np.ndarray]:
     """Deal the rows of a global batch out to `parts` devices, the longest first.
 
-    So no part has more tokens than another by more than one pair's. target, source: lengths of all pairs. A part may be
-    empty.
+    So no part has more tokens than another by more than one pair's. target, source: lengths of all
+    pairs. A part may be empty.
     """
     dealt = rows if parts == 1 else rows[np.lexsort((rows, -source[rows], -target[rows]))]
     return [dealt[part::parts] for part in range(parts)]
@@ -91,9 +99,9 @@ def deal_rows(rows: np.ndarray, parts: int, target: np.ndarray, source: np.ndarr
 class EpochSampler(Sampler[BatchSlice]):
     """Yield one device's slices of the batches of an epoch: a pure function of (seed, epoch, skip).
 
-    Its length is that of the whole present epoch. Lightning calls `set_epoch`; a resumed run calls `set_position`
-    first. `skip` counts this device's slices, `accumulate` of them to an update. The device is `rank` of `world`, the
-    only one unless they are set.
+    Its length is that of the whole present epoch. Lightning calls `set_epoch`; a resumed run calls
+    `set_position` first. `skip` counts this device's slices, `accumulate` of them to an update. The
+    device is `rank` of `world`, the only one unless they are set.
     """
 
     def __init__(self, corpus: Corpus, *, seed: int, accumulate: int = 1) -> None:
@@ -130,7 +138,9 @@ class EpochSampler(Sampler[BatchSlice]):
 
 
 class TrainBatchSampler(EpochSampler):
-    """Yield batches of rows of similar lengths, up to `tokens_per_batch` padded target positions each."""
+    """Yield batches of rows of similar lengths, up to `tokens_per_batch` padded target positions
+    each.
+    """
 
     def __init__(
         self,
@@ -152,7 +162,9 @@ class TrainBatchSampler(EpochSampler):
     def batches(self) -> list[np.ndarray]:
         plan = self.plan(self.epoch)
         rows = plan.selected.rows
-        batches = global_batches(plan.buckets, plan.target[rows], plan.source[rows], self.seed, self.epoch)
+        batches = global_batches(
+            plan.buckets, plan.target[rows], plan.source[rows], self.seed, self.epoch
+        )
         return [rows[batch] for batch in batches]
 
     def __iter__(self) -> Iterator[BatchSlice]:
@@ -164,13 +176,16 @@ class TrainBatchSampler(EpochSampler):
             tokens = int(plan.target[rows].sum())
             for turn in range(within if at == 0 else 0, self.accumulate):
                 slice_ = _pad_rank(parts[turn * self.world + self.rank], tokens, rows)
-                yield slice_._replace(epoch=epoch, graded=None if graded is None else graded[slice_.rows])
+                yield slice_._replace(
+                    epoch=epoch, graded=None if graded is None else graded[slice_.rows]
+                )
 
     def _plan(self, epoch: int) -> EpochPlan:
         encoded, last = self.corpus.of_epoch(epoch), self.last_plan
         rows = np.arange(len(encoded), dtype=row_type(len(encoded)))
         selected = self.choose(encoded, epoch) if self.choose else EpochRows(rows, None)
-        # planning buckets takes seconds for millions of pairs, and most epochs train on the same rows
+        # planning buckets takes seconds for millions of pairs, and most epochs train on the same
+        # rows
         if last and last.encoded is encoded and np.array_equal(last.selected.rows, selected.rows):
             return last._replace(selected=selected)
         target, source = pair_lengths(encoded)
@@ -180,11 +195,13 @@ class TrainBatchSampler(EpochSampler):
 
 
 class ResumableBatchSampler(Sampler[BatchSlice]):
-    """Yield the batch slices of all epochs, starting at any position; with `by_epoch`, those up to an epoch's end.
+    """Yield the batch slices of all epochs, starting at any position; with `by_epoch`, those up to
+    an epoch's end.
 
-    A pure function of the position, which counts slices trained on: prefetching and repeated iteration do not affect
-    it, and a resumed run sees exactly the batches that it has not trained on. Epochs may differ in length: one batch is
-    fetched ahead, so that the slices may be of the next epoch already while `epoch` is this one.
+    A pure function of the position, which counts slices trained on: prefetching and repeated
+    iteration do not affect it, and a resumed run sees exactly the batches that it has not trained
+    on. Epochs may differ in length: one batch is fetched ahead, so that the slices may be of the
+    next epoch already while `epoch` is this one.
     """
 
     def __init__(self, order: EpochSampler, by_epoch: bool = False) -> None:
@@ -213,26 +230,36 @@ class ResumableBatchSampler(Sampler[BatchSlice]):
 
     def epochs(self) -> float:
         """Return the epochs trained on, with the fraction of this one."""
-        return self.epoch + self.done / self.order.slices_in(self.epoch) if self.done else float(self.epoch)
+        return (
+            self.epoch + self.done / self.order.slices_in(self.epoch)
+            if self.done
+            else float(self.epoch)
+        )
 
 
 class EvalBatchSampler(Sampler[BatchSlice]):
-    """Yield one device's slices of all pairs once, the longest target first, so that a batch too large fails at once.
+    """Yield one device's slices of all pairs once, the longest target first, so that a batch too
+    large fails at once.
 
-    Every device has the same number of slices. The budget counts padded positions of the longer side.
+    Every device has the same number of slices. The budget counts padded positions of the longer
+    side.
     """
 
-    def __init__(self, encoded: Encoded, tokens_per_batch: int, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self, encoded: Encoded, tokens_per_batch: int, rank: int = 0, world: int = 1
+    ) -> None:
         self.target, self.source = pair_lengths(encoded)
         self.rank, self.world = rank, world
         order = np.lexsort((np.arange(len(encoded)), -self.source, -self.target))
         self.batches = _fill_batches(order, np.maximum(self.target, self.source), tokens_per_batch)
 
     def sample_rows(self, limit: int | float) -> np.ndarray | None:
-        """Return a sample of the rows, for about as many batches as this or this share of them; None for all rows.
+        """Return a sample of the rows, for about as many batches as this or this share of them;
+        None for all rows.
 
-        It depends on the number of rows and of batches alone, not on what is in a row: it is the same at every
-        validation, for every number of devices, and long rows are as likely in it as short ones.
+        It depends on the number of rows and of batches alone, not on what is in a row: it is the
+        same at every validation, for every number of devices, and long rows are as likely in it as
+        short ones.
         """
         rows = len(self.target)
         share = limit if isinstance(limit, float) else limit / max(1, len(self.batches))
@@ -251,8 +278,14 @@ class EvalBatchSampler(Sampler[BatchSlice]):
 
 
 def _pad_rank(part: np.ndarray, tokens: int, rows: np.ndarray) -> BatchSlice:
-    """Return the slice of a device; without rows one of weight 0, so that all devices make the same steps."""
-    return BatchSlice(part, tokens, len(part) / len(rows)) if len(part) else BatchSlice(rows[:1], tokens, 0.0)
+    """Return the slice of a device; without rows one of weight 0, so that all devices make the same
+    steps.
+    """
+    return (
+        BatchSlice(part, tokens, len(part) / len(rows))
+        if len(part)
+        else BatchSlice(rows[:1], tokens, 0.0)
+    )
 
 
 def _fill_batches(order: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:
@@ -268,8 +301,9 @@ def _fill_batches(order: np.ndarray, lengths: np.ndarray, budget: int) -> list[n
 class Buckets(NamedTuple):
     """Buckets of all pairs, by their lengths.
 
-    Target bucket i has target lengths up to `longest[i]`; a bucket has all its pairs with source lengths (rounded to
-    `width`) after the previous bucket's, up to its own; `ends` is i * (GRID + 1) + that length. `batches`: of each.
+    Target bucket i has target lengths up to `longest[i]`; a bucket has all its pairs with source
+    lengths (rounded to `width`) after the previous bucket's, up to its own; `ends` is i * (GRID +
+    1) + that length. `batches`: of each.
     """
 
     longest: np.ndarray
@@ -288,14 +322,16 @@ Cut = tuple[float, Any]
 
 
 def plan_buckets(target: np.ndarray, source: np.ndarray, budget: int) -> Buckets:
-    """Return the buckets of pairs of similar lengths with the least padding on both sides, by dynamic programming.
+    """Return the buckets of pairs of similar lengths with the least padding on both sides, by
+    dynamic programming.
 
-    Pairs of the same two lengths are a *cell*. A bucket joins neighbouring cells, and is cut evenly into batches; the
-    buckets of a range of target lengths make up a target bucket. Since buckets depend on the lengths alone, every epoch
-    has as many batches; which pairs of a bucket come together, and the order of the batches, is up to the epoch.
+    Pairs of the same two lengths are a *cell*. A bucket joins neighbouring cells, and is cut evenly
+    into batches; the buckets of a range of target lengths make up a target bucket. Since buckets
+    depend on the lengths alone, every epoch has as many batches; which pairs of a bucket come
+    together, and the order of the batches, is up to the epoch.
 
-    target, source: (pairs,) positions of each, target 1 or more, source 0 or more. No batch has more than `budget`
-    padded target positions, unless it is one pair.
+    target, source: (pairs,) positions of each, target 1 or more, source 0 or more. No batch has
+    more than `budget` padded target positions, unless it is one pair.
     """
     width = int(source.max()) // GRID + 1
     lengths = np.unique(target)
@@ -313,19 +349,27 @@ def plan_buckets(target: np.ndarray, source: np.ndarray, budget: int) -> Buckets
         return cost + source_cost + pairs * longest, buckets
 
     _, target_buckets = _cut_cells(len(lengths), MAX_TARGET_LENGTHS, join_targets)
-    flat = [(at * (GRID + 1) + length, n) for at, (_, buckets) in enumerate(target_buckets) for length, n in buckets]
+    flat = [
+        (at * (GRID + 1) + length, n)
+        for at, (_, buckets) in enumerate(target_buckets)
+        for length, n in buckets
+    ]
     ends, batches = np.array(flat, dtype=np.int64).T
     return Buckets(lengths[[end - 1 for end, _ in target_buckets]], ends, batches, width)
 
 
-def global_batches(buckets: Buckets, target: np.ndarray, source: np.ndarray, seed: int, epoch: int) -> list[np.ndarray]:
+def global_batches(
+    buckets: Buckets, target: np.ndarray, source: np.ndarray, seed: int, epoch: int
+) -> list[np.ndarray]:
     """Return the rows of every batch of an epoch, in the order of training."""
     draw = np.random.default_rng([seed, epoch])
     order = np.arange(len(target), dtype=row_type(len(target)))
     draw.shuffle(order)
-    # stable sorts keep the drawn order among equals, so that pairs of one length meet others in each epoch; they are
-    # many times faster of short integers
-    order = order[np.argsort(source[order].astype(smallest_type(int(source.max()) + 1)), kind="stable")]
+    # stable sorts keep the drawn order among equals, so that pairs of one length meet others in
+    # each epoch; they are many times faster of short integers
+    order = order[
+        np.argsort(source[order].astype(smallest_type(int(source.max()) + 1)), kind="stable")
+    ]
     parts = [order[at : at + SORTED_ROWS] for at in range(0, len(order), SORTED_ROWS)]
     bucket = np.concatenate([buckets.of(target[rows], source[rows]) for rows in parts])
     order = order[np.argsort(bucket, kind="stable")]
@@ -341,7 +385,8 @@ def global_batches(buckets: Buckets, target: np.ndarray, source: np.ndarray, see
 def _cut_sources(
     counts: np.ndarray, rows_per_batch: int, batch_cost: float, width: int
 ) -> tuple[float, list[tuple[int, int]]]:
-    """Cut a target bucket into buckets; return padded source positions plus batch costs, and (length, batches) of each.
+    """Cut a target bucket into buckets; return padded source positions plus batch costs, and
+    (length, batches) of each.
 
     counts: (GRID + 1,) pairs of every source length.
     """
@@ -357,8 +402,13 @@ def _cut_sources(
         padded = pairs * positions[end - 1]
         if batches > 1 and end - start > 1:  # cut evenly, each batch is padded to its own last pair
             edges = [before[start] + pairs * at // batches for at in range(batches + 1)]
-            last = [positions[bisect_left(before, edge, start + 1, end + 1) - 1] for edge in edges[1:]]
-            padded = sum(longest * (high - low) for longest, low, high in zip(last, edges, edges[1:], strict=False))
+            last = [
+                positions[bisect_left(before, edge, start + 1, end + 1) - 1] for edge in edges[1:]
+            ]
+            padded = sum(
+                longest * (high - low)
+                for longest, low, high in zip(last, edges, edges[1:], strict=False)
+            )
         return cost + padded + batch_cost * batches, batches
 
     cost, buckets = _cut_cells(len(lengths), MAX_SOURCE_LENGTHS, join_sources)
@@ -368,9 +418,11 @@ def _cut_sources(
 def _cut_cells(
     cells: int, most: int, join: Callable[[float, int, int], Cut | None]
 ) -> tuple[float, list[tuple[int, Any]]]:
-    """Cut a row of cells into runs of at most `most`, at the least cost; return it, and end and content of every run.
+    """Cut a row of cells into runs of at most `most`, at the least cost; return it, and end and
+    content of every run.
 
-    `join` gets the cost of the cells before a run, its start and its end. It returns None for a run of too many pairs.
+    `join` gets the cost of the cells before a run, its start and its end. It returns None for a run
+    of too many pairs.
     """
     best: list[tuple[float, int, Any]] = [(0.0, 0, None)]
     for end in range(1, cells + 1):

@@ -1,4 +1,6 @@
-"""What `check` reads of the data: all of a split that is small, of a larger one its beginning and a few of the rest."""
+"""What `check` reads of the data: all of a split that is small, of a larger one its beginning and a
+few of the rest.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,27 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 READ_SIZE, PIECES_SIZE = 16_000_000, 2_000_000
-"""Bytes of a split that are read, all sides together, characters where no index has the bytes; and where texts become
+"""Bytes of a split that are read, all sides together, characters where no index has the bytes; and
+where texts become
 pieces of words, which takes long, and a training refuses none for its pieces."""
 SPREAD_PAIRS = 1_000
 """Pairs behind the beginning of a split that are read, too."""
 MEASURED_PAIRS, DRAWN_PAIRS = 10, 50_000
-"""Training pairs of a task that are measured, and so many at most that are drawn: a second's work."""
+"""Training pairs of a task that are measured, and so many at most that are drawn: a second's work.
+"""
 FEW_PAIRS, FEW_CHARACTERS = 1_000, 1 << 18
-"""What a tokenizer of a part of the data is trained on: so many of the first pairs and of the rest, or so much text."""
+"""What a tokenizer of a part of the data is trained on: so many of the first pairs and of the rest,
+or so much text.
+"""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Data of a recipe, or a part of them, and the `few` training pairs of a part that train a tokenizer.
+    """Data of a recipe, or a part of them, and the `few` training pairs of a part that train a
+    tokenizer.
 
-    beginnings: Of the splits with more than READ_SIZE, how many pairs or documents of the beginning are there.
+    beginnings: Of the splits with more than READ_SIZE, how many pairs or documents of the beginning
+    are there.
     """
 
     source: DataSource
@@ -47,7 +55,8 @@ class Sample:
 
 
 def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
-    """Return as much of the data as is read in a moment. Raises DataError with every fault of the data.
+    """Return as much of the data as is read in a moment. Raises DataError with every fault of the
+    data.
 
     needs_sizes: Whether the model depends on the sizes of vocabularies.
     """
@@ -102,7 +111,9 @@ def fits(pairs: Pairs, most: int) -> bool:
 
 def in_memory(source: DataSource) -> DataSource:
     """Return the same data in memory, which no cache is asked for."""
-    return source.with_pairs({split: pairs_in_memory(pairs) for split, pairs in source.all_pairs().items()})
+    return source.with_pairs(
+        {split: pairs_in_memory(pairs) for split, pairs in source.all_pairs().items()}
+    )
 
 
 def pairs_in_memory(pairs: Pairs) -> Pairs:
@@ -131,7 +142,8 @@ def count_first(pairs: Pairs, most: int) -> int:
 
 
 def line_sizes(lines: Sequence[str]) -> Iterator[np.ndarray]:
-    """Yield the sizes of CHUNK_LINES lines at a time: in bytes where a file is not read for them, else in characters;
+    """Yield the sizes of CHUNK_LINES lines at a time: in bytes where a file is not read for them,
+    else in characters;
     of names of files those of the files."""
     if (known := known_sizes(lines)) is not None:
         yield from (known[at : at + CHUNK_LINES] for at in range(0, len(known), CHUNK_LINES))

@@ -1,7 +1,8 @@
-"""Files of sounds: what a header says of the samples, compared with what is there. libsndfile believes headers.
+"""Files of sounds: what a header says of the samples, compared with what is there. libsndfile
+believes headers.
 
-A file is walked to its end without decoding it. A header that says more than there is makes an error; of one that says
-less a copy is read whose header says what is there.
+A file is walked to its end without decoding it. A header that says more than there is makes an
+error; of one that says less a copy is read whose header says what is there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from composer.data.media_files import MediaError
 FORMATS = "WAV, FLAC, Ogg, MP3, AIFF, AU, CAF, W64 and NIST SPHERE"
 """The formats that are read: those whose end can be compared with their header."""
 STREAMED = 0x7FFF0000
-"""Bytes of the samples of a WAV file from which on the number means nothing: it was written as a stream."""
+"""Bytes of the samples of a WAV file from which on the number means nothing: it was written as a
+stream.
+"""
 UNKNOWN = 0xFFFFFFFF
 """The number of bytes in a header of 4 bytes for it that says none."""
 NIST_FIELD = re.compile(rb"^(channel_count|sample_n_bytes|sample_count) -i (\d+)\s*$", re.MULTILINE)
@@ -33,16 +36,20 @@ EMPTY_TAG = b"ID3\x04\0\0\0\0\0\x0a" + bytes(10)
 
 
 class Checked(NamedTuple):
-    """A sound that is there to its end, as it is or with a mended header, and whether its header declared less."""
+    """A sound that is there to its end, as it is or with a mended header, and whether its header
+    declared less.
+    """
 
     file: IO[bytes]
     says_less: bool = False
 
 
 class Layout(NamedTuple):
-    """Chunks of a format: where the first begins, bytes of an id and of a size, and what chunk has the samples.
+    """Chunks of a format: where the first begins, bytes of an id and of a size, and what chunk has
+    the samples.
 
-    `skip` bytes of that chunk come before the samples. A chunk begins at a multiple of `align` from the first.
+    `skip` bytes of that chunk come before the samples. A chunk begins at a multiple of `align` from
+    the first.
     """
 
     start: int
@@ -67,7 +74,9 @@ LAYOUTS = {
 
 
 def check_sound(file: IO[bytes]) -> Checked:
-    """Return a sound that is there to the end that its header says, or beyond. Raises MediaError, OSError."""
+    """Return a sound that is there to the end that its header says, or beyond. Raises MediaError,
+    OSError.
+    """
     file.seek(0)
     magic = file.read(4)
     check = CHECKS.get(magic)
@@ -88,7 +97,9 @@ def cut_off(declared: int, there: int, what: str) -> MediaError:
 
 
 def mended(file: IO[bytes], place: int, number: bytes) -> Checked:
-    """Return a copy of a file whose header declared less than there is, with another number at a place of it."""
+    """Return a copy of a file whose header declared less than there is, with another number at a
+    place of it.
+    """
     data = bytearray(_bytes_at(file, 0, -1))
     data[place : place + len(number)] = number
     return Checked(io.BytesIO(data), says_less=True)
@@ -99,7 +110,8 @@ def _bytes_at(file: IO[bytes], at: int, count: int) -> bytes:
     return file.read(count)
 
 
-# ------------------------------------------------------------------------------------------------- formats of chunks
+# -------------------------------------------------------------------------------------------------
+# formats of chunks
 
 
 def check_chunks(file: IO[bytes]) -> Checked:
@@ -117,7 +129,9 @@ def check_chunks(file: IO[bytes]) -> Checked:
 
 
 def _check_samples(file: IO[bytes], layout: Layout, begin: int, place: int, width: int) -> Checked:
-    """Return a file whose samples begin at `begin`, where the number of their bytes, so wide, is at `place`."""
+    """Return a file whose samples begin at `begin`, where the number of their bytes, so wide, is at
+    `place`.
+    """
     end, number = file.seek(0, io.SEEK_END), _bytes_at(file, place, width)
     head = begin - place + layout.id_bytes if layout.counts_itself else 0
     declared, there = int.from_bytes(number, layout.order) - head, end - begin
@@ -125,7 +139,10 @@ def _check_samples(file: IO[bytes], layout: Layout, begin: int, place: int, widt
         return Checked(file)
     if declared > there:
         raise cut_off(declared - layout.skip, there - layout.skip, "bytes of samples")
-    if any(_are_chunks(file, layout, begin + declared + pad, end) for pad in {0, -declared % layout.align}):
+    if any(
+        _are_chunks(file, layout, begin + declared + pad, end)
+        for pad in {0, -declared % layout.align}
+    ):
         return Checked(file)
     return mended(file, place, (there + head).to_bytes(width, layout.order))
 
@@ -140,12 +157,16 @@ def _are_chunks(file: IO[bytes], layout: Layout, at: int, end: int) -> bool:
     return not _bytes_at(file, last, layout.id_bytes + layout.size_bytes).strip(b"\0")
 
 
-def read_chunks(file: IO[bytes], layout: Layout, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+def read_chunks(
+    file: IO[bytes], layout: Layout, at: int, end: int
+) -> Iterator[tuple[bytes, int, int]]:
     """Yield the id of each chunk, where its content begins, and how many bytes it says that it has."""
     head = layout.id_bytes + layout.size_bytes
     while at + head <= end:
         data = _bytes_at(file, at, head)
-        size = int.from_bytes(data[layout.id_bytes :], layout.order) - (head if layout.counts_itself else 0)
+        size = int.from_bytes(data[layout.id_bytes :], layout.order) - (
+            head if layout.counts_itself else 0
+        )
         yield data[: layout.id_bytes], at + head, max(0, size)
         at += head + max(0, size)
         at += -(at - layout.start) % layout.align
@@ -155,24 +176,33 @@ def check_aiff(file: IO[bytes]) -> Checked:
     """Return a checked AIFF, which says the number of its frames, too."""
     checked, layout = check_chunks(file), LAYOUTS[b"FORM"]
     end = file.seek(0, io.SEEK_END)
-    chunks = {name: (begin, size) for name, begin, size in read_chunks(checked.file, layout, layout.start, end)}
+    chunks = {
+        name: (begin, size)
+        for name, begin, size in read_chunks(checked.file, layout, layout.start, end)
+    }
     if _bytes_at(file, 8, 4) != b"AIFF" or not {b"COMM", b"SSND"} <= {*chunks}:
         return checked
     common = _bytes_at(file, chunks[b"COMM"][0], 8)
-    channels, declared, bits = (int.from_bytes(common[at:to], "big") for at, to in ((0, 2), (2, 6), (6, 8)))
+    channels, declared, bits = (
+        int.from_bytes(common[at:to], "big") for at, to in ((0, 2), (2, 6), (6, 8))
+    )
     there = (chunks[b"SSND"][1] - layout.skip) // max(1, channels * -(-bits // 8))
     if declared > there:
         raise cut_off(declared, there, "samples")
     return checked._replace(says_less=checked.says_less or declared < there)
 
 
-# ------------------------------------------------------------------------------------------------- formats without
+# -------------------------------------------------------------------------------------------------
+# formats without
 
 
 def check_au(file: IO[bytes]) -> Checked:
     """Return a checked file of Sun's format."""
     end, number = file.seek(0, io.SEEK_END), _bytes_at(file, 8, 4)
-    declared, there = int.from_bytes(number, "big"), max(0, end - int.from_bytes(_bytes_at(file, 4, 4), "big"))
+    declared, there = (
+        int.from_bytes(number, "big"),
+        max(0, end - int.from_bytes(_bytes_at(file, 4, 4), "big")),
+    )
     if declared in (there, UNKNOWN):
         return Checked(file)
     if declared > there:
@@ -183,7 +213,10 @@ def check_au(file: IO[bytes]) -> Checked:
 def check_flac(file: IO[bytes]) -> Checked:
     """Return a FLAC that says how long it is; what is decoded has a hash in its header."""
     if not int.from_bytes(_bytes_at(file, 21, 5), "big") % (1 << 36):
-        message, fix = "its header does not say how long it is", "save it again: `flac` writes that into files"
+        message, fix = (
+            "its header does not say how long it is",
+            "save it again: `flac` writes that into files",
+        )
         raise MediaError("audio", message, fix)
     return Checked(file)
 
@@ -193,7 +226,10 @@ def check_nist(file: IO[bytes]) -> Checked:
     size = int(_bytes_at(file, 8, 8).strip() or 0)
     fields = {name: int(value) for name, value in NIST_FIELD.findall(_bytes_at(file, 0, size))}
     frame = fields.get(b"channel_count", 1) * fields.get(b"sample_n_bytes", 1)
-    declared, there = fields.get(b"sample_count"), (file.seek(0, io.SEEK_END) - size) // max(1, frame)
+    declared, there = (
+        fields.get(b"sample_count"),
+        (file.seek(0, io.SEEK_END) - size) // max(1, frame),
+    )
     if declared is not None and declared > there:
         raise cut_off(declared, there, "samples")
     return Checked(file, says_less=declared is not None and declared < there)
@@ -209,7 +245,9 @@ def check_ogg(file: IO[bytes]) -> Checked:
             break  # what follows an end is none of it
         at += 27 + len(sizes) + sum(sizes)
         if head[:4] != b"OggS" or at > end or len(sizes) < head[26]:
-            raise MediaError("audio", "it is cut off in the middle of a page, or damaged", GET_AGAIN)
+            raise MediaError(
+                "audio", "it is cut off in the middle of a page, or damaged", GET_AGAIN
+            )
         flags = head[5]
         streams.add(head[14:18])
     if not flags & OGG_ENDS:
@@ -221,13 +259,15 @@ def check_ogg(file: IO[bytes]) -> Checked:
     return Checked(file)
 
 
-# ------------------------------------------------------------------------------------------------- MP3
+# -------------------------------------------------------------------------------------------------
+# MP3
 
 
 def check_mp3(file: IO[bytes]) -> Checked:
     """Return a copy of an MP3 whose header has the number of its frames, as they were counted.
 
-    Where none has, libsndfile guesses from the first frame how long the sound is, and reads no more.
+    Where none has, libsndfile guesses from the first frame how long the sound is, and reads no
+    more.
     """
     data = _bytes_at(file, 0, -1)
     first = at = _end_of_tag(data)
@@ -242,7 +282,9 @@ def check_mp3(file: IO[bytes]) -> Checked:
         fix = "save it as WAV or FLAC, or remove the line"
         raise MediaError("audio", "this is no MP3: no frame follows its tag", fix)
     if not data.startswith(TAGS_BEHIND, at) and data[at:].strip(b"\0"):
-        message = f"the bytes after frame {count:,} are no MP3 frame: the file is damaged, or cut off"
+        message = (
+            f"the bytes after frame {count:,} are no MP3 frame: the file is damaged, or cut off"
+        )
         raise MediaError("audio", message, GET_AGAIN)
     head = _mp3_frame(data[first : first + 4])
     assert head is not None
@@ -252,17 +294,26 @@ def check_mp3(file: IO[bytes]) -> Checked:
         if declared > there + 1:  # some count the frame that has the number
             raise cut_off(declared, there, "frames")
         says_less = declared < there
-        fixed = data[: place + 8] + there.to_bytes(4, "big") + data[place + 12 :] if says_less else data
+        fixed = (
+            data[: place + 8] + there.to_bytes(4, "big") + data[place + 12 :] if says_less else data
+        )
     else:
         says_less = False
         number = b"Xing\0\0\0\1" + count.to_bytes(4, "big")
-        header = data[first : first + 1] + bytes([data[first + 1] | 1]) + data[first + 2 : first + 4]
-        fixed = data[:first] + (header + bytes(head.side) + number).ljust(head.size, b"\0") + data[first:]
+        header = (
+            data[first : first + 1] + bytes([data[first + 1] | 1]) + data[first + 2 : first + 4]
+        )
+        fixed = (
+            data[:first]
+            + (header + bytes(head.side) + number).ljust(head.size, b"\0")
+            + data[first:]
+        )
     return Checked(io.BytesIO(fixed if fixed[:3] == b"ID3" else EMPTY_TAG + fixed), says_less)
 
 
 class Mp3Frame(NamedTuple):
-    """What the head of a frame says: its bytes, and those of the checksum and of the side information behind its head,
+    """What the head of a frame says: its bytes, and those of the checksum and of the side
+    information behind its head,
     after which the first frame has the number of all.
     """
 

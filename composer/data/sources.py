@@ -1,4 +1,6 @@
-"""Data sources: pairs of train, val and test from text, tables, the hub, stories or a generated task; their checks."""
+"""Data sources: pairs of train, val and test from text, tables, the hub, stories or a generated
+task; their checks.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ MOST_ROWS = 500_000_000
 
 @dataclass(frozen=True, eq=False)
 class DataSource:
-    """The data of a recipe, with its files in `folders`: checked once, and every split opened once, for all readers."""
+    """The data of a recipe, with its files in `folders`: checked once, and every split opened once,
+    for all readers.
+    """
 
     recipe: Recipe
     folders: Sequence[Path]
@@ -42,7 +46,10 @@ class DataSource:
     @cached_property
     def faults(self) -> list[Fault]:
         """All faults of the data that the recipe names."""
-        return [*self.recipe.tokenizer_faults(), *check_files(self.recipe, self.folders, self._opened)]
+        return [
+            *self.recipe.tokenizer_faults(),
+            *check_files(self.recipe, self.folders, self._opened),
+        ]
 
     def pairs(self, split: str) -> Pairs:
         """Return the pairs of a split. Raises DataError with every fault of the data."""
@@ -63,10 +70,13 @@ class DataSource:
         return {split: self.pairs(split) for split in available_splits(self.recipe)}
 
 
-def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> Pairs:
+def open_pairs(
+    recipe: Recipe, split: str, folders: Sequence[Path], opened: dict[str, Pairs] | None = None
+) -> Pairs:
     """Open the pairs of one split, from files that have no fault (`check_files`).
 
-    Raises DataError if a file has gone or changed since the check, or the hub does not give its data.
+    Raises DataError if a file has gone or changed since the check, or the hub does not give its
+    data.
     """
     data = recipe.data
     try:
@@ -76,7 +86,9 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict
             pairs = _from_hub(recipe, split, folders)
         elif data.text:
             documents = open_corpus(recipe, split, folders)
-            pairs = Pairs({TARGET: documents}, weights=documents.weights() if split == "train" else None)
+            pairs = Pairs(
+                {TARGET: documents}, weights=documents.weights() if split == "train" else None
+            )
         elif data.babi:
             pairs = Pairs(*stories.open_babi(recipe, split, folders))
         else:
@@ -88,7 +100,9 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict
     return pairs
 
 
-def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> list[Fault]:
+def check_files(
+    recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs] | None = None
+) -> list[Fault]:
     """Return all faults of the data that the recipe names. Fast on large files; asks no network.
 
     opened: takes what is generated or opened anyway, so that it is not done twice.
@@ -98,7 +112,8 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
         faults: set[Fault] = set()
         for split in SPLITS:
             try:
-                pairs = generate_pairs(recipe, split, train=1)  # val and test are small, one training pair shows faults
+                # val and test are small, one training pair shows faults
+                pairs = generate_pairs(recipe, split, train=1)
             except DataError as error:
                 faults.update(error.faults)
             else:
@@ -109,7 +124,11 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
     try:
         if data.text:
             return check_corpora(recipe, folders)
-        return stories.check_babi(recipe, folders) if data.babi else check_parallel(recipe, folders, opened)
+        return (
+            stories.check_babi(recipe, folders)
+            if data.babi
+            else check_parallel(recipe, folders, opened)
+        )
     except OSError as error:
         return [_read_fault(recipe, error)]
 
@@ -120,19 +139,32 @@ def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{side} {count:,}" for side, count in counts.items())
         message = f"the sides of {split} have different numbers of lines: {listed}"
-        return [recipe.fault("lines", path, message, "give every line its counterpart on the other sides")]
+        return [
+            recipe.fault(
+                "lines", path, message, "give every line its counterpart on the other sides"
+            )
+        ]
     # a text with a weight has one for each document
     rows = 0.0 if pairs.weights is None else float(pairs.weights.sum(dtype=np.float64))
     if rows > MOST_ROWS:
-        message = f"an epoch would have {rows:,.0f} {'documents' if recipe.reads_text else 'pairs'}, by the weights"
+        message = (
+            f"an epoch would have {rows:,.0f} {'documents' if recipe.reads_text else 'pairs'}, by"
+            " the weights"
+        )
         return [recipe.fault("bound", path, message, "write smaller weights")]
-    return [] if len(pairs) else [recipe.fault("empty", path, f"{split} has no pairs", "give it at least one pair")]
+    return (
+        []
+        if len(pairs)
+        else [recipe.fault("empty", path, f"{split} has no pairs", "give it at least one pair")]
+    )
 
 
 def _read_fault(recipe: Recipe, error: OSError) -> Fault:
     message = f"`{error.filename or 'a file'}` cannot be read: {error.strerror or error}"
     too_many = error.errno in (errno.EMFILE, errno.ENFILE)
-    fix = os_error_hint(error) if too_many else "restore it, and do not change it while it is in use"
+    fix = (
+        os_error_hint(error) if too_many else "restore it, and do not change it while it is in use"
+    )
     return recipe.fault("file", ("data",), message, fix)
 
 
@@ -156,10 +188,15 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     try:
         dataset = datasets.load_dataset(place, hub.config, split=part)
     except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
-        message = f"the data set `{hub.id}` has no `{part}` that can be read: {tables.root_cause(error)}"
+        message = (
+            f"the data set `{hub.id}` has no `{part}` that can be read: {tables.root_cause(error)}"
+        )
         fix = "check its name and the network"
         if glob.has_magic(place):
-            fix = f"call the folder `{place}` otherwise: `datasets` takes `[`, `*` and `?` in its path for a pattern"
+            fix = (
+                f"call the folder `{place}` otherwise: `datasets` takes `[`, `*` and `?` in its"
+                " path for a pattern"
+            )
         problem = Problem("hub", message, fix, split if "split" in str(error) else "id")
         raise DataError([problem.at(recipe, ("data", "hub"))]) from error
     columns = {side: hub.of_side(side) for side in side_names(recipe)}
@@ -168,7 +205,9 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         raise DataError(faults)
     if recipe.reads_text:
         return Pairs({TARGET: HubDocuments(dataset, hub.target, hub.id)})
-    return Pairs({side: tables.DatasetColumn(dataset, name, hub.id) for side, name in columns.items()})
+    return Pairs(
+        {side: tables.DatasetColumn(dataset, name, hub.id) for side, name in columns.items()}
+    )
 
 
 def is_endless(recipe: Recipe) -> bool:
@@ -177,7 +216,8 @@ def is_endless(recipe: Recipe) -> bool:
 
 
 def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -> Pairs:
-    """Generate the pairs of a split of the recipe's task; of an endless one, the training pairs of this epoch.
+    """Generate the pairs of a split of the recipe's task; of an endless one, the training pairs of
+    this epoch.
 
     changes: settings of the task in place of the recipe's.
     """

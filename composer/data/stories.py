@@ -1,11 +1,13 @@
-"""Stories with questions: a line of text as a grid of sentences by words, and the files of the bAbI tasks.
+"""Stories with questions: a line of text as a grid of sentences by words, and the files of the bAbI
+tasks.
 
-A story is read without capitals and without the marks that end its sentences, and so is the question about it; the same
-is done to the input of a trained run.
+A story is read without capitals and without the marks that end its sentences, and so is the
+question about it; the same is done to the input of a trained run.
 
-A line of a bAbI file (Weston et al. 2015) is `NUMBER SENTENCE` or `NUMBER QUESTION<tab>ANSWER<tab>NUMBERS`; a story
-begins where the number is 1. Each question is a pair: the sentences before it, the question, its answer, and its facts,
-which are the indices in the story of the sentences that support the answer, in the file's order.
+A line of a bAbI file (Weston et al. 2015) is `NUMBER SENTENCE` or `NUMBER
+QUESTION<tab>ANSWER<tab>NUMBERS`; a story begins where the number is 1. Each question is a pair: the
+sentences before it, the question, its answer, and its facts, which are the indices in the story of
+the sentences that support the answer, in the file's order.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ NO_FACT = -1
 
 
 class StoryShape(NamedTuple):
-    """Size of a story's grid: how many sentences are read, the last ones, and for how many words each has room."""
+    """Size of a story's grid: how many sentences are read, the last ones, and for how many words
+    each has room.
+    """
 
     sentences: int
     words: int
@@ -56,13 +60,19 @@ def babi_settings(recipe: Recipe) -> Babi:
 
 
 def normalize_sentence(text: str) -> str:
-    """Return the words of a sentence with single spaces between, in lower case, without the mark at its end."""
+    """Return the words of a sentence with single spaces between, in lower case, without the mark at
+    its end.
+    """
     return " ".join(SENTENCE_END.sub(" ", text).lower().split())
 
 
 def split_sentences(line: str) -> list[str]:
     """Return the sentences of a story, normalized."""
-    return [" ".join(words) for sentence in SENTENCE_END.split(line.lower()) if (words := sentence.split())]
+    return [
+        " ".join(words)
+        for sentence in SENTENCE_END.split(line.lower())
+        if (words := sentence.split())
+    ]
 
 
 def story_fault(line: str, shape: StoryShape) -> str:
@@ -76,16 +86,22 @@ def story_fault(line: str, shape: StoryShape) -> str:
 
 
 def tokenizer_lines(recipe: Recipe, side: str, lines: Iterable[str]) -> Iterable[str]:
-    """Return what a side gives its tokenizer: its lines, normalized of a question, or the sentences of its stories."""
+    """Return what a side gives its tokenizer: its lines, normalized of a question, or the sentences
+    of its stories.
+    """
     if story_shape(recipe, side):
         return (sentence for line in lines for sentence in split_sentences(line))
     return map(normalize_sentence, lines) if recipe.data.babi and side == QUESTION else lines
 
 
-def encode_side(recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]) -> list[Any]:
-    """Return the ids of each line of a side, without bos and eos; of a story of each sentence, padded on the right.
+def encode_side(
+    recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]
+) -> list[Any]:
+    """Return the ids of each line of a side, without bos and eos; of a story of each sentence,
+    padded on the right.
 
-    A story has its last sentences, all of which are padded to the words that its shape has room for.
+    A story has its last sentences, all of which are padded to the words that its shape has room
+    for.
     """
     shape = story_shape(recipe, side)
     if shape is None:
@@ -99,7 +115,9 @@ def encode_side(recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequen
 
 
 class Question(NamedTuple):
-    """A question with its answer, the sentences of its story before it, and the indices of its facts among them."""
+    """A question with its answer, the sentences of its story before it, and the indices of its
+    facts among them.
+    """
 
     story: tuple[str, ...]
     question: str
@@ -113,7 +131,9 @@ class Question(NamedTuple):
         return self._replace(story=self.story[dropped:], facts=facts)
 
     def is_in_validation(self, share: float) -> bool:
-        """Return True if a training question is held out for validation; equal questions all are, or none."""
+        """Return True if a training question is held out for validation; equal questions all are,
+        or none.
+        """
         text = "\n".join((*self.story, self.question))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") < share * 2**64
 
@@ -121,17 +141,27 @@ class Question(NamedTuple):
 def open_babi(
     recipe: Recipe, split: str, folders: Sequence[Path]
 ) -> tuple[dict[str, list[str]], list[tuple[int, ...]], list[str]]:
-    """Return the lines of every side of a split, the facts of each pair, and notes, from files without faults."""
+    """Return the lines of every side of a split, the facts of each pair, and notes, from files
+    without faults.
+    """
     settings = babi_settings(recipe)
     folder = _babi_folder(recipe, folders) or Path(settings.folder)
     full: list[Question] = []
     for task in settings.tasks:
         paths = _task_files(folder, task, split)
         if not paths:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / f"qa{task}_..._{split}.txt"))
-        full += (entry for entry in parse_file(paths[0], settings.words) if isinstance(entry, Question))
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), str(folder / f"qa{task}_..._{split}.txt")
+            )
+        full += (
+            entry for entry in parse_file(paths[0], settings.words) if isinstance(entry, Question)
+        )
     if split != "test":
-        full = [question for question in full if question.is_in_validation(settings.val) == (split == "val")]
+        full = [
+            question
+            for question in full
+            if question.is_in_validation(settings.val) == (split == "val")
+        ]
     questions = [question.keep_last(settings.sentences) for question in full]
     commas = "," if settings.split_answers else None  # no answer has spaces
     sides = {
@@ -142,8 +172,13 @@ def open_babi(
     notes = []
     if longer := sum(len(question.story) > settings.sentences for question in full):
         lost = sum(NO_FACT in question.facts for question in questions)
-        long = f"{longer:,} of {len(full):,} {split} stories have more than {settings.sentences} sentences"
-        notes.append(f"{long}, the last of which are read; {lost:,} lose a sentence that bears the answer")
+        long = (
+            f"{longer:,} of {len(full):,} {split} stories have more than {settings.sentences}"
+            " sentences"
+        )
+        notes.append(
+            f"{long}, the last of which are read; {lost:,} lose a sentence that bears the answer"
+        )
     return sides, [question.facts for question in questions], notes
 
 
@@ -158,7 +193,9 @@ def _task_files(folder: Path, task: int, split: str) -> list[Path]:
 def parse_file(path: Path, words: int) -> Iterator[Question | Fault]:
     """Yield the questions of a file and its faults, in the order of its lines."""
     parser = BabiParser(words)
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n"), start=1):
+    for number, line in enumerate(
+        path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n"), start=1
+    ):
         entry = parser.parse_line(line)
         if isinstance(entry, Fault):
             yield replace(entry, file=str(path), line=number, excerpt=line[:200])
@@ -168,7 +205,9 @@ def parse_file(path: Path, words: int) -> Iterator[Question | Fault]:
 
 @dataclass
 class BabiParser:
-    """Parser of the lines of a bAbI file: the sentences of the present story, and by line number their indices."""
+    """Parser of the lines of a bAbI file: the sentences of the present story, and by line number
+    their indices.
+    """
 
     words: int
     story: list[str] = field(default_factory=list)
@@ -176,17 +215,31 @@ class BabiParser:
     number: int = 0
 
     def parse_line(self, line: str) -> Question | Fault | None:
-        """Read the next line; return its question or its fault, whose column counts from 1, if it has one."""
+        """Read the next line; return its question or its fault, whose column counts from 1, if it
+        has one.
+        """
         match = re.fullmatch(r"(\d{1,9}) +(\S.*?)\s*", line)
         if match is None:
             fix = "number the lines of each story from 1, as in `1 Mary moved to the bathroom.`"
-            return Fault("", 0, 1, "number", "", "this line is not a number, a space and a sentence", fix)
+            return Fault(
+                "", 0, 1, "number", "", "this line is not a number, a space and a sentence", fix
+            )
         before, self.number = self.number, int(match[1])
         if self.number == 1:
             self.story, self.indices = [], {}
         elif self.number != before + 1:
-            message = f"this line has the number {self.number}, and the line before it {before or 'none'}"
-            return Fault("", 0, 1, "number", "", message, "number the lines of each story one after another, from 1")
+            message = (
+                f"this line has the number {self.number}, and the line before it {before or 'none'}"
+            )
+            return Fault(
+                "",
+                0,
+                1,
+                "number",
+                "",
+                message,
+                "number the lines of each story one after another, from 1",
+            )
         if "\t" in match[2]:
             return self._question(match[2], match.start(2))
         return self._add_sentence(match[2], match.start(2))
@@ -198,9 +251,18 @@ class BabiParser:
             fix = "write a tab, the answer, a tab and the numbers of the sentences that support it"
             return Fault("", 0, at + len(text), "answer", "", "this question has no answer", fix)
         if not 0 < count <= self.words:
-            message = f"this sentence has {count} words, and `data.babi.words` makes room for {self.words}"
+            message = (
+                f"this sentence has {count} words, and `data.babi.words` makes room for"
+                f" {self.words}"
+            )
             return Fault(
-                "", 0, at + 1, "words", "", message, f"write `words: {count}`" if count else "write a sentence"
+                "",
+                0,
+                at + 1,
+                "words",
+                "",
+                message,
+                f"write `words: {count}`" if count else "write a sentence",
             )
         self.indices[self.number] = len(self.story)
         self.story.append(sentence)
@@ -218,7 +280,9 @@ class BabiParser:
             return Fault("", 0, column, "answer", "", f"the answer `{answer}` is not one word", fix)
         if not self.story:
             message = "there is no sentence of a story before this question"
-            return Fault("", 0, at + 1, "story", "", message, "write the story before its questions")
+            return Fault(
+                "", 0, at + 1, "story", "", message, "write the story before its questions"
+            )
         column = at + text.rindex("\t") + 2
         facts = []
         for number in " ".join(rest).split():
@@ -236,8 +300,13 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     folder = _babi_folder(recipe, folders)
     if folder is None or not folder.is_dir():
         searched = " and ".join(dict.fromkeys(f"`{path}`" for path in folders))
-        message = f"`{folder}` is a file" if folder else f"no folder `{settings.folder}` in {searched}"
-        fix = "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or pass `--data DIR`"
+        message = (
+            f"`{folder}` is a file" if folder else f"no folder `{settings.folder}` in {searched}"
+        )
+        fix = (
+            "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or pass"
+            " `--data DIR`"
+        )
         return [recipe.fault("file", ("data", "babi", "folder"), message, fix)]
     files = [(at, split) for at in range(len(settings.tasks)) for split in ("train", "test")]
     faults = [fault for at, split in files for fault in _check_task(recipe, folder, at, split)]
@@ -245,8 +314,16 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         return faults
     for split in ("train", "val", "test"):
         if (split != "val" or settings.val) and not open_babi(recipe, split, folders)[1]:
-            key, fix = ("folder", "add questions to the files") if split == "test" else ("val", "change `val`")
-            faults.append(recipe.fault("empty", ("data", "babi", key), f"no question is left for {split}", fix))
+            key, fix = (
+                ("folder", "add questions to the files")
+                if split == "test"
+                else ("val", "change `val`")
+            )
+            faults.append(
+                recipe.fault(
+                    "empty", ("data", "babi", key), f"no question is left for {split}", fix
+                )
+            )
     return faults
 
 
@@ -264,7 +341,11 @@ def _check_task(recipe: Recipe, folder: Path, at: int, split: str) -> list[Fault
         return [recipe.fault("file", path, message, "remove the task")]
     if len(paths) > 1:
         names = ", ".join(f"`{file.name}`" for file in paths)
-        return [recipe.fault("file", path, f"task {task} has {len(paths)} files: {names}", "leave one of them")]
+        return [
+            recipe.fault(
+                "file", path, f"task {task} has {len(paths)} files: {names}", "leave one of them"
+            )
+        ]
     if problem := text_files.check_readable(paths[0]) or text_files.check_utf8(paths[0]):
         return [recipe.fault(problem.code, path, problem.message, problem.hint)]
     entries = parse_file(paths[0], babi_settings(recipe).words)

@@ -1,7 +1,8 @@
-"""Files with columns, TSV, CSV, JSON lines and Parquet: reading a column, and the faults of such files.
+"""Files with columns, TSV, CSV, JSON lines and Parquet: reading a column, and the faults of such
+files.
 
-All are read in place, so that a name means the file of that name and is no pattern. Only the hub goes through
-`datasets`. Nothing here imports torch, and the checks do not import `datasets`.
+All are read in place, so that a name means the file of that name and is no pattern. Only the hub
+goes through `datasets`. Nothing here imports torch, and the checks do not import `datasets`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from composer.recipe.text_lines import one_line, without_break
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """Kind of a file with columns, by its suffix."""
 MAY_BE_PACKED = ("tsv", "json")
-SUFFIXES = (*KINDS, *(suffix + end for suffix, kind in KINDS.items() if kind in MAY_BE_PACKED for end in PACKED))
+SUFFIXES = (
+    *KINDS,
+    *(suffix + end for suffix, kind in KINDS.items() if kind in MAY_BE_PACKED for end in PACKED),
+)
 """How the names of files with columns end, packed ones among them."""
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 NAMES_OF_SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
@@ -40,12 +44,15 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class DatasetColumn(Column):
-    """Column of a `datasets.Dataset`, which is memory-mapped; `a.b` reaches into a structure. A null is an empty line.
+    """Column of a `datasets.Dataset`, which is memory-mapped; `a.b` reaches into a structure. A
+    null is an empty line.
 
     `origin` is what the data set is called in a fault; `as_line` makes a line of a text of several.
     """
 
-    def __init__(self, dataset: Any, name: str, origin: str, as_line: Callable[[str | None], str] = one_line) -> None:
+    def __init__(
+        self, dataset: Any, name: str, origin: str, as_line: Callable[[str | None], str] = one_line
+    ) -> None:
         head = name if name in dataset.column_names else name.split(".")[0]
         self.dataset, self.head, self.name = dataset.select_columns([head]), head, name
         self.origin, self.as_line = origin, as_line
@@ -59,8 +66,12 @@ class DatasetColumn(Column):
         try:
             values = self.dataset[rows if isinstance(rows, range) else list(rows)][self.head]
         except UnicodeDecodeError as error:
-            message = f"the column `{self.name}` is not UTF-8 in rows {rows[0] + 1:,} to {rows[-1] + 1:,}"
-            fault = Fault(self.origin, 0, 0, "encoding", "", message, "write the file again, as UTF-8")
+            message = (
+                f"the column `{self.name}` is not UTF-8 in rows {rows[0] + 1:,} to {rows[-1] + 1:,}"
+            )
+            fault = Fault(
+                self.origin, 0, 0, "encoding", "", message, "write the file again, as UTF-8"
+            )
             raise DataError([fault]) from error
         return [self.as_line(inner_text({self.head: value}, self.name)) for value in values]
 
@@ -103,7 +114,9 @@ def import_datasets() -> Any:
 
 
 def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of a UTF-8 (or Parquet) file from which `columns` are to be read, by the keys naming them."""
+    """Yield the problems of a UTF-8 (or Parquet) file from which `columns` are to be read, by the
+    keys naming them.
+    """
     kind = KINDS[suffix_of(path)[0]]
     if kind == "parquet":
         yield from check_parquet(path, columns)
@@ -113,12 +126,17 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         yield from _check_tsv(path, columns)
     else:
         with open_text(path) as file:
-            problems = (list(check_object(number, line, columns)) for number, line in enumerate(file, start=1))
+            problems = (
+                list(check_object(number, line, columns))
+                for number, line in enumerate(file, start=1)
+            )
             yield from next(filter(None, problems), [])
 
 
 def text_columns(path: Path) -> list[str]:
-    """Return the columns of text of a readable file of JSON lines or Parquet, from its start alone; [] of none."""
+    """Return the columns of text of a readable file of JSON lines or Parquet, from its start alone;
+    [] of none.
+    """
     with suppress(*UNPACKING_ERRORS, ValueError):
         if KINDS[suffix_of(path)[0]] == "parquet":
             return parquet_text_names(path)
@@ -129,7 +147,8 @@ def text_columns(path: Path) -> list[str]:
 
 
 def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
-    """Return the problems of names of columns in a readable file of JSON lines or Parquet, from its start alone.
+    """Return the problems of names of columns in a readable file of JSON lines or Parquet, from its
+    start alone.
 
     Of a file that is neither there is none: what is wrong with it is found where it is read.
     """
@@ -137,7 +156,9 @@ def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
         if KINDS[suffix_of(path)[0]] == "parquet":
             return [problem for problem in check_parquet_schema(path, columns) if problem.is_name]
         with open_text(path) as file:
-            return [problem for problem in check_object(1, file.readline(), columns) if problem.is_name]
+            return [
+                problem for problem in check_object(1, file.readline(), columns) if problem.is_name
+            ]
     return []
 
 
@@ -145,11 +166,18 @@ def _check_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
     try:
         header, index = csv_header(path), csv_index(path)
     except CsvError as error:
-        with open_text(path) as file:  # with semicolons, for example, quotes stand where commas let none stand
-            first, line = next((number, line) for number, line in enumerate(file, start=1) if line.strip())
-        yield _wrong_separator("csv", line, first) or Problem("table", error.message, error.fix, line=error.line)
+        # with semicolons, for example, quotes stand where commas let none stand
+        with open_text(path) as file:
+            first, line = next(
+                (number, line) for number, line in enumerate(file, start=1) if line.strip()
+            )
+        yield _wrong_separator("csv", line, first) or Problem(
+            "table", error.message, error.fix, line=error.line
+        )
         return
-    yield from _check_rows("csv", header, columns, zip(index.lines.tolist(), index.fields.tolist(), strict=True))
+    yield from _check_rows(
+        "csv", header, columns, zip(index.lines.tolist(), index.fields.tolist(), strict=True)
+    )
 
 
 def _check_tsv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -167,33 +195,48 @@ def _wrong_separator(kind: str, header: str, line: int) -> Problem | None:
         return None
     own, other = NAMES_OF_SEPARATORS[SEPARATORS[kind]], {"csv": "TSV", "tsv": "CSV"}[kind]
     return Problem(
-        "table", f"the first row has {words[0]} and no {own}", f"save it with {own}, or as {other}", line=line
+        "table",
+        f"the first row has {words[0]} and no {own}",
+        f"save it with {own}, or as {other}",
+        line=line,
     )
 
 
 def _check_rows(
     kind: str, header: Sequence[str], columns: Mapping[str, str], rows: Iterable[tuple[int, int]]
 ) -> Iterator[Problem]:
-    """Yield the problems of a TSV or CSV. rows: of each, the header first, its line and how many fields it has."""
+    """Yield the problems of a TSV or CSV. rows: of each, the header first, its line and how many
+    fields it has.
+    """
     counted = enumerate(rows, start=1)
     _, (first, names) = next(counted, (0, (0, 0)))
     if not names:
-        yield Problem("empty", "the file has no rows", "name its columns in the first, and give it pairs")
+        yield Problem(
+            "empty", "the file has no rows", "name its columns in the first, and give it pairs"
+        )
         return
-    if names == 1 and not {*columns.values()} <= {*header} and (problem := _wrong_separator(kind, header[0], first)):
+    if (
+        names == 1
+        and not {*columns.values()} <= {*header}
+        and (problem := _wrong_separator(kind, header[0], first))
+    ):
         yield problem
         return
     yield from check_names(header, columns, "the first row, which must name the columns,")
     number = 1
     for number, (line, count) in counted:
         if count != names:
-            message = f"row {number} has {count_noun(count, 'field')}, and the first row names {names}"
+            message = (
+                f"row {number} has {count_noun(count, 'field')}, and the first row names {names}"
+            )
             fix = "give every row one field per column"
             fix += "; save it as CSV if fields have tabs or line breaks" if kind == "tsv" else ""
             yield Problem("table", message, fix, line=line)
             return
     if number == 1:
-        yield Problem("empty", "the file names its columns and has no rows", "give it at least one pair")
+        yield Problem(
+            "empty", "the file names its columns and has no rows", "give it at least one pair"
+        )
 
 
 class RepeatedKey(ValueError):
@@ -203,7 +246,9 @@ class RepeatedKey(ValueError):
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise RepeatedKey(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
+        raise RepeatedKey(
+            next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        )
     return row
 
 
@@ -214,7 +259,9 @@ SPACE = " \t\n\r"
 
 
 def parse_row(line: str) -> Any:
-    """Return the data in a line of JSON. Raises ValueError, RepeatedKey with a key that is there twice."""
+    """Return the data in a line of JSON. Raises ValueError, RepeatedKey with a key that is there
+    twice.
+    """
     try:
         # faster than `decode`, which pays for the look at the keys
         row, end = DECODER.raw_decode(line, len(line) - len(line.lstrip(SPACE)))
@@ -232,7 +279,12 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
         row = parse_row(without_break(line))
     except RepeatedKey as error:
         message = f"line {number} has the key `{error}` more than once in one object"
-        yield Problem("table", message, "remove all but one of them, or give them different names", line=number)
+        yield Problem(
+            "table",
+            message,
+            "remove all but one of them, or give them different names",
+            line=number,
+        )
         return
     except ValueError as error:
         reason = one_line_error(error)
@@ -249,14 +301,30 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
         except KeyError:
             problem = unknown_name(key, f"line {number} has no key", name, [*_text_names(row)])
             before = f"give this line a `{name}`: all lines before it have one"
-            yield problem if number == 1 else problem._replace(hint=before, is_name=False, line=number)
+            yield (
+                problem
+                if number == 1
+                else problem._replace(hint=before, is_name=False, line=number)
+            )
             continue
         if value is not None and not isinstance(value, str):
-            problem = Problem("column", f"`{name}` in line {number} is not a text", "write it in quotes", key)
-            yield problem if number == 1 else problem._replace(line=number)  # of the first the name may be at fault
+            problem = Problem(
+                "column", f"`{name}` in line {number} is not a text", "write it in quotes", key
+            )
+            # of the first the name may be at fault
+            yield problem if number == 1 else problem._replace(line=number)
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
-            message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
-            yield Problem("encoding", message, "write the whole character, or remove the `\\ud...`", key, line=number)
+            message = (
+                f"`{name}` in line {number} has half of a character, a surrogate without its other"
+                " half"
+            )
+            yield Problem(
+                "encoding",
+                message,
+                "write the whole character, or remove the `\\ud...`",
+                key,
+                line=number,
+            )
 
 
 def _nested_names(row: Mapping[str, object], prefix: str = "") -> Iterator[str]:

@@ -44,9 +44,11 @@ MAGIC = {
 
 
 class Problem(NamedTuple):
-    """A fault of a data file. `key` is the key of the split that names it, or a column: a side, or `file`.
+    """A fault of a data file. `key` is the key of the split that names it, or a column: a side, or
+    `file`.
 
-    is_name: The fault is the name of a column that the file does not have. line: The file's own line at fault, else 0.
+    is_name: The fault is the name of a column that the file does not have. line: The file's own
+    line at fault, else 0.
     """
 
     code: str
@@ -65,35 +67,48 @@ class Problem(NamedTuple):
 
     def in_file(self, path: Path | str) -> Fault:
         """Return the fault in the file itself: at its line, or where no recipe names it."""
-        return Fault(str(path), self.line, min(self.line, 1), self.code, "", self.message, self.hint)
+        return Fault(
+            str(path), self.line, min(self.line, 1), self.code, "", self.message, self.hint
+        )
 
 
 def name_faults(
     recipe: Recipe, place: KeyPath, lacking: Sequence[tuple[KeyPath, str, Problem]], count: int
 ) -> list[Fault]:
-    """Return the faults of a column's name that stands at one place of the recipe for `count` files.
+    """Return the faults of a column's name that stands at one place of the recipe for `count`
+    files.
 
-    It is at fault itself if none of them has it, else the files that lack it are. lacking: where the recipe names
-    those, their names, and the problem of each.
+    It is at fault itself if none of them has it, else the files that lack it are. lacking: where
+    the recipe names those, their names, and the problem of each.
     """
     if lacking and len(lacking) == count:
         _, name, problem = lacking[0]
-        hint = problem.hint if recipe.locate(place)[2] else f"as `{format_path(place)}` {problem.hint}"
+        hint = (
+            problem.hint if recipe.locate(place)[2] else f"as `{format_path(place)}` {problem.hint}"
+        )
         return [recipe.fault(problem.code, place, f"`{name}`: {problem.message}", hint)]
     fix = "name this column as in the other files, or remove the file"
-    return [recipe.fault(problem.code, key, f"`{name}`: {problem.message}", fix) for key, name, problem in lacking]
+    return [
+        recipe.fault(problem.code, key, f"`{name}`: {problem.message}", fix)
+        for key, name, problem in lacking
+    ]
 
 
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:
     """Return the first file of that name in the folders, in their order."""
-    # `Path.exists` raises an error for a name that is too long or has a NUL, `os.path.exists` says False
+    # `Path.exists` raises an error for a name that is too long or has a NUL, `os.path.exists` says
+    # False
     return next((folder / name for folder in folders if os.path.exists(folder / name)), None)
 
 
 def missing_file(
-    name: str, folders: Sequence[Path], suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
+    name: str,
+    folders: Sequence[Path],
+    suffixes: Sequence[str] = ("",),
+    taken: Collection[Path] = (),
 ) -> Problem:
-    """Return the problem of a file that is in none of the folders, with the name that was probably meant.
+    """Return the problem of a file that is in none of the folders, with the name that was probably
+    meant.
 
     suffixes, taken: A name that was meant ends in one of these, and is of none of those files.
     """
@@ -105,14 +120,23 @@ def missing_file(
         where, other = "", "check its name"
     if name.startswith(("~", "$")):
         other = "write the path out: `~` and `$HOME` are not expanded here"
-    return Problem("file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other)
+    return Problem(
+        "file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other
+    )
 
 
 def closest_file(
-    name: str, folders: Sequence[Path], suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
+    name: str,
+    folders: Sequence[Path],
+    suffixes: Sequence[str] = ("",),
+    taken: Collection[Path] = (),
 ) -> str | None:
-    """Return the file that was probably meant by a name that is in none of the folders, see `missing_file`."""
-    return next((path for folder in folders if (path := suggest_file(name, folder, suffixes, taken))), None)
+    """Return the file that was probably meant by a name that is in none of the folders, see
+    `missing_file`.
+    """
+    return next(
+        (path for folder in folders if (path := suggest_file(name, folder, suffixes, taken))), None
+    )
 
 
 def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:
@@ -121,26 +145,41 @@ def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:
         return [path]
     if not glob.has_magic(name):
         return []
-    matches = ([folder / path for path in glob.glob(name, root_dir=folder, recursive=True)] for folder in folders)
+    matches = (
+        [folder / path for path in glob.glob(name, root_dir=folder, recursive=True)]
+        for folder in folders
+    )
     return sorted(next(filter(None, matches), []))
 
 
 def named_files(settings: object, folders: Sequence[Path]) -> set[Path]:
-    """Return the files that settings name anywhere, as absolute paths: what is missing there is none of them."""
+    """Return the files that settings name anywhere, as absolute paths: what is missing there is
+    none of them.
+    """
     if isinstance(settings, str):
         return {path.absolute() for path in matching_files(settings, folders)}
-    parts = settings.values() if isinstance(settings, Mapping) else settings if isinstance(settings, list) else ()
+    parts = (
+        settings.values()
+        if isinstance(settings, Mapping)
+        else settings
+        if isinstance(settings, list)
+        else ()
+    )
     return {path for part in parts for path in named_files(part, folders)}
 
 
 def held_out_sizes(section: Parallel | Table | Corpus | None) -> dict[str, int]:
-    """Return how many pairs or documents of the training files each of val and test takes, where it has no files."""
+    """Return how many pairs or documents of the training files each of val and test takes, where it
+    has no files.
+    """
     sizes = {"val": section.val, "test": section.test} if section else {}
     return {split: size for split, size in sizes.items() if isinstance(size, int)}
 
 
 def held_out_faults(recipe: Recipe, section: str, count: int, noun: str) -> list[Fault]:
-    """Return the fault of training files that have no more pairs, or documents, than are held out of them."""
+    """Return the fault of training files that have no more pairs, or documents, than are held out
+    of them.
+    """
     sizes = held_out_sizes(getattr(recipe.data, section))
     if sum(sizes.values()) < count:
         return []
@@ -166,7 +205,8 @@ def open_bytes(path: Path) -> Any:
     if packed:
         import pyarrow  # late: it takes long to import, and has the only decoder of zstd
 
-        raw: Any = pyarrow.input_stream(path.open("rb"), compression="zstd")  # of a name it would expand `~`
+        # of a name it would expand `~`
+        raw: Any = pyarrow.input_stream(path.open("rb"), compression="zstd")
         return io.BufferedReader(raw)
     return path.open("rb")
 
@@ -177,7 +217,9 @@ def open_text(path: Path) -> io.TextIOWrapper:
 
 
 def file_identity(path: Path) -> list[Any]:
-    """Return what the content of a file, unpacked, and its kind depend on: its name decides how it is read."""
+    """Return what the content of a file, unpacked, and its kind depend on: its name decides how it
+    is read.
+    """
     return [str(path.resolve()), *suffix_of(path), *file_stamp(path)]
 
 
@@ -192,7 +234,11 @@ def check_readable(path: Path) -> Problem | None:
             start = file.read(len(BOM) + 1)
     except OSError as error:
         return Problem("file", f"`{path}` cannot be read: {error.strerror}", "make it readable")
-    return Problem("empty", f"`{path}` is empty", "give it at least one line") if start in (b"", BOM) else None
+    return (
+        Problem("empty", f"`{path}` is empty", "give it at least one line")
+        if start in (b"", BOM)
+        else None
+    )
 
 
 def check_utf8(path: Path) -> Problem | None:
@@ -205,9 +251,11 @@ def check_utf8(path: Path) -> Problem | None:
 
 
 def line_starts(path: Path) -> np.ndarray:
-    """Return the offset of each line's first byte, unpacked, and of the end; of a large file from the cache, mapped.
+    """Return the offset of each line's first byte, unpacked, and of the end; of a large file from
+    the cache, mapped.
 
-    A file counts as unchanged while its stamp is the same. Raises UnicodeDecodeError where it is not UTF-8.
+    A file counts as unchanged while its stamp is the same. Raises UnicodeDecodeError where it is
+    not UTF-8.
     """
     if path.stat().st_size > READ_BYTES:
         return cached_array("starts", file_identity(path), lambda: _line_starts(path), are_starts)
@@ -221,27 +269,36 @@ def are_starts(starts: np.ndarray) -> bool:
 
 
 def _line_starts(path: Path) -> np.ndarray:
-    # decoding by large blocks is many times faster than by lines, which are only needed to place a fault
+    # decoding by large blocks is many times faster than by lines, which are only needed to place a
+    # fault
     decoder, head, at, breaks = codecs.getincrementaldecoder("utf-8")(), b"", 0, []
     with open_bytes(path) as file:
         while block := file.read(READ_BYTES):
             decoder.decode(block)
             head = head if len(head) >= len(BOM) else head + block[: len(BOM)]
-            breaks.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (at + 1))
+            breaks.append(
+                np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (at + 1)
+            )
             at += len(block)
     decoder.decode(b"", final=True)
-    starts = np.concatenate([np.array([len(BOM) if head.startswith(BOM) else 0], dtype=np.int64), *breaks])
+    starts = np.concatenate(
+        [np.array([len(BOM) if head.startswith(BOM) else 0], dtype=np.int64), *breaks]
+    )
     return starts if starts[-1] == at else np.append(starts, at)
 
 
 def check_text(path: Path) -> Problem | None:
-    """Return why a readable file is no text in lines: it cannot be unpacked, or is not UTF-8, or has no line feeds."""
+    """Return why a readable file is no text in lines: it cannot be unpacked, or is not UTF-8, or
+    has no line feeds.
+    """
     try:
         return check_utf8(path) or check_breaks(path)
     except UNPACKING_ERRORS as error:
         if not suffix_of(path)[1]:
             raise
-        return Problem("file", f"`{path}` cannot be unpacked to its end: {error}", "get the file again")
+        return Problem(
+            "file", f"`{path}` cannot be unpacked to its end: {error}", "get the file again"
+        )
 
 
 def _locate_bad_byte(path: Path) -> Problem | None:
@@ -255,10 +312,18 @@ def _locate_bad_byte(path: Path) -> Problem | None:
             except UnicodeDecodeError as error:
                 latin = ("", "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1")
                 other = ("it looks like no text", "name a text file") if b"\0" in start else latin
-                format_, hint = next((text for magic, text in MAGIC.items() if start.startswith(magic)), other)
-                position = f"line {number}, byte {error.start + 1} of the line (offset {offset + error.start})"
+                format_, hint = next(
+                    (text for magic, text in MAGIC.items() if start.startswith(magic)), other
+                )
+                position = (
+                    f"line {number}, byte {error.start + 1} of the line (offset"
+                    f" {offset + error.start})"
+                )
                 byte = f"0x{line[error.start]:02x}"
-                message = f"`{path}` is not UTF-8 at {position}: {'; '.join(filter(None, (byte, format_)))}"
+                message = (
+                    f"`{path}` is not UTF-8 at {position}:"
+                    f" {'; '.join(filter(None, (byte, format_)))}"
+                )
                 return Problem("encoding", message, hint)
             offset += len(line)
     return None
@@ -274,10 +339,14 @@ def check_breaks(path: Path) -> Problem | None:
     if b"\n" in start or start.count(b"\r") < 2:
         return None
     hint = f"convert it with `tr '\\r' '\\n' < {shlex.quote(str(path))} > NEW`"
-    return Problem("lines", f"the lines of `{path}` end with CR alone, so all of it is one line", hint)
+    return Problem(
+        "lines", f"the lines of `{path}` end with CR alone, so all of it is one line", hint
+    )
 
 
-def check_texts(names: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()) -> list[Problem]:
+def check_texts(
+    names: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()
+) -> list[Problem]:
     """Return the problems of each of some line-aligned files, else those of their numbers of lines.
 
     taken: files that others are, so that none that is missing is meant to be one of them.
@@ -297,7 +366,12 @@ def check_texts(names: Mapping[str, str], folders: Sequence[Path], taken: Collec
     first, *others = counts
     start = f"`{names[first]}` has {counts[first]:,} lines"
     return [
-        Problem("lines", f"{start} and `{names[side]}` has {counts[side]:,}", "give every line its counterpart", side)
+        Problem(
+            "lines",
+            f"{start} and `{names[side]}` has {counts[side]:,}",
+            "give every line its counterpart",
+            side,
+        )
         for side in others
         if counts[side] != counts[first]
     ]

@@ -1,7 +1,8 @@
-"""Texts that were tokenised before: ids in files of the user's cache, which a training maps into memory.
+"""Texts that were tokenised before: ids in files of the user's cache, which a training maps into
+memory.
 
-An entry has `ids`, those of all documents, each with its end; and `starts` and `ends`, where each starts and ends,
-without its end.
+An entry has `ids`, those of all documents, each with its end; and `starts` and `ends`, where each
+starts and ends, without its end.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ IdType = type[np.unsignedinteger[Any]]
 def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
     """Return the ids of documents, from the cache; they are put there first where it has none.
 
-    Raises DataError where a file cannot be read, RunError where the cache cannot be written or read.
+    Raises DataError where a file cannot be read, RunError where the cache cannot be written or
+    read.
     """
     characters = sum(file.characters for file in documents.facts)
     known, ids = cached_ids(documents.sha256, documents.pieces(), characters, TARGET, tokenizers)
@@ -46,7 +48,9 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
 
 
 def kept_facts(documents: Documents, tokenizers: Tokenizers) -> list[FileFacts]:
-    """Return what the text has that the ids of documents hold, which a loss is of. Raises DataError."""
+    """Return what the text has that the ids of documents hold, which a loss is of. Raises
+    DataError.
+    """
     if tokenizers.is_exact:
         return documents.facts
     key = ["kept", tokenizers.sha256, documents.sha256]
@@ -67,7 +71,8 @@ def count_text(files: Sequence[FileFacts], ids: Ids, unknown: int) -> TextCounts
 
 
 def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Ids:
-    """Return the ids of a side's lines, those without text as empty ones, through the cache where a file has many.
+    """Return the ids of a side's lines, those without text as empty ones, through the cache where a
+    file has many.
 
     Raises as `encode_documents`.
     """
@@ -78,14 +83,19 @@ def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Id
         return Ids.of((tokenizers.encode(side, chunk) for chunk in chunks), tokenizers.sizes[side])
     first = lines[:MEASURED_LINES]
     characters = len(lines) * sum(map(len, first)) // len(first)
-    pieces = (Piece(empty_if_blank(line), True) for line in lines)  # read only if they are not in the cache
+    # read only if they are not in the cache
+    pieces = (Piece(empty_if_blank(line), True) for line in lines)
     return cached_ids(sha256_of_hashes(lines), pieces, characters, side, tokenizers)[1]
 
 
 def is_cached(lines: Sequence[str]) -> bool:
     """Return whether the ids of a column's lines are in the cache, once they are encoded."""
     column = whole_column(lines)
-    return isinstance(column, Column) and not isinstance(column, FileNames) and len(column) >= CACHED_LINES
+    return (
+        isinstance(column, Column)
+        and not isinstance(column, FileNames)
+        and len(column) >= CACHED_LINES
+    )
 
 
 def whole_column(lines: Sequence[str]) -> Sequence[str]:
@@ -110,16 +120,25 @@ def cached_ids(
     def are_ids(entry: Entry) -> bool:
         facts, arrays = entry
         ids = Ids(arrays["ids"], arrays["starts"], arrays["ends"])
-        return type(facts["unknown"]) is int and is_hash(facts["sha256"]) and ids.are_below(vocabulary)
+        return (
+            type(facts["unknown"]) is int and is_hash(facts["sha256"]) and ids.are_below(vocabulary)
+        )
 
-    facts, arrays = cached_entry(CORPORA, [tokenizers.sha256, tokenizers.sides[side], sha256], make, are_ids)
+    facts, arrays = cached_entry(
+        CORPORA, [tokenizers.sha256, tokenizers.sides[side], sha256], make, are_ids
+    )
     return facts, Ids(arrays["ids"], arrays["starts"], arrays["ends"])
 
 
-def append_ids(append: Append, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> dict[str, object]:
-    """Append the ids of some pieces at a time, and how many each document has that ends there; return what they are."""
+def append_ids(
+    append: Append, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType
+) -> dict[str, object]:
+    """Append the ids of some pieces at a time, and how many each document has that ends there;
+    return what they are.
+    """
     digest, unknown, total, last = hashlib.sha256(), 0, 0, 0
-    append(ids=np.zeros(0, dtype), starts=np.zeros(0, np.int64), ends=np.zeros(0, np.int64))  # if there is no document
+    # if there is no document
+    append(ids=np.zeros(0, dtype), starts=np.zeros(0, np.int64), ends=np.zeros(0, np.int64))
     for rows, lengths in chunks:
         ids = np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows)))
         ends = total + np.cumsum(lengths, dtype=np.int64)
@@ -135,7 +154,9 @@ def append_ids(append: Append, chunks: Iterable[tuple[list[list[int]], list[int]
 def encoded_chunks(
     pieces: Iterator[Piece], side: str, tokenizers: Tokenizers, advance: Callable[[int], None]
 ) -> Iterator[tuple[list[list[int]], list[int]]]:
-    """Yield the ids of some pieces at a time, and how many each document has that ends there, its end included."""
+    """Yield the ids of some pieces at a time, and how many each document has that ends there, its
+    end included.
+    """
     begun = 0
     for chunk, rows in _ahead(pieces, side, tokenizers):
         lengths: list[int] = []
@@ -149,14 +170,20 @@ def encoded_chunks(
         advance(sum(len(piece.text) for piece in chunk))
 
 
-def _ahead(pieces: Iterator[Piece], side: str, tokenizers: Tokenizers) -> Iterator[tuple[list[Piece], list[list[int]]]]:
-    """Yield lists of pieces with their ids; the library's threads tokenise the next list while one is used."""
+def _ahead(
+    pieces: Iterator[Piece], side: str, tokenizers: Tokenizers
+) -> Iterator[tuple[list[Piece], list[list[int]]]]:
+    """Yield lists of pieces with their ids; the library's threads tokenise the next list while one
+    is used.
+    """
     continues, waiting = False, None
     with ThreadPoolExecutor(1) as pool:
         for chunk in _chunks(pieces):
             follows = [continues, *(not piece.ends for piece in chunk)]
             continues = follows.pop()
-            encoding = pool.submit(tokenizers.encode_pieces, side, [piece.text for piece in chunk], follows)
+            encoding = pool.submit(
+                tokenizers.encode_pieces, side, [piece.text for piece in chunk], follows
+            )
             if waiting:
                 yield waiting[0], waiting[1].result()
             waiting = chunk, encoding

@@ -1,4 +1,6 @@
-"""The tokenizers of all sides of a run, trained once on the training part of the data, and their file."""
+"""The tokenizers of all sides of a run, trained once on the training part of the data, and their
+file.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,23 @@ from typing import Any
 
 from composer.atomic_io import atomic_write, read_text
 from composer.data.tokenizer_files import File
-from composer.data.tokenizer_kinds import Bits, Bpe, Byte, Char, Integers, Part, TokenizerKind, Unigram, Word
+from composer.data.tokenizer_kinds import (
+    Bits,
+    Bpe,
+    Byte,
+    Char,
+    Integers,
+    Part,
+    TokenizerKind,
+    Unigram,
+    Word,
+)
 from composer.errors import RunError, one_line_error
 from composer.model.special_tokens import NUM_SPECIAL, UNK
 
 FORMAT = "seqcomposer tokenizer 1"
-CHUNK_LINES = 10_000  # lines that are encoded at once: enough to be fast, few enough not to fill the memory
+# lines that are encoded at once: enough to be fast, few enough not to fill the memory
+CHUNK_LINES = 10_000
 TOKENIZERS: dict[str, type[TokenizerKind]] = {
     kind.word: kind for kind in (Word, Char, Byte, Bpe, Unigram, Bits, Integers, File)
 }
@@ -31,23 +44,29 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
 def tokenizer_kind(choice: Mapping[str, Mapping[str, Any]]) -> TokenizerKind:
-    """Return the kind that a canonical recipe chooses: a single-key mapping of its word to its settings."""
+    """Return the kind that a canonical recipe chooses: a single-key mapping of its word to its
+    settings.
+    """
     ((word, settings),) = choice.items()
     return TOKENIZERS[word](**settings)
 
 
 def training_text(line: str, lowercase: bool) -> str:
-    """Return what of a line a tokenizer is trained on; a trainer's time grows with the square of a word's length."""
+    """Return what of a line a tokenizer is trained on; a trainer's time grows with the square of a
+    word's length.
+    """
     line = (line.lower() if lowercase else line)[:MAX_LINE]
     return re.sub(r"\S+", lambda word: word[0][:MAX_WORD], line) if len(line) > MAX_WORD else line
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """Tokenizers of every side: `target`, and `source` or the encoders' names. Joint sides share one.
+    """Tokenizers of every side: `target`, and `source` or the encoders' names. Joint sides share
+    one.
 
-    `settings` is the tokenizer of the recipe with its defaults, which `kind` is made of; `lowercase` belongs to it, so
-    that the input of a trained run is treated as its training text was. `sides` gives each side's index in `parts`.
+    `settings` is the tokenizer of the recipe with its defaults, which `kind` is made of;
+    `lowercase` belongs to it, so that the input of a trained run is treated as its training text
+    was. `sides` gives each side's index in `parts`.
     """
 
     kind: TokenizerKind
@@ -62,20 +81,37 @@ class Tokenizers:
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
         return [ids for chunk in chunks for ids in self.kind.encode(self._part(side), chunk)]
 
-    def encode_pieces(self, side: str, pieces: Sequence[str], follows: Sequence[bool]) -> list[list[int]]:
-        """Return the ids of pieces of texts, without bos and eos. follows: which go on where the one before was cut."""
-        later = [self._prepare(piece) for piece, goes_on in zip(pieces, follows, strict=True) if goes_on]
+    def encode_pieces(
+        self, side: str, pieces: Sequence[str], follows: Sequence[bool]
+    ) -> list[list[int]]:
+        """Return the ids of pieces of texts, without bos and eos. follows: which go on where the
+        one before was cut.
+        """
+        later = [
+            self._prepare(piece) for piece, goes_on in zip(pieces, follows, strict=True) if goes_on
+        ]
         rest = iter(self.kind.encode_rest(self._part(side), later) if later else ())
-        first = iter(self.encode(side, [piece for piece, goes_on in zip(pieces, follows, strict=True) if not goes_on]))
+        first = iter(
+            self.encode(
+                side, [piece for piece, goes_on in zip(pieces, follows, strict=True) if not goes_on]
+            )
+        )
         return [next(rest if goes_on else first) for goes_on in follows]
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
         real = [[index for index in row if index >= UNK] for row in rows]
-        return [self.kind.restore(text) for text in self._part(side).decode_batch(real, skip_special_tokens=False)]
+        return [
+            self.kind.restore(text)
+            for text in self._part(side).decode_batch(real, skip_special_tokens=False)
+        ]
 
-    def decode_answers(self, side: str, rows: Sequence[Sequence[int]], ended: Sequence[bool]) -> list[str]:
-        """Return the text of each row; what was cut before it `ended` is without the beginning of a last character."""
+    def decode_answers(
+        self, side: str, rows: Sequence[Sequence[int]], ended: Sequence[bool]
+    ) -> list[str]:
+        """Return the text of each row; what was cut before it `ended` is without the beginning of a
+        last character.
+        """
         texts = zip(self.decode(side, rows), ended, strict=True)
         return [text if is_whole else text.removesuffix(UNFINISHED) for text, is_whole in texts]
 
@@ -85,7 +121,9 @@ class Tokenizers:
         return self.kind.is_exact and not self.lowercase
 
     def kept_text(self, side: str, text: str) -> str:
-        """Return what of a text its ids hold; a token that is unknown is as it was where the kind can tell."""
+        """Return what of a text its ids hold; a token that is unknown is as it was where the kind
+        can tell.
+        """
         return self.kind.kept_text(self._part(side), self._lower(text))
 
     def vocabulary(self, side: str) -> list[str]:
@@ -106,8 +144,16 @@ class Tokenizers:
     def text(self) -> str:
         """The content of tokenizer.json, which `from_text` reads."""
         parts = [json.loads(part.to_str()) for part in self.parts]
-        head = {"format": FORMAT, "settings": self.settings, "lowercase": self.lowercase, "sides": self.sides}
-        return json.dumps({**head, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
+        head = {
+            "format": FORMAT,
+            "settings": self.settings,
+            "lowercase": self.lowercase,
+            "sides": self.sides,
+        }
+        return (
+            json.dumps({**head, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1)
+            + "\n"
+        )
 
     def save(self, path: Path) -> None:
         """Write tokenizer.json atomically: a concurrent reader sees the old file or the new one."""
@@ -127,11 +173,20 @@ class Tokenizers:
         try:
             data = json.loads(text)
             if data["format"] != FORMAT:
-                raise ValueError(f"the format is {data['format']!r}, and this version reads {FORMAT!r}")
+                raise ValueError(
+                    f"the format is {data['format']!r}, and this version reads {FORMAT!r}"
+                )
             kind = tokenizer_kind(data["settings"])
             parts = tuple(map(kind.load, data["parts"]))
-            sizes = [NUM_SPECIAL <= p.get_vocab_size() > max(p.get_vocab().values(), default=0) for p in parts]
-            if not all(sizes) or not {*data["sides"].values()} <= {*range(len(parts))} or not data["sides"]:
+            sizes = [
+                NUM_SPECIAL <= p.get_vocab_size() > max(p.get_vocab().values(), default=0)
+                for p in parts
+            ]
+            if (
+                not all(sizes)
+                or not {*data["sides"].values()} <= {*range(len(parts))}
+                or not data["sides"]
+            ):
                 raise ValueError("it has no vocabulary, or ids beyond it")
             return cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
         except RunError:

@@ -1,4 +1,5 @@
-"""Tokenizers that were trained before, in the user's cache: the next training on the same text reads its own.
+"""Tokenizers that were trained before, in the user's cache: the next training on the same text
+reads its own.
 
 But for `unigram`, which is not trained twice alike: a cache must decide nothing.
 """
@@ -27,9 +28,16 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
         return train_source_tokenizers(source)
     settings = {key: dataset.get(key) for key in ("tokenizer", "lowercase", "babi")}
     sides = source.pairs("train").sides.items()
-    texts = {side: it.sha256 if isinstance(it, Documents) else sha256_of_hashes(it) for side, it in sides}
+    texts = {
+        side: it.sha256 if isinstance(it, Documents) else sha256_of_hashes(it) for side, it in sides
+    }
     return Tokenizers.from_text(
-        cached_facts("tokenizers", [settings, texts], lambda: train_source_tokenizers(source).text, is_tokenizer)
+        cached_facts(
+            "tokenizers",
+            [settings, texts],
+            lambda: train_source_tokenizers(source).text,
+            is_tokenizer,
+        )
     )
 
 

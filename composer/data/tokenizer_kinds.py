@@ -1,8 +1,9 @@
-"""The kinds of tokenizer: what a text is made of, how it is learned, and what is done to text before and after.
+"""The kinds of tokenizer: what a text is made of, how it is learned, and what is done to text
+before and after.
 
-No text is parsed for special tokens: `<pad>` in the input is only a text. To add a kind, write a subclass of
-`TokenizerKind` here, name it in `composer.data.tokenizer.TOKENIZERS`, and run `seqcomposer schema --write`. Importing
-this imports no torch.
+No text is parsed for special tokens: `<pad>` in the input is only a text. To add a kind, write a
+subclass of `TokenizerKind` here, name it in `composer.data.tokenizer.TOKENIZERS`, and run
+`seqcomposer schema --write`. Importing this imports no torch.
 """
 
 from __future__ import annotations
@@ -41,17 +42,27 @@ ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 """The characters that stand for bytes in `bpe` and `unigram`."""
 MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
-"""A punctuation mark, or what Unicode combines with the letter before, with the characters next to it."""
+"""A punctuation mark, or what Unicode combines with the letter before, with the characters next to
+it.
+"""
 THREADS = "TOKENIZERS_PARALLELISM"
-"""The environment variable that the library reads before each thing that it could do in several threads."""
+"""The environment variable that the library reads before each thing that it could do in several
+threads.
+"""
 MANY_TEXTS = 100
-"""Texts from which on a table of words, which takes a moment to make, looks up ids faster than the library."""
+"""Texts from which on a table of words, which takes a moment to make, looks up ids faster than the
+library.
+"""
 OWN_SPACES = re.compile(r"[\x1c-\x1f]")
 """What is a space for Python, and not for the library."""
 FEW_CHARACTERS = 10_000_000
-"""Characters of a text up to which the threads that merge pairs cost more, waiting for one another, than they do."""
+"""Characters of a text up to which the threads that merge pairs cost more, waiting for one another,
+than they do.
+"""
 
-Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000), "ids at most, the four special ones included"]
+Vocabulary = Annotated[
+    int, Bounds(minimum=5, maximum=1_000_000), "ids at most, the four special ones included"
+]
 PIECES = "ids at most, the four special ones and 256 bytes included; 300 or more"
 Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000), PIECES]
 Joint = Annotated[bool, "whether all sides share one vocabulary"]
@@ -65,7 +76,9 @@ NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
 
 
 class TokenizerKind(choices.Tokenizer):
-    """Kind of tokenizer with its settings: how it is trained, what it does to text, which limits it has."""
+    """Kind of tokenizer with its settings: how it is trained, what it does to text, which limits it
+    has.
+    """
 
     model: ClassVar[type[models.Model]] = models.WordLevel
     is_trained: ClassVar[bool] = True
@@ -77,7 +90,9 @@ class TokenizerKind(choices.Tokenizer):
     is_exact: ClassVar[bool] = False
     """Whether ids hold all of a text, its spaces too, but what is unknown."""
     is_extendable: ClassVar[bool] = False
-    """Whether a run may start from the weights of one whose tokenizer has other settings, and so fewer ids."""
+    """Whether a run may start from the weights of one whose tokenizer has other settings, and so
+    fewer ids.
+    """
 
     @property
     def joint(self) -> bool:
@@ -97,14 +112,23 @@ class TokenizerKind(choices.Tokenizer):
         return self.size
 
     def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
-        """Return a tokenizer for all sides if they are joint, else one for each, trained on their lines."""
-        trainer = self.trainer(vocab_size=self.size, show_progress=False, special_tokens=SPECIAL_TOKENS)
+        """Return a tokenizer for all sides if they are joint, else one for each, trained on their
+        lines.
+        """
+        trainer = self.trainer(
+            vocab_size=self.size, show_progress=False, special_tokens=SPECIAL_TOKENS
+        )
         parts = []
-        for lines in [itertools.chain.from_iterable(sides.values())] if self.joint else sides.values():
+        for lines in (
+            [itertools.chain.from_iterable(sides.values())] if self.joint else sides.values()
+        ):
             part = self.untrained()
             self.train_part(part, map(self.training_text, lines), trainer)
-            # the library looks for `added tokens` in every text, so a text could contain a special token
-            parts.append(Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []})))
+            # the library looks for `added tokens` in every text, so a text could contain a special
+            # token
+            parts.append(
+                Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []}))
+            )
         return parts
 
     def train_part(self, part: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer) -> None:
@@ -116,12 +140,16 @@ class TokenizerKind(choices.Tokenizer):
         return _word_level()
 
     def load(self, content: dict[str, Any]) -> Tokenizer:
-        """Return a trained tokenizer of the library from its JSON. Raises ValueError if training does not write such.
+        """Return a trained tokenizer of the library from its JSON. Raises ValueError if training
+        does not write such.
 
-        The library can do more: pad every text, replace short texts by long ones, search in exponential time, panic.
+        The library can do more: pad every text, replace short texts by long ones, search in
+        exponential time, panic.
         """
         expected, model = json.loads(self.untrained().to_str()), content["model"]
-        expected["model"] |= {key: model[key] for key in ("vocab", "merges", "unk_id") if key in model}
+        expected["model"] |= {
+            key: model[key] for key in ("vocab", "merges", "unk_id") if key in model
+        }
         if {**expected, **content, "model": {**expected["model"], **model}} != expected:
             raise ValueError("no training writes such settings")
         return Tokenizer.from_str(json.dumps(content))
@@ -140,10 +168,14 @@ class TokenizerKind(choices.Tokenizer):
 
     def encode(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of some prepared texts."""
-        return [encoding.ids for encoding in part.encode_batch_fast(texts, add_special_tokens=False)]
+        return [
+            encoding.ids for encoding in part.encode_batch_fast(texts, add_special_tokens=False)
+        ]
 
     def encode_rest(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of prepared texts, each of which goes on where another one was cut; see `documents`."""
+        """Return the ids of prepared texts, each of which goes on where another one was cut; see
+        `documents`.
+        """
         return self.encode(part, texts)
 
     def restore(self, text: str) -> str:
@@ -155,7 +187,9 @@ class TokenizerKind(choices.Tokenizer):
         return text if self.is_exact else " ".join(text.split())
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
-        """Return what to write in a recipe so that a token of a side is known, and every other token of these texts."""
+        """Return what to write in a recipe so that a token of a side is known, and every other
+        token of these texts.
+        """
         if self.is_trained:
             return "raise its `size`, or train its tokenizer on this text"
         return write(("data", "tokenizer"), "word", ", or correct the text")
@@ -182,14 +216,16 @@ class WordLevel(TokenizerKind):
 
 
 class Word(WordLevel):
-    """Split text into words and punctuation marks; the most frequent ones have ids, the others are `unk`.
+    """Split text into words and punctuation marks; the most frequent ones have ids, the others are
+    `unk`.
 
-    A mark keeps a joiner on each side where the text has no space, so that decoding puts it where it was.
-    Several spaces in a row become one.
+    A mark keeps a joiner on each side where the text has no space, so that decoding puts it where
+    it was. Several spaces in a row become one.
 
     Settings:
         min_count: a rarer word is `unk`
-        split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
+        split: marks | spaces; with `spaces` the text is tokenised already, and a token is what
+            stands between spaces
     """
 
     word = "word"
@@ -224,11 +260,17 @@ class Word(WordLevel):
         return text.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
-        return "lower its `min_count`" if self.min_count > 1 else super().unknown_fix(token, target, texts)
+        return (
+            "lower its `min_count`"
+            if self.min_count > 1
+            else super().unknown_fix(token, target, texts)
+        )
 
 
 class Char(WordLevel):
-    """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`."""
+    """Split text into characters, spaces included; the most frequent ones have ids, the others are
+    `unk`.
+    """
 
     word = "char"
     is_exact = is_of_characters = True
@@ -246,7 +288,9 @@ class Char(WordLevel):
 
 
 class Byte(TokenizerKind):
-    """Read the bytes of a text in UTF-8, all of which have ids: nothing is learned, and a text is decoded exactly."""
+    """Read the bytes of a text in UTF-8, all of which have ids: nothing is learned, and a text is
+    decoded exactly.
+    """
 
     word = "byte"
     is_trained = False
@@ -257,7 +301,8 @@ class Byte(TokenizerKind):
         return [self.untrained()]
 
     def untrained(self) -> Tokenizer:
-        others = (char for char in BYTES if ord(char) > 255)  # which stand, in their order, for bytes that do not print
+        # which stand, in their order, for bytes that do not print
+        others = (char for char in BYTES if ord(char) > 255)
         chars = [chr(byte) if chr(byte) in BYTES else next(others) for byte in range(256)]
         ids = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars])}
         part = Tokenizer(models.BPE(ids, []))
@@ -277,7 +322,9 @@ class Byte(TokenizerKind):
 
 
 class BytePieces(TokenizerKind):
-    """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and decoded exactly."""
+    """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and
+    decoded exactly.
+    """
 
     is_slow = is_exact = True
     size: Pieces = 8_000
@@ -285,7 +332,8 @@ class BytePieces(TokenizerKind):
 
     def untrained(self) -> Tokenizer:
         part = Tokenizer(self.model())
-        # a word has the same pieces at the start of a line as after a space; the decoder takes the space away again
+        # a word has the same pieces at the start of a line as after a space; the decoder takes the
+        # space away again
         part.normalizer = normalizers.Prepend(" ")
         part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
@@ -304,7 +352,9 @@ def without_normalizer(part: Tokenizer) -> Tokenizer:
 
 
 class Bpe(BytePieces):
-    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`."""
+    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces,
+    never `unk`.
+    """
 
     word = "bpe"
     model = models.BPE
@@ -322,7 +372,9 @@ class Bpe(BytePieces):
 
 
 def then_one_thread(texts: Iterable[str]) -> Iterator[str]:
-    """Yield texts, whose words several threads count; then, if there were few, let one thread merge the pairs."""
+    """Yield texts, whose words several threads count; then, if there were few, let one thread merge
+    the pairs.
+    """
     characters = 0
     for text in texts:
         characters += len(text)
@@ -332,7 +384,9 @@ def then_one_thread(texts: Iterable[str]) -> Iterator[str]:
 
 
 class Unigram(BytePieces):
-    """Split text into the pieces of a unigram language model on bytes (Kudo 2018); never `unk`. Trainings differ."""
+    """Split text into the pieces of a unigram language model on bytes (Kudo 2018); never `unk`.
+    Trainings differ.
+    """
 
     word = "unigram"
     model = models.Unigram
@@ -342,10 +396,12 @@ class Unigram(BytePieces):
 
 
 class Bits(WordLevel):
-    """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
+    """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids:
+    nothing is learned.
 
-    Between the vectors of a source marks can stand, and behind each of them a number, `01101001@-0.37`, of two
-    decimals, from -1.00 to 1.00; a vector without one has 0.00. A target is of vectors alone. All else is `unk`.
+    Between the vectors of a source marks can stand, and behind each of them a number,
+    `01101001@-0.37`, of two decimals, from -1.00 to 1.00; a vector without one has 0.00. A target
+    is of vectors alone. All else is `unk`.
 
     Settings:
         size: digits of a vector, 1 to 12
@@ -365,14 +421,20 @@ class Bits(WordLevel):
         vectors = [f"{index:0{self.size}b}" for index in range(2**self.size)]
         if target:
             return vectors
-        levels = [f"@{level / 100:.2f}" if level else "" for level in LEVELS] if self.numbers else [""]
-        return [*dict.fromkeys(self.marks), *(vector + level for vector in vectors for level in levels)]
+        levels = (
+            [f"@{level / 100:.2f}" if level else "" for level in LEVELS] if self.numbers else [""]
+        )
+        return [
+            *dict.fromkeys(self.marks),
+            *(vector + level for vector in vectors for level in levels),
+        ]
 
     def features(self, target: bool) -> Tensor:
         """Return the features of each id of a side: (ids, features) float32.
 
-        They are bos, eos, each mark, each digit from the first, and the number; pad and unk are zeros. A target has
-        neither marks nor numbers, and a source has no numbers without `numbers`.
+        They are bos, eos, each mark, each digit from the first, and the number; pad and unk are
+        zeros. A target has neither marks nor numbers, and a source has no numbers without
+        `numbers`.
         """
         import torch
 
@@ -382,8 +444,12 @@ class Bits(WordLevel):
         features = torch.zeros(first + len(vectors), digits + self.size + 1, dtype=torch.float32)
         features[BOS, 0] = features[EOS, 1] = 1
         features[NUM_SPECIAL:first, 2:digits] = torch.eye(len(marks))
-        features[first:, digits:-1] = torch.tensor([[digit == "1" for digit in vector] for vector, _, _ in vectors])
-        features[first:, -1] = torch.tensor([float(number or 0) for _, _, number in vectors], dtype=torch.float32)
+        features[first:, digits:-1] = torch.tensor(
+            [[digit == "1" for digit in vector] for vector, _, _ in vectors]
+        )
+        features[first:, -1] = torch.tensor(
+            [float(number or 0) for _, _, number in vectors], dtype=torch.float32
+        )
         return features if self.numbers and not target else features[:, :-1]
 
     def max_size(self, target: bool) -> int:
@@ -396,9 +462,12 @@ class Bits(WordLevel):
         return mask_special(ZERO.sub("", line))
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
-        parts = {other.partition("@")[0] for text in texts for other in text.split()} - {*get_args(Mark)}
+        parts = {other.partition("@")[0] for text in texts for other in text.split()} - {
+            *get_args(Mark)
+        }
         sizes = {0 if part.strip("01") else len(part) for part in parts}
-        if len(sizes) == 1 and min(sizes) in get_args(NumBits)[1]:  # else they are not vectors of one size
+        # else they are not vectors of one size
+        if len(sizes) == 1 and min(sizes) in get_args(NumBits)[1]:
             if not target and token in get_args(Mark):
                 return f"add `marks: {json.dumps([*self.marks, token])}` to `bits`"
             needs_numbers = "@" in token and not target and not self.numbers
@@ -412,7 +481,8 @@ class Bits(WordLevel):
 
 
 class Integers(WordLevel):
-    """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
+    """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned.
+    Others are `unk`.
 
     Settings:
         below: how many integers there are: 0 to one less
@@ -434,7 +504,10 @@ class Integers(WordLevel):
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
         tokens = {other for text in texts for other in text.split()}
-        numbers = [int(one) if one.isdecimal() and len(one) < 9 and str(int(one)) == one else -1 for one in tokens]
+        numbers = [
+            int(one) if one.isdecimal() and len(one) < 9 and str(int(one)) == one else -1
+            for one in tokens
+        ]
         if min(numbers) >= 0 and max(numbers) + 1 in get_args(NumIntegers)[1]:
             below = max(numbers) + 1
             words = f"write `integers: {{below: {below}}}` or more, or `tokenizer: word`"
@@ -444,7 +517,11 @@ class Integers(WordLevel):
 
 def _word_level(words: Sequence[str] | None = None) -> Tokenizer:
     """Return a tokenizer of text between spaces: of just these words, or one that is to learn them."""
-    ids = {} if words is None else {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
+    ids = (
+        {}
+        if words is None
+        else {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
+    )
     part = Tokenizer(models.WordLevel(ids, UNK_TOKEN))
     part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return part
@@ -454,7 +531,8 @@ def split_marks(line: str) -> str:
     """Return words and marks with spaces between: `it's "so"` becomes `it ￭'￭ s "￭ so ￭"`."""
 
     def part(at: re.Match[str]) -> str:
-        if unicodedata.category(at[2]).startswith("M"):  # an accent, or a vowel's sign in Hindi: part of its word
+        # an accent, or a vowel's sign in Hindi: part of its word
+        if unicodedata.category(at[2]).startswith("M"):
             return at[2]
         return f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}"
 
@@ -463,7 +541,9 @@ def split_marks(line: str) -> str:
 
 
 def mask_special(line: str) -> str:
-    """Return the words of a line with single spaces between; one that looks like a special token becomes `unk`."""
+    """Return the words of a line with single spaces between; one that looks like a special token
+    becomes `unk`.
+    """
     words = line.split()
     if SPECIAL_START in line:
         words = [UNK_TOKEN if word in SPECIAL_TOKENS else word for word in words]

@@ -1,8 +1,10 @@
-"""Windows of a text: rows of so many tokens, whatever its documents are; shuffled, or with state carried between them.
+"""Windows of a text: rows of so many tokens, whatever its documents are; shuffled, or with state
+carried between them.
 
-The text is one stream of tokens, documents one after another, each with its end. A window reads the token before it,
-bos at the beginning of the text, and all its own but the last; it writes all its own. A model of windows reads bos as
-the end of a document, see `EncoderDecoder`: so each document of a text, and each that is asked for, stands after one.
+The text is one stream of tokens, documents one after another, each with its end. A window reads the
+token before it, bos at the beginning of the text, and all its own but the last; it writes all its
+own. A model of windows reads bos as the end of a document, see `EncoderDecoder`: so each document
+of a text, and each that is asked for, stands after one.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Windows(Ids):
-    """Rows of a stream of tokens, whose ends of documents are tokens like others. A row may have none.
+    """Rows of a stream of tokens, whose ends of documents are tokens like others. A row may have
+    none.
 
-    reads: (rows,) where the reading of each window begins; tokens before its start are read, and not written.
+    reads: (rows,) where the reading of each window begins; tokens before its start are read, and
+    not written.
     """
 
     reads: np.ndarray
@@ -41,13 +45,17 @@ class Windows(Ids):
         return self.ends - self.reads
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the token before each window and all its own but the last, padded on the right. -> (B, T) int64"""
+        """Return the token before each window and all its own but the last, padded on the right. ->
+        (B, T) int64
+        """
         reads, tokens = self.reads[rows], self._read(rows)
         first = np.where(reads > 0, self.values[np.maximum(reads, 1) - 1], BOS).astype(np.int64)
         return np.where(tokens == PAD, PAD, np.concatenate([first[:, None], tokens[:, :-1]], 1))
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the tokens of each window, padded on the right, and on the left for context. -> (B, T) int64"""
+        """Return the tokens of each window, padded on the right, and on the left for context. ->
+        (B, T) int64
+        """
         context = (self.starts - self.reads)[rows]  # (B,)
         tokens = self._read(rows)
         return np.where(np.arange(tokens.shape[1]) < context[:, None], PAD, tokens)
@@ -58,7 +66,8 @@ class Windows(Ids):
 
 
 def cut_windows(text: Encoded, size: int, start: int = 0, context: int = 0) -> Encoded:
-    """Return the text in windows of `size` tokens from `start` on; the first has those before it, where it is not 0.
+    """Return the text in windows of `size` tokens from `start` on; the first has those before it,
+    where it is not 0.
 
     So many tokens of `context` are read before each, where there are as many.
     """
@@ -75,9 +84,11 @@ def _windows(text: Encoded, starts: np.ndarray, ends: np.ndarray, reads: np.ndar
 
 
 def measured_lines(recipe: Recipe, lines: Encoded) -> Encoded:
-    """Return the rows in which lines are measured, each line a text of its own; `originals` says of which line each is.
+    """Return the rows in which lines are measured, each line a text of its own; `originals` says of
+    which line each is.
 
-    Of a model of windows they are those of `evaluation_order`, so that none reads more than what it was trained on.
+    Of a model of windows they are those of `evaluation_order`, so that none reads more than what it
+    was trained on.
     """
     if recipe.window is None or recipe.carries_state:
         return lines
@@ -96,22 +107,27 @@ def measured_lines(recipe: Recipe, lines: Encoded) -> Encoded:
 
 
 def evaluation_window(recipe: Recipe, window: int) -> tuple[int, int]:
-    """Return how many tokens of each window of a recipe are measured, and how many before them are read."""
+    """Return how many tokens of each window of a recipe are measured, and how many before them are
+    read.
+    """
     size = recipe.evaluation.stride or window
     return size, window - size
 
 
 READ_TOKENS = 1024
-"""Tokens of a text that are measured at once where the state is carried; the scores do not depend on it."""
+"""Tokens of a text that are measured at once where the state is carried; the scores do not depend
+on it.
+"""
 
 
 def evaluation_order(
     recipe: Recipe, text: Encoded, tokens_per_batch: int, rank: int = 0, world: int = 1
 ) -> tuple[Encoded, Sampler[BatchSlice]]:
-    """Return the rows in which pairs or a text are measured, and a device's part of them, in batches.
+    """Return the rows in which pairs or a text are measured, and a device's part of them, in
+    batches.
 
-    A text whose state is carried is read from its start to its end; in windows, each is read after `window - stride`
-    tokens of context; else documents are rows.
+    A text whose state is carried is read from its start to its end; in windows, each is read after
+    `window - stride` tokens of context; else documents are rows.
     """
     if recipe.carries_state:
         rows = cut_windows(text, READ_TOKENS)
@@ -123,7 +139,9 @@ def evaluation_order(
 
 
 def shuffle_windows(text: Encoded, size: int, seed: int) -> EpochCorpus:
-    """Return a corpus whose epochs are the windows of a text, each epoch's cut from another place on."""
+    """Return a corpus whose epochs are the windows of a text, each epoch's cut from another place
+    on.
+    """
 
     def make(epoch: int) -> Encoded:
         start = int(np.random.default_rng([seed, epoch, 2]).integers(size))
@@ -133,29 +151,41 @@ def shuffle_windows(text: Encoded, size: int, seed: int) -> EpochCorpus:
 
 
 def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRows] | None:
-    """Return what chooses the rows of an epoch where training files have weights; None where none has.
+    """Return what chooses the rows of an epoch where training files have weights; None where none
+    has.
 
-    A row is there as often as the file weighs in which it begins; of a fraction of a weight an epoch draws as many
-    rows, one at least.
+    A row is there as often as the file weighs in which it begins; of a fraction of a weight an
+    epoch draws as many rows, one at least.
     """
-    weights, text, seed = data.pairs["train"].weights, data.splits["train"].target, recipe.training.seed
+    weights, text, seed = (
+        data.pairs["train"].weights,
+        data.splits["train"].target,
+        recipe.training.seed,
+    )
     if weights is None:
         return None
 
     def choose(rows: Encoded, epoch: int) -> EpochRows:
         random = np.random.default_rng([seed, epoch, 3])
-        weight = weights[np.searchsorted(text.ends, rows.target.starts) if recipe.window else rows.originals]  # (rows,)
+        weight = weights[
+            np.searchsorted(text.ends, rows.target.starts) if recipe.window else rows.originals
+        ]  # (rows,)
         times = np.floor(weight).astype(np.int64)
         for share in np.unique(weight - times):
             rest = np.flatnonzero(weight - times == share) if share else ()
-            times[random.choice(rest, max(1, round(float(share) * len(rest))), replace=False) if share else []] += 1
+            times[
+                random.choice(rest, max(1, round(float(share) * len(rest))), replace=False)
+                if share
+                else []
+            ] += 1
         return EpochRows(np.repeat(np.arange(len(weight)), times), None)
 
     return choose
 
 
 def cut_streams(text: Encoded, count: int, size: int) -> Encoded:
-    """Return a text as `count` streams of equal length, in windows of `size` tokens; the last may be shorter.
+    """Return a text as `count` streams of equal length, in windows of `size` tokens; the last may
+    be shorter.
 
     Of W windows in a stream, row s W + t is window t of stream s.
     """
@@ -169,10 +199,11 @@ def cut_streams(text: Encoded, count: int, size: int) -> Encoded:
 
 
 class StreamSampler(EpochSampler):
-    """Yield one device's slices of a text whose state is carried: batch t has window t of every stream.
+    """Yield one device's slices of a text whose state is carried: batch t has window t of every
+    stream.
 
-    Every epoch is the same. A device has the same streams in all batches, whose states it keeps; with accumulation, as
-    many sets of them. rows: of `cut_streams`.
+    Every epoch is the same. A device has the same streams in all batches, whose states it keeps;
+    with accumulation, as many sets of them. rows: of `cut_streams`.
     """
 
     def __init__(self, rows: Encoded, streams: int, *, seed: int, accumulate: int = 1) -> None:
@@ -186,7 +217,11 @@ class StreamSampler(EpochSampler):
         return [*np.arange(len(self.rows)).reshape(self.streams, -1).T]  # (S,) each
 
     def __iter__(self) -> Iterator[BatchSlice]:
-        lengths, parts, batches = self.rows.target.lengths(), self.world * self.accumulate, self.batches()
+        lengths, parts, batches = (
+            self.rows.target.lengths(),
+            self.world * self.accumulate,
+            self.batches(),
+        )
         epoch, done = self.epoch, self.skip
         for number in range(done, self.slices_in(epoch)):
             window, turn = divmod(number, self.accumulate)
@@ -197,7 +232,9 @@ class StreamSampler(EpochSampler):
 
 
 class WholeText(Sampler[BatchSlice]):
-    """Yield the windows of a text one after another, as one row each, for the first device; for others as padding."""
+    """Yield the windows of a text one after another, as one row each, for the first device; for
+    others as padding.
+    """
 
     def __init__(self, windows: Encoded, rank: int = 0) -> None:
         self.lengths, self.rank = windows.target.lengths(), rank

@@ -1,4 +1,6 @@
-"""`export --ctranslate2`: a standard Transformer for CTranslate2, a fast inference engine for CPUs and GPUs."""
+"""`export --ctranslate2`: a standard Transformer for CTranslate2, a fast inference engine for CPUs
+and GPUs.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,34 @@ from composer.recipe.recipe import Recipe
 
 POSITIONS = 4096
 """Number of exported position encodings; CTranslate2 refuses longer texts."""
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "tanh": "Tanh", "sigmoid": "Sigmoid"}
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "silu": "SWISH",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+}
 ACTIVATIONS |= {"gelu_tanh": "GELUTanh", "glu": "Sigmoid", "swiglu": "SWISH", "geglu": "GELU"}
 """Names of activations, ours to CTranslate2's; of a gated one, the activation of the gate."""
 GATE_FIRST = {"glu": False, "swiglu": True, "geglu": True}
 """Of gated activations, whether the gate is the first half of the projection."""
 DEFAULTS: dict[type[Block], dict[str, object]] = {
-    SelfAttention: {"window": None, "positions": "none", "bias": (True, "all"), "qk_norm": False, "sinks": False}
+    SelfAttention: {
+        "window": None,
+        "positions": "none",
+        "bias": (True, "all"),
+        "qk_norm": False,
+        "sinks": False,
+    }
     | dict.fromkeys(("kv_heads", "head_width", "soft_cap")),
     FeedForward: {"bias": True},
-    CrossAttention: {"score": "scaled_dot", "local": "none", "merge": "concat", "sqrt_length": False, "gate": False}
+    CrossAttention: {
+        "score": "scaled_dot",
+        "local": "none",
+        "merge": "concat",
+        "sqrt_length": False,
+        "gate": False,
+    }
     | dict.fromkeys(("query", "keys", "values")),
     Positions: {"per_iteration": False},
     Residual: {"scale": 1.0},
@@ -52,7 +72,11 @@ DEFAULTS: dict[type[Block], dict[str, object]] = {
 """Settings of which CTranslate2 supports one value alone, or several that mean the same."""
 ONLY_ENCODER = (None, "encoder", ["encoder"])
 """Values of `from` that mean the only encoder."""
-LAYER_PARTS: dict[type[Block], str] = {SelfAttention: "self_attention", CrossAttention: "attention", FeedForward: "ffn"}
+LAYER_PARTS: dict[type[Block], str] = {
+    SelfAttention: "self_attention",
+    CrossAttention: "attention",
+    FeedForward: "ffn",
+}
 """Names of the parts of a layer in CTranslate2's specification."""
 
 
@@ -73,11 +97,12 @@ class TransformerStack:
 
 
 def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
-    """Write a run's model as a folder of CTranslate2, with the run's tokenizer.json in it, and return its path.
+    """Write a run's model as a folder of CTranslate2, with the run's tokenizer.json in it, and
+    return its path.
 
-    Raises RunError where the model is no standard Transformer (sinusoidal or learned positions; layers of residual
-    blocks with one norm around self-attention, cross-attention and feed-forward), where CTranslate2 is not installed,
-    or where `folder` exists.
+    Raises RunError where the model is no standard Transformer (sinusoidal or learned positions;
+    layers of residual blocks with one norm around self-attention, cross-attention and
+    feed-forward), where CTranslate2 is not installed, or where `folder` exists.
     """
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)
@@ -85,7 +110,9 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
     try:
         import ctranslate2
     except ModuleNotFoundError:
-        raise RunError.of("the package `ctranslate2` is not installed", "pip install ctranslate2") from None
+        raise RunError.of(
+            "the package `ctranslate2` is not installed", "pip install ctranslate2"
+        ) from None
     try:
         spec = build_spec(opened, ctranslate2.specs)
     except UnsupportedModel as reason:
@@ -104,60 +131,94 @@ def transformer_stacks(run: Run) -> tuple[TransformerStack, TransformerStack]:
     encoders = list(model.readers().values())
     if len(encoders) != 1:
         raise UnsupportedModel(f"it has {len(encoders)} encoders, and one is known")
-    if not isinstance(encoders[0].embedding, Embedding) or not isinstance(model.embedding, Embedding):
+    if not isinstance(encoders[0].embedding, Embedding) or not isinstance(
+        model.embedding, Embedding
+    ):
         raise UnsupportedModel("its embeddings are not learned vectors")
-    if not isinstance(model.output, LinearOutput) or model.length is not None or isinstance(model, JointModel):
-        raise UnsupportedModel("its output is not a linear map to the vocabulary, ended by the model")
+    if (
+        not isinstance(model.output, LinearOutput)
+        or model.length is not None
+        or isinstance(model, JointModel)
+    ):
+        raise UnsupportedModel(
+            "its output is not a linear map to the vocabulary, ended by the model"
+        )
     encoder = to_transformer_stack(run.recipe, encoders[0].stack, (SelfAttention, FeedForward))
-    return encoder, to_transformer_stack(run.recipe, model.decoder, (SelfAttention, CrossAttention, FeedForward))
+    return encoder, to_transformer_stack(
+        run.recipe, model.decoder, (SelfAttention, CrossAttention, FeedForward)
+    )
 
 
-def to_transformer_stack(recipe: Recipe, stack: Stack, kinds: Sequence[type[Block]]) -> TransformerStack:
-    """Return a stack as layers of `kinds`, with the settings that all of them share. Raises UnsupportedModel."""
+def to_transformer_stack(
+    recipe: Recipe, stack: Stack, kinds: Sequence[type[Block]]
+) -> TransformerStack:
+    """Return a stack as layers of `kinds`, with the settings that all of them share. Raises
+    UnsupportedModel.
+    """
     first, *rest = list(unrolled_blocks(recipe, stack)) or [stack]
     if not isinstance(first, Positions):
         raise UnsupportedModel(f"expected `positions` first, and found {_path(stack, first)}")
     final_norm = cast(Norm, rest.pop()) if rest and isinstance(rest[-1], Norm) else None
     if not rest or len(rest) % len(kinds):
         raise UnsupportedModel(f"{len(rest)} residuals are no layers of {len(kinds)}")
-    pairs = [residual_and_inner(recipe, block, kinds[index % len(kinds)]) for index, block in enumerate(rest)]
+    pairs = [
+        residual_and_inner(recipe, block, kinds[index % len(kinds)])
+        for index, block in enumerate(rest)
+    ]
     layers = [pairs[index : index + len(kinds)] for index in range(0, len(pairs), len(kinds))]
     inner = [block for _, block in pairs]
     for block in inner:
-        if isinstance(block, CrossAttention) and recipe.settings_at(block.path)["from"] not in ONLY_ENCODER:
-            raise UnsupportedModel(f"{_path(stack, block)} reads something else than the encoder's end")
+        if (
+            isinstance(block, CrossAttention)
+            and recipe.settings_at(block.path)["from"] not in ONLY_ENCODER
+        ):
+            raise UnsupportedModel(
+                f"{_path(stack, block)} reads something else than the encoder's end"
+            )
     norm = _shared_value("norm", (residual.placed for residual, _ in pairs))
     if norm == "none":
         raise UnsupportedModel("its residuals have no norm")
     if norm == "post" and final_norm is not None:
         raise UnsupportedModel("a norm comes after the last layer's own")
     attentions = [block for block in inner if not isinstance(block, FeedForward)]
-    heads = _shared_value("heads", (recipe.settings_at(block.path)["heads"] for block in attentions))
-    activation = _shared_value("activation", (block.activation for block in inner if isinstance(block, FeedForward)))
+    heads = _shared_value(
+        "heads", (recipe.settings_at(block.path)["heads"] for block in attentions)
+    )
+    activation = _shared_value(
+        "activation", (block.activation for block in inner if isinstance(block, FeedForward))
+    )
     if activation not in ACTIVATIONS:
         raise UnsupportedModel(f"the activation `{activation}` is not known")
     return TransformerStack(first, layers, final_norm, heads, norm, activation)
 
 
 def unrolled_blocks(recipe: Recipe, stack: Stack) -> Iterator[Block]:
-    """Yield the blocks in running order, with every `repeat` unrolled and no dropout. Raises UnsupportedModel."""
+    """Yield the blocks in running order, with every `repeat` unrolled and no dropout. Raises
+    UnsupportedModel.
+    """
     for block in stack.inner():
         for setting, value in DEFAULTS.get(type(block), {}).items():
             supported = value if isinstance(value, tuple) else (value,)
             if recipe.settings_at(block.path)[setting] not in supported:
-                raise UnsupportedModel(f"`{setting}` of {_path(stack, block)} is not {supported[0]}")
+                raise UnsupportedModel(
+                    f"`{setting}` of {_path(stack, block)} is not {supported[0]}"
+                )
         if isinstance(block, Repeat):
             if block.times is None or len(block.stacks) not in (1, block.times):
                 reason = "repeats as often as the text is long, or has sets of parameters"
                 raise UnsupportedModel(f"{_path(stack, block)} {reason}")
             for iteration in range(block.times):
-                yield from unrolled_blocks(recipe, cast(Stack, block.stacks[iteration % len(block.stacks)]))
+                yield from unrolled_blocks(
+                    recipe, cast(Stack, block.stacks[iteration % len(block.stacks)])
+                )
         elif not isinstance(block, Dropout):
             yield block
 
 
 def residual_and_inner(recipe: Recipe, block: Block, kind: type[Block]) -> tuple[Residual, Block]:
-    """Return a residual block and the one block of `kind` in it. Raises UnsupportedModel where it is anything else."""
+    """Return a residual block and the one block of `kind` in it. Raises UnsupportedModel where it
+    is anything else.
+    """
     if isinstance(block, Residual):
         inner, *more = [*unrolled_blocks(recipe, block.stack), None]
         if isinstance(inner, kind) and more == [None]:
@@ -179,19 +240,29 @@ def _path(stack: Block, block: Block) -> str:
 
 
 def build_spec(run: Run, specs: Any) -> Any:
-    """Return CTranslate2's specification of the model, with weights and vocabularies. Raises UnsupportedModel."""
+    """Return CTranslate2's specification of the model, with weights and vocabularies. Raises
+    UnsupportedModel.
+    """
     encoder, decoder = transformer_stacks(run)
     kinds = specs.transformer_spec
     spec = kinds.TransformerSpec(
-        kinds.TransformerEncoderSpec(len(encoder.layers), encoder.heads, **_options(encoder, specs)),
-        kinds.TransformerDecoderSpec(len(decoder.layers), decoder.heads, **_options(decoder, specs)),
+        kinds.TransformerEncoderSpec(
+            len(encoder.layers), encoder.heads, **_options(encoder, specs)
+        ),
+        kinds.TransformerDecoderSpec(
+            len(decoder.layers), decoder.heads, **_options(decoder, specs)
+        ),
     )
     model: Any = run.model
     ((side, reader),) = model.readers().items()
     # CTranslate2 multiplies embeddings by the square root of the width, too
     spec.encoder.embeddings[0].weight = _to_numpy(reader.embedding.weight)
     spec.decoder.embeddings.weight = _to_numpy(model.embedding.weight)
-    bias = model.output.weight.new_zeros(len(model.output.weight)) if model.output.bias is None else model.output.bias
+    bias = (
+        model.output.weight.new_zeros(len(model.output.weight))
+        if model.output.bias is None
+        else model.output.bias
+    )
     _copy_linear(spec.decoder.projection, model.output.weight, bias)
     spec.decoder.projection.bias[[PAD, BOS]] = NEVER  # our decoding never outputs them
     _copy_stack(spec.encoder, encoder)
@@ -210,7 +281,9 @@ def build_spec(run: Run, specs: Any) -> Any:
 def _options(stack: TransformerStack, specs: Any) -> dict[str, object]:
     activation = getattr(specs.common_spec.Activation, ACTIVATIONS[stack.activation], None)
     if activation is None:
-        raise UnsupportedModel(f"this version of CTranslate2 has no activation `{stack.activation}`")
+        raise UnsupportedModel(
+            f"this version of CTranslate2 has no activation `{stack.activation}`"
+        )
     return {
         "pre_norm": stack.norm == "pre",
         "no_final_norm": stack.final_norm is None,
@@ -232,7 +305,9 @@ def _copy_stack(spec: Any, stack: TransformerStack) -> None:
                 continue
             attention: Any = block
             query = [attention.query] if isinstance(block, CrossAttention) else []
-            for linear, module in zip(part.linear, (*query, attention.project, attention.merge), strict=True):
+            for linear, module in zip(
+                part.linear, (*query, attention.project, attention.merge), strict=True
+            ):
                 _copy_linear(linear, module.weight, module.bias)
 
 

@@ -1,4 +1,5 @@
-"""A decoding step as a graph of tensors with free sizes: any number of rows, source length and positions so far.
+"""A decoding step as a graph of tensors with free sizes: any number of rows, source length and
+positions so far.
 
 An export to another runtime begins with this graph. The weights are the model's own.
 """
@@ -29,7 +30,9 @@ Dims = Sequence[Sequence[int]]
 """Some of the dimensions of each tensor of some inputs."""
 
 SIZES = (3, 14, 6), (5, 9, 7), (7, 12, 10)
-"""Rows, source tokens and positions so far of examples, which show what dimensions vary and which vary together."""
+"""Rows, source tokens and positions so far of examples, which show what dimensions vary and which
+vary together.
+"""
 LARGEST = 1 << 30
 
 
@@ -57,7 +60,9 @@ class Interface(NamedTuple):
 
 
 def with_usual_strides(tensor: Tensor) -> Tensor:
-    """Return a tensor with the strides of a new one; a contiguous one may have any where its size is 1."""
+    """Return a tensor with the strides of a new one; a contiguous one may have any where its size
+    is 1.
+    """
     if tensor.is_contiguous() and 1 not in tensor.shape:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
@@ -71,8 +76,13 @@ class StepModule(nn.Module):
         self.model, self.interface = model, interface
         self.layout = pytree.tree_structure(state)
 
-    def forward(self, ids: Tensor, leaves: list[Tensor], memories: list[State]) -> tuple[Tensor, list[Tensor]]:
-        named = {name: Output(*memory) for name, memory in zip(self.interface.read, memories, strict=True)}
+    def forward(
+        self, ids: Tensor, leaves: list[Tensor], memories: list[State]
+    ) -> tuple[Tensor, list[Tensor]]:
+        named = {
+            name: Output(*memory)
+            for name, memory in zip(self.interface.read, memories, strict=True)
+        }
         logits, after = self.model.step(ids, pytree.tree_unflatten(leaves, self.layout), named)
         made = pytree.tree_leaves(after)
         return logits, [made[place] for place in self.interface.changed]
@@ -88,7 +98,9 @@ class Program(NamedTuple):
 def export_step(module: StepModule) -> Program:
     """Export a step for any sizes: from 1 on where torch can, else from 2 on. Raises RunError."""
     if isinstance(module.model.output, CnnOutput):
-        raise not_exportable("`cnn` makes the vectors of all words once, and the graph would at every token")
+        raise not_exportable(
+            "`cnn` makes the vectors of all words once, and the graph would at every token"
+        )
     examples = [module.interface.inputs(*example_step(module.model, *sizes)) for sizes in SIZES]
     columns = [*zip(*map(pytree.tree_leaves, examples), strict=True)]
     sizes = [[*zip(*(tensor.shape for tensor in column), strict=True)] for column in columns]
@@ -123,10 +135,14 @@ def not_exportable(reason: str) -> RunError:
     return RunError.of(message, "export another model, or decode with this project")
 
 
-def dynamic_shapes(sizes: Sequence[Sequence[tuple[int, ...]]], smallest: int) -> list[tuple[Any, ...]]:
-    """Return the kind of each dimension, of which the sizes in all examples are given: fixed, or a number.
+def dynamic_shapes(
+    sizes: Sequence[Sequence[tuple[int, ...]]], smallest: int
+) -> list[tuple[Any, ...]]:
+    """Return the kind of each dimension, of which the sizes in all examples are given: fixed, or a
+    number.
 
-    Sizes that are the same in all examples, or always differ by as much, are one number and what is added to it.
+    Sizes that are the same in all examples, or always differ by as much, are one number and what is
+    added to it.
     """
     numbers: dict[tuple[int, ...], Any] = {}
 
@@ -144,14 +160,21 @@ def dynamic_shapes(sizes: Sequence[Sequence[tuple[int, ...]]], smallest: int) ->
     return [tuple(map(kind, shape)) for shape in sizes]
 
 
-def example_step(model: EncoderDecoder, rows: int, tokens: int, positions: int) -> tuple[Tensor, State, Memories]:
-    """Return inputs of a step: ids (R, 1), the state after so many positions, and what the encoders left."""
+def example_step(
+    model: EncoderDecoder, rows: int, tokens: int, positions: int
+) -> tuple[Tensor, State, Memories]:
+    """Return inputs of a step: ids (R, 1), the state after so many positions, and what the encoders
+    left.
+    """
     with torch.no_grad():
-        lengths = {key: tokens + number * rows for number, key in enumerate(model.readers())}  # none hangs on another
+        # none hangs on another
+        lengths = {key: tokens + number * rows for number, key in enumerate(model.readers())}
         sources = {key: example_sources(model, length)[key] for key, length in lengths.items()}
         sources = {key: ids.expand(rows, *ids.shape[1:]) for key, ids in sources.items()}
         answer = example_ids(model, positions).expand(rows, -1)  # (R, t)
-        memories = model.encode(sources, target_mask=example_ids(model, tokens).expand(rows, -1).bool())
+        memories = model.encode(
+            sources, target_mask=example_ids(model, tokens).expand(rows, -1).bool()
+        )
         state = model.step(answer, model.start(memories, rows), memories)[1]
     return torch.full_like(answer[:, :1], BOS), state, memories
 

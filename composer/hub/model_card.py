@@ -28,18 +28,23 @@ LANGUAGES = re.compile(
 """ISO 639-1 codes that are recognised in names of columns and endings of files."""
 
 
-def model_card(recipe: Recipe, record: RunRecord, license: str = "", drawing: Drawing | None = None) -> str:
+def model_card(
+    recipe: Recipe, record: RunRecord, license: str = "", drawing: Drawing | None = None
+) -> str:
     """Return the model card of a finished run: metadata in YAML, then prose from TEMPLATE.
 
-    record: the run's run.json; what it does not know is left out. license: its identifier on the hub, such as `mit`.
-    drawing: of the recipe; without it, the model is planned for one.
+    record: the run's run.json; what it does not know is left out. license: its identifier on the
+    hub, such as `mit`. drawing: of the recipe; without it, the model is planned for one.
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     scores = list(finite_scores(recipe, record))
     tested = any(split != "val" for split, *_ in scores)
     task = pipeline_tag(recipe) or "text2text-generation"
-    dataset: dict[str, Any] = {"dataset_type": dataset_name(recipe), "dataset_name": dataset_name(recipe)}
+    dataset: dict[str, Any] = {
+        "dataset_type": dataset_name(recipe),
+        "dataset_name": dataset_name(recipe),
+    }
     results = [
         EvalResult(
             **dataset,
@@ -67,7 +72,8 @@ def model_card(recipe: Recipe, record: RunRecord, license: str = "", drawing: Dr
             *([generated.word] if generated else []),
         ],
         datasets=[dataset_name(recipe)] if is_on_hub(recipe) else None,
-        metrics=list(dict.fromkeys(name for _, name, _ in scores if METRICS[name].sacrebleu)) or None,
+        metrics=list(dict.fromkeys(name for _, name, _ in scores if METRICS[name].sacrebleu))
+        or None,
         eval_results=results or None,
         model_name=recipe.name if results else None,
     )
@@ -90,9 +96,14 @@ def _prose(recipe: Recipe, record: RunRecord, drawing: Drawing | None) -> dict[s
         "languages": languages(recipe),
         "diagram": fenced(drawing.mermaid(), "mermaid"),
         "recipe_text": fenced(recipe.dump(), "yaml"),
-        "scores": [(SPLIT_TITLES.get(split, split), METRICS[name], value) for split, name, value in scores],
+        "scores": [
+            (SPLIT_TITLES.get(split, split), METRICS[name], value) for split, name, value in scores
+        ],
         "signatures": [
-            (f"{METRICS[name].label} ({SPLIT_TITLES.get(split, split)})", signatures[f"{split}/{name}_signature"])
+            (
+                f"{METRICS[name].label} ({SPLIT_TITLES.get(split, split)})",
+                signatures[f"{split}/{name}_signature"],
+            )
             for split, name, _ in scores
             if f"{split}/{name}_signature" in signatures
         ],
@@ -118,10 +129,16 @@ def finite_scores(recipe: Recipe, record: RunRecord) -> Iterator[tuple[str, str,
 
 
 def languages(recipe: Recipe) -> list[str]:
-    """Return the languages of sources and target, where columns, endings of files or settings name them."""
+    """Return the languages of sources and target, where columns, endings of files or settings name
+    them.
+    """
     files = split_parts(recipe, "train")[0] if recipe.data.parallel else None
-    sections = [section.as_data() for section in (recipe.data.hub, files, recipe.data.generate) if section]
-    names = [str(section.get(side, "")) for section in sections for side in (*recipe.sources, "target")]
+    sections = [
+        section.as_data() for section in (recipe.data.hub, files, recipe.data.generate) if section
+    ]
+    names = [
+        str(section.get(side, "")) for section in sections for side in (*recipe.sources, "target")
+    ]
     endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in names]
     return list(dict.fromkeys(code for code in endings if LANGUAGES.fullmatch(code)))
 

@@ -1,4 +1,5 @@
-"""Packs: a finished run as one folder or one .tar.gz archive, with checksums and a model card; and a strict reader.
+"""Packs: a finished run as one folder or one .tar.gz archive, with checksums and a model card; and
+a strict reader.
 
 In an archive pack.json comes first, and nothing is written to disk that it does not list.
 """
@@ -19,7 +20,12 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 
-from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors, require_absent
+from composer.atomic_io import (
+    atomic_directory,
+    atomic_new_file,
+    os_errors_as_run_errors,
+    require_absent,
+)
 from composer.errors import RunError, one_line_error
 from composer.hub import pack_format
 from composer.hub.model_card import model_card
@@ -35,14 +41,17 @@ MAX_PADDING = 1 << 16
 
 
 def pack(run: str | PathLike[str], output: str | Path | None = None, license: str = "") -> Path:
-    """Pack a finished run into a new folder, or into an archive if `output` ends in .tar.gz, and return its path.
+    """Pack a finished run into a new folder, or into an archive if `output` ends in .tar.gz, and
+    return its path.
 
     Equal runs give equal bytes.
 
     Args:
-        run: A run folder, or an opened run. A README.md in it is used as the model card; else one is written.
+        run: A run folder, or an opened run. A README.md in it is used as the model card; else one
+            is written.
         output: The new folder or file; `NAME.tar.gz` by default, with the recipe's name.
-        license: License of the model card that is written, by its identifier on the hub, such as `mit`.
+        license: License of the model card that is written, by its identifier on the hub, such as
+            `mit`.
 
     Raises:
         RunError: With nothing written.
@@ -50,9 +59,13 @@ def pack(run: str | PathLike[str], output: str | Path | None = None, license: st
     folder = RunDir(find_run(run))
     if output is not None:
         require_absent(Path(output))
-    fix = f"finish it, by the command that began it with {RESUME}, or with `--finish` to end it with its best weights"
+    fix = (
+        f"finish it, by the command that began it with {RESUME}, or with `--finish` to end it with"
+        " its best weights"
+    )
     pack_format.check_finished(folder.read(), folder.path, fix)
-    from composer.inference.run import open_run  # imported late: needs torch, which pulling a pack does not
+    # imported late: needs torch, which pulling a pack does not
+    from composer.inference.run import open_run
 
     recipe = open_run(folder.path).recipe  # raises RunError where its parts do not belong together
     target = Path(output) if output is not None else Path(f"{recipe.name}{SUFFIX}")
@@ -81,7 +94,9 @@ def fingerprint(pack: Path) -> str:
 def packed_temporarily(
     folder: RunDir, recipe: Recipe, license: str, drawing: Drawing | None = None
 ) -> Iterator[tuple[pack_format.Manifest, Path]]:
-    """Pack a run into a temporary folder, and yield the manifest and that folder. drawing: of its model card."""
+    """Pack a run into a temporary folder, and yield the manifest and that folder. drawing: of its
+    model card.
+    """
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as draft:
         yield write_pack(Path(draft), folder, recipe, license, drawing), Path(draft)
 
@@ -91,9 +106,14 @@ def write_pack(
 ) -> pack_format.Manifest:
     """Write the files of a pack and its pack.json into an empty folder. Raises RunError."""
     for name in ("recipe.yaml", "tokenizer.json", "model.safetensors"):
-        with pack_format.open_file(folder.path / name, folder.path) as source, (target / name).open("xb") as copy:
+        with (
+            pack_format.open_file(folder.path / name, folder.path) as source,
+            (target / name).open("xb") as copy,
+        ):
             shutil.copyfileobj(source, copy)
-    metrics = pack_format.read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
+    metrics = (
+        pack_format.read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
+    )
     (target / folder.metrics.name).write_bytes(metrics)
     record = folder.read()
     pack_format.check_record(record, folder.record)
@@ -119,8 +139,13 @@ def write_pack(
 
 def redact_record(record: RunRecord) -> bytes:
     """Return run.json for others: without this machine's folders and users. Idempotent."""
-    paths = {text.rstrip("\\/") for text in strings_in(record.as_data()) if pack_format.is_local_path(text)}
-    public = replace(record, data=replace(record.data, folders=()))  # none of them exists where the pack is pulled
+    paths = {
+        text.rstrip("\\/")
+        for text in strings_in(record.as_data())
+        if pack_format.is_local_path(text)
+    }
+    # none of them exists where the pack is pulled
+    public = replace(record, data=replace(record.data, folders=()))
     redacted = _redact(public.as_data(), sorted(filter(None, paths), key=len, reverse=True))
     return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
 
@@ -136,7 +161,11 @@ def _redact(value: object, paths: Sequence[str]) -> object:
     if pack_format.is_local_path(value):
         return pack_format.basename(value)
     for path in paths:
-        value = re.sub(rf"(?<![\w/\\]){re.escape(path)}(?!\w)", lambda match: pack_format.basename(match[0]), value)
+        value = re.sub(
+            rf"(?<![\w/\\]){re.escape(path)}(?!\w)",
+            lambda match: pack_format.basename(match[0]),
+            value,
+        )
     home = str(Path.home())
     return value.replace(home, "~") if len(home) > 1 else value
 
@@ -149,14 +178,17 @@ def write_archive(file: BinaryIO, manifest: pack_format.Manifest, folder: Path) 
         tarfile.TarFile(fileobj=zipped, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         for name in (pack_format.MANIFEST, *manifest.files):
-            info = tarfile.TarInfo(f"{manifest.name}/{name}")  # no owner and no time: the same on every machine
+            # no owner and no time: the same on every machine
+            info = tarfile.TarInfo(f"{manifest.name}/{name}")
             info.size = (folder / name).stat().st_size
             with (folder / name).open("rb") as source:
                 archive.addfile(info, source)
 
 
 class Unzipped(gzip.GzipFile):
-    """Bytes of an archive in small pieces, as files are copied: no header of tar that claims gigabytes is read."""
+    """Bytes of an archive in small pieces, as files are copied: no header of tar that claims
+    gigabytes is read.
+    """
 
     def read(self, size: int | None = -1) -> bytes:
         """Return up to `size` bytes. Raises tarfile.TarError for more than are copied at once."""
@@ -166,7 +198,9 @@ class Unzipped(gzip.GzipFile):
 
 
 class ArchiveReader:
-    """Reader of one archive: pack.json at once, then in `unpack` its files. Raises RunError where it is damaged."""
+    """Reader of one archive: pack.json at once, then in `unpack` its files. Raises RunError where
+    it is damaged.
+    """
 
     def __init__(self, file: BinaryIO, origin: str) -> None:
         self.unzipped, self.origin = Unzipped(fileobj=file, mode="rb"), origin
@@ -174,7 +208,11 @@ class ArchiveReader:
             self.archive = tarfile.TarFile(fileobj=self.unzipped)
             first = self.archive.next()
             member = self.archive.next() if first is not None and first.isdir() else first
-            if member is None or not member.isreg() or PurePosixPath(member.name).name != pack_format.MANIFEST:
+            if (
+                member is None
+                or not member.isreg()
+                or PurePosixPath(member.name).name != pack_format.MANIFEST
+            ):
                 pack_format.refuse(origin, f"an archived pack begins with {pack_format.MANIFEST}")
             self.top = member.name.removesuffix(pack_format.MANIFEST)
             pack_format.check_size(pack_format.MANIFEST, member.size, origin)
@@ -187,20 +225,27 @@ class ArchiveReader:
             while (member := self.archive.next()) is not None:
                 name = member.name.removeprefix(self.top)
                 is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
-                pack_format.check_members([pack_format.Member(name, member.size, is_plain)], self.origin)
+                pack_format.check_members(
+                    [pack_format.Member(name, member.size, is_plain)], self.origin
+                )
                 expected = remaining.pop(name, None)
                 if expected is None:
                     pack_format.refuse(self.origin, f"`{name}` is listed twice")
                 if member.size != expected.size:
-                    sizes = f"{member.size:,} bytes, and {pack_format.MANIFEST} says {expected.size:,}"
+                    sizes = (
+                        f"{member.size:,} bytes, and {pack_format.MANIFEST} says {expected.size:,}"
+                    )
                     pack_format.refuse(self.origin, f"`{name}` has {sizes}")
-                pack_format.copy_verified(self._open(member).read, folder / name, expected, self.origin)
+                pack_format.copy_verified(
+                    self._open(member).read, folder / name, expected, self.origin
+                )
             if remaining:
                 pack_format.refuse(self.origin, f"`{next(iter(remaining))}` is not there")
             padding = self.unzipped.read(MAX_PADDING)
             if not padding:
                 pack_format.refuse(self.origin, "the archive is cut off", "fetch it again")
-            if any(padding) or self.unzipped.read(1):  # to the very end, where gzip has its checksum
+            # to the very end, where gzip has its checksum
+            if any(padding) or self.unzipped.read(1):
                 pack_format.refuse(self.origin, "something follows the end of the archive")
 
     def _open(self, member: tarfile.TarInfo) -> IO[bytes]:
@@ -216,7 +261,9 @@ def damage_refused(origin: str) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         message = f"the archive is damaged: {one_line_error(error).rstrip('.')}"
-        pack_format.refuse(origin, message, "fetch it again; a pack is a folder, or ends in .tar.gz")
+        pack_format.refuse(
+            origin, message, "fetch it again; a pack is a folder, or ends in .tar.gz"
+        )
 
 
 @contextmanager

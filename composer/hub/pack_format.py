@@ -1,8 +1,10 @@
-"""Format of a pack: six files, the list of their SHA-256 and sizes (`pack.json`), and checks of what each file holds.
+"""Format of a pack: six files, the list of their SHA-256 and sizes (`pack.json`), and checks of
+what each file holds.
 
-A name is one of seven, or nothing of its file is read, and a file is read only as far as the manifest says. Commands
-trust the files of a run folder, which a training has written. So files from elsewhere are checked once, before they are
-put in place: a hash is a hash, and printed text is one visible line.
+A name is one of seven, or nothing of its file is read, and a file is read only as far as the
+manifest says. Commands trust the files of a run folder, which a training has written. So files from
+elsewhere are checked once, before they are put in place: a hash is a hash, and printed text is one
+visible line.
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ from composer.run_dir import RESUME, RunDir, is_plain_data
 from composer.runs.record import HASHED, RunRecord
 
 MANIFEST = "pack.json"
-FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
+FILES = (
+    "README.md",
+    "metrics.jsonl",
+    "model.safetensors",
+    "recipe.yaml",
+    "run.json",
+    "tokenizer.json",
+)
 NAMES = frozenset((MANIFEST, *FILES))
 MAX_BYTES_OF = {
     **dict.fromkeys(("README.md", "metrics.jsonl", "tokenizer.json"), 1 << 28),
@@ -45,7 +54,9 @@ UNLISTED = "is not part of a pack, which holds only the files that it lists and 
 
 
 class Member(NamedTuple):
-    """A member of a folder, an archive or a repository: a regular file or, say, a folder, a link or a device."""
+    """A member of a folder, an archive or a repository: a regular file or, say, a folder, a link or
+    a device.
+    """
 
     name: str
     size: int
@@ -62,7 +73,10 @@ def check_members(members: Iterable[Member], origin: str | Path) -> None:
     seen: set[str] = set()
     for member in members:
         if member.name not in NAMES or not member.is_regular:
-            refuse(origin, f"{member.name!a} {UNLISTED if member.name not in NAMES else 'is no regular file'}")
+            refuse(
+                origin,
+                f"{member.name!a} {UNLISTED if member.name not in NAMES else 'is no regular file'}",
+            )
         if member.name in seen:
             refuse(origin, f"`{member.name}` is listed twice")
         seen.add(member.name)
@@ -119,7 +133,9 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     if type(version) is not int or version < 1:
         refuse(origin, f"{MANIFEST} has no version of its format")
     if version > VERSION:
-        message = f"this pack has format version {version}, and this seqcomposer reads up to {VERSION}"
+        message = (
+            f"this pack has format version {version}, and this seqcomposer reads up to {VERSION}"
+        )
         refuse(origin, message, "install a newer seqcomposer")
     is_named = isinstance(name, str) and re.fullmatch(RECIPE_NAME, name)
     if set(content) != KEYS or not isinstance(files, dict) or not is_named:
@@ -130,7 +146,9 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     missing = [file for file in FILES if file not in files]
     if missing:
         refuse(origin, f"{MANIFEST} does not list {', '.join(f'`{file}`' for file in missing)}")
-    return Manifest(str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data)
+    return Manifest(
+        str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data
+    )
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -173,8 +191,11 @@ def digest_file(path: Path, origin: str | Path) -> FileDigest:
         return FileDigest(hashlib.file_digest(file, "sha256").hexdigest(), file.tell())
 
 
-def copy_verified(read: Callable[[int], bytes], target: Path, expected: FileDigest, origin: str | Path) -> None:
-    """Copy exactly as many bytes as `expected` has, hashing what is written. Raises RunError where they differ.
+def copy_verified(
+    read: Callable[[int], bytes], target: Path, expected: FileDigest, origin: str | Path
+) -> None:
+    """Copy exactly as many bytes as `expected` has, hashing what is written. Raises RunError where
+    they differ.
 
     Whether more bytes follow is for the caller to check.
     """
@@ -202,7 +223,8 @@ def is_local_path(text: str) -> bool:
 
 def local_paths_in(dataset: Mapping[str, Any]) -> list[str]:
     """Return the local paths in the section `data` of a recipe, sorted."""
-    data = {key: value for key, value in dataset.items() if key != "tokenizer" or "file" in value}  # a mark can be `/`
+    # a mark can be `/`
+    data = {key: value for key, value in dataset.items() if key != "tokenizer" or "file" in value}
     return sorted(set(filter(is_local_path, strings_in(data))))
 
 
@@ -212,7 +234,9 @@ def basename(path: str) -> str:
 
 
 def check_card(card: bytes, origin: str | Path) -> None:
-    """Raise RunError where a README.md would send control characters to a terminal on which it is read."""
+    """Raise RunError where a README.md would send control characters to a terminal on which it is
+    read.
+    """
     if CONTROL_CHARACTERS.search(card.decode(errors="replace").replace("\r\n", "\n")):
         refuse(origin, "README.md has control characters", "remove them, and pack the run again")
 
@@ -221,7 +245,11 @@ def check_digests(record: RunRecord, files: Mapping[str, FileDigest], origin: st
     """Raise RunError where run.json belongs to another recipe, another tokenizer or other weights."""
     for key, name in HASHED.items():
         if getattr(record, key) not in (None, files[name].sha256):
-            refuse(origin, f"run.json was recorded with another `{name}`", "take all files from the same run again")
+            refuse(
+                origin,
+                f"run.json was recorded with another `{name}`",
+                "take all files from the same run again",
+            )
 
 
 def read_record(folder: Path, origin: str) -> RunRecord:
@@ -236,7 +264,9 @@ def read_record(folder: Path, origin: str) -> RunRecord:
 
 
 def check_finished(record: RunRecord, origin: str | Path, fix: str) -> None:
-    """Raise RunError where the training of a run has not finished, whether it has left weights or not."""
+    """Raise RunError where the training of a run has not finished, whether it has left weights or
+    not.
+    """
     if not record.is_finished:
         refuse(origin, "the training of this run has not finished", fix)
 
@@ -253,14 +283,22 @@ def is_visible_row(line: bytes) -> bool:
 
 
 def is_visible(data: object) -> bool:
-    """Return whether the keys and texts of plain data are on one line, of characters that can all be seen."""
+    """Return whether the keys and texts of plain data are on one line, of characters that can all
+    be seen.
+    """
     if isinstance(data, dict):
         return is_visible(list(data)) and is_visible(list(data.values()))
-    return all(map(is_visible, data)) if isinstance(data, list) else not isinstance(data, str) or data.isprintable()
+    return (
+        all(map(is_visible, data))
+        if isinstance(data, list)
+        else not isinstance(data, str) or data.isprintable()
+    )
 
 
 def read_recipe(path: Path, record: RunRecord, origin: str) -> Recipe:
-    """Load the recipe of a pack, which must not extend another. Raises RunError with its first fault."""
+    """Load the recipe of a pack, which must not extend another. Raises RunError with its first
+    fault.
+    """
     try:
         if "extends" in read(path, path.name).value:
             refuse(origin, "the recipe of a pack is complete, and this one extends another")
@@ -272,14 +310,19 @@ def read_recipe(path: Path, record: RunRecord, origin: str) -> Recipe:
         theirs = record.versions.get("seqcomposer")
         ours = next((one.version for one in distributions(name="seqcomposer")), None)
         is_other = theirs and theirs != ours
-        maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask its author"
+        maker = (
+            f"it was made by seqcomposer {theirs}, and this is {ours}"
+            if is_other
+            else "ask its author"
+        )
         place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
         message = f"its recipe cannot be read here: {place}{first.message}"
         refuse(origin, message, missing_plug_ins(record) or first.hint or maker)
 
 
 def missing_plug_ins(record: RunRecord) -> str:
-    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all are.
+    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all
+    are.
 
     `record` has passed `check_record`.
     """
@@ -289,7 +332,9 @@ def missing_plug_ins(record: RunRecord) -> str:
         package = source.get("distribution") or source.get("from") or "an unknown package"
         is_pinned = source.get("distribution") and source.get("version")
         if name not in installed:
-            names.append(f"`{name}` from {package}" + (f"=={source['version']}" if is_pinned else ""))
+            names.append(
+                f"`{name}` from {package}" + (f"=={source['version']}" if is_pinned else "")
+            )
     return f"review and install the plug-in with the block {', '.join(names)}" if names else ""
 
 
@@ -298,4 +343,6 @@ def check_record(record: RunRecord, origin: str | Path) -> None:
     for key, value in record.as_data().items():
         if not is_visible([key, value]):
             message = f"in run.json `{key[:100]}` is not what a training writes"
-            refuse(origin, message, "ask for the run again, with run.json as the training has left it")
+            refuse(
+                origin, message, "ask for the run again, with run.json as the training has left it"
+            )

@@ -1,4 +1,6 @@
-"""`pull`: download a packed run or a recipe, verified before anything of it is put in place. Nothing of it is run."""
+"""`pull`: download a packed run or a recipe, verified before anything of it is put in place.
+Nothing of it is run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_r
 from composer.errors import ComposerError, RecipeError, RunError, first_few
 from composer.hub import pack_format
 from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
-from composer.hub.remotes import DEFAULT_MAX_GIB, Reference, Remote, open_remote, parse_reference, without_password
+from composer.hub.remotes import (
+    DEFAULT_MAX_GIB,
+    Reference,
+    Remote,
+    open_remote,
+    parse_reference,
+    without_password,
+)
 from composer.recipe.cache import get, put, require_hash
 from composer.recipe.extends_and_overrides import portable_text
 from composer.recipe.recipe import Recipe, load
@@ -35,7 +44,8 @@ RECIPE_PATH = re.compile(r"([^./\\:][^/\\:]*/)*[^./\\:][^/\\:]*\.ya?ml")
 """A path that means the same, below a folder, on every system."""
 RECORD = "run.json"
 RECIPES = "recipes"
-"""Folder into which recipes are fetched, by their own paths; they cannot extend anything above it."""
+"""Folder into which recipes are fetched, by their own paths; they cannot extend anything above it.
+"""
 GIT_FILES = (".gitattributes", ".gitignore")
 """What git and the hub put beside a pack."""
 MAX_FILES = 100_000
@@ -45,9 +55,11 @@ MAX_CANDIDATES = 5
 
 @dataclass(frozen=True)
 class Pulled:
-    """Result of a pull: the path, its fingerprint, and the hash under which the recipe cache has its recipe.
+    """Result of a pull: the path, its fingerprint, and the hash under which the recipe cache has
+    its recipe.
 
-    `was_there`: the same pack was there already; `notes`: what its recipe would do with this machine.
+    `was_there`: the same pack was there already; `notes`: what its recipe would do with this
+    machine.
     """
 
     ref: str
@@ -63,8 +75,13 @@ class Pulled:
             return "\n".join([f"cached {self.path}", *(f"note: {note}" for note in self.notes)])
         status = f"{'was there already' if self.was_there else 'is pulled'}, every hash verified"
         command = f"seqcomposer translate {shlex.quote(str(self.path))}"
-        notes = (f"note: its recipe {note}; look at it before you train or evaluate" for note in self.notes)
-        return "\n".join([f"{self.path} {status}; try it: {command}", f"sha256 {self.sha256}", *notes])
+        notes = (
+            f"note: its recipe {note}; look at it before you train or evaluate"
+            for note in self.notes
+        )
+        return "\n".join(
+            [f"{self.path} {status}; try it: {command}", f"sha256 {self.sha256}", *notes]
+        )
 
     def extends(self) -> str:
         """Return the lines by which a recipe extends what was pulled."""
@@ -73,7 +90,9 @@ class Pulled:
 
 @dataclass(frozen=True)
 class Request:
-    """A pull: the reference without a password, the target, the expected SHA-256, and the size limit."""
+    """A pull: the reference without a password, the target, the expected SHA-256, and the size
+    limit.
+    """
 
     ref: str
     target: Path | None
@@ -82,7 +101,10 @@ class Request:
 
 
 def pull(
-    ref: str | Path, output: str | Path | None = None, sha256: str | None = None, max_gib: float = DEFAULT_MAX_GIB
+    ref: str | Path,
+    output: str | Path | None = None,
+    sha256: str | None = None,
+    max_gib: float = DEFAULT_MAX_GIB,
 ) -> Path:
     """Download a pack or a run into a new folder (`runs/NAME`), or a recipe into the recipe cache.
 
@@ -103,17 +125,25 @@ def pull(
 
 
 def pull_reference(
-    ref: str, output: str | Path | None = None, sha256: str | None = None, max_gib: float = DEFAULT_MAX_GIB
+    ref: str,
+    output: str | Path | None = None,
+    sha256: str | None = None,
+    max_gib: float = DEFAULT_MAX_GIB,
 ) -> Pulled:
     """Do as `pull`, and return all about what was pulled."""
     reference = parse_reference(ref)
     if sha256 is not None:
         require_hash(sha256)
     if not 0 < max_gib <= LARGEST_MAX_GIB:
-        raise RunError.of(f"{max_gib} GiB is not a limit", f"write a number up to {LARGEST_MAX_GIB:,}, such as 20")
+        raise RunError.of(
+            f"{max_gib} GiB is not a limit", f"write a number up to {LARGEST_MAX_GIB:,}, such as 20"
+        )
     target = None if output is None else Path(output)
     request = Request(without_password(ref), target, sha256, int(max_gib * GIB))
-    with os_errors_as_run_errors(request.ref), downloaded(reference, request) as (path, pinned, top):
+    with (
+        os_errors_as_run_errors(request.ref),
+        downloaded(reference, request) as (path, pinned, top),
+    ):
         request = replace(request, ref=pinned)
         if path.is_dir():
             return _pull_folder(path, request)
@@ -125,14 +155,19 @@ def pull_reference(
 
 @contextmanager
 def downloaded(reference: Reference, request: Request) -> Iterator[tuple[Path, str, Path | None]]:
-    """Download what a reference names, and yield its path, a reference to this very commit, and the temporary folder.
+    """Download what a reference names, and yield its path, a reference to this very commit, and the
+    temporary folder.
 
     A local path is not downloaded, and has no temporary folder. Raises RunError.
     """
     if not reference.scheme:
         path = Path(reference.name)
         if not path.exists():
-            raise RunError.of("this does not exist", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`", request.ref)
+            raise RunError.of(
+                "this does not exist",
+                "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`",
+                request.ref,
+            )
         yield path, os.path.abspath(path), None  # a recipe elsewhere may extend it
         return
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as name:
@@ -144,19 +179,28 @@ def downloaded(reference: Reference, request: Request) -> Iterator[tuple[Path, s
 
 
 def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
-    """Download the recipe, archive, pack or run folder at a path of a remote, and return its local path.
+    """Download the recipe, archive, pack or run folder at a path of a remote, and return its local
+    path.
 
     Names and sizes are checked first, and only what is needed is downloaded. Raises RunError.
     """
     if len(remote.members) > MAX_FILES:
-        pack_format.refuse(remote.origin, f"more than {MAX_FILES:,} files are there", "pull from a smaller repository")
+        pack_format.refuse(
+            remote.origin,
+            f"more than {MAX_FILES:,} files are there",
+            "pull from a smaller repository",
+        )
     if not path and not {pack_format.MANIFEST, RECORD} & remote.members.keys():
         candidates = pull_candidates(remote)
         path = candidates[0] if len(candidates) == 1 else ""
     if path in remote.members:
         return _fetch_file(remote, path, into, max_bytes)
     start = f"{path}/" if path else ""
-    inside = {name.removeprefix(start): member for name, member in remote.members.items() if name.startswith(start)}
+    inside = {
+        name.removeprefix(start): member
+        for name, member in remote.members.items()
+        if name.startswith(start)
+    }
     if pack_format.MANIFEST not in inside and RECORD not in inside:
         _refuse_path(remote, path, is_folder=bool(inside))
     # a pack may hold nothing but its files; of a run folder only those are downloaded
@@ -213,7 +257,10 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     recipes = [
         name
         for name, member in remote.members.items()
-        if member.is_regular and member.size <= MAX_BYTES and name.isprintable() and RECIPE_PATH.fullmatch(name)
+        if member.is_regular
+        and member.size <= MAX_BYTES
+        and name.isprintable()
+        and RECIPE_PATH.fullmatch(name)
     ]
     folder = into / RECIPES
     for name in recipes if len(recipes) <= MAX_RECIPES else [path]:
@@ -229,7 +276,9 @@ def check_limit(size: int, max_bytes: int, origin: str) -> None:
     """Raise RunError where a download is larger than the user allows."""
     if size > max_bytes:
         message = f"this has {size / GIB:.3g} GiB, and the limit is {max_bytes / GIB:.3g}"
-        pack_format.refuse(origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`")
+        pack_format.refuse(
+            origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`"
+        )
 
 
 def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
@@ -251,11 +300,15 @@ def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
     cached = get(put(text))
     if cached is None:  # another process has cleared the cache since
         raise RunError.of("another process has removed the recipe from the cache", "pull again")
-    return Pulled(request.ref, request.target or cached, sha256, sha256, notes=tuple(model_faults(cached)))
+    return Pulled(
+        request.ref, request.target or cached, sha256, sha256, notes=tuple(model_faults(cached))
+    )
 
 
 def model_faults(recipe: Path) -> Iterator[str]:
-    """Yield in words why `check` refuses a recipe by itself, if it does and more is there than a part of a recipe."""
+    """Yield in words why `check` refuses a recipe by itself, if it does and more is there than a
+    part of a recipe.
+    """
     from composer.model.planner import plan  # imported late, since it imports torch
 
     try:
@@ -268,9 +321,14 @@ def model_faults(recipe: Path) -> Iterator[str]:
 def check_fingerprint(sha256: str, request: Request) -> None:
     """Raise RunError where a fingerprint is not the expected one."""
     if request.sha256 is not None and sha256 != request.sha256:
-        fix = "compare it with the published one: of pack.json, or of a recipe with all that it extends"
+        fix = (
+            "compare it with the published one: of pack.json, or of a recipe with all that it"
+            " extends"
+        )
         pack_format.refuse(
-            request.ref, f"the download has the fingerprint {sha256}, which is not the expected one", fix
+            request.ref,
+            f"the download has the fingerprint {sha256}, which is not the expected one",
+            fix,
         )
 
 
@@ -282,7 +340,9 @@ def _pull_folder(path: Path, request: Request) -> Pulled:
     if not (path / RECORD).exists():
         fix = "name a folder that has pack.json or run.json, an archive or a recipe"
         pack_format.refuse(request.ref, "this is not a pack, a run folder or a recipe", fix)
-    recipe = pack_format.read_recipe(path / "recipe.yaml", pack_format.read_record(path, request.ref), request.ref)
+    recipe = pack_format.read_recipe(
+        path / "recipe.yaml", pack_format.read_record(path, request.ref), request.ref
+    )
     sizes = [(path / name).stat().st_size for name in pack_format.FILES if (path / name).is_file()]
     check_limit(sum(sizes), request.max_bytes, request.ref)
     with packed_temporarily(RunDir(path), recipe, "") as (manifest, inside):
@@ -292,9 +352,13 @@ def _pull_folder(path: Path, request: Request) -> Pulled:
 def read_manifest(folder: Path, origin: str) -> pack_format.Manifest:
     """Return the manifest of a folder that holds nothing but a pack. Raises RunError."""
     files = [file for file in os.scandir(folder) if file.name not in (*GIT_FILES, ".git")]
-    members = (pack_format.Member(file.name, 0, file.is_file(follow_symlinks=False)) for file in files)
+    members = (
+        pack_format.Member(file.name, 0, file.is_file(follow_symlinks=False)) for file in files
+    )
     pack_format.check_members(members, origin)
-    return pack_format.parse_manifest(pack_format.read_small(folder / pack_format.MANIFEST, origin), origin)
+    return pack_format.parse_manifest(
+        pack_format.read_small(folder / pack_format.MANIFEST, origin), origin
+    )
 
 
 def copy_files(folder: Path, manifest: pack_format.Manifest, origin: str, draft: Path) -> None:
@@ -303,21 +367,29 @@ def copy_files(folder: Path, manifest: pack_format.Manifest, origin: str, draft:
         with pack_format.open_file(folder / name, origin) as file:
             pack_format.copy_verified(file.read, draft / name, expected, origin)
             if file.read(1):
-                pack_format.refuse(origin, f"`{name}` has more bytes than {pack_format.MANIFEST} says")
+                pack_format.refuse(
+                    origin, f"`{name}` has more bytes than {pack_format.MANIFEST} says"
+                )
 
 
 def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Recipe:
-    """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not what it should be."""
+    """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not
+    what it should be.
+    """
     try:
         with safe_open(folder / "model.safetensors", "pt") as weights:
-            not_finite = [name for name in weights.keys() if not weights.get_tensor(name).isfinite().all()]  # noqa: SIM118
+            names = list(weights.keys())
+            not_finite = [name for name in names if not weights.get_tensor(name).isfinite().all()]
     except SafetensorError:
         pack_format.refuse(
-            origin, "`model.safetensors` is not in the safetensors format, and other formats can run code"
+            origin,
+            "`model.safetensors` is not in the safetensors format, and other formats can run code",
         )
     if not_finite:
         pack_format.refuse(
-            origin, f"these weights are not finite: {first_few(not_finite)}", "no training writes such; ask its author"
+            origin,
+            f"these weights are not finite: {first_few(not_finite)}",
+            "no training writes such; ask its author",
         )
     record = pack_format.read_record(folder, origin)
     # data would be looked up under these paths
@@ -332,7 +404,9 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
     pack_format.check_digests(record, manifest.files, origin)
     recipe = pack_format.read_recipe(folder / "recipe.yaml", record, origin)
     if recipe.name != manifest.name:
-        pack_format.refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`")
+        pack_format.refuse(
+            origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`"
+        )
     from composer.data.tokenizer import Tokenizers  # imported late, since it imports torch
 
     kind = recipe.data.tokenizer.word
@@ -347,7 +421,9 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
 
 
 def check_model(folder: Path, origin: str) -> None:
-    """Raise RunError where the weights of a pack fit no model of its recipe, or that cannot be built."""
+    """Raise RunError where the weights of a pack fit no model of its recipe, or that cannot be
+    built.
+    """
     from composer.inference.run import open_run  # imported late, since it imports torch
 
     try:
@@ -366,16 +442,23 @@ def side_effects(recipe: Recipe) -> Iterator[str]:
         yield f"logs to {wandb.entity!r} at Weights & Biases, where you are logged in"
 
 
-def _install(manifest: pack_format.Manifest, fill: Callable[[Path], None], request: Request) -> Pulled:
-    """Let `fill` write a new run folder, verify it, cache its recipe, and only then give the folder its name."""
+def _install(
+    manifest: pack_format.Manifest, fill: Callable[[Path], None], request: Request
+) -> Pulled:
+    """Let `fill` write a new run folder, verify it, cache its recipe, and only then give the folder
+    its name.
+    """
     check_fingerprint(manifest.sha256, request)
     check_limit(manifest.size, request.max_bytes, request.ref)
     folder = request.target or RUNS / manifest.name
-    if (folder / pack_format.MANIFEST).is_file() and (folder / pack_format.MANIFEST).read_bytes() == manifest.data:
+    if (folder / pack_format.MANIFEST).is_file() and (
+        folder / pack_format.MANIFEST
+    ).read_bytes() == manifest.data:
         unchanged = False
         with suppress(ComposerError):
             unchanged = all(
-                pack_format.digest_file(folder / name, folder) == digest for name, digest in manifest.files.items()
+                pack_format.digest_file(folder / name, folder) == digest
+                for name, digest in manifest.files.items()
             )
         if unchanged:
             recipe = put(portable_text(folder / "recipe.yaml", folder))

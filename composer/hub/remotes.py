@@ -1,4 +1,6 @@
-"""Where to pull packs and recipes from: the syntax of references; git, W&B artifacts and the Hugging Face hub."""
+"""Where to pull packs and recipes from: the syntax of references; git, W&B artifacts and the
+Hugging Face hub.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ Scheme = Literal["", "git+", "wandb:", "hub:"]
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _HOST = rf"({_WORD}|\[[0-9A-Fa-f:.]+\])(:[0-9]{{1,5}})?"
 HOSTS = dict(zip(PROTOCOLS, (_HOST, rf"({_WORD}@)?{_HOST}", ""), strict=True))
-"""The host in a URL of each protocol; it has no password, and nothing that ssh reads as an option."""
+"""The host in a URL of each protocol; it has no password, and nothing that ssh reads as an option.
+"""
 FORMS: dict[Scheme, str] = {
     "git+": "git+https://HOST/OWNER/NAME@REVISION#PATH",
     "wandb:": "wandb:ENTITY/PROJECT/NAME:VERSION",
@@ -31,7 +34,9 @@ FORMS: dict[Scheme, str] = {
 MAX_ADDRESS = 1000
 DEFAULT_MAX_GIB = 10.0
 
-_GIT = re.compile(r"(?P<name>(?P<protocol>[a-z0-9+.-]+)://(?P<host>[^/]*)/(?=.).*?)(@(?P<revision>[^@]*))?")
+_GIT = re.compile(
+    r"(?P<name>(?P<protocol>[a-z0-9+.-]+)://(?P<host>[^/]*)/(?=.).*?)(@(?P<revision>[^@]*))?"
+)
 _MODEL = re.compile(rf"(?P<name>{_WORD}/{_WORD})(@(?P<revision>.*))?")
 _ARTIFACT = re.compile(rf"({_WORD}/){{1,2}}{_WORD}:{_WORD}")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
@@ -40,7 +45,8 @@ _LOOKS_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")
 
 @dataclass(frozen=True)
 class Reference:
-    """What is to be pulled: a local path, a git URL, a W&B artifact, or a repository on the Hugging Face hub.
+    """What is to be pulled: a local path, a git URL, a W&B artifact, or a repository on the Hugging
+    Face hub.
 
     `path` lies inside a repository, "" for its root; `revision` is "" for the default branch.
     """
@@ -57,9 +63,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Remote:
-    """Listing of a remote: its members by path, and a function that downloads one of them to a local path.
+    """Listing of a remote: its members by path, and a function that downloads one of them to a
+    local path.
 
-    `origin` is the reference as the user wrote it, `pinned` one that names the same commit for ever.
+    `origin` is the reference as the user wrote it, `pinned` one that names the same commit for
+    ever.
     """
 
     origin: str
@@ -69,12 +77,20 @@ class Remote:
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a path, `git+URL[@REVISION][#PATH]`, `wandb:[ENTITY/]PROJECT/NAME:VERSION` or `hub:OWNER/NAME[...]`.
+    """Parse a path, `git+URL[@REVISION][#PATH]`, `wandb:[ENTITY/]PROJECT/NAME:VERSION` or
+    `hub:OWNER/NAME[...]`.
 
     Nothing is fetched. Raises RunError.
     """
-    if not text.strip() or not text.isprintable() or text.startswith("-") or len(text) > MAX_ADDRESS:
-        _refuse_reference(text, "this is not a reference", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`")
+    if (
+        not text.strip()
+        or not text.isprintable()
+        or text.startswith("-")
+        or len(text) > MAX_ADDRESS
+    ):
+        _refuse_reference(
+            text, "this is not a reference", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
+        )
     scheme = next((scheme for scheme in FORMS if text.startswith(scheme)), None)
     if scheme == "wandb:":
         name = text.removeprefix(scheme)
@@ -97,18 +113,26 @@ def _parse_repository(scheme: Scheme, text: str) -> Reference:
         parts = _GIT.fullmatch(repository)
         if parts is None or parts["protocol"] not in HOSTS:
             fix = f"write `{FORMS[scheme]}`, or git+ssh://git@HOST/..."
-            _refuse_reference(text, "git repositories are pulled over https, ssh and file only", fix)
+            _refuse_reference(
+                text, "git repositories are pulled over https, ssh and file only", fix
+            )
         if re.fullmatch(HOSTS[parts["protocol"]], parts["host"]) is None:
             fix = "a password belongs to git's credential helper, not to a URL"
             _refuse_reference(text, "the host is not valid", fix)
     else:
         parts = _MODEL.fullmatch(repository)
         if parts is None or ".." in parts["name"]:
-            _refuse_reference(text, "this is not a repository on the Hugging Face hub", f"write `{FORMS[scheme]}`")
+            _refuse_reference(
+                text, "this is not a repository on the Hugging Face hub", f"write `{FORMS[scheme]}`"
+            )
     revision = parts["revision"]
     # git would read other texts as ranges or options
-    if revision is not None and (_REVISION.fullmatch(revision) is None or ".." in revision or "//" in revision):
-        _refuse_reference(text, f"`{revision}` is not a branch, tag or commit", f"write `{FORMS[scheme]}`")
+    if revision is not None and (
+        _REVISION.fullmatch(revision) is None or ".." in revision or "//" in revision
+    ):
+        _refuse_reference(
+            text, f"`{revision}` is not a branch, tag or commit", f"write `{FORMS[scheme]}`"
+        )
     steps = path.removesuffix("/").split("/") if path else []
     if "\\" in path or any(step in ("", ".", "..", ".git") for step in steps):
         fix = "write it from the repository's root, without `..`"
@@ -131,7 +155,9 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 PULLED_REF = "refs/pulled/this"
 """Where the fetched commit is noted: no branch, since a tag object cannot be one."""
 MAX_LISTING_BYTES = 1 << 25
-"""Longest listing of a repository's files: a tree of trees can have more of them than a disk has room for."""
+"""Longest listing of a repository's files: a tree of trees can have more of them than a disk has
+room for.
+"""
 EXTRA_BYTES = 1 << 27
 """Bytes that the rest of a repository may have beside what is wanted."""
 
@@ -142,9 +168,17 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
     if not does_answer(work, ref.name):
         hint = "check the network and the name of the host"
         raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", hint, origin)
-    options = ("--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+    options = (
+        "--quiet",
+        "--depth=1",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--no-recurse-submodules",
+    )
     refspec = f"{ref.revision or 'HEAD'}:{PULLED_REF}"
-    run_git(origin, work, "fetch", *options, "--", ref.name, refspec, max_bytes=max_bytes + EXTRA_BYTES)
+    run_git(
+        origin, work, "fetch", *options, "--", ref.name, refspec, max_bytes=max_bytes + EXTRA_BYTES
+    )
     commit = run_git(origin, work, "rev-parse", f"{PULLED_REF}^{{commit}}").decode().strip()
     members, blobs = list_tree(origin, work, commit)
 
@@ -154,13 +188,17 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
         with target.open("rb") as copy:
             if copy.read(len(LFS_POINTER)) == LFS_POINTER:
                 fix = "of the Hugging Face hub, write hub:OWNER/NAME"
-                refuse(origin, f"`{name}` is stored in Git LFS, which `pull` does not download", fix)
+                refuse(
+                    origin, f"`{name}` is stored in Git LFS, which `pull` does not download", fix
+                )
 
     return Remote(origin, ref.pinned(commit), members, fetch)
 
 
 def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Member], dict[str, str]]:
-    """Return the members and the blobs of a commit, both by path. Raises RunError above MAX_LISTING_BYTES."""
+    """Return the members and the blobs of a commit, both by path. Raises RunError above
+    MAX_LISTING_BYTES.
+    """
     words = ("ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     listing = first_bytes(origin, work, *words, count=MAX_LISTING_BYTES + 1)
     if len(listing) > MAX_LISTING_BYTES:
@@ -183,7 +221,9 @@ def open_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remo
 
 
 def wandb_remote(ref: Reference, origin: str) -> Remote:
-    """List an artifact of W&B. Raises RunError, also where no key is configured: W&B would prompt for one."""
+    """List an artifact of W&B. Raises RunError, also where no key is configured: W&B would prompt
+    for one.
+    """
     from composer.training.wandb_logger import is_logged_in  # imported late: it imports torch
 
     if not is_logged_in(os.environ):
@@ -198,7 +238,10 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
         artifact = wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name)
         files = dict(artifact.manifest.entries)
     # a reference's file lies elsewhere: W&B would take it from there, be it this very machine
-    members = {str(name): Member(str(name), file.size or 0, file.ref is None) for name, file in files.items()}
+    members = {
+        str(name): Member(str(name), file.size or 0, file.ref is None)
+        for name, file in files.items()
+    }
 
     def fetch(name: str, target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".wandb-", dir=target.parent) as folder, errors():
@@ -215,8 +258,12 @@ def hub_remote(ref: Reference, origin: str) -> Remote:
     errors = partial(_service_errors, "the hub", fix, origin)
     revision = ref.revision or None
     with errors():
-        info = HfApi().model_info(ref.name, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS)
-    members = {file.rfilename: Member(file.rfilename, file.size or 0) for file in info.siblings or []}
+        info = HfApi().model_info(
+            ref.name, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS
+        )
+    members = {
+        file.rfilename: Member(file.rfilename, file.size or 0) for file in info.siblings or []
+    }
     commit = str(info.sha or ref.revision)
 
     def fetch(name: str, target: Path) -> None:
@@ -232,4 +279,6 @@ def _service_errors(service: str, fix: str, origin: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # what goes wrong on the way there has many classes, and one answer
-        raise RunError.of(f"{service} cannot be read: {one_line_error(error)}", fix, origin) from None
+        raise RunError.of(
+            f"{service} cannot be read: {one_line_error(error)}", fix, origin
+        ) from None

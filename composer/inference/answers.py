@@ -14,7 +14,14 @@ from composer.formatting import format_lines
 from composer.inference.decode import SourceIds, decode_all
 from composer.inference.decoders import Hypothesis
 from composer.inference.drafts import Draft
-from composer.inference.lines import LINES, Line, cut_line, encode_lines, oom_as_run_failed, write_note
+from composer.inference.lines import (
+    LINES,
+    Line,
+    cut_line,
+    encode_lines,
+    oom_as_run_failed,
+    write_note,
+)
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.special_tokens import UNK
 from composer.recipe.choices import Decoder
@@ -23,7 +30,9 @@ from composer.recipe.text_lines import answer_line, is_blank
 
 
 class Translation(NamedTuple):
-    """A line of text, and the sum of the log-probabilities of its tokens. Not `ended`: cut at its maximum length."""
+    """A line of text, and the sum of the log-probabilities of its tokens. Not `ended`: cut at its
+    maximum length.
+    """
 
     text: str
     score: float
@@ -32,7 +41,8 @@ class Translation(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceLines:
-    """Lines as a model reads them. Blank ones are among the `count`, and are not read: their answers are empty.
+    """Lines as a model reads them. Blank ones are among the `count`, and are not read: their
+    answers are empty.
 
     rows: The places of those with text among the lines; all that follows is of these.
     ids: By the encoders' keys; none without encoders.
@@ -77,9 +87,13 @@ def read_lines(
     what = "the prefix of this line" if ids else "this line"
     forced = zip(tokenizers.encode(TARGET, begun), places, strict=True)
     begin = [[*cut_line(row, place, what)] for row, place in forced]
-    if unknown := [first + at + 1 for at, ids_begun in zip(rows, begin, strict=True) if UNK in ids_begun]:
+    if unknown := [
+        first + at + 1 for at, ids_begun in zip(rows, begin, strict=True) if UNK in ids_begun
+    ]:
         noun = "the prefix" if ids else "the line"
-        write_note(f"{origin}: the tokenizer does not know all of {noun} of {format_lines(unknown)}")
+        write_note(
+            f"{origin}: the tokenizer does not know all of {noun} of {format_lines(unknown)}"
+        )
     return SourceLines(len(lines), rows, read, begin, [first + at for at in rows])
 
 
@@ -101,10 +115,11 @@ def answer_lines(
     on_batch: Callable[[float], None] = lambda share: None,
     draft: Draft | None = None,
 ) -> list[list[Translation]]:
-    """Return the n best answers of each line by a model or an ensemble, best first; of a blank line empty ones.
+    """Return the n best answers of each line by a model or an ensemble, best first; of a blank line
+    empty ones.
 
-    Their texts differ, but for draws; where there are fewer than n, empty ones without probability follow.
-    on_batch, draft: see `decode_all`. Raises RunError, RunFailed.
+    Their texts differ, but for draws; where there are fewer than n, empty ones without probability
+    follow. on_batch, draft: see `decode_all`. Raises RunError, RunFailed.
     """
     num_hypotheses = n_best
     if n_best > 1 and not (decoding.draws or decoding.one_answer):
@@ -141,7 +156,9 @@ def translations(tokenizers: Tokenizers, hypotheses: Sequence[Hypothesis]) -> li
 
 
 def distinct(texts: Sequence[Translation]) -> list[Translation]:
-    """Return the best of the translations with one text, in their order: several rows of tokens may be one text."""
+    """Return the best of the translations with one text, in their order: several rows of tokens may
+    be one text.
+    """
     by_text: dict[str, Translation] = {}
     for translation in texts:
         by_text.setdefault(translation.text, translation)

@@ -1,7 +1,7 @@
 """Decoding: from a model, or several that vote, to the best sequences it can write.
 
-Every decoder drives every model through the same three calls, `encode`, `start` and `step`, and moves rows of states
-with the one `select`. A sequence of n tokens costs n steps.
+Every decoder drives every model through the same three calls, `encode`, `start` and `step`, and
+moves rows of states with the one `select`. A sequence of n tokens costs n steps.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ from composer.model.special_tokens import EOS, PAD
 from composer.recipe.choices import Decoder
 
 SourceIds: TypeAlias = Sequence[int] | np.ndarray | Tensor
-"""The ids of a source without eos, a sequence; of a story its sentences, an array or lists (sentences, words)."""
+"""The ids of a source without eos, a sequence; of a story its sentences, an array or lists
+(sentences, words).
+"""
 
 MAX_ROWS = 64
 """Sequences that are decoded at once, each size of an answer counted; more gain little on a CPU."""
 MAX_HYPOTHESES = 1024
 """Hypotheses that are decoded at once, where one sequence has several."""
 MAX_TOKENS = 8192
-"""Positions of sources or of prefixes that are read at once, padding and the room for an answer included."""
+"""Positions of sources or of prefixes that are read at once, padding and the room for an answer
+included.
+"""
 
 
 def decode_all(
@@ -52,21 +56,27 @@ def decode_all(
     on_token: Callable[[int], None] | None = None,
     draft: Draft | None = None,
 ) -> list[list[decoders.Hypothesis]]:
-    """Return the n best hypotheses of each sequence, best first. Decode in batches of similar length.
+    """Return the n best hypotheses of each sequence, best first. Decode in batches of similar
+    length.
 
-    Where a model makes room for its answer, decode each sequence at each candidate length, and return the best.
+    Where a model makes room for its answer, decode each sequence at each candidate length, and
+    return the best.
 
     Args:
         models: One model, or an ensemble of models that read and write the same tokens.
-        sources: Rows of ids without eos, by the encoders' keys; of a story (sentences, words), padded on the right.
+        sources: Rows of ids without eos, by the encoders' keys; of a story (sentences, words),
+            padded on the right.
         decoding: A way of decoding, with its settings.
-        prefixes: Ids with which each answer must begin; a model without encoders needs them, and they may be empty.
+        prefixes: Ids with which each answer must begin; a model without encoders needs them, and
+            they may be empty.
         n_best: Hypotheses of each sequence.
         numbers: Each sequence's number, which the random numbers of sampling depend on.
         on_batch: Called after each batch with the share of the sequences that is decoded.
         on_token: Called with each token of a single sequence as it comes; `greedy` and `sample` do.
-        draft: What proposes tokens, of one sequence after the other, as `check_draft` allows; it counts the accepted.
-        to_texts: From the ids of answers to their texts, which `mbr` compares; without it, ids as words.
+        draft: What proposes tokens, of one sequence after the other, as `check_draft` allows; it
+            counts the accepted.
+        to_texts: From the ids of answers to their texts, which `mbr` compares; without it, ids as
+            words.
 
     Raises:
         RunError: If the method does not suit the models, or has no n answers.
@@ -77,7 +87,13 @@ def decode_all(
     lengths = {key: [*map(num_positions, rows)] for key, rows in sources.items()}
     queries = length_queries(models, lengths, decoding, prefixes)
     longest = [
-        max((query.size, len(prefixes[query.row]) + 1, *(length[query.row] for length in lengths.values())))
+        max(
+            (
+                query.size,
+                len(prefixes[query.row]) + 1,
+                *(length[query.row] for length in lengths.values()),
+            )
+        )
         for query in queries
     ]
     device, hypotheses = models[0].device, max(n_best, decoding.num_hypotheses(models))
@@ -85,14 +101,27 @@ def decode_all(
     proposing = [] if draft is None else [draft.model]
     with evaluation_mode([*models, *proposing]):
         done = 0
-        for places in batches(longest, hypotheses) if draft is None else [[at] for at in range(len(queries))]:
+        for places in (
+            batches(longest, hypotheses) if draft is None else [[at] for at in range(len(queries))]
+        ):
             part = [queries[at] for at in places]
-            batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
+            batch = {
+                key: source_tensor([rows[query.row] for query in part], device)
+                for key, rows in sources.items()
+            }
             begun = [prefixes[query.row] for query in part]
             sizes = length_constraint(part, begun, device)
             places_of = [numbers[query.row] for query in part]
             search = decoders.Search(
-                models, batch, begun, n_best, places_of, sizes, to_texts, on_token=on_token, draft=draft
+                models,
+                batch,
+                begun,
+                n_best,
+                places_of,
+                sizes,
+                to_texts,
+                on_token=on_token,
+                draft=draft,
             )
             for at, answers in zip(places, search_with(decoding, search), strict=True):
                 results[at] = answers
@@ -102,18 +131,26 @@ def decode_all(
 
 
 def search_with(decoding: Decoder, search: decoders.Search) -> list[list[decoders.Hypothesis]]:
-    """Return the n best hypotheses of each row. Raises RunError if the way of decoding does not suit the models."""
+    """Return the n best hypotheses of each row. Raises RunError if the way of decoding does not
+    suit the models.
+    """
     if decoding.one_answer and search.n_best > 1:
         message = f"`{decoding.word}` finds one answer, and {search.n_best} are requested"
-        raise RunError.of(message, f"use a beam: `--beam {search.n_best}` (in Python `beam={search.n_best}`)")
+        raise RunError.of(
+            message, f"use a beam: `--beam {search.n_best}` (in Python `beam={search.n_best}`)"
+        )
     if decoding.first_order and any(map(has_state, search.models)):
-        raise RunError.of(decoding.state_problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
+        raise RunError.of(
+            decoding.state_problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`"
+        )
     return decoding.decode(search)
 
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory: the next step asks for it again. Does nothing on other systems."""
+    """Tell glibc to keep freed memory: the next step asks for it again. Does nothing on other
+    systems.
+    """
     if not sys.platform.startswith("linux"):
         return
     with suppress(OSError, AttributeError):
@@ -124,9 +161,11 @@ def keep_freed_memory() -> None:
 
 
 def trim_if_doubled(before: int) -> int:
-    """Give freed memory back if this process has twice as many bytes in memory as before; return what it had first.
+    """Give freed memory back if this process has twice as many bytes in memory as before; return
+    what it had first.
 
-    Batches of many shapes leave holes that add up. before: What the last call returned; 0 at first, and after a trim.
+    Batches of many shapes leave holes that add up. before: What the last call returned; 0 at first,
+    and after a trim.
     """
     now = resident_memory()
     if not before or now <= 2 * before:
@@ -144,11 +183,22 @@ def resident_memory() -> int:
 
 
 def length_queries(
-    models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoder, prefixes: Sequence[Sequence[int]]
+    models: Sequence[EncoderDecoder],
+    lengths: Lengths,
+    decoding: Decoder,
+    prefixes: Sequence[Sequence[int]],
 ) -> list[LengthQuery]:
-    """Return each row at each length that the models and the decoder's limits allow; at least one a row."""
-    readers = [reader for model in models if model.max_target_ratio for reader in model.readers().items()]
-    ratios = [(encoder.max_target_ratio, lengths[key]) for key, encoder in readers if encoder.max_target_ratio]
+    """Return each row at each length that the models and the decoder's limits allow; at least one a
+    row.
+    """
+    readers = [
+        reader for model in models if model.max_target_ratio for reader in model.readers().items()
+    ]
+    ratios = [
+        (encoder.max_target_ratio, lengths[key])
+        for key, encoder in readers
+        if encoder.max_target_ratio
+    ]
     if not ratios:
         return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
     queries = []
@@ -176,7 +226,9 @@ def best_over_lengths(
     for row in range(len(rows)):
         ranked = sorted(rows[row], key=lambda pair: (not pair[1].ended, -pair[1].normalised))
         first: dict[tuple[int, ...], int] = {}
-        unique = [answer for size, answer in ranked if first.setdefault(tuple(answer.ids), size) == size]
+        unique = [
+            answer for size, answer in ranked if first.setdefault(tuple(answer.ids), size) == size
+        ]
         best.append(unique[:n_best])
     return best
 
@@ -216,14 +268,17 @@ def is_story(row: SourceIds) -> bool:
 
 
 def num_positions(row: SourceIds) -> int:
-    """Return the positions of a source, eos counted; of a story its sentences times their padded width."""
+    """Return the positions of a source, eos counted; of a story its sentences times their padded
+    width.
+    """
     if isinstance(row, Tensor) and row.is_floating_point():
         return row[..., 0].numel()
     return torch.as_tensor(row).numel() if is_story(row) else len(row) + 1
 
 
 def source_tensor(rows: Sequence[SourceIds], device: torch.device) -> Tensor:
-    """Return the input of an encoder: (B, S), ending in eos; of stories (B, N, W); of features (B, S, ..., F).
+    """Return the input of an encoder: (B, S), ending in eos; of stories (B, N, W); of features (B,
+    S, ..., F).
 
     Padded on the right.
     """
@@ -231,5 +286,7 @@ def source_tensor(rows: Sequence[SourceIds], device: torch.device) -> Tensor:
         features = [torch.as_tensor(row) for row in rows]
         return pad_sequence(features, batch_first=True, padding_value=torch.nan).to(device)
     has_stories = is_story(rows[0])
-    tensors = [torch.as_tensor(row if has_stories else [*row, EOS], dtype=torch.long) for row in rows]
+    tensors = [
+        torch.as_tensor(row if has_stories else [*row, EOS], dtype=torch.long) for row in rows
+    ]
     return pad_sequence(tensors, batch_first=True, padding_value=PAD).to(device)

@@ -20,8 +20,8 @@ from composer.run_dir import RunDir, find_run
 def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoder) -> Draft:
     """Return a run, opened or a folder, as what proposes tokens to the only one of some runs.
 
-    It has the same target vocabulary, token by token, and reads nothing else. Raises RunError, also where the decoding
-    method takes no draft.
+    It has the same target vocabulary, token by token, and reads nothing else. Raises RunError, also
+    where the decoding method takes no draft.
     """
     check_draft([run.model for run in runs], decoding)
     run = runs[0]
@@ -38,7 +38,10 @@ def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoder) 
 def mismatch(draft: Run, run: Run) -> str:
     """Return why a run cannot propose tokens to another one; "" if it can."""
     if draft.tokenizers.vocabulary(TARGET) != run.tokenizers.vocabulary(TARGET):
-        return "the draft writes other tokens: its target vocabulary is not that of the run that it drafts for"
+        return (
+            "the draft writes other tokens: its target vocabulary is not that of the run that it"
+            " drafts for"
+        )
     read = run.recipe.sources
     for side in draft.recipe.sources:
         if side not in read:
@@ -47,7 +50,10 @@ def mismatch(draft: Run, run: Run) -> str:
             return f"the draft reads `{side}` as something else than the run that it drafts for"
         is_text = feature_settings(run.recipe.data, side) is None
         if is_text and draft.tokenizers.vocabulary(side) != run.tokenizers.vocabulary(side):
-            return f"the draft reads other tokens: the vocabulary of `{side}` is not that of the run it drafts for"
+            return (
+                f"the draft reads other tokens: the vocabulary of `{side}` is not that of the run"
+                " it drafts for"
+            )
     if draft.model.max_target_ratio or isinstance(draft.model, CtcModel):
         return "the draft does not write its answer token by token, from the first to the last"
     return ""

@@ -1,4 +1,6 @@
-"""A draft of speculative decoding: the model that proposes tokens, and how many of them were accepted."""
+"""A draft of speculative decoding: the model that proposes tokens, and how many of them were
+accepted.
+"""
 
 from __future__ import annotations
 

@@ -44,9 +44,11 @@ def generate(
     on_text: Callable[[int, str], None] | None = None,
     on_draft: Callable[[Draft], None] = lambda draft: None,
 ) -> list[Any]:
-    """Return the text that a language model writes after each prompt, prompt included; of None, one from its beginning.
+    """Return the text that a language model writes after each prompt, prompt included; of None, one
+    from its beginning.
 
-    It decodes as its recipe does, or samples where one of the settings of `sample` is given, or several samples are.
+    It decodes as its recipe does, or samples where one of the settings of `sample` is given, or
+    several samples are.
 
     Args:
         run: A run or its folder.
@@ -58,11 +60,12 @@ def generate(
         max_length: Tokens after the prompt at most.
         scores: Whether to return `Translation`s in place of texts.
         checkpoint: `last`, `best` or a step, in place of the final weights.
-        draft: A smaller run, which proposes tokens: the model reads several at once, and keeps those that
-            it would have written, or may have drawn. The text is the same without one, or drawn by the same
-            probabilities, but not with the same random numbers.
+        draft: A smaller run, which proposes tokens: the model reads several at once, and keeps
+            those that it would have written, or may have drawn. The text is the same without one,
+            or drawn by the same probabilities, but not with the same random numbers.
         on_draft: Called at the end with the draft, which knows how many tokens were accepted.
-        on_text: Called with the number of a text and what is new of it, as it is written; one text follows the other.
+        on_text: Called with the number of a text and what is new of it, as it is written; one text
+            follows the other.
 
     Raises RunError, also for a model with an encoder and for a setting that is not possible.
     """
@@ -81,22 +84,38 @@ def generate(
     decoding = generation_settings(opened.recipe, sampling, samples, beam, max_length)
     proposing = None if draft is None else open_draft(draft, [opened], decoding)
     begun = [ids for ids in encode_prompts(opened, prompts) for _ in range(samples)]
-    texts = [text if scores else text.text for text in write_texts(opened, begun, decoding, on_text, proposing)]
+    texts = [
+        text if scores else text.text
+        for text in write_texts(opened, begun, decoding, on_text, proposing)
+    ]
     if proposing:
         on_draft(proposing)
-    return texts if samples == 1 else [texts[at : at + samples] for at in range(0, len(texts), samples)]
+    return (
+        texts
+        if samples == 1
+        else [texts[at : at + samples] for at in range(0, len(texts), samples)]
+    )
 
 
 def generation_settings(
-    recipe: Recipe, sampling: dict[str, Any], samples: int = 1, beam: int | None = None, max_length: int | None = None
+    recipe: Recipe,
+    sampling: dict[str, Any],
+    samples: int = 1,
+    beam: int | None = None,
+    max_length: int | None = None,
 ) -> Decoder:
-    """Return how a recipe decodes with these settings of `sample`, a beam, or several samples. Raises RunError."""
+    """Return how a recipe decodes with these settings of `sample`, a beam, or several samples.
+    Raises RunError.
+    """
     if beam is not None and (sampling or samples > 1):
         name = next(iter(sampling), "samples").replace("_", "-")
         message = f"`--{name}` is a setting of sampling, and a beam search draws nothing"
         raise RunError.of(message, f"remove `--beam`, or `--{name}`")
     if (temperature := sampling.get("temperature", 1)) <= 0:
-        fix = "for the most probable tokens write `decoding=greedy`, and remove the settings of sampling"
+        fix = (
+            "for the most probable tokens write `decoding=greedy`, and remove the settings of"
+            " sampling"
+        )
         raise RunError.of(f"`--temperature` takes a number above 0; `{temperature:g}` is not", fix)
     decoding = decoding_settings(recipe, beam)
     if sampling or samples > 1:
@@ -105,16 +124,22 @@ def generation_settings(
     if max_length is not None:
         settings["max_length"] = max_length
     try:  # the recipe's own checks say which values are possible
-        return load_text(recipe.dump(), overrides=[f"decoding={json.dumps({decoding.word: settings})}"]).decoding
+        return load_text(
+            recipe.dump(), overrides=[f"decoding={json.dumps({decoding.word: settings})}"]
+        ).decoding
     except RecipeError as error:  # at places of a text that nobody wrote
-        raise RunError(Fault("", 0, 0, "run", "", fault.message, fault.hint) for fault in error.faults) from None
+        raise RunError(
+            Fault("", 0, 0, "run", "", fault.message, fault.hint) for fault in error.faults
+        ) from None
 
 
 def encode_prompts(run: Run, prompts: Sequence[str] | None) -> list[list[int]]:
     """Return the ids of each prompt; of None, one that is empty. Raises RunError."""
     if run.recipe.sources:
         fix = f"use `seqcomposer translate {run.run_dir.path}`"
-        raise RunError.of("this model has an encoder: it answers a source", fix, str(run.run_dir.path))
+        raise RunError.of(
+            "this model has an encoder: it answers a source", fix, str(run.run_dir.path)
+        )
     if prompts is None:
         return [[]]
     prompts = [text for (text,) in check_lines(run.recipe, prompts)[0]]
@@ -122,16 +147,26 @@ def encode_prompts(run: Run, prompts: Sequence[str] | None) -> list[list[int]]:
     rows = run.tokenizers.encode(TARGET, prompts)
     for prompt, ids in zip(prompts, rows, strict=True):
         if not ids:
-            raise RunError.of(f"the prompt `{prompt}` is empty", "leave it out: a text then begins as the model likes")
+            raise RunError.of(
+                f"the prompt `{prompt}` is empty",
+                "leave it out: a text then begins as the model likes",
+            )
         if len(ids) > most:
-            message = f"the prompt `{prompt[:30]}...` has {len(ids):,} tokens, and this model reads {most:,} at most"
+            message = (
+                f"the prompt `{prompt[:30]}...` has {len(ids):,} tokens, and this model reads"
+                f" {most:,} at most"
+            )
             raise RunError.of(message, "give it the end of the prompt alone")
     return rows
 
 
 def unknown_prompts(run: Run, prompts: Sequence[str]) -> list[str]:
     """Return the prompts of which the run's tokenizer does not know all. Raises RunError."""
-    return [prompt for prompt, ids in zip(prompts, encode_prompts(run, prompts), strict=True) if UNK in ids]
+    return [
+        prompt
+        for prompt, ids in zip(prompts, encode_prompts(run, prompts), strict=True)
+        if UNK in ids
+    ]
 
 
 def write_texts(
@@ -141,7 +176,8 @@ def write_texts(
     on_text: Callable[[int, str], None] | None = None,
     draft: Draft | None = None,
 ) -> list[Translation]:
-    """Return the texts that begin with these ids: all side by side, or one after the other if somebody watches.
+    """Return the texts that begin with these ids: all side by side, or one after the other if
+    somebody watches.
 
     The numbers that sampling draws depend on a text's place alone.
     """
@@ -159,22 +195,30 @@ def write_texts(
                 stream.end(results[-1][0].ids, results[-1][0].ended)
     best = [row[0] for row in results]
     say_beyond_window(run, [len(one.ids) + one.ended for one in best])
-    texts = run.tokenizers.decode_answers(TARGET, [one.ids for one in best], [one.ended for one in best])
+    texts = run.tokenizers.decode_answers(
+        TARGET, [one.ids for one in best], [one.ended for one in best]
+    )
     return [Translation(text, one.score, one.ended) for text, one in zip(texts, best, strict=True)]
 
 
 def say_beyond_window(run: Run, lengths: Sequence[int]) -> None:
-    """Say on stderr how many texts, of so many tokens with their end, are longer than what the model was trained on."""
+    """Say on stderr how many texts, of so many tokens with their end, are longer than what the
+    model was trained on.
+    """
     window = run.recipe.window
     if window is None or run.recipe.carries_state:
         return
     if beyond := sum(length > window for length in lengths):
         what = f"{beyond:,} of {len(lengths):,} texts are" if len(lengths) > 1 else "this text is"
-        write_note(f"{what} longer than the {window:,} tokens of a window: the model was never trained to read so far")
+        write_note(
+            f"{what} longer than the {window:,} tokens of a window: the model was never trained to"
+            " read so far"
+        )
 
 
 class TextStream:
-    """The text of ids that come one after the other, in pieces; a character of several bytes comes as a whole.
+    """The text of ids that come one after the other, in pieces; a character of several bytes comes
+    as a whole.
 
     Each piece is decoded behind the one before, since the space before a word depends on that.
     """
@@ -185,7 +229,9 @@ class TextStream:
         self.first = self.written = 0  # where the last piece began, and where it ended
 
     def add(self, *ids: int, ended: bool | None = None) -> None:
-        """Write what is new of the text with these ids; the last ones if the text has `ended`, or was cut there."""
+        """Write what is new of the text with these ids; the last ones if the text has `ended`, or
+        was cut there.
+        """
         self.ids += [token for token in ids if token >= UNK]
         pieces = [self.ids[self.first : self.written], self.ids[self.first :]]
         before, after = self.tokenizers.decode(TARGET, pieces)
@@ -196,5 +242,7 @@ class TextStream:
             self.first, self.written = self.written, len(self.ids)
 
     def end(self, ids: Sequence[int], ended: bool = True) -> None:
-        """Write the rest of a text with all these ids; a search that is not greedy gives none before its end."""
+        """Write the rest of a text with all these ids; a search that is not greedy gives none
+        before its end.
+        """
         self.add(*ids[len(self.ids) :], ended=ended)

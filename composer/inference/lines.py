@@ -38,9 +38,12 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank
 
 Line: TypeAlias = tuple[str, ...]
-"""What a model reads of a line: a text for each encoder, in the recipe's order; without encoders how a text begins."""
+"""What a model reads of a line: a text for each encoder, in the recipe's order; without encoders
+how a text begins.
+"""
 GivenLine: TypeAlias = "str | Path | Sequence[str | Path]"
-"""A line as Python gives it: its text, or the path of a file; of several encoders a tuple of them, or their texts with
+"""A line as Python gives it: its text, or the path of a file; of several encoders a tuple of them,
+or their texts with
 tabs between, as on the command line."""
 LINES = "<lines>"
 """What lines are called in faults that no file has."""
@@ -49,10 +52,11 @@ POSITIONS = 2048
 
 
 class Score(NamedTuple):
-    """The log-probabilities of a target's tokens in nats, eos last; `total` is their sum, a `Translation`'s score.
+    """The log-probabilities of a target's tokens in nats, eos last; `total` is their sum, a
+    `Translation`'s score.
 
-    Of CTC beside a decoder it is another: the two are normalised together at each token here, and in a search they are
-    not (`JointModel`).
+    Of CTC beside a decoder it is another: the two are normalised together at each token here, and
+    in a search they are not (`JointModel`).
     """
 
     total: float
@@ -60,7 +64,9 @@ class Score(NamedTuple):
     log_probabilities: list[float]
 
 
-def score_targets(recipe: Recipe, model: EncoderDecoder, lines: Encoded, tokenizers: Tokenizers) -> list[Score]:
+def score_targets(
+    recipe: Recipe, model: EncoderDecoder, lines: Encoded, tokenizers: Tokenizers
+) -> list[Score]:
     """Return the score of every target, measured as `evaluate` measures a text of this line alone."""
     rows, read = measured_lines(recipe, lines), dict[int, tuple[list[int], list[float]]]()
     with evaluation_mode([model]):
@@ -75,20 +81,25 @@ def score_targets(recipe: Recipe, model: EncoderDecoder, lines: Encoded, tokeniz
     scores: list[Score] = []
     for tokens, log_probabilities in zip(ids, values, strict=True):
         texts = tokenizers.decode(TARGET, [[token] for token in tokens[:-1]])
-        scores.append(Score(sum(log_probabilities), [*texts, SPECIAL_TOKENS[EOS]], log_probabilities))
+        scores.append(
+            Score(sum(log_probabilities), [*texts, SPECIAL_TOKENS[EOS]], log_probabilities)
+        )
     return scores
 
 
 def measure_targets(
     models: Sequence[EncoderDecoder], encoded: Encoded, order: Sampler[BatchSlice] | None = None
 ) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
-    """Yield the batches of all pairs, on the models' device, and what `OutputHead.measure` says of each.
+    """Yield the batches of all pairs, on the models' device, and what `OutputHead.measure` says of
+    each.
 
-    models: One, or an ensemble, whose probabilities are their mean. order: That of the batches, which may carry a state
-    from one to the next; by default batches of similar lengths.
+    models: One, or an ensemble, whose probabilities are their mean. order: That of the batches,
+    which may carry a state from one to the next; by default batches of similar lengths.
     """
     states: list[State | None] = [None] * len(models)
-    for batch in BatchLoader(encoded, order or EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
+    for batch in BatchLoader(
+        encoded, order or EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)
+    ):
         moved = to_device(batch, models[0].device)
         read, target = moved["target_in"], moved["target_out"]
         outputs: list[Tensor] = []
@@ -96,31 +107,43 @@ def measure_targets(
             if batch["window"] < 0:
                 outputs.append(model(moved["sources"], read, answer=target))
             else:
-                output, states[at] = model.step(read, states[at] if batch["window"] else None, {}, answer=target)
+                output, states[at] = model.step(
+                    read, states[at] if batch["window"] else None, {}, answer=target
+                )
                 outputs.append(output)
         yield moved, measure_votes(models, outputs, target)
 
 
-def measure_votes(models: Sequence[EncoderDecoder], outputs: Sequence[Tensor], target: Tensor) -> dict[str, Tensor]:
-    """Return what `OutputHead.measure` says of one model, or of the mean of the probabilities of several.
+def measure_votes(
+    models: Sequence[EncoderDecoder], outputs: Sequence[Tensor], target: Tensor
+) -> dict[str, Tensor]:
+    """Return what `OutputHead.measure` says of one model, or of the mean of the probabilities of
+    several.
 
-    outputs: Of each model, logits (B, T, V) or costs (B, T); target: (B, T) -> (B, T) each. Where a model has costs
-    alone, the loss is all that is known of the ensemble.
+    outputs: Of each model, logits (B, T, V) or costs (B, T); target: (B, T) -> (B, T) each. Where a
+    model has costs alone, the loss is all that is known of the ensemble.
     """
     if len(models) == 1:
         return models[0].output.measure(outputs[0], target)
     if all(logits.ndim > target.ndim for logits in outputs):
-        votes = torch.stack([logits.log_softmax(-1, torch.float32) for logits in outputs])  # (models, B, T, V)
+        votes = torch.stack(
+            [logits.log_softmax(-1, torch.float32) for logits in outputs]
+        )  # (models, B, T, V)
         return models[0].output.measure(votes.logsumexp(0) - math.log(len(models)), target)
     pairs = zip(models, outputs, strict=True)
-    losses = torch.stack([model.output.measure(output, target)["loss"].float() for model, output in pairs])
+    losses = torch.stack(
+        [model.output.measure(output, target)["loss"].float() for model, output in pairs]
+    )
     return {"loss": math.log(len(models)) - (-losses).logsumexp(0)}
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Return a batch with the ids of all sides on a device."""
     sources = {side: ids.to(device) for side, ids in batch["sources"].items()}
-    targets = {"target_in": batch["target_in"].to(device), "target_out": batch["target_out"].to(device)}
+    targets = {
+        "target_in": batch["target_in"].to(device),
+        "target_out": batch["target_out"].to(device),
+    }
     return cast("Batch", {**batch, "sources": sources, **targets})
 
 
@@ -131,16 +154,23 @@ def check_lines(
     what: str = "",
     origin: str = LINES,
 ) -> tuple[list[Line], list[str] | None]:
-    """Return the texts of each line, and the others that each of them has; a path stands for a file that is read.
+    """Return the texts of each line, and the others that each of them has; a path stands for a file
+    that is read.
 
-    Raises TypeError for a text in place of a list, RunError where not every line has one of the others or is text, and
-    DataError, with `origin` as its file, for a line with another number of texts than there are encoders.
+    Raises TypeError for a text in place of a list, RunError where not every line has one of the
+    others or is text, and DataError, with `origin` as its file, for a line with another number of
+    texts than there are encoders.
     """
     if isinstance(lines, str | Path) or isinstance(others, str):
         raise TypeError("lines are a list of texts: write `[line]`")
     if others is not None and len(lines) != len(others):
-        raise RunError.of(f"there are {len(others)} {what} for {len(lines)} lines", 'give every line one; it may be ""')
-    checked = [line_texts(recipe, line, number, origin) for number, line in enumerate(lines, start=1)]
+        raise RunError.of(
+            f"there are {len(others)} {what} for {len(lines)} lines",
+            'give every line one; it may be ""',
+        )
+    checked = [
+        line_texts(recipe, line, number, origin) for number, line in enumerate(lines, start=1)
+    ]
     for text in others or ():
         check_text(recipe, text, text)
     return checked, None if others is None else [*others]
@@ -151,10 +181,16 @@ def line_texts(recipe: Recipe, line: GivenLine, number: int, origin: str) -> Lin
     sides = recipe.sources
     if isinstance(line, str) and len(sides) > 1:
         return split_source(line, sides, number, origin)
-    is_row = isinstance(line, tuple | list) if len(sides) > 1 else isinstance(line, tuple) and len(line) == 1
+    is_row = (
+        isinstance(line, tuple | list)
+        if len(sides) > 1
+        else isinstance(line, tuple) and len(line) == 1
+    )
     texts: list[Any] = [*line] if is_row and not isinstance(line, str | Path) else [line]
     if len(sides) > 1 and len(texts) != len(sides):
-        raise text_count_error(len(texts), sides, number, origin, "give it a text for each, in this order")
+        raise text_count_error(
+            len(texts), sides, number, origin, "give it a text for each, in this order"
+        )
     columns = [feature_settings(recipe.data, side) for side in sides] or [None]
     read = [
         str(text) if column is not None and isinstance(text, Path) else text
@@ -181,16 +217,23 @@ def no_text(recipe: Recipe, value: object) -> RunError:
     reads_files = any(feature_settings(recipe.data, side) for side in sides)
     fix = "write texts, or paths of files" if reads_files else "write texts"
     fix = f"{fix}; of several encoders a tuple of them for each line" if len(sides) > 1 else fix
-    return RunError.of(f"a line is `{shorten(repr(value), 60, placeholder='...')}`, which is no text", fix)
+    return RunError.of(
+        f"a line is `{shorten(repr(value), 60, placeholder='...')}`, which is no text", fix
+    )
 
 
 def encode_targets(
-    recipe: Recipe, tokenizers: Tokenizers, lines: Sequence[GivenLine], targets: Sequence[str] | None
+    recipe: Recipe,
+    tokenizers: Tokenizers,
+    lines: Sequence[GivenLine],
+    targets: Sequence[str] | None,
 ) -> Encoded:
     """Return the ids of lines and their targets. Raises RunError and DataError."""
     sides = recipe.sources
     if not sides and targets is not None:
-        raise RunError.of("a model without encoders reads no sources", "give it the targets alone, as `lines`")
+        raise RunError.of(
+            "a model without encoders reads no sources", "give it the targets alone, as `lines`"
+        )
     read, targets = check_lines(recipe, lines, (targets or ()) if sides else None, "targets")
     texts, _ = encode_lines(recipe, tokenizers, dict(enumerate(read, start=1)))
     answers = [line[0] for line in read] if targets is None else targets
@@ -198,15 +241,23 @@ def encode_targets(
 
 
 def split_source(line: str, sides: Sequence[str], number: int, origin: str) -> Line:
-    """Return what the encoders read of a line of the command line; of a blank one nothing. Raises DataError."""
-    return split_line(line, sides, number, origin) if not is_blank(line) else ("",) * max(1, len(sides))
+    """Return what the encoders read of a line of the command line; of a blank one nothing. Raises
+    DataError.
+    """
+    return (
+        split_line(line, sides, number, origin)
+        if not is_blank(line)
+        else ("",) * max(1, len(sides))
+    )
 
 
 def split_line(line: str, sides: Sequence[str], number: int, origin: str) -> Line:
     """Return the texts of a line that has tabs between several. Raises DataError."""
     texts = tuple(line.split("\t")) if len(sides) > 1 else (line,)
     if len(texts) != max(1, len(sides)):
-        raise text_count_error(len(texts), sides, number, origin, "put a tab between the texts, in this order", line)
+        raise text_count_error(
+            len(texts), sides, number, origin, "put a tab between the texts, in this order", line
+        )
     return texts
 
 
@@ -226,7 +277,10 @@ def encode_lines(
 
     `origin` is the file that faults name, of a story that is not one.
     """
-    texts = {side: [line[column] for line in lines.values()] for column, side in enumerate(recipe.sources)}
+    texts = {
+        side: [line[column] for line in lines.values()]
+        for column, side in enumerate(recipe.sources)
+    }
     numbered = {side: NumberedLines(column, [*lines]) for side, column in texts.items()}
     if faults := [*story_faults(recipe, numbered, origin)]:
         raise DataError(faults)
@@ -241,7 +295,9 @@ def encode_lines(
 
 
 def source_form(recipe: Recipe, side: str) -> object:
-    """Return what decides beside a tokenizer what is read of a side: of files the settings, of stories the shape."""
+    """Return what decides beside a tokenizer what is read of a side: of files the settings, of
+    stories the shape.
+    """
     if settings := feature_settings(recipe.data, side):
         return read_by(settings)
     return story_shape(recipe, side)
@@ -250,7 +306,10 @@ def source_form(recipe: Recipe, side: str) -> object:
 def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
     """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
     if len(ids) > MAX_TOKENS:
-        note = f"{place}: {what} has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
+        note = (
+            f"{place}: {what} has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read;"
+            " split it"
+        )
         write_note(note)
     return ids[:MAX_TOKENS]
 
@@ -269,7 +328,9 @@ def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
 
 
 def write_note(text: str) -> None:
-    """Write a line to stderr, for the person at the terminal; without effect where nobody reads it any more."""
+    """Write a line to stderr, for the person at the terminal; without effect where nobody reads it
+    any more.
+    """
     with suppress(OSError):
         sys.stderr.write(f"{strip_control_characters(text)}\n")
         sys.stderr.flush()

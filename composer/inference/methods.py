@@ -1,11 +1,20 @@
-"""Ways of decoding by their words in a recipe: their settings, and what searches. Importing this imports no torch."""
+"""Ways of decoding by their words in a recipe: their settings, and what searches. Importing this
+imports no torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from blocks.core.settings import Bounds, Count, NonNegative, Positive, PositiveProportion, Proportion
+from blocks.core.settings import (
+    Bounds,
+    Count,
+    NonNegative,
+    Positive,
+    PositiveProportion,
+    Proportion,
+)
 from composer.recipe.choices import Decoder, Precision
 
 if TYPE_CHECKING:
@@ -14,19 +23,33 @@ if TYPE_CHECKING:
 
 MAX_BEAM = 1000
 MaxLength = Annotated[Count, "tokens of an answer at most, eos included; a longer one is cut"]
-MAX_RATIO = "tokens of an answer at most for each token of its source, beside 50 that are always allowed"
+MAX_RATIO = (
+    "tokens of an answer at most for each token of its source, beside 50 that are always allowed"
+)
 MaxRatio = Annotated[Positive, MAX_RATIO]
 NO_REPEAT = "no n-gram of this many tokens occurs twice in an answer, its forced prefix included"
 NoRepeatNgram = Annotated[Count | None, NO_REPEAT]
-PRECISION = "what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them faster"
+PRECISION = (
+    "what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them"
+    " faster"
+)
 DecodingPrecision = Annotated[Precision, PRECISION]
-CTC_WEIGHT = "of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the decoder alone"
+CTC_WEIGHT = (
+    "of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the"
+    " decoder alone"
+)
 CtcWeight = Annotated[Proportion | None, CTC_WEIGHT]
 """Settings that several decoding methods have."""
-Temperature = Annotated[Positive, "what the logits are divided by, above 0; the lower, the more probable the tokens"]
-TOP_P = "draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)"
+Temperature = Annotated[
+    Positive, "what the logits are divided by, above 0; the lower, the more probable the tokens"
+]
+TOP_P = (
+    "draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)"
+)
 TopP = Annotated[PositiveProportion | None, TOP_P]
-MIN_P = "draw among the tokens with at least this share of the highest probability (Nguyen et al. 2024)"
+MIN_P = (
+    "draw among the tokens with at least this share of the highest probability (Nguyen et al. 2024)"
+)
 MinP = Annotated[PositiveProportion | None, MIN_P]
 Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1), "where the random numbers start"]
 
@@ -51,12 +74,14 @@ class Greedy(Decoder):
 
 
 class Sample(Decoder):
-    """Sample tokens by their probability. A row's answers depend on the seed and its number, not on its batch.
+    """Sample tokens by their probability. A row's answers depend on the seed and its number, not on
+    its batch.
 
     Settings:
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
-        repetition_penalty: what the logit of a token that the prompt or the answer has already is divided by where it
-            is positive, and multiplied with where it is negative (Keskar et al. 2019, section 4.1)
+        repetition_penalty: what the logit of a token that the prompt or the answer has already is
+            divided by where it is positive, and multiplied with where it is negative (Keskar et al.
+            2019, section 4.1)
     """
 
     word = "sample"
@@ -83,14 +108,16 @@ class Sample(Decoder):
 class Beam(Decoder):
     """Beam search with a length penalty (Wu et al. 2016, section 7).
 
-    A hypothesis y of n tokens, eos counted, is ranked by log p(y) / ((5 + n) / 6) ^ length_penalty. A hypothesis that
-    ends keeps its place in the beam, so that the beam of the others narrows (Sutskever et al. 2014, section 3.2) and a
-    beam of 1 is greedy search. A sequence is done when nothing that is still growing could come to a better rank than
-    what is asked for; a hypothesis that was cut ranks behind all that ended.
+    A hypothesis y of n tokens, eos counted, is ranked by log p(y) / ((5 + n) / 6) ^ length_penalty.
+    A hypothesis that ends keeps its place in the beam, so that the beam of the others narrows
+    (Sutskever et al. 2014, section 3.2) and a beam of 1 is greedy search. A sequence is done when
+    nothing that is still growing could come to a better rank than what is asked for; a hypothesis
+    that was cut ranks behind all that ended.
 
     Settings:
         size: hypotheses side by side; 1 is greedy search
-        length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers
+        length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer
+            answers
     """
 
     word = "beam"
@@ -114,10 +141,12 @@ class Beam(Decoder):
 
 
 class Viterbi(Decoder):
-    """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
+    """Find the most probable answer of all, for a decoder that depends on the last token alone
+    (Viterbi 1967).
 
-    best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural GPU, or one that
-    reads no tokens. A token costs a step for each word of the vocabulary; one, where no tokens are read.
+    best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural
+    GPU, or one that reads no tokens. A token costs a step for each word of the vocabulary; one,
+    where no tokens are read.
 
     Settings:
         max_length: tokens of an answer at most, eos included
@@ -142,14 +171,18 @@ class Viterbi(Decoder):
 
 
 class Mbr(Decoder):
-    """Minimum Bayes risk: the sample with the highest mean score against all samples (Eikema & Aziz 2020, section 5).
+    """Minimum Bayes risk: the sample with the highest mean score against all samples (Eikema & Aziz
+    2020, section 5).
 
-    The mean over the samples is an estimate of the expected score of an answer, which its log-probability is not. Where
-    a model makes room for its answer, the answers of different lengths are compared by log-probability.
+    The mean over the samples is an estimate of the expected score of an answer, which its
+    log-probability is not. Where a model makes room for its answer, the answers of different
+    lengths are compared by log-probability.
 
     Settings:
-        samples: samples of each row, which are candidates and references at once; the time grows with their square
-        metric: sacreBLEU's score of a sentence by which they are compared; bleu is for words with spaces between
+        samples: samples of each row, which are candidates and references at once; the time grows
+            with their square
+        metric: sacreBLEU's score of a sentence by which they are compared; bleu is for words with
+            spaces between
     """
 
     word = "mbr"
@@ -174,5 +207,7 @@ class Mbr(Decoder):
         return mbr(search, self)
 
 
-DECODERS: dict[str, type[Decoder]] = {kind.word: kind for kind in (Greedy, Sample, Beam, Viterbi, Mbr)}
+DECODERS: dict[str, type[Decoder]] = {
+    kind.word: kind for kind in (Greedy, Sample, Beam, Viterbi, Mbr)
+}
 """Every way of decoding by its word in a recipe."""

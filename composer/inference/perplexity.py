@@ -1,4 +1,6 @@
-"""Teacher-forced scores of a model: loss and perplexity of pairs and of texts, with an interval over documents."""
+"""Teacher-forced scores of a model: loss and perplexity of pairs and of texts, with an interval
+over documents.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,12 @@ from composer.recipe.recipe import Recipe
 def teacher_forced(
     recipe: Recipe, models: Sequence[EncoderDecoder], encoded: Encoded
 ) -> tuple[dict[str, float], list[float]]:
-    """Return the scores that need no decoding, and the bits of each answer if answers are vectors of bits, else [].
+    """Return the scores that need no decoding, and the bits of each answer if answers are vectors
+    of bits, else [].
 
-    Only pairs with a target that every model can write count, and without any there are no scores; other answers have
-    NaN bits. Of a text also the scores that do not depend on its tokenizer, and a 95 % interval of its perplexity over
-    documents.
+    Only pairs with a target that every model can write count, and without any there are no scores;
+    other answers have NaN bits. Of a text also the scores that do not depend on its tokenizer, and
+    a 95 % interval of its perplexity over documents.
 
     models: One, or an ensemble, whose probabilities are their mean.
     """
@@ -49,7 +52,9 @@ def teacher_forced(
                 places = documents_of(encoded, rows.target, batch["rows"].tolist())
                 np.add.at(losses, places, measures["loss"][real].double().cpu().numpy())
             if "bits" in measures:
-                row_bits |= zip(batch["rows"].tolist(), measures["bits"].sum(1).tolist(), strict=True)
+                row_bits |= zip(
+                    batch["rows"].tolist(), measures["bits"].sum(1).tolist(), strict=True
+                )
     sums["rows"] = len(rows)
     places = np.flatnonzero(known)
     bits = [math.nan] * total if row_bits else []
@@ -58,7 +63,8 @@ def teacher_forced(
     if (counts := encoded.counts) is None:
         return token_scores(sums), bits
     sums.update(counts.units())
-    share = {"unknown_share": counts.unknown / max(1, counts.tokens - counts.documents)}  # an end is always known
+    # an end is always known
+    share = {"unknown_share": counts.unknown / max(1, counts.tokens - counts.documents)}
     return token_scores(sums) | share | perplexity_interval(losses, encoded.target.ends), bits
 
 
@@ -70,10 +76,11 @@ def documents_of(text: Encoded, rows: Ids, numbers: Sequence[int]) -> np.ndarray
 
 
 def perplexity_interval(losses: np.ndarray, ends: np.ndarray) -> dict[str, float]:
-    """Return the bounds of the perplexity, of 95 in 100 samples of so many documents; {} for a single one.
+    """Return the bounds of the perplexity, of 95 in 100 samples of so many documents; {} for a
+    single one.
 
-    Of a ratio of sums over documents: the loss and the tokens of each (Cochran 1977, section 6.4). losses: (D,), ends:
-    (D,) the token that ends each document.
+    Of a ratio of sums over documents: the loss and the tokens of each (Cochran 1977, section 6.4).
+    losses: (D,), ends: (D,) the token that ends each document.
     """
     count, tokens = len(ends), np.diff(ends, prepend=-1)
     if count < 2:

@@ -1,4 +1,6 @@
-"""Decoding in a lower precision: a copy of a model whose weights are converted once, when it first decodes in it."""
+"""Decoding in a lower precision: a copy of a model whose weights are converted once, when it first
+decodes in it.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,23 @@ FEW_ROWS = 16
 MEDIUM, LARGE = 1 << 17, 1 << 19
 """Weights from which a map is faster in int8: of few rows, and of any number."""
 
-_converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[tuple[int, int], ...], EncoderDecoder]]] = (
-    WeakKeyDictionary()
-)
+_converted: WeakKeyDictionary[
+    EncoderDecoder, dict[str, tuple[tuple[tuple[int, int], ...], EncoderDecoder]]
+] = WeakKeyDictionary()
 
 
 WEIGHT_LEVELS = 127 if torch.cpu._is_vnni_supported() else 64
-"""Largest weight. A CPU without VNNI adds two products in 16 bits, which twice 255 times 64 does not exceed."""
+"""Largest weight. A CPU without VNNI adds two products in 16 bits, which twice 255 times 64 does
+not exceed.
+"""
 
 
 class Int8Linear(nn.Linear, OutputHead):
-    """Linear map with weights of 8 bits, with a scale for each output; each row that arrives has one too.
+    """Linear map with weights of 8 bits, with a scale for each output; each row that arrives has
+    one too.
 
-    y = s_x s_w (q_x q_w) + b with q = round(n x / max |x|), where n is 127, of weights `WEIGHT_LEVELS`. `weight` and
-    `bias` are those it was made from.
+    y = s_x s_w (q_x q_w) + b with q = round(n x / max |x|), where n is 127, of weights
+    `WEIGHT_LEVELS`. `weight` and `bias` are those it was made from.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -40,13 +45,19 @@ class Int8Linear(nn.Linear, OutputHead):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
         weight = linear.weight.detach()
-        self.scale = weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / WEIGHT_LEVELS  # (O,)
-        self.packed = torch.ops.onednn.qlinear_prepack((weight / self.scale[:, None]).round().to(torch.int8), None)
+        self.scale = (
+            weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / WEIGHT_LEVELS
+        )  # (O,)
+        self.packed = torch.ops.onednn.qlinear_prepack(
+            (weight / self.scale[:, None]).round().to(torch.int8), None
+        )
         self.zeros = torch.zeros_like(self.scale).long()
         self.shift = torch.zeros_like(self.scale) if linear.bias is None else linear.bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = torch.linalg.vector_norm(x, torch.inf, -1, keepdim=True).clamp(min=1e-30) / 127  # (B, T, 1)
+        scale = (
+            torch.linalg.vector_norm(x, torch.inf, -1, keepdim=True).clamp(min=1e-30) / 127
+        )  # (B, T, 1)
         quantised = (x / scale).round_().add_(128).to(torch.uint8)
         of_x, of_weight, of_y = (1.0, 128), (self.scale, self.zeros), (1.0, 0)  # scales and zeros
         y = torch.ops.onednn.qlinear_pointwise(
@@ -56,7 +67,9 @@ class Int8Linear(nn.Linear, OutputHead):
 
 
 class SmallLinear(nn.Linear, OutputHead):
-    """Linear map that computes with many rows in bfloat16, and with few as `few` does, in float32 by default."""
+    """Linear map that computes with many rows in bfloat16, and with few as `few` does, in float32
+    by default.
+    """
 
     def __init__(self, linear: nn.Linear, few: Int8Linear | None = None) -> None:
         nn.Module.__init__(self)
@@ -78,8 +91,11 @@ def fastest(linear: nn.Linear) -> nn.Linear:
     return SmallLinear(linear, Int8Linear(linear) if weights >= MEDIUM else None)
 
 
-def in_precision(models: Sequence[EncoderDecoder], precision: Precision) -> Sequence[EncoderDecoder]:
-    """Return models that compute in a precision, copies for as long as the weights stay what they are.
+def in_precision(
+    models: Sequence[EncoderDecoder], precision: Precision
+) -> Sequence[EncoderDecoder]:
+    """Return models that compute in a precision, copies for as long as the weights stay what they
+    are.
 
     Raises RunError for `int8` on anything but a CPU, or without oneDNN.
     """
@@ -91,7 +107,11 @@ def _convert(model: EncoderDecoder, precision: Precision) -> EncoderDecoder:
     converted_at, converted = _converted.setdefault(model, {}).get(precision, ((), model))
     if converted_at != versions:
         with torch.inference_mode(False), torch.no_grad():
-            converted = _quantised(model) if precision == "int8" else copy.deepcopy(model).to(torch.bfloat16)
+            converted = (
+                _quantised(model)
+                if precision == "int8"
+                else copy.deepcopy(model).to(torch.bfloat16)
+            )
         _converted[model][precision] = versions, converted
     return converted
 
@@ -102,7 +122,10 @@ def _quantised(model: EncoderDecoder) -> EncoderDecoder:
         message = f"`int8` is for CPUs, and the model is on {model.device.type}"
         raise RunError.of(message, "write `precision: bfloat16`, or set `trainer.accelerator=cpu`")
     if not torch.backends.mkldnn.is_available():
-        raise RunError.of("`int8` needs oneDNN, which this PyTorch was built without", "write `precision: bfloat16`")
+        raise RunError.of(
+            "`int8` needs oneDNN, which this PyTorch was built without",
+            "write `precision: bfloat16`",
+        )
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     quantised = copy.deepcopy(model, shared)
     for parent in list(quantised.modules()):

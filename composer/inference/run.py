@@ -58,13 +58,17 @@ if TYPE_CHECKING:
     from composer.viz.alignments import Alignment
 
 OVERRIDABLE = ("decoding", "evaluation", "data.generate", "data.babi.folder", "data.babi.tasks")
-"""Settings that can differ from those of the training: the search, its metrics, which data of the task are read."""
+"""Settings that can differ from those of the training: the search, its metrics, which data of the
+task are read.
+"""
 IN_MEMORY = RunDir(Path("<in memory>"))
 """The folder of a run that has none."""
 
 
 class Sample(NamedTuple):
-    """A translation with its source and its reference, to be shown; the texts of several encoders with tabs between."""
+    """A translation with its source and its reference, to be shown; the texts of several encoders
+    with tabs between.
+    """
 
     source: str
     reference: str
@@ -73,7 +77,8 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A trained run. `recipe` has the settings with which it was opened laid over what it was trained with.
+    """A trained run. `recipe` has the settings with which it was opened laid over what it was
+    trained with.
 
     checkpoint: Where the weights are from, None for the final ones.
     """
@@ -103,35 +108,46 @@ class Run:
         ensemble: Sequence[Run] = (),
         draft: str | Path | Run | None = None,
     ) -> list[Any]:
-        """Return the translation of each line, as the recipe decodes, or with a beam of this size: a list of texts.
+        """Return the translation of each line, as the recipe decodes, or with a beam of this size:
+        a list of texts.
 
-        With several encoders a line is a tuple of their texts in the recipe's order, or one text with tabs between, as
-        on the command line; in a tuple a tab is a character like others. A file is a path. Without encoders a line is
-        how a text begins, and the answer all of it. A blank line stays empty. With `n_best` above 1 each line has a
-        list of as many, best first, whose texts differ; where there are fewer, empty ones of score -inf follow. With
-        `scores` they are `Translation`s. `prefix`: how each translation begins. `ensemble`: runs that vote. `draft`: a
-        smaller run, for speed alone. Raises DataError, RunError.
+        With several encoders a line is a tuple of their texts in the recipe's order, or one text
+        with tabs between, as on the command line; in a tuple a tab is a character like others. A
+        file is a path. Without encoders a line is how a text begins, and the answer all of it. A
+        blank line stays empty. With `n_best` above 1 each line has a list of as many, best first,
+        whose texts differ; where there are fewer, empty ones of score -inf follow. With `scores`
+        they are `Translation`s. `prefix`: how each translation begins. `ensemble`: runs that vote.
+        `draft`: a smaller run, for speed alone. Raises DataError, RunError.
         """
         from composer.inference.draft_runs import open_draft
 
         texts, prefix = check_lines(self.recipe, lines, prefix, "prefixes")
         if n_best < 1:
-            raise RunError.of(f"there are no {n_best} best translations", "write `n_best=1` or more")
+            raise RunError.of(
+                f"there are no {n_best} best translations", "write `n_best=1` or more"
+            )
         decoding = decoding_settings(self.recipe, beam)
         runs = [self, *ensemble]
         proposing = None if draft is None else open_draft(draft, runs, decoding)
         results = translate_lines(runs, texts, decoding, prefix, n_best, draft=proposing)
-        rows = [list(row) if scores else [translation.text for translation in row] for row in results]
+        rows = [
+            list(row) if scores else [translation.text for translation in row] for row in results
+        ]
         return rows if n_best > 1 else [row[0] for row in rows]
 
-    def generate(self, prompts: Sequence[str] | None = None, samples: int = 1, **settings: Any) -> list[Any]:
-        """Return what this language model writes after each prompt, or from its beginning: see `composer.generate`."""
+    def generate(
+        self, prompts: Sequence[str] | None = None, samples: int = 1, **settings: Any
+    ) -> list[Any]:
+        """Return what this language model writes after each prompt, or from its beginning: see
+        `composer.generate`.
+        """
         from composer.inference.generate import generate
 
         return generate(self, prompts, samples=samples, **settings)
 
     def batch(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> Batch:
-        """Return the ids of pairs as one padded batch on the model's device, with bos and eos, as training has it.
+        """Return the ids of pairs as one padded batch on the model's device, with bos and eos, as
+        training has it.
 
         A model without encoders takes the targets alone, as `lines`. Raises RunError and DataError.
         """
@@ -140,18 +156,24 @@ class Run:
         return to_device(BatchDataset(encoded)[rows], self.model.device)
 
     def logits(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> Tensor:
-        """Return the logits of every next token of `batch(lines, targets)`, teacher-forced. -> (B, T, V)"""
+        """Return the logits of every next token of `batch(lines, targets)`, teacher-forced. -> (B,
+        T, V)
+        """
         batch = self.batch(lines, targets)
         with evaluation_mode([self.model], for_training=True):
             return self.model(batch["sources"], batch["target_in"])
 
     def encode(self, lines: Sequence[GivenLine]) -> dict[str, Output]:
-        """Return what the decoder can read of lines, by name: `encoder` has `states` (B, S, D) and `mask` (B, S)."""
+        """Return what the decoder can read of lines, by name: `encoder` has `states` (B, S, D) and
+        `mask` (B, S).
+        """
         sources = self.batch(lines, [""] * len(lines))["sources"]
         with evaluation_mode([self.model], for_training=True):
             return self.model.encode(sources)
 
-    def score(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> list[Score]:
+    def score(
+        self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None
+    ) -> list[Score]:
         """Return the log-probabilities of given targets, token by token and summed.
 
         Of a model of windows each line is measured as `evaluate` measures a text.
@@ -160,9 +182,11 @@ class Run:
         return score_targets(self.recipe, self.model, encoded, self.tokenizers)
 
     def minimal_pairs(self, rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
-        """Return in which share of pairs this language model prefers `sentence_good` to `sentence_bad`, as BLiMP does.
+        """Return in which share of pairs this language model prefers `sentence_good` to
+        `sentence_bad`, as BLiMP does.
 
-        `accuracy` is of all `pairs`; `by_UID` and so on are of each paradigm. Ties are wrong. Raises RunError.
+        `accuracy` is of all `pairs`; `by_UID` and so on are of each paradigm. Ties are wrong.
+        Raises RunError.
         """
         from composer.inference.score import minimal_pairs
 
@@ -171,9 +195,11 @@ class Run:
     def evaluate(
         self, split: str | None = None, data: str | Path | None = None, ensemble: Sequence[Run] = ()
     ) -> dict[str, Any]:
-        """Return all scores on a split (default `test`), by the names under which they are logged: `test/loss` etc.
+        """Return all scores on a split (default `test`), by the names under which they are logged:
+        `test/loss` etc.
 
-        data: where data files are looked up first. ensemble: runs that vote. Raises RunError and DataError.
+        data: where data files are looked up first. ensemble: runs that vote. Raises RunError and
+        DataError.
         """
         from composer.evaluation import evaluate
 
@@ -189,10 +215,14 @@ class Run:
         step = checkpoint_step(self.checkpoint) if self.checkpoint else None
         return report(self.run_dir.path, data=data, output=output, checkpoint=step)
 
-    def alignments(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> list[Alignment]:
-        """Return what attentions and memories read while each line is translated; notebooks show heat maps.
+    def alignments(
+        self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None
+    ) -> list[Alignment]:
+        """Return what attentions and memories read while each line is translated; notebooks show
+        heat maps.
 
-        targets: What to write in place of the model's own translations. Raises DataError and RunFailed.
+        targets: What to write in place of the model's own translations. Raises DataError and
+        RunFailed.
         """
         from composer.viz.alignments import alignments
 
@@ -201,30 +231,43 @@ class Run:
     def attention(
         self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None
     ) -> list[dict[str, np.ndarray]]:
-        """Return the attention weights of each line by block, (H, T, S): what its heads read for each token."""
+        """Return the attention weights of each line by block, (H, T, S): what its heads read for
+        each token.
+        """
         from composer.viz.alignments import alignments
 
         lines_maps = alignments(self, lines, targets=targets, max_tokens=MAX_TOKENS)
         return [{one.block: one.weights for one in maps.attentions} for maps in lines_maps]
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
-        """Return where data files are looked up: in `data`, else where training read them; then next to the recipe."""
-        known = () if data is not None or self.run_dir == IN_MEMORY else self.run_dir.read().data.folders
+        """Return where data files are looked up: in `data`, else where training read them; then
+        next to the recipe.
+        """
+        known = (
+            ()
+            if data is not None or self.run_dir == IN_MEMORY
+            else self.run_dir.read().data.folders
+        )
         return [*map(Path, known), *self.recipe.folders(data)]
 
 
-def open_run(path: str | Path | Run, overrides: Sequence[str] = (), checkpoint: str | int | None = None) -> Run:
+def open_run(
+    path: str | Path | Run, overrides: Sequence[str] = (), checkpoint: str | int | None = None
+) -> Run:
     """Open the run in a folder, on the fastest device here; return a run that is open as it is.
 
-    overrides: `key=value` settings of OVERRIDABLE. checkpoint: `last`, `best` or a step; without it, the final weights,
-    for which the run must have finished.
+    overrides: `key=value` settings of OVERRIDABLE. checkpoint: `last`, `best` or a step; without
+    it, the final weights, for which the run must have finished.
 
-    Raises RunError where it is no run, has no such weights, or its parts do not belong together; RecipeError; TypeError
-    where a run that is open has overrides or a checkpoint.
+    Raises RunError where it is no run, has no such weights, or its parts do not belong together;
+    RecipeError; TypeError where a run that is open has overrides or a checkpoint.
     """
     if isinstance(path, Run):
         if overrides or checkpoint is not None:
-            raise TypeError("overrides and a checkpoint apply to a folder, and this run is open: open it with them")
+            raise TypeError(
+                "overrides and a checkpoint apply to a folder, and this run is open: open it with"
+                " them"
+            )
         return path
     run = open_untrained(path, overrides)
     if checkpoint is None:
@@ -241,11 +284,18 @@ def open_run(path: str | Path | Run, overrides: Sequence[str] = (), checkpoint: 
 
 
 def describe_unfinished(run_dir: RunDir) -> str:
-    """Return in words that a run has weights and its training has not finished, or was continued; "" if neither."""
+    """Return in words that a run has weights and its training has not finished, or was continued;
+    "" if neither.
+    """
     record = run_dir.read()
-    newest = max((checkpoint_step(path) or 0 for path in list_checkpoints(run_dir.checkpoints)), default=0)
+    newest = max(
+        (checkpoint_step(path) or 0 for path in list_checkpoints(run_dir.checkpoints)), default=0
+    )
     if record.steps is not None and newest > (used := record.steps):
-        note = f"these weights are of step {used:,}, and there are newer checkpoints, to step {newest:,}"
+        note = (
+            f"these weights are of step {used:,}, and there are newer checkpoints, to step"
+            f" {newest:,}"
+        )
         return f"{note}: `--checkpoint best` takes the best one"
     if not record.is_finished:
         return f"these weights are whole, but their training has not finished: {RESUME} finishes it"
@@ -264,7 +314,9 @@ def find_checkpoint(run_dir: RunDir, recipe: Recipe, name: str) -> Path:
             step = int(best["step"]) if best else None
     if step not in steps:
         message = f"this run has no checkpoint `{name}`"
-        message += "; nothing was validated yet" if name == "best" and steps and step is None else ""
+        message += (
+            "; nothing was validated yet" if name == "best" and steps and step is None else ""
+        )
         words = ", ".join(f"`{word}`" for word in ("last", "best") if word != name)
         known = f"write one of these: {words}, or a step: {', '.join(map(str, steps))}"
         fix = known if steps else "wait for the first validation, or continue the training"
@@ -276,10 +328,18 @@ def missing_weights(run_dir: RunDir) -> RunError:
     """Return the error of a run without final weights: those of a finished one were removed."""
     checkpoint = '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
     if run_dir.read().is_finished:
-        message, fix = "the weights of this run, which has finished, are missing", "restore the file, or pass "
+        message, fix = (
+            "the weights of this run, which has finished, are missing",
+            "restore the file, or pass ",
+        )
     elif not list_checkpoints(run_dir.checkpoints):
-        message = "this run has no weights, and no checkpoint: nothing of its training has been saved yet"
-        fix = f"continue it with {RESUME}; where its loss has diverged, begin a new run with a smaller learning rate"
+        message = (
+            "this run has no weights, and no checkpoint: nothing of its training has been saved yet"
+        )
+        fix = (
+            f"continue it with {RESUME}; where its loss has diverged, begin a new run with a"
+            " smaller learning rate"
+        )
         return RunError.of(message, fix, str(run_dir.weights))
     else:
         message = "this run has no weights yet: it has not finished"
@@ -295,29 +355,42 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     for setting in overrides:
         if "=" not in setting:
             raise RunError.of(
-                f"`{setting}` is no `key=value`", "name one run; `translate` and `evaluate` take several: an ensemble"
+                f"`{setting}` is no `key=value`",
+                "name one run; `translate` and `evaluate` take several: an ensemble",
             )
-        if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{key}." for key in OVERRIDABLE)):
+        if not f"{setting.partition('=')[0].strip()}.".startswith(
+            tuple(f"{key}." for key in OVERRIDABLE)
+        ):
             names = ", ".join(f"`{key}`" for key in OVERRIDABLE)
             message = f"`{setting}` cannot be set for a run: only what starts with {names} can"
             raise RunError.of(message, "write, for example, `decoding.beam.size=8`")
     recipe = as_begun(load(run_dir.recipe, overrides), record)
     tokenizers = Tokenizers.load(run_dir.tokenizer)
     if missing := {*text_names(recipe)} - set(tokenizers.sides):
-        message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
-        raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))
+        message = (
+            f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
+        )
+        raise RunError.of(
+            message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path)
+        )
     model = build(recipe, tokenizers.sizes)
     return Run(run_dir, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 
 def as_begun(recipe: Recipe, record: RunRecord) -> Recipe:
-    """Return the recipe of a run as the run began: with bos before a single document, in early versions."""
+    """Return the recipe of a run as the run began: with bos before a single document, in early
+    versions.
+    """
     is_single = record.data.pairs.get("train") == 1
-    return replace(recipe, begins_with_bos=is_single and TEXTS_AFTER_END not in known_changes(record))
+    return replace(
+        recipe, begins_with_bos=is_single and TEXTS_AFTER_END not in known_changes(record)
+    )
 
 
 def device_for(recipe: Recipe) -> torch.device:
-    """Return the device a run decodes on: the accelerator of this machine, unless the recipe says otherwise."""
+    """Return the device a run decodes on: the accelerator of this machine, unless the recipe says
+    otherwise.
+    """
     wanted = torch.cuda.is_available() and recipe.trainer.accelerator != "cpu"
     return torch.device("cuda" if wanted else "cpu")
 
@@ -330,13 +403,17 @@ def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoder:
     if beam is None:
         return recipe.decoding
     if not 1 <= beam <= MAX_BEAM:
-        raise RunError.of(f"a beam cannot have the size {beam}", f"write a size from 1 to {MAX_BEAM}")
+        raise RunError.of(
+            f"a beam cannot have the size {beam}", f"write a size from 1 to {MAX_BEAM}"
+        )
     return replace(shared_settings(Beam, recipe.decoding), size=beam)
 
 
 def shared_settings(kind: type[SomeDecoder], decoding: Decoder) -> SomeDecoder:
     """Return another way of decoding with all settings of this one that it has, too."""
-    names = {setting.name for setting in fields(kind)} & {setting.name for setting in fields(decoding)} - {"at"}
+    names = {setting.name for setting in fields(kind)} & {
+        setting.name for setting in fields(decoding)
+    } - {"at"}
     return kind(**{name: getattr(decoding, name) for name in names})
 
 
@@ -351,18 +428,24 @@ def translate_lines(
     on_batch: Callable[[float], None] = lambda share: None,
     draft: Draft | None = None,
 ) -> list[list[Translation]]:
-    """Return the n best translations of each line by one run or an ensemble, best first: see `answer_lines`.
+    """Return the n best translations of each line by one run or an ensemble, best first: see
+    `answer_lines`.
 
-    prefixes: the text with which each line's translations begin. first: how many lines came before, for sampling and
-    for faults, which name the file `origin`. on_batch, draft: see `decode_all`. Raises RunError, DataError.
+    prefixes: the text with which each line's translations begin. first: how many lines came before,
+    for sampling and for faults, which name the file `origin`. on_batch, draft: see `decode_all`.
+    Raises RunError, DataError.
     """
     check_compatible(runs)
     one = runs[0]
     if prefixes is not None and not one.recipe.sources:
-        raise RunError.of("a model without encoders continues its lines", "begin the lines with the prefixes")
+        raise RunError.of(
+            "a model without encoders continues its lines", "begin the lines with the prefixes"
+        )
     texts, _ = check_lines(one.recipe, lines)
     read = read_lines(one.recipe, one.tokenizers, texts, prefixes, first, origin)
-    return answer_lines([run.model for run in runs], one.tokenizers, read, decoding, n_best, on_batch, draft)
+    return answer_lines(
+        [run.model for run in runs], one.tokenizers, read, decoding, n_best, on_batch, draft
+    )
 
 
 def check_compatible(runs: Sequence[Run]) -> None:
@@ -372,12 +455,21 @@ def check_compatible(runs: Sequence[Run]) -> None:
     for other in others:
         read, needed = (", ".join(sorted(run.recipe.sources)) or "nothing" for run in (other, one))
         sides = one.recipe.sources if read == needed else []
-        changed = [side for side in sides if source_form(one.recipe, side) != source_form(other.recipe, side)]
+        changed = [
+            side
+            for side in sides
+            if source_form(one.recipe, side) != source_form(other.recipe, side)
+        ]
         if read != needed:
-            problem = f"this run reads {read}, and {path} {needed}: the runs of an ensemble read the same"
+            problem = (
+                f"this run reads {read}, and {path} {needed}: the runs of an ensemble read the same"
+            )
             fix = "give their encoders the same names"
         elif changed:
-            problem = f"this run reads `{changed[0]}` in another form than {path}, and an ensemble reads it once"
+            problem = (
+                f"this run reads `{changed[0]}` in another form than {path}, and an ensemble reads"
+                " it once"
+            )
             fix = f"train it with the settings of `data` of {path}"
         elif one.tokenizers.sha256 != other.tokenizers.sha256:
             problem = f"the tokenizer is not that of {path}, and the runs of an ensemble share one"

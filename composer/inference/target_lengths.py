@@ -36,25 +36,35 @@ class LengthConstraint(NamedTuple):
         return torch.arange(int(self.size.max()), device=self.size.device) < self.size[:, None]
 
     def allowed(self, log_p: Tensor, rows: Tensor, length: int) -> Tensor:
-        """Mask log p of the next token: eos is forced at a given length, and excluded before it if it is exact.
+        """Mask log p of the next token: eos is forced at a given length, and excluded before it if
+        it is exact.
 
-        log_p: (R, V), of which eos is the first; rows: (R,) which of the B each is; length: tokens after the prefix.
+        log_p: (R, V), of which eos is the first; rows: (R,) which of the B each is; length: tokens
+        after the prefix.
         """
         last = (self.left[rows] <= length + 1)[:, None]  # (R, 1)
         early = self.exact[rows][:, None] & ~last  # (R, 1)
         end, words = log_p[:, :1], log_p[:, 1:]  # (R, 1), (R, V - EOS - 1)
-        return torch.cat((end.masked_fill(early, -torch.inf), words.masked_fill(last, -torch.inf)), 1)
+        return torch.cat(
+            (end.masked_fill(early, -torch.inf), words.masked_fill(last, -torch.inf)), 1
+        )
 
 
 def token_limit(source: int, max_length: int, max_ratio: float) -> int:
-    """Return the maximum tokens of an answer, eos counted, a forced prefix not. source: its length; 0 without."""
-    return min(max_length, math.ceil(max_ratio * source) + MIN_LENGTH_LIMIT) if source else max_length
+    """Return the maximum tokens of an answer, eos counted, a forced prefix not. source: its length;
+    0 without.
+    """
+    return (
+        min(max_length, math.ceil(max_ratio * source) + MIN_LENGTH_LIMIT) if source else max_length
+    )
 
 
 def length_constraint(
     queries: Sequence[LengthQuery], prefixes: Sequence[Sequence[int]], device: torch.device
 ) -> LengthConstraint | None:
-    """Return the lengths of the queries, whose answers begin with `prefixes`; None if lengths do not matter."""
+    """Return the lengths of the queries, whose answers begin with `prefixes`; None if lengths do
+    not matter.
+    """
     if not any(query.size for query in queries):
         return None
     left = [query.size - len(prefix) for query, prefix in zip(queries, prefixes, strict=True)]

@@ -1,7 +1,7 @@
 """`translate`: a filter from lines to lines.
 
-Input is taken as it comes: what is there is translated together, so that a file goes through in large batches and a
-program that writes one line and waits gets its answer.
+Input is taken as it comes: what is there is translated together, so that a file goes through in
+large batches and a program that writes one line and waits gets its answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ STDIN = "<stdin>"
 BATCH_LINES = 1024
 """Lines that are sorted by length and translated together, at most."""
 WATCHED_LINES = 128
-"""The same where somebody watches the progress, and of lines that name files, which are larger than text."""
+"""The same where somebody watches the progress, and of lines that name files, which are larger than
+text.
+"""
 
 
 def translate(
@@ -44,16 +46,20 @@ def translate(
     checkpoint: str | int | None = None,
     draft: str | Path | None = None,
 ) -> None:
-    """Translate the lines of `source` (stdin) to `output` (stdout): `n_best` lines out for each line in, in order.
+    """Translate the lines of `source` (stdin) to `output` (stdout): `n_best` lines out for each
+    line in, in order.
 
-    Several runs are an ensemble, which decodes as the first one's recipe says. A blank line gives empty lines; where a
-    line has fewer than `n_best` texts that differ, empty ones follow. With `scores` each line starts with the sum of
-    the log-probabilities of its tokens, and a tab. `prefix` is a file whose lines say how the translations of the same
-    line begin. `draft` is a run, which proposes tokens. At the end notes say how many answers were cut, and
-    how many tokens of a draft were accepted. Raises RunError, RecipeError and DataError; what was read before a line at
-    fault has been translated.
+    Several runs are an ensemble, which decodes as the first one's recipe says. A blank line gives
+    empty lines; where a line has fewer than `n_best` texts that differ, empty ones follow. With
+    `scores` each line starts with the sum of the log-probabilities of its tokens, and a tab.
+    `prefix` is a file whose lines say how the translations of the same line begin. `draft` is a
+    run, which proposes tokens. At the end notes say how many answers were cut, and
+    how many tokens of a draft were accepted. Raises RunError, RecipeError and DataError; what was
+    read before a line at fault has been translated.
     """
-    models = [open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)]
+    models = [
+        open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)
+    ]
     decoding, sides = decoding_settings(models[0].recipe, beam), models[0].recipe.sources
     proposing = None if draft is None else open_draft(draft, models, decoding)
     inputs = [source, prefix] if prefix else [source]
@@ -62,8 +68,16 @@ def translate(
         streams = [open_input(path, files) for path in inputs]
         write = files.enter_context(open_output(output, *inputs)) if output else unbuffered_stdout()
         shows_progress = not write.isatty() and sys.stderr.isatty()
-        total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else None
-        progress = show_progress("translating", total) if shows_progress else nullcontext(lambda count: None)
+        total = (
+            count_lines(Path(source))
+            if shows_progress and source and Path(source).is_file()
+            else None
+        )
+        progress = (
+            show_progress("translating", total)
+            if shows_progress
+            else nullcontext(lambda count: None)
+        )
         advance = files.enter_context(progress)
         if not source and sys.stdin.isatty():
             write_note("type a line and Enter to translate it; Ctrl-D ends")
@@ -71,11 +85,18 @@ def translate(
         size = WATCHED_LINES if shows_progress or names_files else BATCH_LINES
         for texts, *forced in read_columns(streams, names, size):
             begun = forced[0] if forced else None
-            lines = [split_source(text, sides, count + at, names[0]) for at, text in enumerate(texts, start=1)]
-            results = translate_lines(models, lines, decoding, begun, n_best, count, names[0], draft=proposing)
+            lines = [
+                split_source(text, sides, count + at, names[0])
+                for at, text in enumerate(texts, start=1)
+            ]
+            results = translate_lines(
+                models, lines, decoding, begun, n_best, count, names[0], draft=proposing
+            )
             cut += [count + at for at, row in enumerate(results, start=1) if not row[0].ended]
             best = [hypothesis for row in results for hypothesis in row]
-            outputs = "".join(f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best)
+            outputs = "".join(
+                f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best
+            )
             # a file or a pipe gets every byte, a terminal nothing that it would obey
             write_all(write, strip_control_characters(outputs) if write.isatty() else outputs)
             count += len(texts)
@@ -94,13 +115,20 @@ def describe_cut(cut: Sequence[int], count: int, decoding: Decoder) -> str:
     if decoding.max_length > MIN_LENGTH_LIMIT:  # a ratio never allows fewer tokens than these
         limits += f" or `decoding.{decoding.word}.max_ratio` (now {decoding.max_ratio:g})"
     verb = "was" if len(cut) == 1 else "were"
-    return f"{len(cut):,} of {count:,} answers {verb} cut at the maximum length, {format_lines(cut)}: raise {limits}"
+    return (
+        f"{len(cut):,} of {count:,} answers {verb} cut at the maximum length, {format_lines(cut)}:"
+        f" raise {limits}"
+    )
 
 
-def read_columns(streams: Sequence[BinaryIO], names: Sequence[str], size: int) -> Iterator[list[list[str]]]:
-    """Yield the lines of aligned files, a list for each, as many at a time as the first one has, `size` at most.
+def read_columns(
+    streams: Sequence[BinaryIO], names: Sequence[str], size: int
+) -> Iterator[list[list[str]]]:
+    """Yield the lines of aligned files, a list for each, as many at a time as the first one has,
+    `size` at most.
 
-    Raises DataError for a line that is not UTF-8, once those before it are taken, and for a file of another length.
+    Raises DataError for a line that is not UTF-8, once those before it are taken, and for a file of
+    another length.
     """
     (first, *others), count = streams, 0
     for chunk in read_chunks(first, size):
@@ -112,7 +140,9 @@ def read_columns(streams: Sequence[BinaryIO], names: Sequence[str], size: int) -
             if own_fault:
                 raise DataError([own_fault])
             if len(own) < len(texts):
-                raise line_count_error(name, "this file ends before the text does", count + len(own))
+                raise line_count_error(
+                    name, "this file ends before the text does", count + len(own)
+                )
             columns.append(own)
         yield columns
         if fault:
@@ -120,11 +150,15 @@ def read_columns(streams: Sequence[BinaryIO], names: Sequence[str], size: int) -
         count += len(chunk)
     for other, name in zip(others, names[1:], strict=True):
         if other.readline():
-            raise line_count_error(name, f"this file has more lines than the {count:,} of {names[0]}", count + 1)
+            raise line_count_error(
+                name, f"this file has more lines than the {count:,} of {names[0]}", count + 1
+            )
 
 
 def read_chunks(stream: BinaryIO, size: int) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream without line breaks, as many at a time as are available, `size` at most."""
+    """Yield the lines of a stream without line breaks, as many at a time as are available, `size`
+    at most.
+    """
     # `read1` returns what is there already; `read` of a stream without a buffer does so too
     read = getattr(stream, "read1", stream.read)
     begun: list[bytes] = []  # of the line that has not ended, joined once
@@ -147,7 +181,10 @@ def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[st
         try:
             texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError as error:
-            at, column = error.start, len(error.object[: error.start].decode("utf-8", "replace")) + 1
+            at, column = (
+                error.start,
+                len(error.object[: error.start].decode("utf-8", "replace")) + 1,
+            )
             place = f"line {number}, byte {at + 1} of the line: 0x{error.object[at]:02x}"
             latin = ("", "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1")
             known = (text for magic, text in MAGIC.items() if number == 1 and raw.startswith(magic))
@@ -178,7 +215,9 @@ def write_all(output: BinaryIO, text: str) -> None:
 
 
 def unbuffered_stdout() -> BinaryIO:
-    """Return stdout without its buffer: what a full disk did not take must not come back at the end."""
+    """Return stdout without its buffer: what a full disk did not take must not come back at the
+    end.
+    """
     sys.stdout.flush()
     return getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
 
@@ -193,14 +232,18 @@ def open_input(path: str | Path | None, files: ExitStack) -> BinaryIO:
         fix = "name a file of lines; several runs are for `translate`: an ensemble"
         raise RunError.of("this is a folder, and lines are read here", fix, str(path)) from None
     except OSError as error:
-        raise RunError.of(f"this file cannot be read: {os_error_reason(error)}", "check its name", str(path)) from None
+        raise RunError.of(
+            f"this file cannot be read: {os_error_reason(error)}", "check its name", str(path)
+        ) from None
 
 
 def open_output(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
     """Open a file to write, which is not one of the inputs. Raises RunError."""
     for path_read in inputs:
         if path_read and Path(path).exists() and Path(path).samefile(path_read):
-            raise RunError.of("this file is being read", "write to another one with `--output F`", str(path))
+            raise RunError.of(
+                "this file is being read", "write to another one with `--output F`", str(path)
+            )
     with os_errors_as_run_errors(path, "this file cannot be written", "name another"):
         refuse_overwriting(Path(path), "--output")
         return open(path, "wb", buffering=0)  # the caller closes it

@@ -1,6 +1,8 @@
-"""Build a model from a canonical recipe: the one walk that allocates memory and, on the meta device, plans.
+"""Build a model from a canonical recipe: the one walk that allocates memory and, on the meta
+device, plans.
 
-Building and shape inference are one: each block's constructor gets the stream that arrives, and sets the one it leaves.
+Building and shape inference are one: each block's constructor gets the stream that arrives, and
+sets the one it leaves.
 """
 
 from __future__ import annotations
@@ -12,7 +14,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Path, Site, State, Stream
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Context,
+    Named,
+    NoEffect,
+    Path,
+    Site,
+    State,
+    Stream,
+)
 from blocks.core.fixes import Fix, remove, write
 from blocks.core.initial_state import UNKNOWN_STATE
 from blocks.core.packing import packing_error
@@ -20,10 +32,22 @@ from blocks.core.scope import FOLLOWS, Scope
 from blocks.core.stack import Stack
 from composer.errors import BlockCodeErrors, Fault, RecipeError, error_of_code
 from composer.model.ctc import Ctc, CtcModel, JointModel
-from composer.model.encoder_decoder import Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
+from composer.model.encoder_decoder import (
+    Embedding,
+    Encoder,
+    EncoderDecoder,
+    OutputHead,
+    TokenEmbedding,
+)
 from composer.model.features import FeatureInput, feature_settings, feature_shape
 from composer.model.output_heads import BEYOND_VOCABULARY, LinearOutput
-from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
+from composer.model.weights import (
+    NO_MEMORY,
+    ModelSizeGuard,
+    ModelTooLarge,
+    is_out_of_memory,
+    share_parameters,
+)
 from composer.recipe.choices import TokenPlace
 from composer.recipe.model_sections import Model
 from composer.recipe.recipe import Recipe
@@ -37,7 +61,9 @@ AUTHOR = "its author finds the fault with `composer.check_block`"
 
 
 def build(recipe: Recipe, vocabularies: Mapping[str, int]) -> EncoderDecoder:
-    """Build the model of `recipe`, with the sizes of the vocabularies by data key. Raises RecipeError, all faults."""
+    """Build the model of `recipe`, with the sizes of the vocabularies by data key. Raises
+    RecipeError, all faults.
+    """
     return Builder(recipe).model(vocabularies)
 
 
@@ -56,11 +82,13 @@ class StandIn(Block):
 class Builder:
     """Builder of the stacks of one recipe, which collects their faults and warnings.
 
-    `widened` has, by the path of a stack, the last block in it that changes the width; `named_paths` the blocks by
-    the names that they have in the encoder or decoder that is being built. `shared` are the first uses of named
-    stacks, and `open_stacks` those that are being built; `uses` has the paths of all uses, and whether they are
-    copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `refused` are the memories
-    that blocks which were refused would have left. `is_dry`: count no fault. `at_most`: vocabularies are bounds.
+    `widened` has, by the path of a stack, the last block in it that changes the width;
+    `named_paths` the blocks by the names that they have in the encoder or decoder that is being
+    built. `shared` are the first uses of named stacks, and `open_stacks` those that are being
+    built; `uses` has the paths of all uses, and whether they are copies. `no_effects` has, by the
+    paths of settings that change nothing, why and the fix. `refused` are the memories that blocks
+    which were refused would have left. `is_dry`: count no fault. `at_most`: vocabularies are
+    bounds.
     """
 
     recipe: Recipe
@@ -89,18 +117,25 @@ class Builder:
             self.faults.append(self.recipe.fault(code, path, message, fix))
 
     def refuse(self, error: BlockError, path: Path, message: str = "") -> None:
-        """Add the fault of what stands at `path` and cannot be built so. message: In place of the error's own."""
+        """Add the fault of what stands at `path` and cannot be built so. message: In place of the
+        error's own.
+        """
         setting = (error.setting, *error.inside) if error.setting else ()
         fix = Fix(error.fix, error.change).below(path)
         self.fault(error.code, (*path, *setting), message or error.message, fix)
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
-        """Build the encoders and the decoder. Raises RecipeError with all faults, or if they are too large for here."""
+        """Build the encoders and the decoder. Raises RecipeError with all faults, or if they are
+        too large for here.
+        """
         try:
             with self.size.limits():
                 model = self._model(vocabularies)
         except ModelTooLarge as error:
-            fix = "make the model smaller: fewer or narrower blocks, a smaller vocabulary, less often repeated"
+            fix = (
+                "make the model smaller: fewer or narrower blocks, a smaller vocabulary, less often"
+                " repeated"
+            )
             self.fault("size", error.path or ("model", "width"), error.message, fix)
             raise RecipeError(sorted(set(self.faults))) from None
         self.finish()
@@ -111,7 +146,8 @@ class Builder:
         self._check_encoder_names()
         encoders: dict[str, Encoder] = {}
         memories: dict[str, Named] = {}
-        tie, read = settings.output.tie, set[str]()  # sides that share, and those whose tokens are read
+        # sides that share, and those whose tokens are read
+        tie, read = settings.output.tie, set[str]()
         ctc_alone = settings.output.ctc is not None and settings.output.ctc.weight == 1
         target = None if ctc_alone else self._embedding("target", vocabularies["target"])
         tied = target if "target" in tie else None  # whose matrix is the output's
@@ -121,23 +157,33 @@ class Builder:
             tied = embedding if shares else tied
             stream = self._input_stream(key, embedding)
             site, built = self._outer_stack(path, stack, stream, memories, causal="")
-            if stream.grid and any(block.max_target_ratio for block in built.modules() if isinstance(block, Block)):
-                message = "`grid` makes room for an answer after words, and this encoder reads no line of words"
+            if stream.grid and any(
+                block.max_target_ratio for block in built.modules() if isinstance(block, Block)
+            ):
+                message = (
+                    "`grid` makes room for an answer after words, and this encoder reads no line of"
+                    " words"
+                )
                 self.fault("kind", path, message, "remove `grid`")
             read |= {key} if built.reads_stream or "input" in site.names.reads else set()
             self.refused |= {f"{memory}.{name}" for name in site.names.refused}
-            memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
+            memories |= {memory: Named(built.out)} | {
+                f"{memory}.{n}": named for n, named in site.names.visible.items()
+            }
             encoders[key] = Encoder(memory, embedding, built, stream.columns)
         stream, path = Stream(settings.width), ("model", "decoder")
         stream = stream if target is None else self._input_stream("target", target)
-        site, decoder = self._outer_stack(path, settings.decoder or [], stream, memories, "a decoder")
+        site, decoder = self._outer_stack(
+            path, settings.decoder or [], stream, memories, "a decoder"
+        )
         ctc = self._ctc(site, encoders.values(), vocabularies["target"])
         if ctc is not None and ctc_alone:
             return CtcModel(encoders, decoder, ctc, stream.width)
         output = self._output_head(decoder.out, vocabularies["target"])
         if tied is not None:
             self._check_tie(decoder.out, vocabularies)
-            output.weight = tied.weight  # of a kind that has a row for each token, or the recipe had been refused
+            # of a kind that has a row for each token, or the recipe had been refused
+            output.weight = tied.weight
         read |= {"target"} if decoder.reads_stream or "input" in site.names.reads else set()
         for index in (index for index, side in enumerate(tie) if side not in read):
             reason = f"nothing reads the tokens of `{tie[index]}`"
@@ -150,10 +196,15 @@ class Builder:
         return model
 
     def _check_encoder_names(self) -> None:
-        """Raise RecipeError if an encoder has the name of an attribute of every module, `forward` or such."""
+        """Raise RecipeError if an encoder has the name of an attribute of every module, `forward`
+        or such.
+        """
         for key, _, path, _ in encoder_stacks(self.recipe.model):
             if hasattr(nn.ModuleDict(), key):
-                message = f"`{path[-1]}` is an attribute of PyTorch's modules and cannot be an encoder's name"
+                message = (
+                    f"`{path[-1]}` is an attribute of PyTorch's modules and cannot be an encoder's"
+                    " name"
+                )
                 self.fault("name", path, message, "choose another name")
         self.finish()
 
@@ -167,7 +218,9 @@ class Builder:
             return FeatureInput(*feature_shape(features))
         chosen, width = self.recipe.model.embedding, self.recipe.model.width
         try:
-            return chosen.build(TokenPlace(vocabulary, width, self.recipe.data.tokenizer, key == "target"))
+            return chosen.build(
+                TokenPlace(vocabulary, width, self.recipe.data.tokenizer, key == "target")
+            )
         except BlockError as error:
             self.refuse(error, chosen.at)
             return Embedding(vocabulary, width)
@@ -184,13 +237,17 @@ class Builder:
             self.fault("kind", ("model", "decoder"), message, "end it with `- select_column: 0`")
         output, tokenizer = self.recipe.model.output, self.recipe.data.tokenizer
         try:
-            return output.kind.build(TokenPlace(vocabulary, out.width, tokenizer, has_bias=output.bias))
+            return output.kind.build(
+                TokenPlace(vocabulary, out.width, tokenizer, has_bias=output.bias)
+            )
         except BlockError as error:
             self.refuse(error, output.kind.at if error.setting else ("model", "output", "kind"))
             return LinearOutput(out.width, vocabulary)
 
     def _ctc(self, site: Site, encoders: Iterable[Encoder], vocabulary: int) -> Ctc | None:
-        """Return CTC over the memory that the recipe names; None where it has none, or one at fault."""
+        """Return CTC over the memory that the recipe names; None where it has none, or one at
+        fault.
+        """
         settings, path = self.recipe.model.output.ctc, ("model", "output", "ctc")
         if settings is None:
             return None
@@ -202,23 +259,42 @@ class Builder:
             return None
         message, fix = "", ""
         if frames.grid:
-            message, fix = f"CTC reads a sequence, and `{memory}` is a grid", "end that encoder with `- flatten`"
+            message, fix = (
+                f"CTC reads a sequence, and `{memory}` is a grid",
+                "end that encoder with `- flatten`",
+            )
         elif not frames.length_ratio:
-            message, fix = f"CTC reads a sequence, and `{memory}` is one position for all", "read another output"
+            message, fix = (
+                f"CTC reads a sequence, and `{memory}` is one position for all",
+                "read another output",
+            )
         elif any(encoder.max_target_ratio for encoder in encoders):
-            message, fix = "CTC needs frames whose number the answer has no say in, and `grid` makes room for it", ""
+            message, fix = (
+                (
+                    "CTC needs frames whose number the answer has no say in, and `grid` makes room"
+                    " for it"
+                ),
+                "",
+            )
         if message:
             self.fault("kind", path, message, fix or remove(path, ", or the block `grid`"))
         return Ctc(memory, frames, vocabulary)
 
     def _outer_stack(
-        self, path: Path, stack: Sequence[BlockSpec], stream: Stream, memories: Mapping[str, Named], causal: str
+        self,
+        path: Path,
+        stack: Sequence[BlockSpec],
+        stream: Stream,
+        memories: Mapping[str, Named],
+        causal: str,
     ) -> tuple[Site, Stack]:
         """Build the outermost stack of an encoder or decoder; return the site of its blocks too."""
         reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
         readable = [memory for memory in reserved if memory in memories]
         self.named_paths.clear()
-        names = Scope.root(stream, declared=set(output_names(stack)), reserved=reserved, refused=self.refused)
+        names = Scope.root(
+            stream, declared=set(output_names(stack)), reserved=reserved, refused=self.refused
+        )
         site = Site(stream, self.recipe.model.width, names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
 
@@ -229,11 +305,21 @@ class Builder:
             message = f"the decoder ends {out.width} wide, and the tied matrix is {width} wide"
             self.fault("width", path, message, f"end the decoder with `- linear: {width}`")
         tie = set(self.recipe.model.output.tie) - {"target"}
-        joint = all(vocabularies.get(key) == vocabularies["target"] for key in tie) and self.recipe.joint
+        joint = (
+            all(vocabularies.get(key) == vocabularies["target"] for key in tie)
+            and self.recipe.joint
+        )
         if tie and not joint:
             names = ", ".join(f"`{key}`" for key in sorted(tie))
-            message = f"{names} and `target` have vocabularies of their own, and `tie` needs a joint one"
-            self.fault("tie", path, message, "set `joint: true` in `data.tokenizer`, or tie only the target")
+            message = (
+                f"{names} and `target` have vocabularies of their own, and `tie` needs a joint one"
+            )
+            self.fault(
+                "tie",
+                path,
+                message,
+                "set `joint: true` in `data.tokenizer`, or tie only the target",
+            )
 
     def stack(self, site: Site, entries: Sequence[Any]) -> Stack:
         """Build the blocks of one list in order, each from the stream that the one before leaves."""
@@ -241,7 +327,9 @@ class Builder:
         names: list[str | None] = []
         reads: list[frozenset[str]] = []
         gives: list[frozenset[str]] = []
-        site = replace(site, builder=self.stack, dry_builder=self.dry_build, shared_stacks=self.shared_stack)
+        site = replace(
+            site, builder=self.stack, dry_builder=self.dry_build, shared_stacks=self.shared_stack
+        )
         stream = site.stream
         for spec in read_stack(entries, site.path):
             here = replace(site, stream=stream, path=spec.path)
@@ -266,24 +354,37 @@ class Builder:
     def dry_build(self, site: Site, entries: Sequence[Any]) -> Stack:
         """Build the same stack on the meta device, ignoring its faults; nothing of it stays here."""
         shared, open_stacks = dict(self.shared), list(self.open_stacks)
-        scratch = Builder(self.recipe, shared=shared, open_stacks=open_stacks, size=self.size, is_dry=True)
+        scratch = Builder(
+            self.recipe, shared=shared, open_stacks=open_stacks, size=self.size, is_dry=True
+        )
         with torch.device("meta"):
             return scratch.stack(site, entries)
 
     def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
-        """Build one block, without a setting that has no effect there; if it fails, report it and return a stand-in."""
+        """Build one block, without a setting that has no effect there; if it fails, report it and
+        return a stand-in.
+        """
         self.size.count_block(site.path)
         arguments = {python_name(key): value for key, value in settings.items() if key != "as"}
-        # with the width that is written, the blocks after it have no faults that only follow from it
+        # with the width that is written, the blocks after it have no faults that only follow from
+        # it
         stand_in_stream = site.stream._replace(width=settings.get("width") or site.stream.width)
         try:
             block = checked_block(block_class(word)(site, **arguments))
         except BlockError as error:
             if isinstance(error, NoEffect) and error.setting in settings:
                 self.no_effects[(*site.path, error.setting)] = error.message, error.fix
-                return self.block(site, word, {key: value for key, value in settings.items() if key != error.setting})
+                return self.block(
+                    site,
+                    word,
+                    {key: value for key, value in settings.items() if key != error.setting},
+                )
             # what is built dry is thrown away, and so are its faults
-            related = self.related_places(site, error.message) if error.code == "width" and not self.is_dry else ""
+            related = (
+                self.related_places(site, error.message)
+                if error.code == "width" and not self.is_dry
+                else ""
+            )
             self.refuse(error, site.path, error.message + related)
             block = StandIn(stand_in_stream)
         except ModelTooLarge as error:
@@ -300,11 +401,15 @@ class Builder:
         block.path = site.path
         packs = self.recipe.data.packing and not (site.stream.grid or isinstance(block, StandIn))
         if packs and (problem := packing_error(block, site.stream, settings)):
-            self.refuse(problem, site.path, f"`{word}` cannot be trained on packed rows: {problem.message}")
+            self.refuse(
+                problem, site.path, f"`{word}` cannot be trained on packed rows: {problem.message}"
+            )
         return block
 
     def related_places(self, site: Site, message: str) -> str:
-        """Return where else to look for a fault of widths: at inner blocks that change it, and at names it mentions."""
+        """Return where else to look for a fault of widths: at inner blocks that change it, and at
+        names it mentions.
+        """
         inside = [
             path
             for stack, path in self.widened.items()
@@ -319,7 +424,9 @@ class Builder:
         return text
 
     def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:
-        """Build the stack called `name` under `stacks:` for this site; all its uses but copies share parameters."""
+        """Build the stack called `name` under `stacks:` for this site; all its uses but copies
+        share parameters.
+        """
         stacks = self.recipe.model.stacks
         if name not in stacks:
             add = f"define it: `model: {{stacks: {{{name}: [...]}}}}`"
@@ -335,8 +442,13 @@ class Builder:
         if copy or len(self.faults) > faults:
             return stack
         if not share_parameters(stack, self.shared.setdefault(name, stack)):
-            message = f"`{name}` is used where another stream arrives than at its first use, so its parameters "
-            raise BlockError("stack", f"{message}cannot be shared", code="width", fix=write("copy", True))
+            message = (
+                f"`{name}` is used where another stream arrives than at its first use, so its"
+                " parameters "
+            )
+            raise BlockError(
+                "stack", f"{message}cannot be shared", code="width", fix=write("copy", True)
+            )
         return stack
 
     def unused_stack_faults(self) -> list[Fault]:
@@ -347,13 +459,22 @@ class Builder:
     def _stack_faults(self, name: str) -> list[Fault]:
         """Return the faults that a named stack would have wherever it was used."""
         stack, width, faults = self.recipe.model.stacks[name], self.recipe.model.width, []
-        for stream, causal in ((Stream(width), ""), (Stream(width), "a decoder"), (Stream(width, True, columns=4), "")):
+        for stream, causal in (
+            (Stream(width), ""),
+            (Stream(width), "a decoder"),
+            (Stream(width, True, columns=4), ""),
+        ):
             scratch = Builder(self.recipe, open_stacks=[name], size=self.size)
             names = Scope.root(stream, declared=set(output_names(stack)))
             with torch.device("meta"):
-                scratch.stack(Site(stream, width, names, {}, [], causal, ("model", "stacks", name)), stack)
+                scratch.stack(
+                    Site(stream, width, names, {}, [], causal, ("model", "stacks", name)), stack
+                )
             faults.append(scratch.faults)
-        best = min(faults, key=lambda some: (sum(fault.code in DEPENDS_ON_PLACE for fault in some), len(some)))
+        best = min(
+            faults,
+            key=lambda some: (sum(fault.code in DEPENDS_ON_PLACE for fault in some), len(some)),
+        )
         return [fault for fault in best if fault.code not in DEPENDS_ON_PLACE]
 
 
@@ -367,11 +488,15 @@ def checked_block(block: Block) -> Block:
     else:
         return block
     message = f"`{type(block).__name__}` cannot be built: {message}"
-    raise BlockError("", message, fix=f"{fix} in its constructor, as in docs/extending.md", code="block")
+    raise BlockError(
+        "", message, fix=f"{fix} in its constructor, as in docs/extending.md", code="block"
+    )
 
 
 def encoder_stacks(model: Model) -> Iterator[tuple[str, str, Path, Sequence[BlockSpec]]]:
-    """Yield of each encoder its key in the data, its memory's name, its path in the recipe and its stack."""
+    """Yield of each encoder its key in the data, its memory's name, its path in the recipe and its
+    stack.
+    """
     if model.encoder is not None:
         yield "source", "encoder", ("model", "encoder"), model.encoder
     for name, stack in (model.encoders or {}).items():
@@ -382,5 +507,9 @@ def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
     """Return an upper bound of each vocabulary, by data key, from the tokenizer's settings or file."""
     if faults := recipe.tokenizer_faults():
         raise RecipeError(faults)
-    keys = [key for key, *_ in encoder_stacks(recipe.model) if feature_settings(recipe.data, key) is None]
+    keys = [
+        key
+        for key, *_ in encoder_stacks(recipe.model)
+        if feature_settings(recipe.data, key) is None
+    ]
     return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}

@@ -1,4 +1,6 @@
-"""Predictions by an LSTM over characters: an output head that spells a token, and all of them by a tree of prefixes."""
+"""Predictions by an LSTM over characters: an output head that spells a token, and all of them by a
+tree of prefixes.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,15 @@ PREFIXES_AT_ONCE = 1 << 14
 
 
 class Spellings(CharacterTable):
-    """Table of the symbols that spell each token: the bytes of its text, a symbol of its own for a special one."""
+    """Table of the symbols that spell each token: the bytes of its text, a symbol of its own for a
+    special one.
+    """
 
     def write(self, texts: Sequence[str]) -> None:
         super().write(texts)
-        special = torch.arange(FIRST_SPECIAL, FIRST_SPECIAL + NUM_SPECIAL, device=self.characters.device)
+        special = torch.arange(
+            FIRST_SPECIAL, FIRST_SPECIAL + NUM_SPECIAL, device=self.characters.device
+        )
         self.characters[:NUM_SPECIAL] = NONE
         self.characters[:NUM_SPECIAL, 0], self.characters[:NUM_SPECIAL, 2] = BEGIN, END
         self.characters[:NUM_SPECIAL, 1] = special.to(torch.uint8)
@@ -41,7 +47,8 @@ class Spellings(CharacterTable):
 
 
 class Level(NamedTuple):
-    """All prefixes of one length, in order: each goes on from one of the level before by one symbol.
+    """All prefixes of one length, in order: each goes on from one of the level before by one
+    symbol.
 
     A prefix that ends with END is a token's; of the others, `open`, the next level goes on.
     """
@@ -52,14 +59,18 @@ class Level(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The prefixes of all tokens, shortest first, and the place of each token among the prefixes of all levels."""
+    """The prefixes of all tokens, shortest first, and the place of each token among the prefixes of
+    all levels.
+    """
 
     levels: list[Level]
     places: list[int]  # (V,)
 
     @classmethod
     def of_words(cls, words: Sequence[bytes]) -> Tree:
-        """Return the tree of words that begin with BEGIN and end with END; words that are alike have one place."""
+        """Return the tree of words that begin with BEGIN and end with END; words that are alike
+        have one place.
+        """
         levels: list[Level] = []
         places: dict[bytes, int] = {}
         before, count = {bytes([BEGIN]): 0}, 0
@@ -69,12 +80,17 @@ class Tree(NamedTuple):
             parents = [before[prefix[:-1]] for prefix in prefixes]
             levels.append(Level(parents, [prefix[-1] for prefix in prefixes], goes_on))
             places |= {prefix: count + place for place, prefix in enumerate(prefixes)}
-            before, count = {prefixes[place]: index for index, place in enumerate(goes_on)}, count + len(prefixes)
+            before, count = (
+                {prefixes[place]: index for index, place in enumerate(goes_on)},
+                count + len(prefixes),
+            )
         return cls(levels, [places[word] for word in words])
 
 
 class TreeIndices(NamedTuple):
-    """A tree of prefixes in tensors on one device: parents, symbols and open places of each level, places of tokens."""
+    """A tree of prefixes in tensors on one device: parents, symbols and open places of each level,
+    places of tokens.
+    """
 
     levels: list[tuple[Tensor, Tensor, Tensor]]
     places: Tensor  # (V,)
@@ -83,7 +99,10 @@ class TreeIndices(NamedTuple):
     def of(cls, tree: Tree, device: torch.device) -> TreeIndices:
         """Return the indices of a tree, which gradients may pass through later."""
         with torch.inference_mode(False):
-            parts = ([torch.tensor(part, dtype=torch.long, device=device) for part in level] for level in tree.levels)
+            parts = (
+                [torch.tensor(part, dtype=torch.long, device=device) for part in level]
+                for level in tree.levels
+            )
             levels = [(parents, symbols, goes_on) for parents, symbols, goes_on in parts]
             return cls(levels, torch.tensor(tree.places, device=device))
 
@@ -91,13 +110,14 @@ class TreeIndices(NamedTuple):
 class CharLstmOutput(OutputHead):
     """LSTM over the characters of a token, given the decoder's output.
 
-    p(w) = prod_i p(c_i | c_1 .. c_(i-1)) over the bytes of w in UTF-8 and an end mark: a softmax of W m_i + b, with m_i
-    the LSTM's output after e(c_j) + P y for all j < i, from a begin mark on. A special token is a symbol of its own.
-    Training, validation, `evaluate` and `score` spell the target alone, whatever the size of the vocabulary. Strings
-    that are no tokens keep some probability, so a perplexity is an upper bound, and there is no token accuracy.
+    p(w) = prod_i p(c_i | c_1 .. c_(i-1)) over the bytes of w in UTF-8 and an end mark: a softmax of
+    W m_i + b, with m_i the LSTM's output after e(c_j) + P y for all j < i, from a begin mark on. A
+    special token is a symbol of its own. Training, validation, `evaluate` and `score` spell the
+    target alone, whatever the size of the vocabulary. Strings that are no tokens keep some
+    probability, so a perplexity is an upper bound, and there is no token accuracy.
 
-    Decoding needs p of all tokens: at each position the LSTM reads every prefix of the vocabulary once, which suits
-    small vocabularies. `plan` counts the target alone, of `max_length` bytes.
+    Decoding needs p of all tokens: at each position the LSTM reads every prefix of the vocabulary
+    once, which suits small vocabularies. `plan` counts the target alone, of `max_length` bytes.
     """
 
     trains_on_cost = evaluates_on_cost = True
@@ -113,13 +133,18 @@ class CharLstmOutput(OutputHead):
         self.lstm = LSTMLayer(width, width, None)
         self.symbol = nn.Linear(width, SYMBOLS)
         self.memo: tuple[Tensor, int, Tree] | None = None
-        self.indices: tuple[Tree, TreeIndices] | None = None  # no buffers: they follow from the spellings
+        # no buffers: they follow from the spellings
+        self.indices: tuple[Tree, TreeIndices] | None = None
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
         symbols = self.spellings.characters[target.flatten()].long()  # (N, L)
         if symbols.device.type == "cpu" and self.spellings.expected is not None:
             symbols = symbols[:, : self.spellings.expected[1]]
-        elif symbols.device.type == "cpu" and has_numbers(symbols) and not torch.compiler.is_compiling():
+        elif (
+            symbols.device.type == "cpu"
+            and has_numbers(symbols)
+            and not torch.compiler.is_compiling()
+        ):
             symbols = symbols[:, : int((symbols != NONE).sum(1).max())]
         read, spelled = symbols[:, :-1], symbols[:, 1:]  # (N, L - 1)
         real = spelled != NONE
@@ -131,11 +156,15 @@ class CharLstmOutput(OutputHead):
     def forward(self, y: Tensor) -> Tensor:
         """Return log p of all tokens. (B, T, D) -> (B, T, V)"""
         if torch.compiler.is_exporting():
-            raise NotImplementedError("`char_lstm` spells the vocabulary in as many parts as the memory asks for")
+            raise NotImplementedError(
+                "`char_lstm` spells the vocabulary in as many parts as the memory asks for"
+            )
         tree, arriving = self.tree(), self.map(y.flatten(0, -2))  # (N, C)
         rows = max(1, PREFIXES_AT_ONCE // max(len(level.symbols) for level in tree.levels))
         indices = self.tree_indices(tree, y.device)
-        return torch.cat([self._spell(indices, some) for some in arriving.split(rows)]).view(*y.shape[:-1], -1)
+        return torch.cat([self._spell(indices, some) for some in arriving.split(rows)]).view(
+            *y.shape[:-1], -1
+        )
 
     def log_probs(self, logits: Tensor) -> Tensor:
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -144,13 +173,16 @@ class CharLstmOutput(OutputHead):
         return {"loss": outputs}
 
     def tree(self) -> Tree:
-        """Return the tree of all tokens, made once for as long as their spellings stay what they are.
+        """Return the tree of all tokens, made once for as long as their spellings stay what they
+        are.
 
         Of a table without numbers it is that of the tokens' ids in digits.
         """
         table = self.spellings.characters
         if not has_numbers(table):
-            return Tree.of_words([bytes([BEGIN, *text.encode(), END]) for text in id_texts(len(table))])
+            return Tree.of_words(
+                [bytes([BEGIN, *text.encode(), END]) for text in id_texts(len(table))]
+            )
         if self.memo is None or self.memo[0] is not table or self.memo[1] != table._version:
             self.memo = table, table._version, Tree.of_words(self.spellings.words())
         return self.memo[2]
@@ -159,14 +191,22 @@ class CharLstmOutput(OutputHead):
         """Return a tree in tensors, made once for as long as tree and device stay what they are."""
         if torch.compiler.is_compiling() or device.type == "meta":
             return TreeIndices.of(tree, device)
-        if self.indices is None or self.indices[0] is not tree or self.indices[1].places.device != device:
+        if (
+            self.indices is None
+            or self.indices[0] is not tree
+            or self.indices[1].places.device != device
+        ):
             self.indices = tree, TreeIndices.of(tree, device)
         return self.indices[1]
 
     def _spell(self, tree: TreeIndices, arriving: Tensor) -> Tensor:
         """Return log p of all tokens, level by level of the tree. arriving: P y (N, C) -> (N, V)"""
         rows, device = len(arriving), arriving.device
-        symbols, log_p, results = torch.full((1,), BEGIN, device=device), arriving.new_zeros(rows, 1), []
+        symbols, log_p, results = (
+            torch.full((1,), BEGIN, device=device),
+            arriving.new_zeros(rows, 1),
+            [],
+        )
         state = self._start(arriving, rows)
         for parents, following_symbols, goes_on in tree.levels:
             x = (self.embedding(symbols) + arriving[:, None]).flatten(0, 1)[:, None]  # (N Q, 1, C)
@@ -174,8 +214,14 @@ class CharLstmOutput(OutputHead):
             following = self._log_probs(m).view(rows, len(symbols), SYMBOLS)
             log_p = log_p[:, parents] + following[:, parents, following_symbols]  # (N, P)
             results.append(log_p)
-            log_p, parents, symbols = log_p[:, goes_on], parents[goes_on], following_symbols[goes_on]
-            state = tuple(leaf.view(rows, -1, leaf.shape[-1])[:, parents].flatten(0, 1) for leaf in state)
+            log_p, parents, symbols = (
+                log_p[:, goes_on],
+                parents[goes_on],
+                following_symbols[goes_on],
+            )
+            state = tuple(
+                leaf.view(rows, -1, leaf.shape[-1])[:, parents].flatten(0, 1) for leaf in state
+            )
         return torch.cat(results, 1)[:, tree.places]
 
     def _start(self, x: Tensor, rows: int) -> tuple[Tensor, Tensor]:

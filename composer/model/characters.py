@@ -1,4 +1,6 @@
-"""Words by their characters: the bytes of each token's text, a convolution over them, an embedding made of it."""
+"""Words by their characters: the bytes of each token's text, a convolution over them, an embedding
+made of it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ NONE, END, BEGIN = 253, 254, 255
 
 
 def has_numbers(tensor: Tensor) -> bool:
-    """Return whether a tensor is no stand-in for one, on the meta device or a fake one of a compiler's."""
+    """Return whether a tensor is no stand-in for one, on the meta device or a fake one of a
+    compiler's.
+    """
     return type(tensor) is Tensor and not tensor.is_meta
 
 
@@ -35,11 +39,12 @@ class Spelled(NamedTuple):
 
 
 class CharacterTable(nn.Module):
-    """Bytes of each token's text in UTF-8 between a begin and an end mark: a buffer (V, L), saved with the weights.
+    """Bytes of each token's text in UTF-8 between a begin and an end mark: a buffer (V, L), saved
+    with the weights.
 
-    Before `write`, the text of a token is its id in digits. `drawn`: how many tokens are looked up beside those of a
-    batch, the first ones. `expected`: of a table without numbers, how many tokens are looked up at once, and the length
-    of the longest; None where all of them are, in full.
+    Before `write`, the text of a token is its id in digits. `drawn`: how many tokens are looked up
+    beside those of a batch, the first ones. `expected`: of a table without numbers, how many tokens
+    are looked up at once, and the length of the longest; None where all of them are, in full.
     """
 
     characters: Tensor
@@ -56,8 +61,12 @@ class CharacterTable(nn.Module):
         """Take the texts of all tokens, by id; of a longer one its first bytes."""
         length = self.characters.shape[1]
         marks = bytes([BEGIN]), bytes([END])
-        rows = (text.encode()[: length - 2].join(marks).ljust(length, bytes([NONE])) for text in texts)
-        self.characters.copy_(torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8).view(-1, length))
+        rows = (
+            text.encode()[: length - 2].join(marks).ljust(length, bytes([NONE])) for text in texts
+        )
+        self.characters.copy_(
+            torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8).view(-1, length)
+        )
 
     def expect(self, ids: Collection[int], texts: Sequence[str]) -> None:
         """Expect batches that have the tokens of these ids. texts: of all tokens, by id."""
@@ -71,11 +80,13 @@ class CharacterTable(nn.Module):
 
 
 class CharacterCnn(CharacterTable):
-    """Convolution over the characters of a token, and highway layers (Kim et al. 2016, sections 2.2 and 2.3).
+    """Convolution over the characters of a token, and highway layers (Kim et al. 2016, sections 2.2
+    and 2.3).
 
-    With c the vectors of its characters: y_k = max_t tanh(W_k c_(t .. t + k) + b_k) for each kernel, over the places
-    inside the word; a word that is shorter than a kernel has one, with zeros after it. With `padding`, over the places
-    after it too, where there are zeros alone. Then, for each layer, y' = g relu(W y + b) + (1 - g) y with
+    With c the vectors of its characters: y_k = max_t tanh(W_k c_(t .. t + k) + b_k) for each
+    kernel, over the places inside the word; a word that is shorter than a kernel has one, with
+    zeros after it. With `padding`, over the places after it too, where there are zeros alone. Then,
+    for each layer, y' = g relu(W y + b) + (1 - g) y with
     g = sigmoid(W_g y + b_g), and b_g is -2 at first.
 
     bound: of each number at first, of b_g from -2; None leaves it to the layers.
@@ -96,21 +107,33 @@ class CharacterCnn(CharacterTable):
     ) -> None:
         if len(kernels) != len(features) or not kernels:
             message = f"there are {len(kernels)} kernels, and features of {len(features)}"
-            raise BlockError("features", message, fix="write one number of features for each kernel")
+            raise BlockError(
+                "features", message, fix="write one number of features for each kernel"
+            )
         if max(kernels) > max_length:
-            message = f"a kernel of {max(kernels)} is longer than a word, of which {max_length} bytes count"
-            raise BlockError("kernels", message, fix="write narrower kernels, or raise `max_length`")
+            message = (
+                f"a kernel of {max(kernels)} is longer than a word, of which {max_length} bytes"
+                " count"
+            )
+            raise BlockError(
+                "kernels", message, fix="write narrower kernels, or raise `max_length`"
+            )
         super().__init__(vocabulary, max_length)
         self.kernels, self.out_features = list(kernels), sum(features)
         self.embedding = nn.Embedding(256, width)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
         shapes = zip(features, kernels, strict=True)
-        self.weights = nn.ParameterList([torch.empty(feature, kernel, width) for feature, kernel in shapes])
+        self.weights = nn.ParameterList(
+            [torch.empty(feature, kernel, width) for feature, kernel in shapes]
+        )
         self.bias = nn.Parameter(torch.zeros(self.out_features))
         self.padding = padding
         inside = [1 for _ in kernels] if padding else kernels
-        spans = [span for span, feature in zip(inside, features, strict=True) for _ in range(feature)]
-        self.register_buffer("spans", torch.tensor(spans), persistent=False)  # of each feature, inside the word
+        spans = [
+            span for span, feature in zip(inside, features, strict=True) for _ in range(feature)
+        ]
+        # of each feature, inside the word
+        self.register_buffer("spans", torch.tensor(spans), persistent=False)
         for weight in self.weights:
             by_inputs = weight[0].numel() ** -0.5
             nn.init.uniform_(weight, -by_inputs, by_inputs)
@@ -124,7 +147,9 @@ class CharacterCnn(CharacterTable):
             gate.fill_(-2.0) if bound is None else gate.sub_(2.0)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the vector of each token, (...,) -> (..., features). On a CPU, that of each word is computed once."""
+        """Return the vector of each token, (...,) -> (..., features). On a CPU, that of each word
+        is computed once.
+        """
         is_known = has_numbers(ids) or self.expected is not None
         if ids.device.type != "cpu" or not is_known or torch.compiler.is_compiling():
             return self.vectors(self.characters[ids.flatten()]).view(*ids.shape, -1)
@@ -142,16 +167,22 @@ class CharacterCnn(CharacterTable):
         length, widest = characters.shape[1], max(self.kernels)
         real = characters != NONE  # (N, L)
         c = self.embedding(characters.int()) * real[..., None]  # (N, L, C)
-        windows = F.pad(c, (0, 0, 0, widest - 1)).unfold(1, widest, 1).transpose(2, 3)  # (N, L, K, C)
-        # one product for all kernels, each filled up with zeros, takes less time than the kernels one by one
-        kernels = torch.cat([F.pad(weight, (0, 0, 0, widest - weight.shape[1])) for weight in self.weights])
+        windows = (
+            F.pad(c, (0, 0, 0, widest - 1)).unfold(1, widest, 1).transpose(2, 3)
+        )  # (N, L, K, C)
+        # one product for all kernels, each filled up with zeros, takes less time than the kernels
+        # one by one
+        kernels = torch.cat(
+            [F.pad(weight, (0, 0, 0, widest - weight.shape[1])) for weight in self.weights]
+        )
         y = F.linear(windows.flatten(2), kernels.flatten(1))  # (N, L, features)
         places = torch.arange(length, device=real.device)
         ends = real.sum(1)[:, None] - self.spans  # (N, features): the last window
         outside = places[:, None] > ends.clamp(min=0)[:, None]  # (N, L, features)
         # the largest sum has the largest tanh
         y = y.masked_fill(outside, -torch.inf).amax(1)  # (N, features)
-        y = torch.tanh((y.clamp(min=0) if self.padding else y) + self.bias)  # the sum of a window of zeros is 0
+        # the sum of a window of zeros is 0
+        y = torch.tanh((y.clamp(min=0) if self.padding else y) + self.bias)
         for layer in self.highway:
             made, gate = layer(y).chunk(2, -1)
             y = y + torch.sigmoid(gate) * (F.relu(made) - y)
@@ -159,9 +190,11 @@ class CharacterCnn(CharacterTable):
 
 
 class CharacterEmbedding(TokenEmbedding):
-    """Convolution over the characters of a token, and highway layers, as wide as its features; see `CharacterCnn`.
+    """Convolution over the characters of a token, and highway layers, as wide as its features; see
+    `CharacterCnn`.
 
-    Raises BlockError where there are not as many kernels as features, or a kernel is longer than a word.
+    Raises BlockError where there are not as many kernels as features, or a kernel is longer than a
+    word.
     """
 
     def __init__(self, vocabulary: int, settings: Characters) -> None:
@@ -183,7 +216,9 @@ class CharacterEmbedding(TokenEmbedding):
 
 
 def write_characters(model: EncoderDecoder, texts: Callable[[str], Sequence[str]]) -> None:
-    """Give all parts of a model that know words by their characters the texts of a side's tokens, by id."""
+    """Give all parts of a model that know words by their characters the texts of a side's tokens,
+    by id.
+    """
     for side, part in sided_parts(model):
         for module in part.modules():
             if isinstance(module, CharacterTable):
@@ -191,7 +226,8 @@ def write_characters(model: EncoderDecoder, texts: Callable[[str], Sequence[str]
 
 
 def expect_characters(model: EncoderDecoder, spelled: Spelled | None) -> bool:
-    """Tell all parts of a model without numbers what a batch has of their words; return whether there are such parts.
+    """Tell all parts of a model without numbers what a batch has of their words; return whether
+    there are such parts.
 
     spelled: None where that is not known, and as much is expected as there may be.
     """

@@ -1,4 +1,6 @@
-"""FLOPs and bytes of state of a model, counted on the meta device, and whose fault it is where a block fails there."""
+"""FLOPs and bytes of state of a model, counted on the meta device, and whose fault it is where a
+block fails there.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from blocks.core.recurrence import RecurrentLayer
 from composer.errors import BlockCodeErrors, error_of_code
 from composer.model.builder import AUTHOR
 from composer.model.ctc import ctc_of
-from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources, is_state, state_bytes
+from composer.model.encoder_decoder import (
+    EncoderDecoder,
+    example_ids,
+    example_sources,
+    is_state,
+    state_bytes,
+)
 from composer.model.meta_device import MetaCache
 
 TOKENS = 32
@@ -26,7 +34,9 @@ MOST_CALLS = 100_000
 
 
 class BlockFailed(Exception):
-    """A block cannot compute with what arrives, or leaves another stream than its constructor has said."""
+    """A block cannot compute with what arrives, or leaves another stream than its constructor has
+    said.
+    """
 
     def __init__(self, block: Block, message: str, fix: str = AUTHOR, code: str = "block") -> None:
         super().__init__(message)
@@ -34,7 +44,9 @@ class BlockFailed(Exception):
 
 
 class Costs(NamedTuple):
-    """FLOPs of blocks, bytes of their states after the last position, and the first row with a parameter, by ids."""
+    """FLOPs of blocks, bytes of their states after the last position, and the first row with a
+    parameter, by ids.
+    """
 
     flops: Counter[int]
     state_bytes: Counter[int]
@@ -42,7 +54,9 @@ class Costs(NamedTuple):
 
 
 def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:
-    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs and gradients."""
+    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs
+    and gradients.
+    """
     forward = layer.forward
 
     def step(x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> Any:
@@ -54,7 +68,8 @@ def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:
 
 
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
-    """Return the costs of every block, embedding and output head, and the FLOPs of the model, in evaluation mode.
+    """Return the costs of every block, embedding and output head, and the FLOPs of the model, in
+    evaluation mode.
 
     Raises BlockFailed if a block fails, or if there are too many calls.
     """
@@ -67,12 +82,15 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 
         def run(*args: Any) -> Any:
             if block.path and next(calls) >= MOST_CALLS:
-                message = f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
+                message = (
+                    f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
+                )
                 raise BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
             before = cache.flops
             result = call(*args)
             costs.flops[id(block)] += cache.flops - before
-            # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
+            # a block may run many times: in a loop from the state that it left, in a shared repeat
+            # from another one
             if name == "forward":
                 costs.state_bytes[id(block)] += state_bytes(result[1]) - state_bytes(args[1])
             elif name == "start":
@@ -83,12 +101,15 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 
     embeddings = {model.embedding, *(encoder.embedding for encoder in model.readers().values())}
     ctc = ctc_of(model)
-    methods: list[tuple[nn.Module, str]] = [(model.output, "cost")]  # by which they are called beside `forward`
+    # by which they are called beside `forward`
+    methods: list[tuple[nn.Module, str]] = [(model.output, "cost")]
     methods += [(ctc, name) for name in ("start", "step") if ctc is not None]
     for part, name in methods:
         setattr(part, name, counted(part, getattr(part, name), costs, cache))
     for part in filter(None, {model.output, *embeddings} - {ctc}):
-        part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): cache.flops}))
+        part.register_forward_pre_hook(
+            lambda part, _: costs.flops.subtract({id(part): cache.flops})
+        )
         part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): cache.flops}))
     with cache, torch.no_grad(), wrap_blocks(model, metered):
         ids = example_ids(model, TOKENS)
@@ -99,7 +120,9 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     return costs, cache.flops
 
 
-def counted(part: nn.Module, call: Callable[..., object], costs: Costs, cache: MetaCache) -> Callable[..., Any]:
+def counted(
+    part: nn.Module, call: Callable[..., object], costs: Costs, cache: MetaCache
+) -> Callable[..., Any]:
     """Return a method of a part that adds its FLOPs to the costs."""
 
     def run(*args: Any) -> Any:
@@ -112,10 +135,14 @@ def counted(part: nn.Module, call: Callable[..., object], costs: Costs, cache: M
 
 
 @contextmanager
-def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., object]]) -> Iterator[None]:
-    """Replace the methods of every block by what `wrap` makes of them, and the steps of recurrent layers by rows.
+def wrap_blocks(
+    model: nn.Module, wrap: Callable[[Block, str], Callable[..., object]]
+) -> Iterator[None]:
+    """Replace the methods of every block by what `wrap` makes of them, and the steps of recurrent
+    layers by rows.
 
-    Forward hooks do not serve: `start` and `mask` have none, and a hook does not see that a call raises.
+    Forward hooks do not serve: `start` and `mask` have none, and a hook does not see that a call
+    raises.
     """
     methods: list[tuple[nn.Module, str, Callable[..., Any]]] = []
     for module in model.modules():
@@ -134,7 +161,9 @@ def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., obj
 
 
 def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
-    """Return a method of a block which raises BlockFailed for the innermost block of the recipe that fails."""
+    """Return a method of a block which raises BlockFailed for the innermost block of the recipe
+    that fails.
+    """
     call = getattr(block, name)
 
     def checked(x: Tensor, *rest: Any) -> object:
@@ -143,7 +172,9 @@ def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
         except BlockCodeErrors as error:  # a plug-in's block may raise anything
             if not block.path or isinstance(error, BlockFailed):
                 raise
-            message = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {error_of_code(error)}"
+            message = (
+                f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {error_of_code(error)}"
+            )
             raise BlockFailed(block, message, failure_hint(block, x)) from error
         if block.path and (violation := contract_violation(block, name, x, result)):
             raise BlockFailed(block, violation, failure_hint(block, x))
@@ -157,33 +188,57 @@ def failure_hint(block: Block, x: Tensor) -> str:
     if x.dim() != 4:
         return AUTHOR
     return (
-        f"put `- select_column: 0`, `- sum_columns` or `- flatten` before it; its author refuses a grid with "
+        f"put `- select_column: 0`, `- sum_columns` or `- flatten` before it; its author refuses a"
+        f" grid with "
         f'`self.out = site.sequence("{block.path[-1]}")`'
     )
 
 
 def contract_violation(block: Block, name: str, x: Tensor, result: Any) -> str:
-    """Return how a method's result differs from what the contract or the block itself promises; "" if it does not."""
+    """Return how a method's result differs from what the contract or the block itself promises; ""
+    if it does not.
+    """
     word, out = block.path[-1], block.out
     if name == "mask":
         return "" if isinstance(result, Tensor) else f"`mask` of `{word}` returns no tensor"
     if name == "start":
-        return "" if is_state(result) else f"`start` of `{word}` returns what is neither a tensor nor a tuple of them"
+        return (
+            ""
+            if is_state(result)
+            else f"`start` of `{word}` returns what is neither a tensor nor a tuple of them"
+        )
     # combinators return their named outputs too
     is_step = isinstance(result, tuple) and 2 <= len(result) <= 3 and isinstance(result[0], Tensor)
-    if not (is_step and is_state(result[1]) and all(isinstance(outputs, Mapping) for outputs in result[2:])):
-        return f"`forward` of `{word}` does not return its output and its state after, tensors or tuples of them"
+    if not (
+        is_step
+        and is_state(result[1])
+        and all(isinstance(outputs, Mapping) for outputs in result[2:])
+    ):
+        return (
+            f"`forward` of `{word}` does not return its output and its state after, tensors or"
+            " tuples of them"
+        )
     if result[0].shape[2:] != ((out.columns, out.width) if out.grid else (out.width,)):
-        return f"`{word}` says that it leaves {out.described}, {out.width} wide, and leaves {tuple(result[0].shape)}"
+        return (
+            f"`{word}` says that it leaves {out.described}, {out.width} wide, and leaves"
+            f" {tuple(result[0].shape)}"
+        )
     rows, positions = expected_positions(block, x)
     if result[0].shape[:2] == (rows, positions):
         return ""
-    return f"`{word}` says that it leaves {rows} x {positions} positions, and leaves {tuple(result[0].shape[:2])}"
+    return (
+        f"`{word}` says that it leaves {rows} x {positions} positions, and leaves"
+        f" {tuple(result[0].shape[:2])}"
+    )
 
 
 def expected_positions(block: Block, x: Tensor) -> tuple[int, int]:
-    """Return how many rows and positions a block leaves of x, by its `mask`. Raises BlockFailed if that fails."""
+    """Return how many rows and positions a block leaves of x, by its `mask`. Raises BlockFailed if
+    that fails.
+    """
     if type(block).mask is Block.mask:
         return x.shape[0], x.shape[1]
-    mask = block.mask(torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device))  # (B, T') or (B, T', W')
+    mask = block.mask(
+        torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
+    )  # (B, T') or (B, T', W')
     return mask.shape[0], mask.shape[1]

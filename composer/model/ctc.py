@@ -1,8 +1,10 @@
-"""CTC: a cost over the frames that an encoder leaves, and a model of the next token, by itself or with a decoder's.
+"""CTC: a cost over the frames that an encoder leaves, and a model of the next token, by itself or
+with a decoder's.
 
-Graves et al. 2006 sum over all paths, a label or a blank for each frame, that spell an answer when repetitions are
-merged and blanks removed. The same sums over prefixes (Graves 2008, section 7.5.3) give p(token | prefix), so that CTC
-decodes as any decoder does: token by token, from a state. The blank is id 0, pad.
+Graves et al. 2006 sum over all paths, a label or a blank for each frame, that spell an answer when
+repetitions are merged and blanks removed. The same sums over prefixes (Graves 2008, section 7.5.3)
+give p(token | prefix), so that CTC decodes as any decoder does: token by token, from a state. The
+blank is id 0, pad.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ IMPOSSIBLE = -1e30
 
 
 class Ctc(OutputHead):
-    """Probabilities of a label or the blank for each frame, p_s = softmax(W h_s + b), and of answers by them.
+    """Probabilities of a label or the blank for each frame, p_s = softmax(W h_s + b), and of
+    answers by them.
 
     Args:
         memory: The name of the memory whose positions are the frames.
@@ -47,7 +50,12 @@ class Ctc(OutputHead):
 
     def __init__(self, memory: str, frames: Stream, vocabulary: int) -> None:
         super().__init__()
-        self.memory, self.frames, self.in_features, self.out_features = memory, frames, frames.width, vocabulary
+        self.memory, self.frames, self.in_features, self.out_features = (
+            memory,
+            frames,
+            frames.width,
+            vocabulary,
+        )
         self.map = nn.Linear(frames.width, vocabulary)
         nn.init.normal_(self.map.weight, std=frames.width**-0.5)
         nn.init.zeros_(self.map.bias)
@@ -60,7 +68,8 @@ class Ctc(OutputHead):
         return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
 
     def path_cost(self, memory: Output, labels: Tensor) -> Tensor:
-        """Return -log p of answers, 0 of one that the frames are too few for. labels: (B, L), padded -> (B,)
+        """Return -log p of answers, 0 of one that the frames are too few for. labels: (B, L),
+        padded -> (B,)
 
         On a GPU it waits for the device: PyTorch wants the lengths on the CPU.
         """
@@ -73,58 +82,78 @@ class Ctc(OutputHead):
     def start(self, memory: Output) -> State:
         """Return the state of the empty prefix.
 
-        It is p of each frame (B, S, V), and which frames are real (B, S); log p of the paths of the first 0 to S frames
-        that spell the prefix, and end with its last label or with a blank (B, S + 1, 2); that label (B,); and log p of
-        all answers that begin with the prefix (B,).
+        It is p of each frame (B, S, V), and which frames are real (B, S); log p of the paths of the
+        first 0 to S frames that spell the prefix, and end with its last label or with a blank (B, S
+        + 1, 2); that label (B,); and log p of all answers that begin with the prefix (B,).
         """
         log_p = self(memory.states)
-        log_p = log_p if log_p.device.type == "mps" else log_p.double()  # sums of thousands of logarithms
+        # sums of thousands of logarithms
+        log_p = log_p if log_p.device.type == "mps" else log_p.double()
         blanks = F.pad(log_p[..., BLANK].cumsum(1), (1, 0))  # (B, S + 1)
         paths = torch.stack((torch.full_like(blanks, IMPOSSIBLE), blanks), -1)
         last = torch.full_like(memory.mask[:, 0], PAD, dtype=torch.long)
         return log_p.exp(), memory.mask, paths, last, torch.zeros_like(blanks[:, 0])
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return log p of the token after each of these. ids: (B, T) -> (B, T, V), the state after them."""
+        """Return log p of the token after each of these. ids: (B, T) -> (B, T, V), the state after
+        them.
+        """
         frames, real, paths, last, log_p = state
         results = []
         for token in ids.unbind(1):
             is_label = token > EOS  # (B,)
             longer, of_longer = extend(frames, real, paths, last, token)
             paths = torch.where(is_label[:, None, None], longer, paths)
-            last, log_p = torch.where(is_label, token, last), torch.where(is_label, of_longer, log_p)
+            last, log_p = (
+                torch.where(is_label, token, last),
+                torch.where(is_label, of_longer, log_p),
+            )
             results.append(next_log_probs(frames, real, paths, last, log_p))
         return torch.stack(results, 1), (frames, real, paths, last, log_p)
 
 
-def extend(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the paths of a prefix with one more token (B,), and log p of all answers that begin with that.
+def extend(
+    frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, token: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the paths of a prefix with one more token (B,), and log p of all answers that begin
+    with that.
 
-    With n_s and b_s of the prefix in p, n'_s = (n'_{s-1} + b_{s-1} + [token is not the last] n_{s-1}) p_s(token) and
-    b'_s = (b'_{s-1} + n'_{s-1}) p_s(blank).
+    With n_s and b_s of the prefix in p, n'_s = (n'_{s-1} + b_{s-1} + [token is not the last]
+    n_{s-1}) p_s(token) and b'_s = (b'_{s-1} + n'_{s-1}) p_s(blank).
     """
-    entering = torch.where((token == last)[:, None], paths[:, :-1, 1], paths[:, :-1].logsumexp(-1))  # (B, S)
+    entering = torch.where(
+        (token == last)[:, None], paths[:, :-1, 1], paths[:, :-1].logsumexp(-1)
+    )  # (B, S)
     index = token[:, None, None].expand(-1, frames.shape[1], 1)  # (B, S, 1)
     smallest = torch.finfo(frames.dtype).tiny  # whose logarithm is finite
     gain = frames.gather(2, index)[..., 0].clamp(min=smallest).log()  # (B, S)
-    labels = F.pad(log_linear_recurrence(gain, entering + gain), (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
+    labels = F.pad(
+        log_linear_recurrence(gain, entering + gain), (1, 0), value=IMPOSSIBLE
+    )  # (B, S + 1)
     blank = frames[..., BLANK].clamp(min=smallest).log()  # (B, S)
-    blanks = F.pad(log_linear_recurrence(blank, labels[:, :-1] + blank), (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
+    blanks = F.pad(
+        log_linear_recurrence(blank, labels[:, :-1] + blank), (1, 0), value=IMPOSSIBLE
+    )  # (B, S + 1)
     log_p = (entering + gain).masked_fill(~real, IMPOSSIBLE).logsumexp(1)  # (B,)
     return torch.stack((labels, blanks), -1), log_p
 
 
-def next_log_probs(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, log_p: Tensor) -> Tensor:
+def next_log_probs(
+    frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, log_p: Tensor
+) -> Tensor:
     """Return log p of the token after a prefix, from its state. -> (B, V)
 
-    p(prefix, token, ...) is the sum over frames of p of the paths up to the one before that can go on with the token,
-    times p_s(token); p(prefix, eos) is that of the paths up to the end.
+    p(prefix, token, ...) is the sum over frames of p of the paths up to the one before that can go
+    on with the token, times p_s(token); p(prefix, eos) is that of the paths up to the end.
     """
     before = paths[:, :-1].masked_fill(~real[..., None], IMPOSSIBLE)  # (B, S, 2)
     largest = before.amax((1, 2))[:, None]  # (B, 1)
     weights = (before - largest[..., None]).exp()  # (B, S, 2)
     sums = (weights.sum(-1)[:, None] @ frames)[:, 0]  # (B, V)
-    repeated = (weights[..., 1] * frames.gather(2, last[:, None, None].expand(-1, frames.shape[1], 1))[..., 0]).sum(1)
+    repeated = (
+        weights[..., 1]
+        * frames.gather(2, last[:, None, None].expand(-1, frames.shape[1], 1))[..., 0]
+    ).sum(1)
     sums = sums.scatter(1, last[:, None], repeated[:, None])
     ends = paths.gather(1, real.sum(1)[:, None, None].expand(-1, 1, 2)).logsumexp((1, 2))  # (B,)
     sums = sums[:, EOS + 1 :]  # (B, V - 3)
@@ -140,11 +169,15 @@ def next_log_probs(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, lo
 
 
 class CtcModel(EncoderDecoder):
-    """Encoders whose output is CTC's: no decoder, and no token that depends on another but for the order of frames."""
+    """Encoders whose output is CTC's: no decoder, and no token that depends on another but for the
+    order of frames.
+    """
 
     output: Ctc
 
-    def __init__(self, encoders: Mapping[str, Encoder], decoder: Stack, ctc: Ctc, width: int) -> None:
+    def __init__(
+        self, encoders: Mapping[str, Encoder], decoder: Stack, ctc: Ctc, width: int
+    ) -> None:
         super().__init__(encoders, None, decoder, ctc, width)
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
@@ -167,19 +200,25 @@ class CtcModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """In training on an answer, return its cost at its last position, and 0 at the others; else log p as `step`."""
+        """In training on an answer, return its cost at its last position, and 0 at the others; else
+        log p as `step`.
+        """
         memories = self.encode(sources, inputs, target != PAD)
         if answer is None or not self.output.returns_cost:
             return self.step(target, None, memories)[0]
-        cost = self.output.path_cost(memories[self.output.memory], answer.masked_fill(answer == EOS, PAD))  # (B,)
+        cost = self.output.path_cost(
+            memories[self.output.memory], answer.masked_fill(answer == EOS, PAD)
+        )  # (B,)
         return cost[:, None] * (answer == EOS)
 
 
 class JointModel(EncoderDecoder):
-    """Encoders, a decoder, and CTC over what an encoder left (Watanabe et al. 2017, IEEE JSTSP 11 (8), section III).
+    """Encoders, a decoder, and CTC over what an encoder left (Watanabe et al. 2017, IEEE JSTSP 11
+    (8), section III).
 
-    It trains on (1 - w) times the cross-entropy of the decoder plus w times the cost of CTC, and a search adds up
-    (1 - w) log p of the decoder and w log p of CTC. w: `weight`, above 0 and below 1.
+    It trains on (1 - w) times the cross-entropy of the decoder plus w times the cost of CTC, and a
+    search adds up (1 - w) log p of the decoder and w log p of CTC. w: `weight`, above 0 and below
+    1.
     """
 
     def __init__(
@@ -200,10 +239,11 @@ class JointModel(EncoderDecoder):
         return True
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
-        """Return the model of the same modules with another w; with 0 the decoder decides alone, with 1 CTC.
+        """Return the model of the same modules with another w; with 0 the decoder decides alone,
+        with 1 CTC.
 
-        For each w it is one model, for as long as the modules are the same: what is kept of it in another precision is
-        found again.
+        For each w it is one model, for as long as the modules are the same: what is kept of it in
+        another precision is found again.
         """
         if weight == self.weight:
             return self
@@ -233,7 +273,9 @@ class JointModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Decode as `EncoderDecoder.step`; what a search adds up, in place of logits, and of sum 1 or less in p."""
+        """Decode as `EncoderDecoder.step`; what a search adds up, in place of logits, and of sum 1
+        or less in p.
+        """
         decoder, prefix = self.start(memories, len(ids)) if state is None else state
         logits, decoder = super().step(ids, decoder, memories, inputs)
         log_p, prefix = self.ctc.step(ids, prefix)
@@ -241,7 +283,10 @@ class JointModel(EncoderDecoder):
         log_p = log_p.to(log_q.dtype)  # (B, T, V)
         mixed = (1.0 - self.weight) * log_q + self.weight * log_p  # (B, T, V)
         # times a small weight `NEVER` could be mistaken for what is improbable
-        return mixed.masked_fill(is_impossible(log_q) | is_impossible(log_p), NEVER), (decoder, prefix)
+        return mixed.masked_fill(is_impossible(log_q) | is_impossible(log_p), NEVER), (
+            decoder,
+            prefix,
+        )
 
     def forward(
         self,
@@ -250,29 +295,44 @@ class JointModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """In training return the decoder's logits or costs, and add CTC's cost to the penalties; else as `step`."""
+        """In training return the decoder's logits or costs, and add CTC's cost to the penalties;
+        else as `step`.
+        """
         memories = self.encode(sources, inputs, target != PAD)
         if not self.training:
             return self.step(target, None, memories, inputs)[0]
         if inputs.penalties is not None:
             labels = target[:, 1:] if answer is None else answer.masked_fill(answer == EOS, PAD)
-            has_answer = (target if answer is None else answer)[:, 0] != PAD  # not so of a device without rows
+            # not so of a device without rows
+            has_answer = (target if answer is None else answer)[:, 0] != PAD
             cost = self.ctc.path_cost(memories[self.ctc.memory], labels) * has_answer  # (B,)
             inputs.penalties.setdefault(("ctc", "tokens"), []).append(self.weight * cost.sum())
-        return super().step(target, super().start(memories, len(target)), memories, inputs, answer)[0]
+        return super().step(target, super().start(memories, len(target)), memories, inputs, answer)[
+            0
+        ]
 
 
-_derived: WeakKeyDictionary[JointModel, dict[float, tuple[object, EncoderDecoder]]] = WeakKeyDictionary()
+_derived: WeakKeyDictionary[JointModel, dict[float, tuple[object, EncoderDecoder]]] = (
+    WeakKeyDictionary()
+)
 """Of each model those with other weights, and the modules that they were made of."""
 
 
 def ctc_of(model: EncoderDecoder) -> Ctc | None:
     """Return the CTC of a model, alone or beside a decoder; None of others."""
-    return model.ctc if isinstance(model, JointModel) else model.output if isinstance(model, CtcModel) else None
+    return (
+        model.ctc
+        if isinstance(model, JointModel)
+        else model.output
+        if isinstance(model, CtcModel)
+        else None
+    )
 
 
 def ctc_frames(model: EncoderDecoder) -> tuple[str, Stream] | None:
-    """Return the key of the encoder that leaves CTC's frames, and what is known of these; None without CTC."""
+    """Return the key of the encoder that leaves CTC's frames, and what is known of these; None
+    without CTC.
+    """
     ctc = ctc_of(model)
     if ctc is None:
         return None

@@ -18,7 +18,8 @@ NumLayers = Annotated[int, Bounds(minimum=0, maximum=100)]
 
 
 class Learned(EmbeddingKind):
-    """Learned vector for each token, as wide as `model.width`, with entries of variance 1: sqrt(D) E, E ~ N(0, 1/D).
+    """Learned vector for each token, as wide as `model.width`, with entries of variance 1: sqrt(D)
+    E, E ~ N(0, 1/D).
 
     So Vaswani et al. 2017, section 3.4.
     """
@@ -34,7 +35,9 @@ class Learned(EmbeddingKind):
 
 
 class Linear(EmbeddingKind):
-    """Linear map of the bits of a token of the tokenizer `bits`, or other features: W f(id), W ~ N(0, 1/F)."""
+    """Linear map of the bits of a token of the tokenizer `bits`, or other features: W f(id), W ~
+    N(0, 1/F).
+    """
 
     word = "linear"
     is_of_bits = True
@@ -47,7 +50,8 @@ class Linear(EmbeddingKind):
 
 
 class OneHot(EmbeddingKind):
-    """Unit vector for each token, zeros for the special ones: their sum is a bag of words. Learns nothing.
+    """Unit vector for each token, zeros for the special ones: their sum is a bag of words. Learns
+    nothing.
 
     It is as wide as there are tokens.
     """
@@ -63,7 +67,8 @@ class OneHot(EmbeddingKind):
 
 
 class Characters(EmbeddingKind):
-    """Convolution over the characters of a token, and highway layers (Kim et al. 2016): as wide as its features.
+    """Convolution over the characters of a token, and highway layers (Kim et al. 2016): as wide as
+    its features.
 
     Settings:
         width: The width of a character's vector.
@@ -85,11 +90,15 @@ class Characters(EmbeddingKind):
     bound: Positive | None = None
 
     def build(self, place: TokenPlace) -> TokenEmbedding:
-        """Return the embedding. Raises BlockError where kernels and features do not fit one another, or a word."""
+        """Return the embedding. Raises BlockError where kernels and features do not fit one
+        another, or a word.
+        """
         from composer.model.characters import CharacterEmbedding
 
         return CharacterEmbedding(place.vocabulary, self)
 
 
-EMBEDDINGS: dict[str, type[EmbeddingKind]] = {kind.word: kind for kind in (Learned, Linear, OneHot, Characters)}
+EMBEDDINGS: dict[str, type[EmbeddingKind]] = {
+    kind.word: kind for kind in (Learned, Linear, OneHot, Characters)
+}
 """Every embedding by its word in a recipe."""

@@ -1,10 +1,11 @@
 """Encoder-decoder model: embeddings, any number of encoders and one decoder.
 
-`forward` trains, on all positions at once; `step` decodes, any number of positions from a state. Both run the same
-blocks, so whatever trains also decodes.
+`forward` trains, on all positions at once; `step` decodes, any number of positions from a state.
+Both run the same blocks, so whatever trains also decodes.
 
-Every embedding has `embedding_dim`, its width, and `num_embeddings`, the number of ids; every output head has
-`in_features`, the width that arrives, and `out_features`, the size of the vocabulary.
+Every embedding has `embedding_dim`, its width, and `num_embeddings`, the number of ids; every
+output head has `in_features`, the width that arrives, and `out_features`, the size of the
+vocabulary.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ ROUNDING = 1e-9
 
 
 def source_mask(source: Tensor) -> Tensor:
-    """Return where an encoder's input is real: its ids are not padding, or its features are not NaN.
+    """Return where an encoder's input is real: its ids are not padding, or its features are not
+    NaN.
 
     ids (B, S) or (B, N, W), features (B, S, F) or (B, S, W, F) -> the same without F, bool
     """
@@ -39,8 +41,8 @@ def source_mask(source: Tensor) -> Tensor:
 class TokenEmbedding(nn.Module):
     """Vectors of tokens, from ids (B, T) to (B, T, D), or those of a story's grid of words.
 
-    `reads_features`: what it reads are no tokens but numbers, of images, sounds, ...; then `num_embeddings` is 0, and
-    `columns` are those of an image.
+    `reads_features`: what it reads are no tokens but numbers, of images, sounds, ...; then
+    `num_embeddings` is 0, and `columns` are those of an image.
     """
 
     num_embeddings: int
@@ -50,11 +52,15 @@ class TokenEmbedding(nn.Module):
     columns = 0
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Return the vectors of tokens; in training some words have zeros wherever they stand in the batch."""
+        """Return the vectors of tokens; in training some words have zeros wherever they stand in
+        the batch.
+        """
         x: Tensor = self(ids)  # (B, T, D)
         if not self.training or not self.dropout:
             return x
-        factors = apply_dropout(x.new_ones(self.num_embeddings), self.dropout, training=True)  # (V,)
+        factors = apply_dropout(
+            x.new_ones(self.num_embeddings), self.dropout, training=True
+        )  # (V,)
         return x * factors[ids][..., None]
 
 
@@ -76,7 +82,12 @@ class OneHotEmbedding(TokenEmbedding):
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = vocabulary, vocabulary - NUM_SPECIAL
-        table = torch.cat([torch.zeros(NUM_SPECIAL, vocabulary - NUM_SPECIAL), torch.eye(vocabulary - NUM_SPECIAL)])
+        table = torch.cat(
+            [
+                torch.zeros(NUM_SPECIAL, vocabulary - NUM_SPECIAL),
+                torch.eye(vocabulary - NUM_SPECIAL),
+            ]
+        )
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -84,7 +95,9 @@ class OneHotEmbedding(TokenEmbedding):
 
 
 NEVER = -1e4
-"""Logit of an impossible token: its probability is 0 in every precision, and sums of it stay finite."""
+"""Logit of an impossible token: its probability is 0 in every precision, and sums of it stay
+finite.
+"""
 
 
 def is_impossible(log_p: Tensor) -> Tensor:
@@ -95,9 +108,9 @@ def is_impossible(log_p: Tensor) -> Tensor:
 class OutputHead(nn.Module):
     """Output head: logits of the vocabulary from the decoder's last outputs.
 
-    `trains_on_cost`: it trains on its own `cost`, not on the cross-entropy of all logits, which `draws_samples` or not.
-    `evaluates_on_cost`: given targets are measured by it too, without the logits of other tokens.
-    `has_impossible_tokens`: some logits are `NEVER`.
+    `trains_on_cost`: it trains on its own `cost`, not on the cross-entropy of all logits, which
+    `draws_samples` or not. `evaluates_on_cost`: given targets are measured by it too, without the
+    logits of other tokens. `has_impossible_tokens`: some logits are `NEVER`.
     """
 
     in_features: int
@@ -109,7 +122,9 @@ class OutputHead(nn.Module):
 
     @property
     def returns_cost(self) -> bool:
-        """Whether now, in training or in evaluation, its `cost` is what counts of given targets, not its logits."""
+        """Whether now, in training or in evaluation, its `cost` is what counts of given targets,
+        not its logits.
+        """
         return self.trains_on_cost if self.training else self.evaluates_on_cost
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
@@ -121,23 +136,32 @@ class OutputHead(nn.Module):
         return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
 
     def measure(self, outputs: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return what an evaluation adds up of each position, by the names of `composer.recipe.metrics.Sums`.
+        """Return what an evaluation adds up of each position, by the names of
+        `composer.recipe.metrics.Sums`.
 
-        outputs: what the model returned with the target as `answer`, logits (B, T, V) or costs (B, T); target: (B, T)
-        -> (B, T) each, of any value where the target is padding.
+        outputs: what the model returned with the target as `answer`, logits (B, T, V) or costs (B,
+        T); target: (B, T) -> (B, T) each, of any value where the target is padding.
         """
-        log_p = outputs.log_softmax(-1, torch.promote_types(outputs.dtype, torch.float32))  # (B, T, V)
-        return {"loss": -log_p.gather(-1, target[..., None])[..., 0], "right": outputs.argmax(-1) == target}
+        log_p = outputs.log_softmax(
+            -1, torch.promote_types(outputs.dtype, torch.float32)
+        )  # (B, T, V)
+        return {
+            "loss": -log_p.gather(-1, target[..., None])[..., 0],
+            "right": outputs.argmax(-1) == target,
+        }
 
 
 class Encoder(nn.Module):
     """Embedding and stack of one encoder. `memory` is the name under which other stacks read it.
 
-    `max_target_ratio` is how many times as long as the source an answer may be, 0 where the stack makes no room for it.
-    `columns` is how many words each sentence of a story has room for, or how many columns an image has; else 0.
+    `max_target_ratio` is how many times as long as the source an answer may be, 0 where the stack
+    makes no room for it. `columns` is how many words each sentence of a story has room for, or how
+    many columns an image has; else 0.
     """
 
-    def __init__(self, memory: str, embedding: TokenEmbedding, stack: Stack, columns: int = 0) -> None:
+    def __init__(
+        self, memory: str, embedding: TokenEmbedding, stack: Stack, columns: int = 0
+    ) -> None:
         super().__init__()
         self.memory, self.embedding, self.stack, self.columns = memory, embedding, stack, columns
         blocks = (block for block in stack.modules() if isinstance(block, Block))
@@ -149,9 +173,14 @@ class Encoder(nn.Module):
         return self.columns > 0 and not self.embedding.reads_features
 
     def forward(
-        self, ids: Tensor, memories: Mapping[str, Output], context: Context, target_mask: Tensor | None = None
+        self,
+        ids: Tensor,
+        memories: Mapping[str, Output],
+        context: Context,
+        target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
-        """Encode ids or features, see `source_mask`; return the outputs `MEMORY`, and `MEMORY.x` of each named block.
+        """Encode ids or features, see `source_mask`; return the outputs `MEMORY`, and `MEMORY.x` of
+        each named block.
 
         target_mask: (B, T) bool; a stack that makes room for the answer reads blanks up to its end.
         """
@@ -167,25 +196,33 @@ class Encoder(nn.Module):
         memories |= {f"{self.memory}.{name}": output for name, output in outputs.items()}
         if context.documents is None:
             return memories
-        return {name: output._replace(documents=context.documents) for name, output in memories.items()}
+        return {
+            name: output._replace(documents=context.documents) for name, output in memories.items()
+        }
 
 
 def pad_with_blanks(x: Tensor, mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Append zeros to the embedded source, unmasked up to the end of the answer. -> (B, N, D), (B, N)"""
+    """Append zeros to the embedded source, unmasked up to the end of the answer. -> (B, N, D), (B,
+    N)
+    """
     length = max(x.shape[1], target_mask.shape[1])
     x = F.pad(x * mask[..., None].to(x.dtype), (0, 0, 0, length - x.shape[1]))
-    return x, F.pad(mask, (0, length - mask.shape[1])) | F.pad(target_mask, (0, length - target_mask.shape[1]))
+    return x, F.pad(mask, (0, length - mask.shape[1])) | F.pad(
+        target_mask, (0, length - target_mask.shape[1])
+    )
 
 
 class EncoderDecoder(nn.Module):
     """Encoders by their key in the data, a decoder, and the output head.
 
-    Pad is id 0 in every vocabulary, and NaN among features: masks are made from the sources. `embedding` is None where
-    the decoder reads no tokens; zeros of `width` arrive there then. `max_target_ratio`
+    Pad is id 0 in every vocabulary, and NaN among features: masks are made from the sources.
+    `embedding` is None where the decoder reads no tokens; zeros of `width` arrive there then.
+    `max_target_ratio`
     is that of the encoders: not 0 where an answer's size is part
-    of the question. `length`: every answer has exactly so many tokens; None where it ends when the model says so.
-    `decoder_share` is what the decoder's cross-entropy is multiplied by in the loss. `begins_after_end`: bos is read as
-    eos, so that what a model is asked begins as a document does in the windows of its text: after the end of another.
+    of the question. `length`: every answer has exactly so many tokens; None where it ends when the
+    model says so. `decoder_share` is what the decoder's cross-entropy is multiplied by in the loss.
+    `begins_after_end`: bos is read as eos, so that what a model is asked begins as a document does
+    in the windows of its text: after the end of another.
     """
 
     decoder_share = 1.0
@@ -204,7 +241,9 @@ class EncoderDecoder(nn.Module):
         self.encoders = nn.ModuleDict(encoders)
         self.embedding, self.decoder, self.output, self.width = embedding, decoder, output, width
         self.length = length
-        self.max_target_ratio = max((encoder.max_target_ratio for encoder in encoders.values()), default=0.0)
+        self.max_target_ratio = max(
+            (encoder.max_target_ratio for encoder in encoders.values()), default=0.0
+        )
 
     @property
     def vocabulary(self) -> int:
@@ -220,7 +259,10 @@ class EncoderDecoder(nn.Module):
     def max_positions(self) -> int | None:
         """Number of positions that the decoder can tell apart; None where there is no limit."""
         blocks = (block for block in self.decoder.modules() if isinstance(block, Block))
-        return min((block.max_positions for block in blocks if block.max_positions is not None), default=None)
+        return min(
+            (block.max_positions for block in blocks if block.max_positions is not None),
+            default=None,
+        )
 
     @property
     def device(self) -> torch.device:
@@ -232,16 +274,23 @@ class EncoderDecoder(nn.Module):
         return cast("dict[str, Encoder]", dict(self.encoders.items()))
 
     def encode(
-        self, sources: Mapping[str, Tensor], inputs: StepInputs = NOTHING, target_mask: Tensor | None = None
+        self,
+        sources: Mapping[str, Tensor],
+        inputs: StepInputs = NOTHING,
+        target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
-        """Return the outputs of all encoders. sources: ids or features by their keys in the data, see `source_mask`.
+        """Return the outputs of all encoders. sources: ids or features by their keys in the data,
+        see `source_mask`.
 
-        target_mask: (B, T) bool, the answer's positions, eos counted; needed where `max_target_ratio` is not 0.
+        target_mask: (B, T) bool, the answer's positions, eos counted; needed where
+        `max_target_ratio` is not 0.
         """
         memories: dict[str, Output] = {}
         for key, encoder in self.readers().items():
             mask = source_mask(sources[key])  # (B, S) or (B, S, W)
-            memories |= encoder(sources[key], memories, inputs.context(mask, memories, key), target_mask)
+            memories |= encoder(
+                sources[key], memories, inputs.context(mask, memories, key), target_mask
+            )
         return memories
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
@@ -273,10 +322,11 @@ class EncoderDecoder(nn.Module):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits of all positions at once, as in training. target: bos and answer, (B, T) -> (B, T, V).
+        """Return the logits of all positions at once, as in training. target: bos and answer, (B,
+        T) -> (B, T, V).
 
-        answer: what follows each token, (B, T); with it, where the head's own cost is what counts, that is returned,
-        (B, T).
+        answer: what follows each token, (B, T); with it, where the head's own cost is what counts,
+        that is returned, (B, T).
         """
         memories = self.encode(sources, inputs, target != PAD)
         context, batch = inputs.context(target != PAD, memories), target.shape[0]
@@ -286,20 +336,30 @@ class EncoderDecoder(nn.Module):
         return self._decode(target, state, context, answer)[0]
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
-        """Return the model with another weight of CTC beside the decoder: itself where there are not both."""
+        """Return the model with another weight of CTC beside the decoder: itself where there are
+        not both.
+        """
         return self
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return what a search adds up, log p of each token, from a step's logits. -> of 32 bits or more"""
+        """Return what a search adds up, log p of each token, from a step's logits. -> of 32 bits or
+        more
+        """
         return self.output.log_probs(logits)
 
     def _decode(
         self, ids: Tensor, state: State, context: Context, answer: Tensor | None = None
     ) -> tuple[Tensor, State]:
         ids = ids.masked_fill(ids == BOS, EOS) if self.begins_after_end else ids
-        x = self._zeros(*ids.shape, self.width) if self.embedding is None else self.embedding.embed(ids)  # (B, T, D)
+        x = (
+            self._zeros(*ids.shape, self.width)
+            if self.embedding is None
+            else self.embedding.embed(ids)
+        )  # (B, T, D)
         inner = state if self.length is None else state[0]
-        x, inner, _ = self.decoder(x, inner, context.with_outputs({"input": Output(x, context.mask)}))
+        x, inner, _ = self.decoder(
+            x, inner, context.with_outputs({"input": Output(x, context.mask)})
+        )
         if answer is not None and self.output.returns_cost:
             return self.output.cost(x, answer), inner
         logits = self.output(x)  # (B, T, V)
@@ -309,13 +369,15 @@ class EncoderDecoder(nn.Module):
         return force_length(logits, before, self.length), (inner, state[1] + context.mask.sum(1))
 
     def _zeros(self, *size: int) -> Tensor:
-        # a plain tensor of the parameters' type and device: `new_zeros` of a sharded parameter would be sharded
+        # a plain tensor of the parameters' type and device: `new_zeros` of a sharded parameter
+        # would be sharded
         like = next(self.parameters())
         return torch.zeros(size, dtype=like.dtype, device=like.device)
 
 
 def force_length(logits: Tensor, before: Tensor, length: int) -> Tensor:
-    """Return logits of answers of exactly `length` tokens: eos is certain after them, and impossible earlier.
+    """Return logits of answers of exactly `length` tokens: eos is certain after them, and
+    impossible earlier.
 
     logits: (B, T, V), before: (B, T) the number of tokens before each position.
     """
@@ -325,7 +387,9 @@ def force_length(logits: Tensor, before: Tensor, length: int) -> Tensor:
 
 
 FEW = 4
-"""Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more takes seconds."""
+"""Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more
+takes seconds.
+"""
 
 
 def example_ids(model: EncoderDecoder, tokens: int) -> Tensor:
@@ -334,12 +398,19 @@ def example_ids(model: EncoderDecoder, tokens: int) -> Tensor:
 
 
 def example_sources(model: EncoderDecoder, tokens: int) -> dict[str, Tensor]:
-    """Return such ids for each encoder, (1, T); for a story T sentences, (1, T, W); features that are zeros."""
-    return {key: example_source(encoder, example_ids(model, tokens)) for key, encoder in model.readers().items()}
+    """Return such ids for each encoder, (1, T); for a story T sentences, (1, T, W); features that
+    are zeros.
+    """
+    return {
+        key: example_source(encoder, example_ids(model, tokens))
+        for key, encoder in model.readers().items()
+    }
 
 
 def example_source(encoder: Encoder, ids: Tensor) -> Tensor:
-    """Return a source of one sentence that has these ids, (1, T); of a story or an image, (1, T, ...)."""
+    """Return a source of one sentence that has these ids, (1, T); of a story or an image, (1, T,
+    ...).
+    """
     shape = (*ids.shape, encoder.columns) if encoder.columns else ids.shape
     if encoder.embedding.reads_features:
         return torch.zeros(*shape, encoder.embedding.embedding_dim, device=ids.device)
@@ -347,7 +418,9 @@ def example_source(encoder: Encoder, ids: Tensor) -> Tensor:
 
 
 def training_logits(model: EncoderDecoder, penalties: Penalties) -> Tensor:
-    """Return the logits of one short pair, as a training step computes them; it adds the blocks' penalties."""
+    """Return the logits of one short pair, as a training step computes them; it adds the blocks'
+    penalties.
+    """
     has_stories = any(encoder.reads_story for encoder in model.readers().values())
     facts = torch.zeros(1, FEW if has_stories else 0, dtype=torch.long, device=model.device)
     inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
@@ -355,7 +428,8 @@ def training_logits(model: EncoderDecoder, penalties: Penalties) -> Tensor:
 
 
 def has_state(model: EncoderDecoder) -> bool:
-    """Return whether the decoder's next token depends on more than the last one: a step changes a number in its state.
+    """Return whether the decoder's next token depends on more than the last one: a step changes a
+    number in its state.
 
     Whole numbers count positions, and what a step leaves as it was is the same tensor.
     """
@@ -381,7 +455,11 @@ def state_leaves(state: State) -> Iterator[Tensor]:
 
 def map_leaves(state: State, change: Callable[[Tensor], Tensor]) -> State:
     """Return the state with every tensor changed."""
-    return tuple(map_leaves(part, change) for part in state) if isinstance(state, tuple) else change(state)
+    return (
+        tuple(map_leaves(part, change) for part in state)
+        if isinstance(state, tuple)
+        else change(state)
+    )
 
 
 def state_bytes(state: State) -> int:

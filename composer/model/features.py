@@ -16,7 +16,9 @@ def feature_settings(data: Data, side: str) -> TableColumn | None:
 
 
 def feature_shape(column: TableColumn) -> tuple[int, ...]:
-    """Return what each position of a source has: numbers (F,), or of an image columns by channels (W, C)."""
+    """Return what each position of a source has: numbers (F,), or of an image columns by channels
+    (W, C).
+    """
     if column.kind == "image":
         height, width = image_size(column)
         return (width if column.positions == "rows" else height, column.channels)
@@ -42,7 +44,9 @@ def describe_features(column: TableColumn) -> str:
 
 
 class FeatureInput(TokenEmbedding):
-    """Features as they are, zeros in place of padding: learns nothing. (B, S, F) or (B, S, W, F), NaN is padding."""
+    """Features as they are, zeros in place of padding: learns nothing. (B, S, F) or (B, S, W, F),
+    NaN is padding.
+    """
 
     like: Tensor
     reads_features = True

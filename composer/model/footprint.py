@@ -1,4 +1,6 @@
-"""What the weights of a training take, of memory and in a checkpoint, by the number of parameters; and its device."""
+"""What the weights of a training take, of memory and in a checkpoint, by the number of parameters;
+and its device.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,29 @@ NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 
 
 def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of parameters with their average and what the optimizer remembers of each that is not frozen."""
+    """Return the bytes of parameters with their average and what the optimizer remembers of each
+    that is not frozen.
+    """
     size = NUMBER_BYTES.get(str(recipe.training.precision), 4)
     average = max(4, size) if recipe.training.ema or recipe.training.asgd else 0
-    return parameters * (size + average) + (parameters - frozen) * size * recipe.training.optimizer.states
+    return (
+        parameters * (size + average)
+        + (parameters - frozen) * size * recipe.training.optimizer.states
+    )
 
 
 def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of so many parameters in training: with their gradients and what the optimizer remembers."""
+    """Return the bytes of so many parameters in training: with their gradients and what the
+    optimizer remembers.
+    """
     gradients = (parameters - frozen) * NUMBER_BYTES.get(str(recipe.training.precision), 4)
     return gradients + checkpoint_bytes(recipe, parameters, frozen)
 
 
 def training_device(recipe: Recipe) -> str:
     """Return the kind of device that a training of this process takes: `cuda` or `cpu`."""
-    return "cuda" if torch.cuda.is_available() and recipe.trainer.accelerator in ("auto", "gpu") else "cpu"
+    return (
+        "cuda"
+        if torch.cuda.is_available() and recipe.trainer.accelerator in ("auto", "gpu")
+        else "cpu"
+    )

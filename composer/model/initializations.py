@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class Default(Initialization):
-    """The block's own: Glorot's, orthogonal from one step of an rnn to the next, or that of its paper."""
+    """The block's own: Glorot's, orthogonal from one step of an rnn to the next, or that of its
+    paper.
+    """
 
     word = "default"
     keeps_matrices = True
@@ -25,7 +27,8 @@ class Default(Initialization):
 class Orthogonal(Initialization):
     """Orthogonal rows of norm `gain`, convolution kernels flattened (Saxe et al. 2014, section 3).
 
-    A matrix with more rows than columns is taken as several, one below the other, as the gates of a cell are.
+    A matrix with more rows than columns is taken as several, one below the other, as the gates of a
+    cell are.
 
     Settings:
         gain: the norm of each row; 1.44 in Kaiser & Bengio's code
@@ -39,11 +42,14 @@ class Orthogonal(Initialization):
         import torch
 
         parts = matrix.split(matrix.shape[1])
-        return torch.cat([torch.nn.init.orthogonal_(torch.empty_like(part), self.gain) for part in parts])
+        return torch.cat(
+            [torch.nn.init.orthogonal_(torch.empty_like(part), self.gain) for part in parts]
+        )
 
 
 class Uniform(Initialization):
-    """Uniform between two bounds, whatever the size of the matrix (Zaremba et al. 2014, section 4.1).
+    """Uniform between two bounds, whatever the size of the matrix (Zaremba et al. 2014, section
+    4.1).
 
     Settings:
         bound: the largest number; its negative is the smallest
@@ -60,7 +66,8 @@ class Uniform(Initialization):
 
 
 class UniformScaling(Initialization):
-    """Uniform, of variance gain^2 / inputs, so that a layer keeps its input's size (Sussillo & Abbott 2014).
+    """Uniform, of variance gain^2 / inputs, so that a layer keeps its input's size (Sussillo &
+    Abbott 2014).
 
     Settings:
         gain: what the size is multiplied by; 1.8 in Kaiser & Sutskever's code

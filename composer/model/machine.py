@@ -31,14 +31,20 @@ def runs_on_cpu(accelerator: str) -> bool:
 
 
 def multiplies_bfloat16() -> bool:
-    """Return whether oneDNN multiplies matrices in bfloat16 on this CPU: one with AVX-512, or its like elsewhere."""
+    """Return whether oneDNN multiplies matrices in bfloat16 on this CPU: one with AVX-512, or its
+    like elsewhere.
+    """
     # a build of PyTorch without oneDNN lacks the operator, too
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return torch.backends.mkldnn.is_available() and bool(
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 @cache
 def available_memory() -> float:
-    """Return the bytes of memory of this machine, or of the container that this runs in; infinity if unknown."""
+    """Return the bytes of memory of this machine, or of the container that this runs in; infinity
+    if unknown.
+    """
     try:
         memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):

@@ -20,7 +20,9 @@ COMPILER = "torch._dynamo"
 
 
 class CompilerOnDemand(ModuleType):
-    """Stands for PyTorch's compiler until more is wanted of it than that it leaves a function alone."""
+    """Stands for PyTorch's compiler until more is wanted of it than that it leaves a function
+    alone.
+    """
 
     def __init__(self) -> None:
         super().__init__(COMPILER)
@@ -46,11 +48,13 @@ class CompilerOnDemand(ModuleType):
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Run kernels of the meta device without importing PyTorch's compiler, which takes as long as PyTorch itself.
+    """Run kernels of the meta device without importing PyTorch's compiler, which takes as long as
+    PyTorch itself.
 
     Many are Python functions that only ask it not to trace them.
     """
-    # `check recipes/quickstart.yaml` takes 2.7 s of a processor with this and 3.5 s without, medians of seven in turn
+    # `check recipes/quickstart.yaml` takes 2.7 s of a processor with this and 3.5 s without,
+    # medians of seven in turn
     if COMPILER in sys.modules:
         yield
         return
@@ -66,11 +70,13 @@ MOST_RESULTS = 50_000
 
 
 class MetaCache(TorchDispatchMode):
-    """Computes an operation on the same shapes once in a process, and adds up FLOPs: many are slow Python on meta.
+    """Computes an operation on the same shapes once in a process, and adds up FLOPs: many are slow
+    Python on meta.
 
     `draws` says whether any of them draws random numbers, in the block of a plug-in, too.
 
-    PyTorch's own counter of FLOPs follows modules too, by hooks that overflow the stack of a deep model.
+    PyTorch's own counter of FLOPs follows modules too, by hooks that overflow the stack of a deep
+    model.
     """
 
     results: ClassVar[dict[Any, tuple[int, Any]]] = {}
@@ -80,7 +86,9 @@ class MetaCache(TorchDispatchMode):
         self.flops = 0
         self.draws = False
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
         self.draws |= torch.Tag.nondeterministic_seeded in function.tags
         pure, in_place = is_pure(function), is_in_place(function)
         shapes = (shapes_of(args), shapes_of([*(kwargs or {}).items()])) if pure or in_place else ()
@@ -92,11 +100,14 @@ class MetaCache(TorchDispatchMode):
                 flops = count_flops(*args, **(kwargs or {}), out_val=outputs)
         self.flops += flops
         leaves = [outputs] if isinstance(outputs, Tensor) else tree_leaves(outputs)
-        if not (pure or in_place) or not all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in leaves):
+        if not (pure or in_place) or not all(
+            isinstance(leaf, Tensor) and leaf.is_meta for leaf in leaves
+        ):
             return outputs
         if len(self.results) >= MOST_RESULTS:
             self.results.clear()
-        if in_place:  # what is kept is another tensor, or a model's graph of gradients would be kept with it
+        # what is kept is another tensor, or a model's graph of gradients would be kept with it
+        if in_place:
             self.results.setdefault(key, (flops, args[0].new_empty(0)))
             return args[0]
         self.results[key] = flops, outputs
@@ -105,26 +116,38 @@ class MetaCache(TorchDispatchMode):
 
 def alike(tensor: Tensor) -> Tensor:
     """Return a new tensor of the same shape, strides and type."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
 
 
 @cache
 def is_pure(function: Any) -> bool:
     """Return whether an operation of PyTorch changes nothing in place, and returns no views."""
-    return not any(value.alias_info for value in (*function._schema.arguments, *function._schema.returns))
+    return not any(
+        value.alias_info for value in (*function._schema.arguments, *function._schema.returns)
+    )
 
 
 @cache
 def is_in_place(function: Any) -> bool:
-    """Return whether an operation of PyTorch changes the numbers of its first argument, and returns it as it is."""
+    """Return whether an operation of PyTorch changes the numbers of its first argument, and returns
+    it as it is.
+    """
     first, *others = function._schema.arguments or [None]
     returns = function._schema.returns
     writes = bool(first and first.alias_info and first.alias_info.is_write and len(returns) == 1)
-    return writes and torch.Tag.inplace_view not in function.tags and not any(other.alias_info for other in others)
+    return (
+        writes
+        and torch.Tag.inplace_view not in function.tags
+        and not any(other.alias_info for other in others)
+    )
 
 
 def device_of(tensor: Tensor) -> torch.device:
-    """Return the device of a tensor; that which a fake one stands for, for which PyTorch would run an operation."""
+    """Return the device of a tensor; that which a fake one stands for, for which PyTorch would run
+    an operation.
+    """
     device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
     return device
 
@@ -134,4 +157,6 @@ def shapes_of(value: object) -> object:
     if isinstance(value, Tensor):
         return value.shape, value.stride(), value.dtype, device_of(value)
     # 1, 1.0 and True are equal, and lead to other types
-    return tuple(map(shapes_of, value)) if isinstance(value, (list, tuple)) else (type(value), value)
+    return (
+        tuple(map(shapes_of, value)) if isinstance(value, (list, tuple)) else (type(value), value)
+    )

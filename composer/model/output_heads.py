@@ -1,4 +1,6 @@
-"""Output heads: from the decoder's last outputs to logits of the vocabulary, and cheaper costs to train some with."""
+"""Output heads: from the decoder's last outputs to logits of the vocabulary, and cheaper costs to
+train some with.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ from composer.model.output_kinds import Adaptive, Cnn
 from composer.model.special_tokens import EOS, NUM_SPECIAL
 
 BEYOND_VOCABULARY = "vocabulary"
-"""Code of the error of a number that the vocabulary is too small for; its message ends with the vocabulary's size."""
+"""Code of the error of a number that the vocabulary is too small for; its message ends with the
+vocabulary's size.
+"""
 ROWS_AT_ONCE = 1024
-"""Words whose characters are convolved at once where no gradient is needed: few enough not to fill the memory."""
+"""Words whose characters are convolved at once where no gradient is needed: few enough not to fill
+the memory.
+"""
 
 
 class LinearOutput(nn.Linear, OutputHead):
@@ -42,9 +48,9 @@ class LinearOutput(nn.Linear, OutputHead):
 class SigmoidOutput(OutputHead):
     """Sigmoid for each bit of the answer's vectors, and one for eos.
 
-    p(v) = (1 - s_end) prod_b s_b^(v_b) (1 - s_b)^(1 - v_b) and p(eos) = s_end, as logits over all tokens: v l of the
-    vector v, and l_end + sum_b softplus(l_b) of eos. The vocabulary has the vectors in numeric order, the first digit
-    being the most significant.
+    p(v) = (1 - s_end) prod_b s_b^(v_b) (1 - s_b)^(1 - v_b) and p(eos) = s_end, as logits over all
+    tokens: v l of the vector v, and l_end + sum_b softplus(l_b) of eos. The vocabulary has the
+    vectors in numeric order, the first digit being the most significant.
     """
 
     vectors: Tensor
@@ -58,7 +64,9 @@ class SigmoidOutput(OutputHead):
         nn.init.zeros_(self.map.bias)
         places = torch.arange(bits - 1, -1, -1)
         vectors = (torch.arange(2**bits)[:, None] >> places) & 1
-        self.register_buffer("vectors", vectors.to(torch.get_default_dtype()), persistent=False)  # (2^n, n)
+        self.register_buffer(
+            "vectors", vectors.to(torch.get_default_dtype()), persistent=False
+        )  # (2^n, n)
 
     def forward(self, y: Tensor) -> Tensor:
         logits = self.map(y)  # (B, T, n + 1)
@@ -73,7 +81,8 @@ class SigmoidOutput(OutputHead):
 
 
 def target_bits(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the cost of an answer's vectors at each position in bits, from a sigmoid's logits, eos not counted.
+    """Return the cost of an answer's vectors at each position in bits, from a sigmoid's logits, eos
+    not counted.
 
     logits: (B, T, V), target: ids (B, T) -> (B, T), 0 where there is no vector.
     """
@@ -83,7 +92,8 @@ def target_bits(logits: Tensor, target: Tensor) -> Tensor:
 
 
 class IdentityOutput(OutputHead):
-    """The decoder's last output as it is: a logit for each token but the special ones, which are impossible.
+    """The decoder's last output as it is: a logit for each token but the special ones, which are
+    impossible.
 
     Raises BlockError where the decoder does not end as wide as there are tokens.
     """
@@ -105,11 +115,13 @@ class IdentityOutput(OutputHead):
 class AdaptiveOutput(OutputHead):
     """Adaptive softmax: a softmax over the first ids and a token for each cluster of later ones.
 
-    p(w) = p(w | y) for w below the first cutoff, else p(cluster | y) p(w | cluster, y), with the logits W_i V_i y of
-    cluster i = 1, 2, ... of the width D / d^i: torch.nn.AdaptiveLogSoftmaxWithLoss. It is exact, and quick where the
-    ids of rare tokens are large, as those of the tokenizer `word` are.
+    p(w) = p(w | y) for w below the first cutoff, else p(cluster | y) p(w | cluster, y), with the
+    logits W_i V_i y of cluster i = 1, 2, ... of the width D / d^i:
+    torch.nn.AdaptiveLogSoftmaxWithLoss. It is exact, and quick where the ids of rare tokens are
+    large, as those of the tokenizer `word` are.
 
-    Raises BlockError where the cutoffs do not ascend within the vocabulary, or a cluster would have no width.
+    Raises BlockError where the cutoffs do not ascend within the vocabulary, or a cluster would have
+    no width.
     """
 
     trains_on_cost = True
@@ -119,7 +131,10 @@ class AdaptiveOutput(OutputHead):
         cutoffs, div_value = settings.cutoffs, settings.div_value
         clusters = max(1, len(cutoffs))
         if width < div_value**clusters:
-            message = f"cluster {clusters} would have no width: {width} / {div_value:g}^{clusters} is below 1"
+            message = (
+                f"cluster {clusters} would have no width: {width} / {div_value:g}^{clusters} is"
+                " below 1"
+            )
             raise BlockError("div_value", message, fix="divide by less, or write fewer cutoffs")
         check_cutoffs(cutoffs, vocabulary)
         self.in_features, self.out_features = width, vocabulary
@@ -138,31 +153,41 @@ class AdaptiveOutput(OutputHead):
             if not has_numbers(y):
                 return -self._expected(rows).view_as(target)
             log_p: Tensor = self.softmax(rows, target.flatten()).output  # (B T,)
-            # several processes wait for the gradient of every parameter, of a cluster without a target here too
+            # several processes wait for the gradient of every parameter, of a cluster without a
+            # target here too
             unread = torch.stack([tail(rows[:1]).sum() for tail in self.softmax.tail]).sum() * 0.0
         return unread - log_p.view_as(target)
 
     def _expected(self, rows: Tensor) -> Tensor:
-        """Return what takes the memory of a batch in which every cluster has as many tokens. (N, D) -> (N,)"""
-        log_p, share = self.softmax.head(rows).log_softmax(-1)[:, 0], len(rows) // (1 + len(self.softmax.tail))
+        """Return what takes the memory of a batch in which every cluster has as many tokens. (N, D)
+        -> (N,)
+        """
+        log_p, share = (
+            self.softmax.head(rows).log_softmax(-1)[:, 0],
+            len(rows) // (1 + len(self.softmax.tail)),
+        )
         for at, tail in enumerate(self.softmax.tail, start=1):
-            part = tail(rows[at * share : (at + 1) * share]).log_softmax(-1)[:, 0]  # (N / clusters,)
+            part = tail(rows[at * share : (at + 1) * share]).log_softmax(-1)[
+                :, 0
+            ]  # (N / clusters,)
             log_p = log_p + torch.cat([log_p.new_zeros(len(log_p) - len(part)), part])
         return log_p
 
     def _rows(self, y: Tensor) -> Tensor:
         """Return all positions, in the type of the weights. (B, T, D) -> (B T, D)"""
-        # PyTorch's module gives its result the input's type, and fails where autocast computes in a wider one (44724)
+        # PyTorch's module gives its result the input's type, and fails where autocast computes in a
+        # wider one (44724)
         return y.flatten(0, -2).to(self.softmax.head.weight.dtype)
 
 
 class SampledOutput(LinearOutput):
     """Linear map to a logit for each token that trains on a few of them.
 
-    The cost of a token t is -log softmax over t and the other samples of l_w - log q_w, with l = W y + b and q_w the
-    probability that w is among the samples. They are distinct, of the distribution p(w) ~ log(1 + 1 / (w + 1)) over the
-    ids from 0, and those of all positions of a batch: rare tokens should have large ids, as those of the tokenizer
-    `word` are. Validation, evaluation and decoding compute all logits.
+    The cost of a token t is -log softmax over t and the other samples of l_w - log q_w, with l = W
+    y + b and q_w the probability that w is among the samples. They are distinct, of the
+    distribution p(w) ~ log(1 + 1 / (w + 1)) over the ids from 0, and those of all positions of a
+    batch: rare tokens should have large ids, as those of the tokenizer `word` are. Validation,
+    evaluation and decoding compute all logits.
 
     Raises BlockError where there are no more tokens than samples.
     """
@@ -186,9 +211,10 @@ class SampledOutput(LinearOutput):
 class CnnOutput(OutputHead):
     """Scalar products with vectors made of each word's characters.
 
-    l_w = y . (P f(w) + M c_w), with f the convolution and highway layers of the embedding `characters`, P and M linear
-    and c_w a short vector learned for each word: what its characters do not tell. With `samples` it trains on few of
-    the words, as `sampled` does; else each step makes the vectors of all.
+    l_w = y . (P f(w) + M c_w), with f the convolution and highway layers of the embedding
+    `characters`, P and M linear and c_w a short vector learned for each word: what its characters
+    do not tell. With `samples` it trains on few of the words, as `sampled` does; else each step
+    makes the vectors of all.
 
     Raises BlockError as `characters` and `sampled` do.
     """
@@ -219,15 +245,29 @@ class CnnOutput(OutputHead):
     def rows(self, ids: Tensor) -> Tensor:
         """Return the vectors with which the products of these words are. (N,) -> (N, D)"""
         rows: Tensor = self.map(self.characters(ids))
-        return rows if self.correction is None or self.mix is None else rows + self.mix(self.correction(ids))
+        return (
+            rows
+            if self.correction is None or self.mix is None
+            else rows + self.mix(self.correction(ids))
+        )
 
     def all_rows(self) -> Tensor:
-        """Return those of all words, (V, D); without gradients, once for as long as the weights stay what they are."""
+        """Return those of all words, (V, D); without gradients, once for as long as the weights
+        stay what they are.
+        """
         ids = torch.arange(self.out_features, device=self.map.weight.device)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self.rows(ids)
-        tensors = [(id(tensor), tensor._version, tensor.dtype) for tensor in (*self.parameters(), *self.buffers())]
-        key = ids.device, torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda"), tensors
+        tensors = [
+            (id(tensor), tensor._version, tensor.dtype)
+            for tensor in (*self.parameters(), *self.buffers())
+        ]
+        key = (
+            ids.device,
+            torch.is_autocast_enabled("cpu"),
+            torch.is_autocast_enabled("cuda"),
+            tensors,
+        )
         if self.memo is None or self.memo[0] != key:
             self.memo = key, torch.cat([self.rows(some) for some in ids.split(ROWS_AT_ONCE)])
         return self.memo[1]
@@ -244,12 +284,18 @@ class CnnOutput(OutputHead):
         samples, tau = sample_ids(self.samples, self.out_features, y.device)
         rows = self.rows(torch.cat((samples, target.flatten())))  # (S + B T, D)
         true = (y * rows[len(samples) :].view_as(y)).sum(-1)  # (B, T)
-        return sampled_cost(F.linear(y, rows[: len(samples)]), true, samples, target, tau, self.out_features)
+        return sampled_cost(
+            F.linear(y, rows[: len(samples)]), true, samples, target, tau, self.out_features
+        )
 
 
 def check_cutoffs(cutoffs: Sequence[int], vocabulary: int) -> None:
-    """Raise BlockError where no cluster begins, clusters do not begin one after the other, or one behind all tokens."""
-    within = sorted({cutoff for cutoff in cutoffs if cutoff < vocabulary}) or [max(1, vocabulary // 5)]
+    """Raise BlockError where no cluster begins, clusters do not begin one after the other, or one
+    behind all tokens.
+    """
+    within = sorted({cutoff for cutoff in cutoffs if cutoff < vocabulary}) or [
+        max(1, vocabulary // 5)
+    ]
     fix = Fix(f"write `adaptive: {{cutoffs: {within}}}`", Set(("cutoffs",), within))
     if not cutoffs:
         raise BlockError("cutoffs", "no cluster begins anywhere", fix=fix)
@@ -263,7 +309,9 @@ def check_cutoffs(cutoffs: Sequence[int], vocabulary: int) -> None:
 def check_samples(samples: int, vocabulary: int) -> None:
     """Raise BlockError where nothing is saved by sampling."""
     if samples >= vocabulary:
-        message = f"{samples:,} samples are no fewer than all: the vocabulary has {vocabulary:,} tokens"
+        message = (
+            f"{samples:,} samples are no fewer than all: the vocabulary has {vocabulary:,} tokens"
+        )
         fix = write("samples", max(1, vocabulary // 10), ", or another `kind`")
         raise BlockError("samples", message, fix=fix, code=BEYOND_VOCABULARY)
 
@@ -274,28 +322,39 @@ def log_uniform(ids: Tensor, vocabulary: int) -> Tensor:
 
 
 def sample_ids(samples: int, vocabulary: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Draw distinct ids, and return the time tau by which these had come, of all ids at rates p(w). -> (S,), ()
+    """Draw distinct ids, and return the time tau by which these had come, of all ids at rates p(w).
+    -> (S,), ()
 
-    Id w comes first after a time of Exp(p(w)), and those are taken that come first. So w is among them with
-    probability 1 - exp(-p(w) tau), if tau is when the next one comes (Kool et al. 2019, section 3.3).
+    Id w comes first after a time of Exp(p(w)), and those are taken that come first. So w is among
+    them with probability 1 - exp(-p(w) tau), if tau is when the next one comes (Kool et al. 2019,
+    section 3.3).
     """
     ids = torch.arange(vocabulary, device=device)
-    times = torch.empty(vocabulary, device=device).exponential_() / log_uniform(ids, vocabulary)  # (V,)
+    times = torch.empty(vocabulary, device=device).exponential_() / log_uniform(
+        ids, vocabulary
+    )  # (V,)
     first = times.topk(samples + 1, largest=False)
     return first.indices[:-1], first.values[-1]
 
 
-def sampled_cost(logits: Tensor, true: Tensor, samples: Tensor, target: Tensor, tau: Tensor, vocabulary: int) -> Tensor:
-    """Return -log softmax of the target among the samples, each logit less the logarithm of its inclusion probability.
+def sampled_cost(
+    logits: Tensor, true: Tensor, samples: Tensor, target: Tensor, tau: Tensor, vocabulary: int
+) -> Tensor:
+    """Return -log softmax of the target among the samples, each logit less the logarithm of its
+    inclusion probability.
 
-    logits: of the samples (B, T, S), true: of the target (B, T), samples: (S,), target: ids (B, T) -> (B, T)
+    logits: of the samples (B, T, S), true: of the target (B, T), samples: (S,), target: ids (B, T)
+    -> (B, T)
     """
 
     def log_q(ids: Tensor) -> Tensor:
         return torch.log(-torch.expm1(-log_uniform(ids, vocabulary) * tau))
 
     exact = torch.promote_types(logits.dtype, torch.float32)
-    others = (logits.to(exact) - log_q(samples)).masked_fill(samples == target[..., None], -torch.inf)  # (B, T, S)
+    others = (logits.to(exact) - log_q(samples)).masked_fill(
+        samples == target[..., None], -torch.inf
+    )  # (B, T, S)
     true = true.to(exact) - log_q(target)
-    # not `logaddexp` of two: where the target is the only sample, no other is left, and its gradient would be NaN
+    # not `logaddexp` of two: where the target is the only sample, no other is left, and its
+    # gradient would be NaN
     return torch.cat((true[..., None], others), -1).logsumexp(-1) - true

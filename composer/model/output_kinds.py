@@ -31,7 +31,8 @@ class Linear(OutputKind):
 
 
 class Sigmoid(OutputKind):
-    """Sigmoid for each bit of the answer's vectors (tokenizer `bits`), and one for eos (Graves et al. 2014, section 4).
+    """Sigmoid for each bit of the answer's vectors (tokenizer `bits`), and one for eos (Graves et
+    al. 2014, section 4).
 
     The tokens that are no vector and not eos are impossible.
     """
@@ -47,21 +48,26 @@ class Sigmoid(OutputKind):
 
 
 class Identity(OutputKind):
-    """The decoder's last output as it is: a logit for each token but the special ones, which are impossible."""
+    """The decoder's last output as it is: a logit for each token but the special ones, which are
+    impossible.
+    """
 
     word = "identity"
     has_impossible_tokens = True
     has_end = False
 
     def build(self, place: TokenPlace) -> OutputHead:
-        """Return the head. Raises BlockError where the decoder does not end as wide as there are tokens."""
+        """Return the head. Raises BlockError where the decoder does not end as wide as there are
+        tokens.
+        """
         from composer.model.output_heads import IdentityOutput
 
         return IdentityOutput(place.width, place.vocabulary)
 
 
 class Adaptive(OutputKind):
-    """Adaptive softmax (Grave et al. 2017): a softmax over the first ids and a token for each cluster of later ones.
+    """Adaptive softmax (Grave et al. 2017): a softmax over the first ids and a token for each
+    cluster of later ones.
 
     Settings:
         cutoffs: The first id of each cluster, ascending.
@@ -70,19 +76,24 @@ class Adaptive(OutputKind):
 
     word = "adaptive"
     trains_on_cost = True
-    compile_problem = "sorts the tokens of a batch into clusters of any size, each of which is compiled anew"
+    compile_problem = (
+        "sorts the tokens of a batch into clusters of any size, each of which is compiled anew"
+    )
     cutoffs: Sequence[Count]
     div_value: Divisor = 4.0
 
     def build(self, place: TokenPlace) -> OutputHead:
-        """Return the head. Raises BlockError where cutoffs do not ascend, or a cluster would have no width."""
+        """Return the head. Raises BlockError where cutoffs do not ascend, or a cluster would have
+        no width.
+        """
         from composer.model.output_heads import AdaptiveOutput
 
         return AdaptiveOutput(place.width, place.vocabulary, self)
 
 
 class Sampled(OutputKind):
-    """Linear map to a logit for each token that trains on a few of them (Jean et al. 2015; Jozefowicz et al. 2016).
+    """Linear map to a logit for each token that trains on a few of them (Jean et al. 2015;
+    Jozefowicz et al. 2016).
 
     Settings:
         samples: How many tokens are drawn for a batch, fewer than there are.
@@ -100,7 +111,8 @@ class Sampled(OutputKind):
 
 
 class Cnn(OutputKind):
-    """Scalar products with vectors made of each word's characters (CNN softmax: Jozefowicz et al. 2016, section 3.2).
+    """Scalar products with vectors made of each word's characters (CNN softmax: Jozefowicz et al.
+    2016, section 3.2).
 
     Settings:
         width: The width of a character's vector.
@@ -134,11 +146,13 @@ class Cnn(OutputKind):
 
 
 class CharLstm(OutputKind):
-    """LSTM over the characters of a token, given the decoder's output (Jozefowicz et al. 2016, section 3.3).
+    """LSTM over the characters of a token, given the decoder's output (Jozefowicz et al. 2016,
+    section 3.3).
 
     Settings:
         width: The width of the LSTM and of a character's vector.
-        max_length: How many bytes of a token count, the two marks included; tokens that are alike in them are one.
+        max_length: How many bytes of a token count, the two marks included; tokens that are alike
+            in them are one.
     """
 
     word = "char_lstm"

@@ -1,4 +1,6 @@
-"""Parameters by the paths of their blocks in the recipe, and the learning rates of `training.parameter_groups`."""
+"""Parameters by the paths of their blocks in the recipe, and the learning rates of
+`training.parameter_groups`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ GROUPS = ("training", "parameter_groups")
 
 
 class Owner(NamedTuple):
-    """What a tensor belongs to: a block, by its path and which of its copies it is; or an embedding, or the output."""
+    """What a tensor belongs to: a block, by its path and which of its copies it is; or an
+    embedding, or the output.
+    """
 
     path: Path
     copy: int = 0
@@ -29,20 +33,33 @@ class Owner(NamedTuple):
         return is_block_path(self.path)
 
     def text(self, recipe: Recipe) -> str:
-        """Return the path as `plan` has it, without `model`: `decoder[1].repeat`, `encoder.embedding`, `output`."""
+        """Return the path as `plan` has it, without `model`: `decoder[1].repeat`,
+        `encoder.embedding`, `output`.
+        """
         path = source_path(recipe, self.path) if self.is_block else ".".join(map(str, self.path))
         return path.removeprefix("model.")
 
 
 def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
-    """Return what each module of a model belongs to, by the module's name: the innermost block of the recipe."""
-    ends = {f"encoders.{key}.embedding": (*path, "embedding") for key, _, path, _ in encoder_stacks(recipe.model)}
+    """Return what each module of a model belongs to, by the module's name: the innermost block of
+    the recipe.
+    """
+    ends = {
+        f"encoders.{key}.embedding": (*path, "embedding")
+        for key, _, path, _ in encoder_stacks(recipe.model)
+    }
     output = "model", "output"
-    ends |= {"embedding": ("model", "decoder", "embedding"), "output": output, "ctc": (*output, "ctc")}
+    ends |= {
+        "embedding": ("model", "decoder", "embedding"),
+        "output": output,
+        "ctc": (*output, "ctc"),
+    }
     copies: Counter[Path] = Counter()
     owners: dict[str, Owner] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        owners[name] = Owner(ends[name]) if name in ends else owners.get(name.rpartition(".")[0], Owner(()))
+        owners[name] = (
+            Owner(ends[name]) if name in ends else owners.get(name.rpartition(".")[0], Owner(()))
+        )
         if isinstance(module, Block) and module.path:
             owners[name] = Owner(module.path, copies[module.path])
             copies[module.path] += 1
@@ -50,7 +67,8 @@ def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
 
 
 class GroupPath(NamedTuple):
-    """A path in `training.parameter_groups`, without `model`: where it stands, and the factor of the learning rate and
+    """A path in `training.parameter_groups`, without `model`: where it stands, and the factor of
+    the learning rate and
     the weight decay of its group, None where it has none.
     """
 
@@ -67,7 +85,12 @@ class GroupPath(NamedTuple):
 def group_paths(recipe: Recipe) -> list[GroupPath]:
     """Return the paths of all groups, the longest first."""
     paths = [
-        GroupPath(path.removeprefix("model."), group.factor, group.weight_decay, (*GROUPS, index, "blocks", at))
+        GroupPath(
+            path.removeprefix("model."),
+            group.factor,
+            group.weight_decay,
+            (*GROUPS, index, "blocks", at),
+        )
         for index, group in enumerate(recipe.training.parameter_groups or ())
         for at, path in enumerate(group.blocks)
     ]
@@ -75,31 +98,46 @@ def group_paths(recipe: Recipe) -> list[GroupPath]:
 
 
 def learning_rate_factors(recipe: Recipe, model: EncoderDecoder) -> dict[str, float]:
-    """Return the factor of each parameter's learning rate by its first name; empty where the recipe has no groups.
+    """Return the factor of each parameter's learning rate by its first name; empty where the recipe
+    has no groups.
 
-    The longest path that covers a parameter decides; where several blocks share it, the smallest factor.
+    The longest path that covers a parameter decides; where several blocks share it, the smallest
+    factor.
     """
     paths = [group for group in group_paths(recipe) if group.factor is not None]
     return _smallest(recipe, model, [(group, group.factor) for group in paths], 1.0)
 
 
 def own_weight_decays(recipe: Recipe, model: EncoderDecoder) -> dict[str, float]:
-    """Return the weight decay of each parameter to which a group gives one, by its first name; as for the factors."""
-    paths = [(group, group.weight_decay) for group in group_paths(recipe) if group.weight_decay is not None]
+    """Return the weight decay of each parameter to which a group gives one, by its first name; as
+    for the factors.
+    """
+    paths = [
+        (group, group.weight_decay)
+        for group in group_paths(recipe)
+        if group.weight_decay is not None
+    ]
     decays = _smallest(recipe, model, paths, math.inf)
     return {name: decay for name, decay in decays.items() if decay < math.inf}
 
 
 def _smallest(
-    recipe: Recipe, model: EncoderDecoder, paths: Sequence[tuple[GroupPath, float | None]], otherwise: float
+    recipe: Recipe,
+    model: EncoderDecoder,
+    paths: Sequence[tuple[GroupPath, float | None]],
+    otherwise: float,
 ) -> dict[str, float]:
-    """Return of each parameter the number of the longest path that covers it, the smallest of those that share it."""
+    """Return of each parameter the number of the longest path that covers it, the smallest of those
+    that share it.
+    """
     if not paths:
         return {}
     owners, numbers = module_owners(recipe, model), dict[int, float]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         text = owners[name.rpartition(".")[0]].text(recipe)
-        number = next((own for group, own in paths if own is not None and group.covers(text)), otherwise)
+        number = next(
+            (own for group, own in paths if own is not None and group.covers(text)), otherwise
+        )
         numbers[id(parameter)] = min(numbers.get(id(parameter), math.inf), number)
     return {name: numbers[id(parameter)] for name, parameter in model.named_parameters()}
 

@@ -1,8 +1,9 @@
-"""Plan a recipe: width, parameters, FLOPs and state bytes of every block, and whether the model can be trained.
+"""Plan a recipe: width, parameters, FLOPs and state bytes of every block, and whether the model can
+be trained.
 
-The model is built and run on the meta device, by the same code as `build`, for one pair of `TOKENS` source and target
-tokens. Autograd runs there too: a parameter that the loss does not reach is a fault, since it would never learn, and
-distributed training fails on it.
+The model is built and run on the meta device, by the same code as `build`, for one pair of `TOKENS`
+source and target tokens. Autograd runs there too: a parameter that the loss does not reach is a
+fault, since it would never learn, and distributed training fails on it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from torch import nn
 from blocks.core.contract import Block, Path, Stream
 from composer.errors import Fault, RecipeError
 from composer.model.builder import encoder_stacks, vocabulary_bounds
-from composer.model.costs import TOKENS, BlockFailed, Costs, attribute_failures, measure_costs, wrap_blocks
+from composer.model.costs import (
+    TOKENS,
+    BlockFailed,
+    Costs,
+    attribute_failures,
+    measure_costs,
+    wrap_blocks,
+)
 from composer.model.ctc import ctc_frames, ctc_of
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.meta_device import MetaCache, without_compiler
@@ -31,13 +39,14 @@ from composer.recipe.recipe import Recipe, source_path
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One block of the recipe with the blocks inside it. FLOPs and bytes are those of one pair of `TOKENS` tokens.
+    """One block of the recipe with the blocks inside it. FLOPs and bytes are those of one pair of
+    `TOKENS` tokens.
 
-    `loops` says why a `recurrent` runs it position by position, "" where it does not. `name` is its `as`, `reads` what
-    it reads itself beside the stream, `columns` those of a grid that it leaves, `place` its path in `canonical`, and
-    `reads_stream` whether anything depends on the stream that arrives. `at_most`: its sizes are upper bounds. A
-    `repeat` has `times`, and its rows are sums over them. `tied_to` is an earlier row with the same parameters, which
-    the total counts once.
+    `loops` says why a `recurrent` runs it position by position, "" where it does not. `name` is its
+    `as`, `reads` what it reads itself beside the stream, `columns` those of a grid that it leaves,
+    `place` its path in `canonical`, and `reads_stream` whether anything depends on the stream that
+    arrives. `at_most`: its sizes are upper bounds. A `repeat` has `times`, and its rows are sums
+    over them. `tied_to` is an earlier row with the same parameters, which the total counts once.
     """
 
     path: str
@@ -61,11 +70,12 @@ class PlanRow:
 class Plan:
     """Rows in the order of the recipe, and the totals; `vocabularies` are sizes by data key.
 
-    `at_most`: these, and so all totals, are upper bounds, since a tokenizer that is yet to be trained may learn fewer.
-    `max_target_ratios` is how many times as long as its source an answer may be, by the encoders' keys; 0: any length.
-    `warnings` are those of the recipe's text and of its model; `frozen` of its parameters are not trained, and weight
-    decay falls on `decaying`. `draws_random_numbers` says whether a training step does: dropout, noise, scheduled
-    sampling. Each process draws its own, so that their number changes the result.
+    `at_most`: these, and so all totals, are upper bounds, since a tokenizer that is yet to be
+    trained may learn fewer. `max_target_ratios` is how many times as long as its source an answer
+    may be, by the encoders' keys; 0: any length. `warnings` are those of the recipe's text and of
+    its model; `frozen` of its parameters are not trained, and weight decay falls on `decaying`.
+    `draws_random_numbers` says whether a training step does: dropout, noise, scheduled sampling.
+    Each process draws its own, so that their number changes the result.
     """
 
     rows: tuple[PlanRow, ...]
@@ -83,7 +93,9 @@ class Plan:
     draws_random_numbers: bool = False
 
     def as_json(self) -> dict[str, object]:
-        """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
+        """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`,
+        `state_bytes`.
+        """
         data = asdict(self)
         for inner in ("warnings", "max_target_ratios", "ctc_frames", "draws_random_numbers"):
             del data[inner]
@@ -94,9 +106,11 @@ class Plan:
 def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     """Build and run `recipe` on the meta device. Raises RecipeError with every fault of its model.
 
-    `vocabularies` are the sizes of a run's tokenizers, by data key; without them the tokenizer's settings bound them.
+    `vocabularies` are the sizes of a run's tokenizers, by data key; without them the tokenizer's
+    settings bound them.
     """
-    from composer.checks import block_values, built_model, problem  # late: the rules stand above models
+    # late: the rules stand above models
+    from composer.checks import block_values, built_model, problem
 
     at_most = not vocabularies and recipe.tokenizer.is_trained
     vocabularies = vocabularies or vocabulary_bounds(recipe)
@@ -121,7 +135,9 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
     everywhere, sized = recipe.model.embedding.depends_on_size, ("embedding", "output", "ctc")
     planned = plan_rows(builder, model, costs)
-    rows = tuple(replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in planned)
+    rows = tuple(
+        replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in planned
+    )
     return Plan(
         rows=rows,
         parameters=count_parameters(model),
@@ -131,23 +147,33 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         vocabularies=vocabularies,
         at_most=at_most,
         warnings=tuple(sorted({*recipe.warnings, *builder.warnings})),
-        max_target_ratios={key: encoder.max_target_ratio for key, encoder in model.readers().items()},
+        max_target_ratios={
+            key: encoder.max_target_ratio for key, encoder in model.readers().items()
+        },
         frozen=count_frozen(recipe, model),
         decaying=count_decaying(recipe, model),
         ctc_frames=ctc_frames(model),
-        draws_random_numbers=step.draws or model.output.draws_samples or bool(recipe.training.scheduled_sampling),
+        draws_random_numbers=step.draws
+        or model.output.draws_samples
+        or bool(recipe.training.scheduled_sampling),
     )
 
 
 def at_sizes(planned: Plan, recipe: Recipe, vocabularies: Mapping[str, int]) -> Plan:
-    """Return a plan for vocabularies whose sizes are known now; the model is built again only if they are others."""
+    """Return a plan for vocabularies whose sizes are known now; the model is built again only if
+    they are others.
+    """
     if dict(planned.vocabularies) == dict(vocabularies):
-        return replace(planned, rows=tuple(replace(row, at_most=False) for row in planned.rows), at_most=False)
+        return replace(
+            planned, rows=tuple(replace(row, at_most=False) for row in planned.rows), at_most=False
+        )
     return replace(plan(recipe, vocabularies), warnings=planned.warnings)
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:
-    """Yield one row for each path in the recipe, in its order; a path built several times (a repeat) is summed."""
+    """Yield one row for each path in the recipe, in its order; a path built several times (a
+    repeat) is summed.
+    """
     recipe = builder.recipe
     for key, _, path, _ in encoder_stacks(recipe.model):
         encoder = model.readers()[key]
@@ -157,13 +183,17 @@ def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) ->
         yield from _block_rows(builder, encoder.stack, costs._replace(state_bytes=Counter()))
     embeddings = [model.embedding] if model.embedding is not None else []
     if recipe.model.decoder is not None:
-        yield _plan_row(recipe, ("model", "decoder"), "embedding", embeddings, Stream(model.width), costs)
+        yield _plan_row(
+            recipe, ("model", "decoder"), "embedding", embeddings, Stream(model.width), costs
+        )
     yield from _block_rows(builder, model.decoder, costs)
     out, ctc = Stream(model.vocabulary), ctc_of(model)
     if model.output is not ctc:
         yield _plan_row(recipe, ("model", "output"), "output", [model.output], out, costs)
     if ctc is not None:
-        yield _plan_row(recipe, ("model", "output", "ctc"), "ctc", [ctc], out, costs, reads=(ctc.memory,))
+        yield _plan_row(
+            recipe, ("model", "output", "ctc"), "ctc", [ctc], out, costs, reads=(ctc.memory,)
+        )
 
 
 def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> Iterator[PlanRow]:
@@ -172,20 +202,37 @@ def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> It
         if isinstance(block, Block) and block.path:
             by_path.setdefault(block.path, []).append(block)
     for path, blocks in by_path.items():
-        details: dict[str, object] = {"loops": blocks[0].loops, "reads_stream": blocks[0].reads_stream}
+        details: dict[str, object] = {
+            "loops": blocks[0].loops,
+            "reads_stream": blocks[0].reads_stream,
+        }
         details |= {"name": builder.names[path], "reads": tuple(builder.reads[path])}
-        details |= {"times": builder.recipe.settings_at(path)["times"]} if path[-1] == "repeat" else {}
-        yield _plan_row(builder.recipe, path, str(path[-1]), blocks, blocks[-1].out, costs, **details)
+        details |= (
+            {"times": builder.recipe.settings_at(path)["times"]} if path[-1] == "repeat" else {}
+        )
+        yield _plan_row(
+            builder.recipe, path, str(path[-1]), blocks, blocks[-1].out, costs, **details
+        )
 
 
 def _plan_row(
-    recipe: Recipe, path: Path, word: str, modules: list[Any], out: Stream, costs: Costs, **details: Any
+    recipe: Recipe,
+    path: Path,
+    word: str,
+    modules: list[Any],
+    out: Stream,
+    costs: Costs,
+    **details: Any,
 ) -> PlanRow:
     flops, state_bytes = (sum(cost[id(module)] for module in modules) for cost in costs[:2])
     numbers = (out.width, count_parameters(nn.ModuleList(modules)), flops, state_bytes)
     place, tied_to = source_path(recipe, path), set[str]()
     if word in ("embedding", "output", "use"):
         label = place if place.endswith(word) else f"{place} {word}"
-        tied_to = {costs.owners.setdefault(key, label) for module in modules for key in parameter_ids(module)} - {label}
+        tied_to = {
+            costs.owners.setdefault(key, label)
+            for module in modules
+            for key in parameter_ids(module)
+        } - {label}
     details["tied_to"] = min(tied_to, default="")
     return PlanRow(place, word, *numbers, columns=out.columns, place=path, **details)

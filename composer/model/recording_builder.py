@@ -33,7 +33,9 @@ class RecordingSite(Site):
 
 @dataclass
 class RecordingBuilder(Builder):
-    """Builder that records, by the path of each block, its name and what it reads: `prev.x`, `encoder.x`, `input`."""
+    """Builder that records, by the path of each block, its name and what it reads: `prev.x`,
+    `encoder.x`, `input`.
+    """
 
     reads: dict[Path, dict[str, None]] = field(default_factory=dict)
     names: dict[Path, str] = field(default_factory=dict)

@@ -12,9 +12,11 @@ from blocks.core.documents import Documents
 
 
 class StepInputs(NamedTuple):
-    """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of `Context`.
+    """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of
+    `Context`.
 
-    `packed` has where the documents of each side are, if rows have several; then every row begins with one.
+    `packed` has where the documents of each side are, if rows have several; then every row begins
+    with one.
     """
 
     records: Records | None = None
@@ -23,11 +25,19 @@ class StepInputs(NamedTuple):
     facts: Tensor | None = None
     packed: Mapping[str, Documents] = {}
 
-    def context(self, mask: Tensor, memories: Mapping[str, Output], side: str = "target") -> Context:
+    def context(
+        self, mask: Tensor, memories: Mapping[str, Output], side: str = "target"
+    ) -> Context:
         """Return the context of one call of a stack, which reads an encoder's source or the target."""
-        context = Context(mask, {}, memories, self.records, self.penalties, self.progress, self.facts, memo={})
+        context = Context(
+            mask, {}, memories, self.records, self.penalties, self.progress, self.facts, memo={}
+        )
         documents = self.packed.get(side)
-        return context if documents is None else context._replace(starts=documents.starts, documents=documents)
+        return (
+            context
+            if documents is None
+            else context._replace(starts=documents.starts, documents=documents)
+        )
 
 
 NOTHING = StepInputs()

@@ -1,4 +1,6 @@
-"""Parameters that an optimizer trains: factors of the learning rate, and what weight decay falls on."""
+"""Parameters that an optimizer trains: factors of the learning rate, and what weight decay falls
+on.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from composer.recipe.recipe import Recipe
 
 
 class TrainedParameters(NamedTuple):
-    """The parameters of an optimizer. The others are by `id`: those that decay (None: all of them), factors of the
+    """The parameters of an optimizer. The others are by `id`: those that decay (None: all of them),
+    factors of the
     learning rate, and weight decays in place of the optimizer's.
     """
 
@@ -25,10 +28,15 @@ class TrainedParameters(NamedTuple):
     decays: Mapping[int, float] = MappingProxyType({})
 
     def groups(self, weight_decay: float, decay: str) -> list[dict[str, object]]:
-        """Return PyTorch's parameter groups: one for each factor and weight decay, those of factor 1 first."""
+        """Return PyTorch's parameter groups: one for each factor and weight decay, those of factor
+        1 first.
+        """
         members: dict[tuple[float, float], list[Parameter]] = {}
         for parameter in self.parameters:
-            key = self.factors.get(id(parameter), 1.0), self._decay_of(parameter, weight_decay, decay)
+            key = (
+                self.factors.get(id(parameter), 1.0),
+                self._decay_of(parameter, weight_decay, decay),
+            )
             members.setdefault(key, []).append(parameter)
         # a checkpoint knows groups by their order, this one
         factors = sorted({*self.factors.values()} or {1.0}, key=lambda factor: factor != 1.0)
@@ -58,4 +66,9 @@ def trained_parameters(recipe: Recipe, model: EncoderDecoder) -> TrainedParamete
 def count_decaying(recipe: Recipe, model: EncoderDecoder) -> int:
     """Return on how many parameters weight decay falls, shared ones counted once."""
     groups = recipe.training.optimizer.groups(trained_parameters(recipe, model))
-    return sum(parameter.numel() for group in groups if group["weight_decay"] for parameter in group["params"])
+    return sum(
+        parameter.numel()
+        for group in groups
+        if group["weight_decay"]
+        for parameter in group["params"]
+    )

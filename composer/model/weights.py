@@ -1,4 +1,6 @@
-"""Weights of a model: files in safetensors, counting and sharing, initialization, the limit on number and memory."""
+"""Weights of a model: files in safetensors, counting and sharing, initialization, the limit on
+number and memory.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,32 @@ from composer.recipe.choices import Initialization
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the weights of `model` atomically, each tensor under the first of its names."""
-    atomic_write(path, save({name: value.detach().cpu().contiguous() for name, value in unique_tensors(model).items()}))
+    atomic_write(
+        path,
+        save(
+            {
+                name: value.detach().cpu().contiguous()
+                for name, value in unique_tensors(model).items()
+            }
+        ),
+    )
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load the weights of a file into `model`. Raises RunError if a name or a shape differs."""
     if not os.path.lexists(path):
-        raise RunError.of("this run has no weights yet: it has not finished", "resume its training", str(path))
+        raise RunError.of(
+            "this run has no weights yet: it has not finished", "resume its training", str(path)
+        )
     set_weights(model, read_weights(path), unique_tensors(model), path)
 
 
-def set_weights(model: nn.Module, weights: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
-    """Load `weights`, read from `path`, in place of the model's `own`. Raises RunError if a name or a shape differs."""
+def set_weights(
+    model: nn.Module, weights: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path
+) -> None:
+    """Load `weights`, read from `path`, in place of the model's `own`. Raises RunError if a name or
+    a shape differs.
+    """
     theirs, ours = shapes(weights), shapes(own)
     differing = [
         f"{name} is {theirs.get(name, 'absent')} there and {ours.get(name, 'absent')} here"
@@ -47,19 +63,27 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], own: Mapping[st
         raise RunError.of(message, "use the same `model` and the same tokenizer", str(path))
     if not_finite := [name for name, value in weights.items() if not value.isfinite().all()]:
         message = f"these weights are not finite: {first_few(not_finite)}"
-        raise RunError.of(message, "take the file from the run again; no training writes such", str(path))
+        raise RunError.of(
+            message, "take the file from the run again; no training writes such", str(path)
+        )
     model.load_state_dict(weights, strict=False)
 
 
 def describe_difference(one: Path, other: Path) -> str:
-    """Return in words how the weights in two files differ; "" if they are equal to the last bit. Raises RunError."""
+    """Return in words how the weights in two files differ; "" if they are equal to the last bit.
+    Raises RunError.
+    """
     first, second = read_weights(one), read_weights(other)
     if shapes(first) != shapes(second):
         return "their names or shapes are others"
     pairs = [(value, second[name]) for name, value in first.items()]
     # as bytes, since NaN is not equal to itself, and 0.0 is equal to -0.0
     as_bytes = [[tensor.flatten().view(torch.uint8) for tensor in pair] for pair in pairs]
-    apart = [(a, b) for (a, b), raw in zip(pairs, as_bytes, strict=True) if a.dtype != b.dtype or not torch.equal(*raw)]
+    apart = [
+        (a, b)
+        for (a, b), raw in zip(pairs, as_bytes, strict=True)
+        if a.dtype != b.dtype or not torch.equal(*raw)
+    ]
     if not apart:
         return ""
     most = max(float((a.double() - b.double()).abs().max()) for a, b in apart)
@@ -75,12 +99,16 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise
     except Exception as error:  # a header can lie in any way
         fix = "take the file from the run again"
-        raise RunError.of(f"these weights cannot be read: {one_line_error(error)}", fix, str(path)) from None
+        raise RunError.of(
+            f"these weights cannot be read: {one_line_error(error)}", fix, str(path)
+        ) from None
     return weights
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a model's state by name, shared ones under the first of their names only."""
+    """Return the tensors of a model's state by name, shared ones under the first of their names
+    only.
+    """
     tensors: dict[str, Tensor] = {}
     seen: set[tuple[int, int]] = set()
     for name, value in model.state_dict().items():
@@ -92,9 +120,16 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the shape of each tensor as it is written in messages: `3 x 4`, with the type if it is no float's."""
-    types = {name: "" if it.is_floating_point() else f" of {it.dtype}" for name, it in tensors.items()}
-    return {name: (" x ".join(map(str, it.shape)) or "a number") + types[name] for name, it in tensors.items()}
+    """Return the shape of each tensor as it is written in messages: `3 x 4`, with the type if it is
+    no float's.
+    """
+    types = {
+        name: "" if it.is_floating_point() else f" of {it.dtype}" for name, it in tensors.items()
+    }
+    return {
+        name: (" x ".join(map(str, it.shape)) or "a number") + types[name]
+        for name, it in tensors.items()
+    }
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -108,9 +143,13 @@ def parameter_ids(module: nn.Module) -> set[int]:
 
 
 def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
-    """Give `stack` the parameters of `first`, built of the same blocks; return False if their shapes differ."""
+    """Give `stack` the parameters of `first`, built of the same blocks; return False if their
+    shapes differ.
+    """
     own, shared = dict(stack.named_parameters()), dict(first.named_parameters())
-    if {key: value.shape for key, value in own.items()} != {key: value.shape for key, value in shared.items()}:
+    if {key: value.shape for key, value in own.items()} != {
+        key: value.shape for key, value in shared.items()
+    }:
         return False
     for key, parameter in shared.items():
         module, _, name = key.rpartition(".")
@@ -119,19 +158,25 @@ def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
 
 
 MATRICES = ("weight", "arriving", "recurrent", "projection")
-"""Names of the matrices and convolution kernels of layers; `arriving` to `projection` are a recurrent layer's. A
-module says otherwise in `layouts`, by a parameter's name: how a matrix is stored, "in out", or one for each head, "head
-out in" or "head in out"; OWN, or NO_MATRIX. Of another name of which nothing is said, a parameter is as with OWN."""
+"""Names of the matrices and convolution kernels of layers; `arriving` to `projection` are a
+recurrent layer's. A
+module says otherwise in `layouts`, by a parameter's name: how a matrix is stored, "in out", or one
+for each head, "head out in" or "head in out"; OWN, or NO_MATRIX. Of another name of which nothing
+is said, a parameter is as with OWN."""
 USUAL_LAYOUT = "out in"
 """How a matrix is stored; dimensions after these are those of a convolution kernel."""
 OWN = "own"
 """A matrix or a table that keeps the block's own initialization; weight decay falls on it."""
 NO_MATRIX = ""
-"""Vectors, one for each head, gate or feature, and states: they keep their initialization and do not decay."""
+"""Vectors, one for each head, gate or feature, and states: they keep their initialization and do
+not decay.
+"""
 
 
 def initialize(model: EncoderDecoder, initialization: Initialization) -> None:
-    """Initialize every matrix of the blocks as `training.initialization` says; with weight norm, its direction."""
+    """Initialize every matrix of the blocks as `training.initialization` says; with weight norm,
+    its direction.
+    """
     if initialization.keeps_matrices:
         return
     with torch.no_grad():
@@ -141,8 +186,14 @@ def initialize(model: EncoderDecoder, initialization: Initialization) -> None:
 
 
 def as_matrices(parameter: Tensor, layout: str) -> list[Tensor]:
-    """Return the matrices in a parameter as views, (outputs, inputs, ...): one for each head where it has heads."""
-    parts = [parameter[head] for head in range(len(parameter))] if layout.startswith("head") else [parameter]
+    """Return the matrices in a parameter as views, (outputs, inputs, ...): one for each head where
+    it has heads.
+    """
+    parts = (
+        [parameter[head] for head in range(len(parameter))]
+        if layout.startswith("head")
+        else [parameter]
+    )
     return [part.t() if layout.endswith("in out") else part for part in parts]
 
 
@@ -151,13 +202,19 @@ def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, st
 
     There is no embedding and no output head among them.
     """
-    stacks = nn.ModuleList([*(encoder.stack for encoder in model.readers().values()), model.decoder])
+    stacks = nn.ModuleList(
+        [*(encoder.stack for encoder in model.readers().values()), model.decoder]
+    )
     seen: set[int] = set()
     for module in stacks.modules():
         layouts: Mapping[str, str] = getattr(module, "layouts", {})
         for name, parameter in module.named_parameters(recurse=False):
             layout = layouts.get(name, USUAL_LAYOUT if name in MATRICES else OWN)
-            is_map = layout not in (OWN, NO_MATRIX) and parameter.ndim > 1 and not isinstance(module, nn.Embedding)
+            is_map = (
+                layout not in (OWN, NO_MATRIX)
+                and parameter.ndim > 1
+                and not isinstance(module, nn.Embedding)
+            )
             if is_map and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield parameter, layout
@@ -166,7 +223,8 @@ def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, st
 def decaying_parameters(model: EncoderDecoder) -> set[int]:
     """Return the ids of the parameters that weight decay falls on: those of two dimensions or more.
 
-    They are matrices, convolution kernels and embeddings. What a module calls no matrix in `layouts` is none of them.
+    They are matrices, convolution kernels and embeddings. What a module calls no matrix in
+    `layouts` is none of them.
     """
     decaying: set[int] = set()
     for module in model.modules():
@@ -185,7 +243,9 @@ NO_MEMORY = "a single matrix here takes more memory than there is"
 
 
 class ModelTooLarge(Exception):
-    """A model that would take for ever to build, or more memory than there is. `path` is the block that is too much."""
+    """A model that would take for ever to build, or more memory than there is. `path` is the block
+    that is too much.
+    """
 
     def __init__(self, message: str, path: BlockPath = ()) -> None:
         super().__init__(message)
@@ -202,15 +262,21 @@ class ModelSizeGuard:
     alive: WeakValueDictionary[int, Tensor] = field(default_factory=WeakValueDictionary)
 
     def count_block(self, path: BlockPath) -> None:
-        """Count a block. Raises ModelTooLarge at the outermost block of a stack in which the path ends."""
+        """Count a block. Raises ModelTooLarge at the outermost block of a stack in which the path
+        ends.
+        """
         self.blocks += 1
         if self.blocks > MOST_BUILT_BLOCKS:
-            outermost = next((path[: at + 2] for at, step in enumerate(path) if isinstance(step, int)), path)
+            outermost = next(
+                (path[: at + 2] for at, step in enumerate(path) if isinstance(step, int)), path
+            )
             raise ModelTooLarge(f"the model has more than {MOST_BUILT_BLOCKS:,} blocks", outermost)
 
     @contextmanager
     def limits(self) -> Iterator[None]:
-        """Count every parameter of a module while entered. Raises ModelTooLarge before a parameter has its values."""
+        """Count every parameter of a module while entered. Raises ModelTooLarge before a parameter
+        has its values.
+        """
         hook = nn.modules.module.register_module_parameter_registration_hook(self._count_parameter)
         try:
             yield
@@ -233,12 +299,16 @@ class ModelSizeGuard:
             # tied and shared parameters have replaced others, which are freed by now
             self.num_bytes = sum(tensor.nbytes for tensor in self.alive.values())
         if self.num_bytes > memory:
-            message = f"the parameters take more than the {memory / 2**30:.3g} GiB of memory that this machine has"
+            message = (
+                f"the parameters take more than the {memory / 2**30:.3g} GiB of memory that this"
+                " machine has"
+            )
             raise ModelTooLarge(message)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True for the errors by which Python and torch say that memory cannot be allocated."""
-    phrases = ("not enough memory", "allocate memory", "out of memory")  # a plain RuntimeError where it is not CUDA's
+    # a plain RuntimeError where it is not CUDA's
+    phrases = ("not enough memory", "allocate memory", "out of memory")
     says_so = isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
     return says_so or isinstance(error, (torch.OutOfMemoryError, MemoryError))

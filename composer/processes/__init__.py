@@ -1,1 +1,3 @@
-"""All calls of other programs: git, and Python itself. What they start takes nothing from a folder that it runs in."""
+"""All calls of other programs: git, and Python itself. What they start takes nothing from a folder
+that it runs in.
+"""

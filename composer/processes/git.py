@@ -1,9 +1,11 @@
-"""Subprocess calls of git, all of them. Git runs programs that a repository's configuration, attributes and hooks name.
+"""Subprocess calls of git, all of them. Git runs programs that a repository's configuration,
+attributes and hooks name.
 
-Of a folder that somebody else may have written, only the name of its commit is read: that starts nothing. No command
-reads its files through its own configuration, as `status` and `diff` do. What is pulled is fetched into a bare
-repository of ours, and blobs are read out of it. So git checks nothing out: no hook, no filter (LFS is one), no
-submodule and no link of the repository ever comes to act.
+Of a folder that somebody else may have written, only the name of its commit is read: that starts
+nothing. No command reads its files through its own configuration, as `status` and `diff` do. What
+is pulled is fetched into a bare repository of ours, and blobs are read out of it. So git checks
+nothing out: no hook, no filter (LFS is one), no submodule and no link of the repository ever comes
+to act.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ FETCHING = (
     *("core.askPass=", "credential.interactive=false"),
     *("protocol.allow=never", *(f"protocol.{scheme}.allow=always" for scheme in PROTOCOLS)),
     *("submodule.recurse=false", "fetch.recurseSubmodules=false", "http.followRedirects=initial"),
-    *("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", "gc.auto=0", "maintenance.auto=false", "fetch.unpackLimit=1"),
+    *(
+        "http.lowSpeedLimit=1000",
+        "http.lowSpeedTime=60",
+        "gc.auto=0",
+        "maintenance.auto=false",
+        "fetch.unpackLimit=1",
+    ),
 )
 ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -41,7 +49,9 @@ ENVIRONMENT = {
 }
 INHERITED: tuple[str, ...] = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_EXEC_PATH")
 INHERITED += ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")
-"""What users say of how git reaches a host; the other variables of git are about some other repository."""
+"""What users say of how git reaches a host; the other variables of git are about some other
+repository.
+"""
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15"
 ANSWER_SECONDS = 30
 """Seconds in which a remote has to answer."""
@@ -53,9 +63,18 @@ NO_STREAMS: dict[str, object] = dict.fromkeys(("stdin", "stdout", "stderr"), sub
 
 
 def commit_around(folder: Path) -> str | None:
-    """Return the commit of the work tree around `folder`, or None where there is none, or git refuses to say it."""
-    command = git_command(["safe.bareRepository=explicit", *NO_PROGRAMS], "rev-parse", "--show-toplevel", "HEAD")
-    options: dict[str, Any] = {**NO_STREAMS, "stdout": subprocess.PIPE, "timeout": COMMIT_SECONDS, "check": True}
+    """Return the commit of the work tree around `folder`, or None where there is none, or git
+    refuses to say it.
+    """
+    command = git_command(
+        ["safe.bareRepository=explicit", *NO_PROGRAMS], "rev-parse", "--show-toplevel", "HEAD"
+    )
+    options: dict[str, Any] = {
+        **NO_STREAMS,
+        "stdout": subprocess.PIPE,
+        "timeout": COMMIT_SECONDS,
+        "check": True,
+    }
     try:
         output = subprocess.run(command, cwd=folder, env=git_environment(()), **options).stdout
     except (OSError, subprocess.SubprocessError):
@@ -65,7 +84,9 @@ def commit_around(folder: Path) -> str | None:
 
 
 def does_answer(work: Path, url: str) -> bool:
-    """Return whether a remote answers, be it by an error, within ANSWER_SECONDS; git would wait for minutes."""
+    """Return whether a remote answers, be it by an error, within ANSWER_SECONDS; git would wait for
+    minutes.
+    """
     # without pipes: a grandchild (ssh) that holds one open would outlast the timeout
     command = git_command(FETCHING, "ls-remote", "--quiet", "--", url, "HEAD")
     options: dict[str, Any] = {**NO_STREAMS, "timeout": ANSWER_SECONDS, "check": False}
@@ -79,7 +100,11 @@ def does_answer(work: Path, url: str) -> bool:
 
 
 def run_git(
-    origin: str, work: Path, *words: str, max_bytes: int | None = None, output: IO[Any] | int = subprocess.PIPE
+    origin: str,
+    work: Path,
+    *words: str,
+    max_bytes: int | None = None,
+    output: IO[Any] | int = subprocess.PIPE,
 ) -> bytes:
     """Run a command in the bare repository `work` of ours, and return its output. Raises RunError.
 
@@ -93,7 +118,9 @@ def run_git(
         limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     command, environment = git_command(FETCHING, *words), git_environment(INHERITED)
     try:
-        done = subprocess.run(command, cwd=work, env=environment, preexec_fn=limit, check=False, **streams)
+        done = subprocess.run(
+            command, cwd=work, env=environment, preexec_fn=limit, check=False, **streams
+        )
     except FileNotFoundError:
         raise RunError.of("git is not installed", "install git", origin) from None
     if done.returncode:
@@ -102,7 +129,9 @@ def run_git(
 
 
 def first_bytes(origin: str, work: Path, *words: str, count: int) -> bytes:
-    """Run a command in `work` and return so many bytes of its output at most; it is stopped then. Raises RunError."""
+    """Run a command in `work` and return so many bytes of its output at most; it is stopped then.
+    Raises RunError.
+    """
     streams: dict[str, Any] = {**NO_STREAMS, "stdout": subprocess.PIPE}
     command, environment = git_command(FETCHING, *words), git_environment(INHERITED)
     with subprocess.Popen(command, cwd=work, env=environment, **streams) as process:
@@ -115,12 +144,23 @@ def first_bytes(origin: str, work: Path, *words: str, count: int) -> bytes:
 
 def git_command(settings: Sequence[str], *words: str) -> list[str]:
     """Return a git command with settings that come before those of files."""
-    return ["git", "--no-pager", *(word for setting in settings for word in ("-c", setting)), *words]
+    return [
+        "git",
+        "--no-pager",
+        *(word for setting in settings for word in ("-c", setting)),
+        *words,
+    ]
 
 
 def git_environment(inherited: Sequence[str]) -> dict[str, str]:
-    """Return this process's environment without what it says of another repository, but for the names `inherited`."""
-    others = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in inherited}
+    """Return this process's environment without what it says of another repository, but for the
+    names `inherited`.
+    """
+    others = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("GIT_") or key in inherited
+    }
     # of an empty PATH one element is the current folder
     path = absolute_elements(os.environ.get("PATH", os.defpath)) or os.defpath
     return {"GIT_SSH_COMMAND": SSH, **others, "PATH": path, **ENVIRONMENT}
@@ -128,17 +168,29 @@ def git_environment(inherited: Sequence[str]) -> dict[str, str]:
 
 def git_error(origin: str, status: int, output: str) -> RunError:
     """Return git's error in its words, with a hint."""
-    # a signal ends git, or what it started, of which it says no more than that; a lost connection says more
-    if status < 0 or "File too large" in output or ("index-pack" in output and not OTHER_CAUSE.search(output)):
+    # a signal ends git, or what it started, of which it says no more than that; a lost connection
+    # says more
+    if (
+        status < 0
+        or "File too large" in output
+        or ("index-pack" in output and not OTHER_CAUSE.search(output))
+    ):
         fix = "if you trust it, allow more: `--max-gib N`"
         return RunError.of("this repository is larger than the limit", fix, origin)
     if "couldn't find remote ref HEAD" in output:
-        return RunError.of("this repository is empty, or has no default branch", "name one: `@REVISION`", origin)
+        return RunError.of(
+            "this repository is empty, or has no default branch", "name one: `@REVISION`", origin
+        )
     if "couldn't find remote ref" in output:
         fix = "write a branch, a tag, or all 40 digits of a commit"
         return RunError.of("no such branch or tag is in the repository", fix, origin)
-    hint = "check the network, the URL and the revision; a private repository needs a key or a credential helper"
+    hint = (
+        "check the network, the URL and the revision; a private repository needs a key or a"
+        " credential helper"
+    )
     if "No space left" in output or "unable to stream" in output:
         hint = "make room for temporary files, or set TMPDIR to a folder that has it"
     text = " ".join(output.split()) or f"exit {status}"
-    return RunError.of(f"git says: {text.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}", hint, origin)
+    return RunError.of(
+        f"git says: {text.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}", hint, origin
+    )

@@ -1,7 +1,7 @@
 """Python as another process: its environment, and the command that runs seqcomposer in one.
 
-A folder with somebody else's recipe may have a `torch.py`, too. `python -m` and an empty element of PYTHONPATH would
-import it from the current folder.
+A folder with somebody else's recipe may have a `torch.py`, too. `python -m` and an empty element of
+PYTHONPATH would import it from the current folder.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ PATH, SAFE = "PYTHONPATH", "PYTHONSAFEPATH"
 
 
 def python_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which Python, and all that it starts, imports nothing from the current folder."""
+    """Return an environment in which Python, and all that it starts, imports nothing from the
+    current folder.
+    """
     others = {name: value for name, value in environment.items() if name != PATH}
     path = absolute_elements(environment.get(PATH, ""))
     return {**others, **({PATH: path} if path else {}), SAFE: "1"}
 
 
 def absolute_elements(path: str) -> str:
-    """Return a list of folders, as PATH is one, without those that depend on the current folder: empty, relative."""
+    """Return a list of folders, as PATH is one, without those that depend on the current folder:
+    empty, relative.
+    """
     return os.pathsep.join(element for element in path.split(os.pathsep) if os.path.isabs(element))
 
 
@@ -32,9 +36,11 @@ def seqcomposer_command(*words: str) -> list[str]:
 
 
 def same_command() -> tuple[list[str], dict[str, str]]:
-    """Return the command that started this process, and the environment in which it finds the same modules.
+    """Return the command that started this process, and the environment in which it finds the same
+    modules.
 
-    A script of the user's imports what lies beside it: its folder is named, where Python would have added it.
+    A script of the user's imports what lies beside it: its folder is named, where Python would have
+    added it.
     """
     module = sys.modules["__main__"].__spec__  # of `python -m`; None for a script
     script = os.path.abspath(sys.argv[0])

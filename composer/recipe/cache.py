@@ -1,8 +1,10 @@
-"""Cache of pulled recipes, each under the SHA-256 of its bytes, and pins: `{pull: REF, sha256: HEX}`.
+"""Cache of pulled recipes, each under the SHA-256 of its bytes, and pins: `{pull: REF, sha256:
+HEX}`.
 
-A pin is read from the cache alone, so that `check` means the same everywhere and without a network; a fault names the
-command that pulls what is missing. The cache is `$SEQCOMPOSER_STORE`, else `$XDG_CACHE_HOME/seqcomposer/store`, else
-`~/.cache/seqcomposer/store`. It may be removed at any time; what is read is checked against its hash.
+A pin is read from the cache alone, so that `check` means the same everywhere and without a network;
+a fault names the command that pulls what is missing. The cache is `$SEQCOMPOSER_STORE`, else
+`$XDG_CACHE_HOME/seqcomposer/store`, else `~/.cache/seqcomposer/store`. It may be removed at any
+time; what is read is checked against its hash.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def require_hash(text: str) -> None:
 def put(text: str) -> str:
     """Write a recipe's text to the cache, atomically, and return its SHA-256.
 
-    A file that is there already is left alone, or repaired if it was changed. Several processes may write at once.
+    A file that is there already is left alone, or repaired if it was changed. Several processes may
+    write at once.
 
     Raises RunError if the text is larger than 1 MiB, or the cache cannot be written.
     """
@@ -56,7 +59,9 @@ def put(text: str) -> str:
 
 
 def get(sha256: str) -> Path | None:
-    """Return the file of a cached recipe after verifying it; None if there is none. Raise RunError as `read`."""
+    """Return the file of a cached recipe after verifying it; None if there is none. Raise RunError
+    as `read`.
+    """
     cached = read(sha256)
     return None if cached is None else cached[0]
 
@@ -74,9 +79,13 @@ def read(sha256: str) -> tuple[Path, bytes] | None:
         return None
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else os_error_reason(error)
-        raise RunError.of(f"this file cannot be read: {reason}", "remove it, and pull it again", str(path)) from None
+        raise RunError.of(
+            f"this file cannot be read: {reason}", "remove it, and pull it again", str(path)
+        ) from None
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise RunError.of("this file was changed: its SHA-256 is not its name", "pull it again", str(path))
+        raise RunError.of(
+            "this file was changed: its SHA-256 is not its name", "pull it again", str(path)
+        )
     return path, data
 
 
@@ -94,8 +103,10 @@ PIN_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "pull": {
-            "description": "Where `seqcomposer pull` brings it from: a path, `git+URL[@REVISION][#PATH]`, "
-            "`wandb:PROJECT/NAME:VERSION` or `hub:OWNER/NAME[@REVISION][#PATH]`.",
+            "description": (
+                "Where `seqcomposer pull` brings it from: a path, `git+URL[@REVISION][#PATH]`, "
+                "`wandb:PROJECT/NAME:VERSION` or `hub:OWNER/NAME[@REVISION][#PATH]`."
+            ),
             "type": "string",
             "minLength": 1,
         },
@@ -109,7 +120,9 @@ PIN_SCHEMA: dict[str, Any] = {
     "required": ["pull", "sha256"],
     "additionalProperties": False,
 }
-"""The JSON Schema of a pin. Pins are read before the schema of recipes is applied, so they are checked here."""
+"""The JSON Schema of a pin. Pins are read before the schema of recipes is applied, so they are
+checked here.
+"""
 
 PIN_KEYS = tuple(PIN_SCHEMA["properties"])
 PIN_FORM = "{pull: REF, sha256: HEX}"
@@ -119,22 +132,44 @@ def check_pin(node: Node) -> None:
     """Raise RecipeError with everything that is wrong with a mapping that should be a pin."""
     faults, ref, sha256 = list[Fault](), node.value.get("pull"), node.value.get("sha256")
     if ref is None and sha256 is None:
-        message = f"a recipe is named by its path, or pinned by `{PIN_FORM}`, and this is another mapping"
-        raise error_at(node.mark, "type", "extends", message, "write it into a file, and the path of that here")
+        message = (
+            f"a recipe is named by its path, or pinned by `{PIN_FORM}`, and this is another mapping"
+        )
+        raise error_at(
+            node.mark, "type", "extends", message, "write it into a file, and the path of that here"
+        )
     for key in [key for key in node.value if key not in PIN_KEYS]:
         message = f"a pinned recipe has no key `{key}`{did_you_mean(key, PIN_KEYS)}"
-        faults.append(fault_at(node.value[key].place, "unknown", f"extends.{key}", message, f"write `{PIN_FORM}`"))
+        faults.append(
+            fault_at(
+                node.value[key].place, "unknown", f"extends.{key}", message, f"write `{PIN_FORM}`"
+            )
+        )
     if ref is not None and not _is_reference(ref.value):
-        message = "`pull` takes what `seqcomposer pull` takes: a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
-        faults.append(fault_at(ref.value_mark, "type", "extends.pull", message, f"write `{PIN_FORM}`"))
+        message = (
+            "`pull` takes what `seqcomposer pull` takes: a path, `git+URL`, `wandb:NAME` or"
+            " `hub:NAME`"
+        )
+        faults.append(
+            fault_at(ref.value_mark, "type", "extends.pull", message, f"write `{PIN_FORM}`")
+        )
     if sha256 is not None and not is_hash(sha256.value):
-        message, hint = "a sha256 is a text of 64 digits, 0-9 and a-f", "copy it from what `seqcomposer pull` printed"
+        message, hint = (
+            "a sha256 is a text of 64 digits, 0-9 and a-f",
+            "copy it from what `seqcomposer pull` printed",
+        )
         faults.append(fault_at(sha256.value_mark, "sha256", "extends.sha256", message, hint))
     missing = next((key for key in PIN_KEYS if key not in node.value), "")
     if missing and not faults:
-        hint = f"run `{_pull_command(ref.value)}`, which prints it" if ref is not None else f"write `{PIN_FORM}`"
+        hint = (
+            f"run `{_pull_command(ref.value)}`, which prints it"
+            if ref is not None
+            else f"write `{PIN_FORM}`"
+        )
         mark = node.place if node.key else node.mark._replace(length=1)
-        faults.append(fault_at(mark, "missing", "extends", f"a pinned recipe needs `{missing}`", hint))
+        faults.append(
+            fault_at(mark, "missing", "extends", f"a pinned recipe needs `{missing}`", hint)
+        )
     if faults:
         raise RecipeError(faults)
 
@@ -144,7 +179,9 @@ def _pull_command(ref: str) -> str:
 
 
 def read_pinned(pin: Node) -> Node:
-    """Return a pinned recipe from the cache. Raise RecipeError if it is not there, was changed or extends another."""
+    """Return a pinned recipe from the cache. Raise RecipeError if it is not there, was changed or
+    extends another.
+    """
     ref, sha256 = pin.value["pull"], pin.value["sha256"]
     command = _pull_command(ref.value)
     try:
@@ -155,7 +192,10 @@ def read_pinned(pin: Node) -> Node:
         hint = f"remove that file, then run `{command}`"
         raise error_at(sha256.mark, "sha256", "extends", message, hint) from None
     if cached is None:
-        message = f"no recipe with this SHA-256 is in the cache; it comes from `{ref.value}`, unless that was changed"
+        message = (
+            f"no recipe with this SHA-256 is in the cache; it comes from `{ref.value}`, unless that"
+            " was changed"
+        )
         raise error_at(ref.mark, "pull", "extends", message, f"run `{command}`")
     path, data = cached
     root = read_bytes(data, str(path))
@@ -168,4 +208,9 @@ def read_pinned(pin: Node) -> Node:
 
 def _is_reference(value: object) -> bool:
     """Return True for what can be given to `pull`: on one line, visible, and no option."""
-    return isinstance(value, str) and bool(value.strip()) and value.isprintable() and not value.startswith("-")
+    return (
+        isinstance(value, str)
+        and bool(value.strip())
+        and value.isprintable()
+        and not value.startswith("-")
+    )

@@ -1,9 +1,11 @@
-"""Canonical form of a recipe: every default filled in, every block with all its settings. And its size.
+"""Canonical form of a recipe: every default filled in, every block with all its settings. And its
+size.
 
-All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then
-the constructor's default. Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order,
-but for an encoder that reads another and comes after it: a recipe means the same whatever the order of its keys. Only
-a line with the texts of several encoders has them in the order that is written (`Recipe.sources`).
+All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then
+`model.dropout`, then the constructor's default. Mappings of names that the user chose (branches,
+encoders, stacks) are in alphabetical order, but for an encoder that reads another and comes after
+it: a recipe means the same whatever the order of its keys. Only a line with the texts of several
+encoders has them in the order that is written (`Recipe.sources`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, RecipeError
 from composer.recipe.registry import CHOICES
-from composer.recipe.schema_reader import Schema, dereference, is_block_path, ref_name, select_branch
+from composer.recipe.schema_reader import (
+    Schema,
+    dereference,
+    is_block_path,
+    ref_name,
+    select_branch,
+)
 from composer.recipe.yaml_reader import MAX_DEPTH, items_of, reachable, strings_in
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
@@ -25,7 +33,9 @@ BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 DEFAULT_EPOCHS = 10
 """The budget of a recipe that gives none."""
 TRAINER_WITH_EFFECT = ("limit_val_batches",)
-"""Keys of `trainer` that change the result: which checkpoint is the best, and when training stops early."""
+"""Keys of `trainer` that change the result: which checkpoint is the best, and when training stops
+early.
+"""
 
 MOST_BLOCKS = 10_000
 """Blocks of one model, each as often as it has parameters of its own, and each layer of one."""
@@ -53,13 +63,23 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     model, defs = explicit["model"], schema["$defs"]
     defaults = {key: value for key, value in model.items() if f"defaults.{key}" in defs}
     filler = DefaultFiller(defs, defaults, model.get("dropout"))
-    canonical = {key: value for key, value in filler.section(explicit, schema).items() if key not in EXCLUDED_KEYS}
+    canonical = {
+        key: value
+        for key, value in filler.section(explicit, schema).items()
+        if key not in EXCLUDED_KEYS
+    }
     canonical["name"] = canonical["name"] or name
-    canonical["model"] = {key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs}
+    canonical["model"] = {
+        key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs
+    }
     if encoders := canonical["model"]["encoders"]:
-        canonical["model"]["encoders"] = dict(order_encoders(encoders, canonical["model"]["stacks"] or {}))
+        canonical["model"]["encoders"] = dict(
+            order_encoders(encoders, canonical["model"]["stacks"] or {})
+        )
     if table := canonical["data"]["table"]:
-        canonical["data"]["table"] = {side: keep_own_settings(column) for side, column in table.items()}
+        canonical["data"]["table"] = {
+            side: keep_own_settings(column) for side, column in table.items()
+        }
     for section in filter(None, map(canonical["data"].get, HOLDING_OUT)):
         if not any(isinstance(section[split], int) for split in ("val", "test")):
             del section["hold_out"]  # nothing is
@@ -77,18 +97,28 @@ def used_model(model: Data) -> Data:
     used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
     output = {**model["output"], "tie": sorted(model["output"]["tie"])}
     model = {key: value for key, value in model.items() if key != "dropout"}
-    return {**model, "output": output, "stacks": {name: stack for name, stack in stacks.items() if name in used}}
+    return {
+        **model,
+        "output": output,
+        "stacks": {name: stack for name, stack in stacks.items() if name in used},
+    }
 
 
 def order_encoders(encoders: Data, stacks: Data) -> Iterator[tuple[str, object]]:
-    """Yield each encoder after those that its stack, or a named stack in it, names; else in the order of their names.
+    """Yield each encoder after those that its stack, or a named stack in it, names; else in the
+    order of their names.
 
     Where two name each other, one comes first and cannot read the other.
     """
-    read = {name: reachable([stack], stacks | encoders, _names_in) - {name} for name, stack in encoders.items()}
+    read = {
+        name: reachable([stack], stacks | encoders, _names_in) - {name}
+        for name, stack in encoders.items()
+    }
     waiting = dict(encoders)
     while waiting:
-        name = next((name for name in waiting if not read[name] & waiting.keys()), next(iter(waiting)))
+        name = next(
+            (name for name in waiting if not read[name] & waiting.keys()), next(iter(waiting))
+        )
         yield name, waiting.pop(name)
 
 
@@ -101,12 +131,16 @@ def keep_own_settings(column: object) -> object:
     """Return a column of a table without the settings of other kinds."""
     if not isinstance(column, dict) or "kind" not in column:
         return column
-    others = {key for keys in OF_KINDS.values() for key in keys if key not in OF_KINDS[column["kind"]]}
+    others = {
+        key for keys in OF_KINDS.values() for key in keys if key not in OF_KINDS[column["kind"]]
+    }
     return {key: value for key, value in column.items() if key not in others}
 
 
 def decay_key(settings: Mapping[str, object]) -> str:
-    """Return the setting that says what weight decay falls on: `decay` is a rate of some optimizers."""
+    """Return the setting that says what weight decay falls on: `decay` is a rate of some
+    optimizers.
+    """
     return "decayed" if "decayed" in settings else "decay"
 
 
@@ -131,7 +165,10 @@ class DefaultFiller(NamedTuple):
         if isinstance(value, dict) and "properties" in rules:
             return self.section(value, rules)
         if isinstance(value, dict):  # of names that the user chose
-            return {key: self.value(value[key], rules.get("additionalProperties", {})) for key in sorted(value)}
+            return {
+                key: self.value(value[key], rules.get("additionalProperties", {}))
+                for key in sorted(value)
+            }
         branch = (select_branch(schema, value) or {}) if "anyOf" in schema else schema
         return float(value) + 0.0 if branch.get("type") == "number" else value  # -0.0 is 0.0
 
@@ -145,10 +182,14 @@ class DefaultFiller(NamedTuple):
             elif key not in schema.get("required", ()) and not setting.get("x-open"):
                 section[key] = self.value(setting.get("default"), setting)
         more = sorted(key for key in explicit if key not in keys)
-        return section | {key: self.value(explicit[key], schema["additionalProperties"]) for key in more}
+        return section | {
+            key: self.value(explicit[key], schema["additionalProperties"]) for key in more
+        }
 
     def choice(self, value: Any, table: str) -> Any:
-        """Return a single-key mapping, the name and all its settings; of some choices a bare name that has none."""
+        """Return a single-key mapping, the name and all its settings; of some choices a bare name
+        that has none.
+        """
         name, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
         entry = self.defs[f"{table}.{name}"]
         if table in CHOICES and CHOICES[table].stays_bare and not entry["properties"]:
@@ -157,7 +198,11 @@ class DefaultFiller(NamedTuple):
         if table == "block":  # `model.NAME` comes before `model.dropout`
             key = "rate" if name == "dropout" else "dropout"
             setting = entry["properties"].get(key, {"x-earlier": True})
-            dropout = {key: self.dropout} if self.dropout is not None and "x-earlier" not in setting else {}
+            dropout = (
+                {key: self.dropout}
+                if self.dropout is not None and "x-earlier" not in setting
+                else {}
+            )
             settings = dropout | _as_mapping(self.defaults.get(name, {}), entry) | settings
         return {name: self.section(settings, entry)}
 
@@ -170,12 +215,15 @@ def _as_mapping(settings: object, entry: Schema) -> Data:
 
 
 def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fault]) -> None:
-    """Raise RecipeError at the setting, or the block, with which a model has more blocks or steps than can train.
+    """Raise RecipeError at the setting, or the block, with which a model has more blocks or steps
+    than can train.
 
     `model` is the canonical section; `fault` makes the fault at a path of it.
     """
     counter = _BlockCounter(model["stacks"] or {}, fault)
-    encoders = {("encoder",): model["encoder"]} | {("encoders", n): s for n, s in (model["encoders"] or {}).items()}
+    encoders = {("encoder",): model["encoder"]} | {
+        ("encoders", n): s for n, s in (model["encoders"] or {}).items()
+    }
     stacks = {**encoders, ("decoder",): model["decoder"]}
     blocks = {
         path: max(counter.count(stack, ("model", *path))[0], sum(1 for _ in block_paths(stack)))
@@ -187,7 +235,9 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
 
 
 def block_paths(tree: object, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the path of every block of a canonical recipe, or of a part of it, `path`; its end is the block's word."""
+    """Yield the path of every block of a canonical recipe, or of a part of it, `path`; its end is
+    the block's word.
+    """
     for key, value in items_of(tree):
         if is_block_path((*path, key)):
             yield (*path, key)
@@ -198,7 +248,8 @@ def block_paths(tree: object, path: KeyPath = ()) -> Iterator[KeyPath]:
 class _BlockCounter:
     stacks: Data
     fault: Callable[[str, KeyPath, str, str], Fault]
-    enclosing: list[str] = field(default_factory=list)  # of each block around this one, the stack that it uses
+    # of each block around this one, the stack that it uses
+    enclosing: list[str] = field(default_factory=list)
 
     def count(self, value: object, path: KeyPath) -> tuple[int, int]:
         """Return the blocks and the steps in a stack, or in anything that contains stacks."""
@@ -223,9 +274,13 @@ class _BlockCounter:
             return 1, 1  # a fault that is found later
         if len(self.enclosing) == MAX_DEPTH:
             message = f"more than {MAX_DEPTH} blocks are nested here, those of named stacks counted"
-            raise RecipeError([self.fault("depth", (*path, word), message, "write blocks one after another")])
+            raise RecipeError(
+                [self.fault("depth", (*path, word), message, "write blocks one after another")]
+            )
         self.enclosing.append(name)
-        inside = (self.stacks[name], ("model", "stacks", name)) if name else (settings, (*path, word))
+        inside = (
+            (self.stacks[name], ("model", "stacks", name)) if name else (settings, (*path, word))
+        )
         blocks, steps = (max(1, number) for number in self.count(*inside))
         self.enclosing.pop()
         for name in FACTORS:

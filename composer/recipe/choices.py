@@ -1,6 +1,8 @@
-"""What a recipe chooses by a word, or by a word with settings: `optimizer: {adam: {learning_rate: 1e-3}}`.
+"""What a recipe chooses by a word, or by a word with settings: `optimizer: {adam: {learning_rate:
+1e-3}}`.
 
-The tables of words are in the rooms that do the work (`composer.recipe.registry.CHOICES`). Nothing here imports torch.
+The tables of words are in the rooms that do the work (`composer.recipe.registry.CHOICES`). Nothing
+here imports torch.
 """
 
 from __future__ import annotations
@@ -8,7 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    dataclass_transform,
+)
 
 from blocks.core.settings import Bounds, Seed
 from composer.recipe.section import ChoiceField, Section
@@ -20,7 +31,9 @@ if TYPE_CHECKING:
 
 
 def default(word: str | None) -> Any:
-    """Return the field of a choice whose default is a word without settings, as a recipe would write it, or nothing."""
+    """Return the field of a choice whose default is a word without settings, as a recipe would
+    write it, or nothing.
+    """
     return ChoiceField(word)
 
 
@@ -74,8 +87,8 @@ class Optimizer(Choice):
 class Progress(NamedTuple):
     """Progress of a training before its next optimizer step, which a schedule depends on.
 
-    `spent` is the share of the budget used up, 0 to 1; `losses` are the validation losses so far, in order; `epochs`
-    those trained on, with the fraction of the current one.
+    `spent` is the share of the budget used up, 0 to 1; `losses` are the validation losses so far,
+    in order; `epochs` those trained on, with the fraction of the current one.
     """
 
     step: int
@@ -91,9 +104,9 @@ Precision = Literal["float32", "bfloat16", "int8"]
 class Decoder(Choice):
     """How answers are searched for.
 
-    draws: its answers are draws, of which several may be equal. one_answer: it finds one answer, and never the n best.
-    first_order: it needs models whose next token depends on the last one alone. takes_draft: it reads tokens that a
-    draft proposes.
+    draws: its answers are draws, of which several may be equal. one_answer: it finds one answer,
+    and never the n best. first_order: it needs models whose next token depends on the last one
+    alone. takes_draft: it reads tokens that a draft proposes.
     """
 
     draws: ClassVar[bool] = False
@@ -108,15 +121,22 @@ class Decoder(Choice):
     @property
     def state_problem(self) -> str:
         """What is said of a way of decoding that is `first_order`, and of a model that has a state."""
-        return f"`{self.word}` needs a decoder whose next token depends on the last one alone, and this one has a state"
+        return (
+            f"`{self.word}` needs a decoder whose next token depends on the last one alone, and"
+            " this one has a state"
+        )
 
     def num_hypotheses(self, models: Sequence[Any]) -> int:
-        """Return how many hypotheses of each row these models decode at once, by which batches are sized."""
+        """Return how many hypotheses of each row these models decode at once, by which batches are
+        sized.
+        """
         return 1
 
     @abstractmethod
     def decode(self, search: Any) -> list[list[Any]]:
-        """Return the n best hypotheses of each row of a `Search`. Raises RunError where there are no n."""
+        """Return the n best hypotheses of each row of a `Search`. Raises RunError where there are
+        no n.
+        """
 
 
 class Wait(NamedTuple):
@@ -144,7 +164,9 @@ class Schedule(Choice):
 
 
 class Initialization(Choice):
-    """How the matrices of blocks are drawn at first. `keeps_matrices`: they stay what the blocks drew."""
+    """How the matrices of blocks are drawn at first. `keeps_matrices`: they stay what the blocks
+    drew.
+    """
 
     keeps_matrices: ClassVar[bool] = False
 
@@ -156,8 +178,8 @@ class Initialization(Choice):
 class Tokenizer(Choice):
     """How a text becomes tokens.
 
-    gives_bits: its tokens are vectors of bits, of `size` digits. is_of_characters: a token is a character or less.
-    has_letters: its tokens can have some.
+    gives_bits: its tokens are vectors of bits, of `size` digits. is_of_characters: a token is a
+    character or less. has_letters: its tokens can have some.
     """
 
     gives_bits: ClassVar[bool] = False
@@ -166,7 +188,9 @@ class Tokenizer(Choice):
 
     @property
     def size(self) -> int:
-        """The most ids of a side, or the digits of a vector; a kind without such a setting is not asked."""
+        """The most ids of a side, or the digits of a vector; a kind without such a setting is not
+        asked.
+        """
         raise NotImplementedError
 
     @property
@@ -175,7 +199,9 @@ class Tokenizer(Choice):
         return False
 
     def features(self, target: bool) -> Tensor:
-        """Return the numbers of each id of a side, where its tokens are vectors. -> (ids, features) float32"""
+        """Return the numbers of each id of a side, where its tokens are vectors. -> (ids, features)
+        float32
+        """
         raise NotImplementedError
 
 
@@ -186,7 +212,8 @@ Endless = Annotated[bool, "whether every epoch has new training {pairs}"]
 
 
 class Task(Choice):
-    """Pairs that are generated: all of a split is a function of the settings, the seed and the epoch.
+    """Pairs that are generated: all of a split is a function of the settings, the seed and the
+    epoch.
 
     pairs: what its examples are called. has_capitals: its texts have some.
     """
@@ -207,8 +234,8 @@ class Task(Choice):
 class TokenPlace(NamedTuple):
     """Where tokens are embedded or predicted.
 
-    vocabulary: how many there are. width: of their vectors, or of what arrives. is_target: of the side that is written.
-    has_bias: each token of an output may have one.
+    vocabulary: how many there are. width: of their vectors, or of what arrives. is_target: of the
+    side that is written. has_bias: each token of an output may have one.
     """
 
     vocabulary: int
@@ -221,8 +248,9 @@ class TokenPlace(NamedTuple):
 class EmbeddingKind(Choice):
     """What the vectors of tokens are.
 
-    is_of_bits: they are made of the bits of tokens. has_rows: a matrix has a row for each token, which an output can
-    share. depends_on_size: how wide they are depends on the size of the vocabulary.
+    is_of_bits: they are made of the bits of tokens. has_rows: a matrix has a row for each token,
+    which an output can share. depends_on_size: how wide they are depends on the size of the
+    vocabulary.
     """
 
     is_of_bits: ClassVar[bool] = False
@@ -237,9 +265,10 @@ class EmbeddingKind(Choice):
 class OutputKind(Choice):
     """What makes the logits of tokens, and what it trains on.
 
-    is_of_bits: it predicts the bits of tokens. has_rows: as of embeddings. depends_on_size: whether it can be built may
-    depend on the size of the vocabulary. has_impossible_tokens, evaluates_on_cost: as of `OutputHead`. has_end: it can
-    predict the end of an answer. compile_problem: why it is not compiled.
+    is_of_bits: it predicts the bits of tokens. has_rows: as of embeddings. depends_on_size: whether
+    it can be built may depend on the size of the vocabulary. has_impossible_tokens,
+    evaluates_on_cost: as of `OutputHead`. has_end: it can predict the end of an answer.
+    compile_problem: why it is not compiled.
     """
 
     is_of_bits: ClassVar[bool] = False

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from blocks.core.settings import Bounds, Count, Distinct, Few, Kind, NonNegativeInt, Proportion, Rate
+from blocks.core.settings import (
+    Bounds,
+    Count,
+    Distinct,
+    Few,
+    Kind,
+    NonNegativeInt,
+    Proportion,
+    Rate,
+)
 from composer.recipe.choices import Task, Tokenizer, default
 from composer.recipe.section import Section, SidedSection
 
@@ -19,13 +28,15 @@ Pixels = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 
 @dataclass(frozen=True, kw_only=True)
 class Split(SidedSection):
-    """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
+    """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON
+    lines, Parquet).
 
     Text, TSV and JSON lines may be packed (`.gz`, `.zst`).
 
     Settings:
         file: A file with columns; `source` and `target` then name its columns.
-        source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
+        source: The file, or the column, with the source text. With several encoders, one key per
+            encoder in its place.
         target: The file, or the column, with the target text.
         weight: How often an epoch has these pairs: 2 is twice each, 0.5 half of them, drawn anew.
     """
@@ -38,11 +49,13 @@ class Split(SidedSection):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSplit(SidedSection):
-    """A part of the data that is measured: as a part that is trained on, and with several references if there are.
+    """A part of the data that is measured: as a part that is trained on, and with several
+    references if there are.
 
     Settings:
         file: A file with columns; `source` and `target` then name its columns.
-        source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
+        source: The file, or the column, with the source text. With several encoders, one key per
+            encoder in its place.
         target: The file, or the column, with the references; a list where every line has several.
     """
 
@@ -57,15 +70,19 @@ class Parallel(Section):
 
     Settings:
         train: Training split; a list of such where the pairs come from several places.
-        val: Validation split, for validation scores and the choice of the checkpoint. An integer holds out that many
-            training pairs, evenly spaced.
+        val: Validation split, for validation scores and the choice of the checkpoint. An integer
+            holds out that many training pairs, evenly spaced.
         test: Test split, for `evaluate`; an integer as for `val`.
-        test_sets: Further test sets by name, measured as `test` is; their scores are called `NAME/bleu` and so on.
-        max_ratio: Training pairs are left out of which a side has more than so many times the tokens of another.
+        test_sets: Further test sets by name, measured as `test` is; their scores are called
+            `NAME/bleu` and so on.
+        max_ratio: Training pairs are left out of which a side has more than so many times the
+            tokens of another.
         deduplicate: Whether of training pairs that are repeated only the first is used.
-        decontaminate: Whether training pairs are left out of which a side is a line of `val`, `test` or a test set.
-        hold_out: sources | pairs: whether a number in `val` and `test` holds out all pairs of a source together, or
-            pairs one by one, some of whose sources are then trained on with another target.
+        decontaminate: Whether training pairs are left out of which a side is a line of `val`,
+            `test` or a test set.
+        hold_out: sources | pairs: whether a number in `val` and `test` holds out all pairs of a
+            source together, or pairs one by one, some of whose sources are then trained on with
+            another target.
     """
 
     train: Split | Sequence[Split]
@@ -106,7 +123,8 @@ class AudioFeatures(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment(Section):
-    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time
+    warping).
 
     Settings:
         bands: A mask covers up to so many bands; F of the paper.
@@ -140,23 +158,26 @@ class ImageAugment(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumn(Section):
-    """A column of a table, and what it holds: text, or the names of files with an image, a sound or vectors.
+    """A column of a table, and what it holds: text, or the names of files with an image, a sound or
+    vectors.
 
-    Files are looked up beside the table; `images.zip/a.png` is a file in an archive, `a.wav#t=1.5,4` a part of a sound,
-    in seconds. What they hold is decoded once, into a cache.
+    Files are looked up beside the table; `images.zip/a.png` is a file in an archive,
+    `a.wav#t=1.5,4` a part of a sound, in seconds. What they hold is decoded once, into a cache.
 
     Settings:
         column: The column.
         kind: text | image | audio | vectors (files of NumPy, `.npy`, of frames by numbers).
-        size: Of an image: its largest height and width in pixels; a larger one is scaled down to fit.
+        size: Of an image: its largest height and width in pixels; a larger one is scaled down to
+            fit.
         channels: Of an image: 1 is grey, 3 is colour.
-        positions: Of an image: whether its rows or its columns of pixels are the positions of the grid. For lines of
-            writing `columns`, which are read from left to right.
+        positions: Of an image: whether its rows or its columns of pixels are the positions of the
+            grid. For lines of writing `columns`, which are read from left to right.
         augment: Of an image: `{rotate: 10, scale: 0.1, shift: 0.1}`, of training images.
         rate: Of a sound: samples a second; one of another rate is resampled.
         features: Of a sound: `{log_mel: {bands: 40}}`.
         normalize: Of a sound: whether each band of an utterance gets mean 0 and variance 1.
-        spec_augment: Of a sound, or of vectors: masks over frames and bands of those that are trained on.
+        spec_augment: Of a sound, or of vectors: masks over frames and bands of those that are
+            trained on.
         width: Of vectors: the numbers of a frame.
     """
 
@@ -175,18 +196,23 @@ class TableColumn(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(SidedSection):
-    """Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or vectors.
+    """Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or
+    vectors.
 
-    A data folder of Kaldi, with `wav.scp`, is a table with the columns `id`, `sound`, `text` and `speaker`.
+    A data folder of Kaldi, with `wav.scp`, is a table with the columns `id`, `sound`, `text` and
+    `speaker`.
 
     Settings:
         train: The table to train on.
-        val: The table to watch the training with; an integer holds out that many training pairs, evenly spaced.
+        val: The table to watch the training with; an integer holds out that many training pairs,
+            evenly spaced.
         test: The table that `evaluate` measures; an integer as for `val`.
         test_sets: Further tables to measure, by name.
-        source: The column that the encoder reads. With several encoders, one key per encoder in its place.
+        source: The column that the encoder reads. With several encoders, one key per encoder in its
+            place.
         target: The column with the target text.
-        hold_out: sources | pairs: as of `parallel`; files are the same source if they have the same name.
+        hold_out: sources | pairs: as of `parallel`; files are the same source if they have the same
+            name.
     """
 
     train: Text
@@ -210,7 +236,8 @@ class Hub(SidedSection):
         train: The split to train on.
         val: The split to watch the training with.
         test: The split that `evaluate` measures.
-        source: The column with the source text. With several encoders, one key per encoder in its place.
+        source: The column with the source text. With several encoders, one key per encoder in its
+            place.
         target: The column with the target text.
     """
 
@@ -227,17 +254,22 @@ class Hub(SidedSection):
 class Babi(Section):
     """Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
 
-    The model's encoders are `story`, a grid of sentences by words, and `question`; the answer is the target, one token
-    or, with `split_answers`, several.
-    The tokenizer is `word: {split: spaces}`: all is read in lower case, without the marks that end sentences.
+    The model's encoders are `story`, a grid of sentences by words, and `question`; the answer is
+    the target, one token or, with `split_answers`, several.
+    The tokenizer is `word: {split: spaces}`: all is read in lower case, without the marks that end
+    sentences.
 
     Settings:
-        folder: The folder with files such as `qa1_..._train.txt`, looked up under `--data`, then beside the recipe.
+        folder: The folder with files such as `qa1_..._train.txt`, looked up under `--data`, then
+            beside the recipe.
         tasks: The numbers of the tasks, a list; several are trained on together.
-        val: The share of the training questions that the training is watched with and not trained on; 0 is none.
-        words: Words that a sentence has room for, the columns of the grid; a longer sentence is refused.
+        val: The share of the training questions that the training is watched with and not trained
+            on; 0 is none.
+        words: Words that a sentence has room for, the columns of the grid; a longer sentence is
+            refused.
         sentences: Of a longer story only the last so many sentences are read.
-        split_answers: Whether an answer of several words, which commas join, is so many tokens, and not one.
+        split_answers: Whether an answer of several words, which commas join, is so many tokens, and
+            not one.
     """
 
     folder: Text
@@ -254,7 +286,8 @@ class WeightedFile(Section):
 
     Settings:
         file: A file, or a pattern with `*`.
-        weight: How often an epoch has its documents or windows: 2 is twice each, 0.5 half of them, drawn anew.
+        weight: How often an epoch has its documents or windows: 2 is twice each, 0.5 half of them,
+            drawn anew.
     """
 
     file: Text
@@ -266,22 +299,25 @@ Files = Text | Sequence[Text | WeightedFile] | dict[Identifier, Text | WeightedF
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus(Section):
-    """Text without a source, for language models: files looked up under `--data`, then beside the recipe.
+    """Text without a source, for language models: files looked up under `--data`, then beside the
+    recipe.
 
-    A part is a file, a pattern such as `news/*.txt.gz`, or several of them in a list or by name, with weights. They
-    may be plain text, JSON lines (`.jsonl`) or Parquet, the first two packed (`.gz`, `.zst`), too. They are tokenised
-    once, into a cache that the training maps into memory.
+    A part is a file, a pattern such as `news/*.txt.gz`, or several of them in a list or by name,
+    with weights. They may be plain text, JSON lines (`.jsonl`) or Parquet, the first two packed
+    (`.gz`, `.zst`), too. They are tokenised once, into a cache that the training maps into memory.
 
     Settings:
         train: Training text.
-        val: Text for validation scores and the choice of the checkpoint. An integer holds out that many documents of
-            the training text.
+        val: Text for validation scores and the choice of the checkpoint. An integer holds out that
+            many documents of the training text.
         test: Text for `evaluate`; an integer as for `val`.
-        hold_out: spread | end: whether the documents that are held out are spread evenly over all files, or are the
-            last ones, those of `test` after those of `val`.
-        unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
-            Every line of JSON lines and every row of Parquet is a document, whatever stands here.
-        column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a.
+        hold_out: spread | end: whether the documents that are held out are spread evenly over all
+            files, or are the last ones, those of `test` after those of `val`.
+        unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand
+            between paragraphs. Every line of JSON lines and every row of Parquet is a document,
+            whatever stands here.
+        column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of
+            a.
     """
 
     train: Files
@@ -303,13 +339,15 @@ class Data(Section):
         hub: Pairs of texts from a data set of the Hugging Face hub.
         generate: A generated task; needs no files.
         babi: Stories with questions, from files.
-        tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the run folder.
-        max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
-            are stories.
-        lowercase: Whether all text is made lower case first, as Unicode does for every language alike: a Turkish I
-            becomes i with its dot. References keep their case, and answers cannot match it.
-        packing: Whether the pairs of a training batch stand in one row, one behind the other, without padding; what is
-            learned is the same.
+        tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the
+            run folder.
+        max_length: Training pairs with more tokens on either side are left out and counted; test
+            lines never are, nor are stories.
+        lowercase: Whether all text is made lower case first, as Unicode does for every language
+            alike: a Turkish I becomes i with its dot. References keep their case, and answers
+            cannot match it.
+        packing: Whether the pairs of a training batch stand in one row, one behind the other,
+            without padding; what is learned is the same.
     """
 
     parallel: Parallel | None = None

@@ -1,21 +1,27 @@
-"""What earlier versions did: what a run was trained with where a setting, or its default, is newer than the run.
+"""What earlier versions did: what a run was trained with where a setting, or its default, is newer
+than the run.
 
-A new setting, or another default, that leaves what older runs did as the default needs nothing here. Where it does not,
-add one line to TRAINED_WITH: what every run was trained with before. From this line follows that
+A new setting, or another default, that leaves what older runs did as the default needs nothing
+here. Where it does not, add one line to TRAINED_WITH: what every run was trained with before. From
+this line follows that
 
-- a run that is older is opened, resumed, evaluated, compared and reproduced with that value, as if its recipe said so;
-- fingerprints leave the setting out where it has that value, so that they are those of before; a recipe with the new
-  default has another one, since it means something else.
+- a run that is older is opened, resumed, evaluated, compared and reproduced with that value, as if
+  its recipe said so;
+- fingerprints leave the setting out where it has that value, so that they are those of before; a
+  recipe with the new default has another one, since it means something else.
 
-`tests/recipe/test_earlier_versions.py` fails where a default is not that of `tests/recipe/defaults.json`, or not in it.
-Add the line, or find that none is needed, then write the file again: `python -m tests.recipe.defaults`. A new setting
-that is called `dropout` needs one, since `model.dropout` reaches it.
+`tests/recipe/test_earlier_versions.py` fails where a default is not that of
+`tests/recipe/defaults.json`, or not in it. Add the line, or find that none is needed, then write
+the file again: `python -m tests.recipe.defaults`. A new setting that is called `dropout` needs one,
+since `model.dropout` reaches it.
 
-What changes weights although no setting says so is one line of TRAINING_CHANGES, with the recipes that it concerns.
-Its name is in the fingerprint `run` of these alone, and in the run.json of every run that began since: of another run,
-a reproduction or a resumed training says what has changed since.
+What changes weights although no setting says so is one line of TRAINING_CHANGES, with the recipes
+that it concerns. Its name is in the fingerprint `run` of these alone, and in the run.json of every
+run that began since: of another run, a reproduction or a resumed training says what has changed
+since.
 
-A setting that is no more is left out where the recipe of a run says it; any other recipe is refused.
+A setting that is no more is left out where the recipe of a run says it; any other recipe is
+refused.
 """
 
 from __future__ import annotations
@@ -40,19 +46,25 @@ TRAINED_WITH: Mapping[str, object] = {
     **{f"optimizers.{name}.decay": "all" for name in ("adam", "adamw", "sgd", "adagrad")},
     **{f"optimizers.{name}.decayed": "all" for name in ("rmsprop", "adadelta")},
 }
-"""By `SECTION.KEY`, `block.NAME.SETTING` or `TABLE.NAME.SETTING`: `training.seed`, `optimizers.adamw.decay`."""
+"""By `SECTION.KEY`, `block.NAME.SETTING` or `TABLE.NAME.SETTING`: `training.seed`,
+`optimizers.adamw.decay`.
+"""
 
 
 @dataclass(frozen=True)
 class TrainingChange:
-    """What training does otherwise since a version: a sentence, and whether a canonical recipe ends elsewhere by it."""
+    """What training does otherwise since a version: a sentence, and whether a canonical recipe ends
+    elsewhere by it.
+    """
 
     sentence: str
     concerns: Callable[[Schema], bool]
 
 
 def _has_exponential_gate(canonical: Schema) -> bool:
-    return any(settings["forget_gate"] == "exp" for settings in _blocks_of("mlstm", canonical["model"]))
+    return any(
+        settings["forget_gate"] == "exp" for settings in _blocks_of("mlstm", canonical["model"])
+    )
 
 
 def _has_windows(canonical: Schema) -> bool:
@@ -66,11 +78,17 @@ def _has_ctc(canonical: Schema) -> bool:
 
 
 def _balances_experts(canonical: Schema) -> bool:
-    return any(settings["balance_rate"] for settings in _blocks_of("mixture_of_experts", canonical["model"]))
+    return any(
+        settings["balance_rate"]
+        for settings in _blocks_of("mixture_of_experts", canonical["model"])
+    )
 
 
 def _averages_in_64_bits(canonical: Schema) -> bool:
-    return canonical["training"]["average_checkpoints"] != 1 and canonical["training"]["precision"] == 64
+    return (
+        canonical["training"]["average_checkpoints"] != 1
+        and canonical["training"]["precision"] == 64
+    )
 
 
 def _measures_a_part(canonical: Schema) -> bool:
@@ -88,27 +106,37 @@ def _blocks_of(name: str, model: object) -> Iterator[Schema]:
 TEXTS_AFTER_END = "texts_after_end"
 TRAINING_CHANGES: Mapping[str, TrainingChange] = {
     "forget_gate": TrainingChange(
-        "the exponential forget gate of `mlstm` begins with the decays of the sigmoid", _has_exponential_gate
+        "the exponential forget gate of `mlstm` begins with the decays of the sigmoid",
+        _has_exponential_gate,
     ),
     TEXTS_AFTER_END: TrainingChange(
-        "the first token of a text in windows is read after the end of a document, as all others that begin one are",
+        "the first token of a text in windows is read after the end of a document, as all others"
+        " that begin one are",
         _has_windows,
     ),
     "impossible_ctc": TrainingChange("pairs that CTC cannot write are in no loss", _has_ctc),
     "counted_experts": TrainingChange(
-        "experts count no rows that only keep a device, or a turn of an accumulation, busy", _balances_experts
+        "experts count no rows that only keep a device, or a turn of an accumulation, busy",
+        _balances_experts,
     ),
     "sampled_validation": TrainingChange(
-        "`trainer.limit_val_batches` measures a sample of the validation, where it measured the longest lines",
+        "`trainer.limit_val_batches` measures a sample of the validation, where it measured the"
+        " longest lines",
         _measures_a_part,
     ),
-    "mean_of_tied": TrainingChange("the mean of checkpoints in 64 bits has tied weights once", _averages_in_64_bits),
+    "mean_of_tied": TrainingChange(
+        "the mean of checkpoints in 64 bits has tied weights once", _averages_in_64_bits
+    ),
 }
-"""What training has done otherwise since version 0.1.0, by name. A name is never used for anything else."""
+"""What training has done otherwise since version 0.1.0, by name. A name is never used for anything
+else.
+"""
 
 
 def earlier_rules(rules: Schema) -> Schema:
-    """Return a schema whose defaults are what the first runs were trained with. Raises KeyError for an unknown key."""
+    """Return a schema whose defaults are what the first runs were trained with. Raises KeyError for
+    an unknown key.
+    """
     defs = dict(rules["$defs"])
     for key, value in TRAINED_WITH.items():
         first, _, rest = key.partition(".")
@@ -120,16 +148,26 @@ def earlier_rules(rules: Schema) -> Schema:
 
 
 def _with_default(schema: Schema, path: Sequence[str], value: object, defs: Schema) -> Schema:
-    """Return a schema with another default of the setting at a path, in the items of a list and under names, too."""
+    """Return a schema with another default of the setting at a path, in the items of a list and
+    under names, too.
+    """
     if not path:
-        return {**schema, "default": value, "x-earlier": True}  # `model.dropout` did not reach it either
+        # `model.dropout` did not reach it either
+        return {**schema, "default": value, "x-earlier": True}
     changed, (step, *rest) = dereference(defs, schema), path
-    places = [place for place in ("items", "additionalProperties") if step in _settings_of(changed.get(place), defs)]
+    places = [
+        place
+        for place in ("items", "additionalProperties")
+        if step in _settings_of(changed.get(place), defs)
+    ]
     for place in places:
         changed[place] = _with_default(changed[place], path, value, defs)
     properties = _settings_of(changed, defs)
     if step in properties:
-        changed["properties"] = {**properties, step: _with_default(properties[step], rest, value, defs)}
+        changed["properties"] = {
+            **properties,
+            step: _with_default(properties[step], rest, value, defs),
+        }
     elif not places:
         raise KeyError(step)
     return changed
@@ -137,30 +175,44 @@ def _with_default(schema: Schema, path: Sequence[str], value: object, defs: Sche
 
 def _settings_of(schema: object, defs: Schema) -> Schema:
     """Return the settings of a section, {} of what is none."""
-    properties: Schema = dereference(defs, schema).get("properties", {}) if isinstance(schema, dict) else {}
+    properties: Schema = (
+        dereference(defs, schema).get("properties", {}) if isinstance(schema, dict) else {}
+    )
     return properties
 
 
-def concerning_changes(canonical: Schema, known: Collection[str] = TRAINING_CHANGES.keys()) -> list[str]:
+def concerning_changes(
+    canonical: Schema, known: Collection[str] = TRAINING_CHANGES.keys()
+) -> list[str]:
     """Return the names of those of the `known` changes that concern a recipe."""
     used = {**canonical, "model": used_model(canonical["model"])}
-    return [name for name, change in TRAINING_CHANGES.items() if name in known and change.concerns(used)]
+    return [
+        name for name, change in TRAINING_CHANGES.items() if name in known and change.concerns(used)
+    ]
 
 
 def changes_since(canonical: Schema, known: Collection[str]) -> list[str]:
-    """Return in sentences what a training of a recipe does otherwise than one that began with the `known` changes."""
+    """Return in sentences what a training of a recipe does otherwise than one that began with the
+    `known` changes.
+    """
     new = TRAINING_CHANGES.keys() - set(known)
     return [TRAINING_CHANGES[name].sentence for name in concerning_changes(canonical, new)]
 
 
-# ------------------------------------------------------------------------------------------- settings that are no more
+# -------------------------------------------------------------------------------------------
+# settings that are no more
 
-DECODINGS: Sequence[KeyPath] = (("decoding", "*"), ("training", "validation_sample", "decoding", "*"))
+DECODINGS: Sequence[KeyPath] = (
+    ("decoding", "*"),
+    ("training", "validation_sample", "decoding", "*"),
+)
 """Where the settings of a way of decoding are; `*` is its name."""
 
 
 def without_removed_settings(root: Node) -> Node:
-    """Return the mapping of a run's recipe without settings that an earlier version had, which changed no answer."""
+    """Return the mapping of a run's recipe without settings that an earlier version had, which
+    changed no answer.
+    """
     for path in DECODINGS:
         root = _without_removed(root, path)
     return root
@@ -179,7 +231,9 @@ def _without_removed(node: Node, path: KeyPath) -> Node:
 
 
 def counts_removed_settings(canonical: object) -> bool:
-    """Return whether the fingerprints of a stored canonical recipe count a setting that this version does not have."""
+    """Return whether the fingerprints of a stored canonical recipe count a setting that this
+    version does not have.
+    """
     return any(_counts_removed(canonical, path) for path in DECODINGS)
 
 
@@ -188,21 +242,29 @@ def _counts_removed(value: object, path: KeyPath) -> bool:
         return False
     if not path:
         return any(value.get(name) for name in REMOVED_FROM_DECODING)
-    return any(_counts_removed(child, path[1:]) for name, child in value.items() if path[0] in (name, "*"))
+    return any(
+        _counts_removed(child, path[1:]) for name, child in value.items() if path[0] in (name, "*")
+    )
 
 
-# ------------------------------------------------------------------------------------------- runs of before
+# ------------------------------------------------------------------------------------------- runs
+# of before
 
 
-def earlier_settings(explicit: Schema, canonical: Schema, rules: Schema, stored: Schema) -> Iterator[Setting]:
-    """Yield the path and the value of each setting that was another when a run was trained, as far as is known.
+def earlier_settings(
+    explicit: Schema, canonical: Schema, rules: Schema, stored: Schema
+) -> Iterator[Setting]:
+    """Yield the path and the value of each setting that was another when a run was trained, as far
+    as is known.
 
-    explicit, canonical: What its recipe says, and what this version reads in that. stored: The canonical recipe in its
-    run.json, {} where there is none; of what is newer, the table says what it was.
+    explicit, canonical: What its recipe says, and what this version reads in that. stored: The
+    canonical recipe in its run.json, {} where there is none; of what is newer, the table says what
+    it was.
     """
     then = _laid_over(fill_defaults(explicit, earlier_rules(rules), canonical["name"]), stored)
     for path, value in _differences(canonical, then):
-        is_budget = path[0] == "training" and path[-1] in BUDGET_KEYS  # of which the last one is in run.json
+        # of which the last one is in run.json
+        is_budget = path[0] == "training" and path[-1] in BUDGET_KEYS
         if path[0] not in ("name", "logging") and not is_budget:
             yield path, value
 
@@ -216,7 +278,10 @@ def _laid_over(filled: object, stored: object) -> object:
     is_other_choice = len(filled) == len(stored) == 1 and not filled.keys() & stored.keys()
     if is_other_choice:
         return stored
-    return {key: _laid_over(value, stored[key]) if key in stored else value for key, value in filled.items()}
+    return {
+        key: _laid_over(value, stored[key]) if key in stored else value
+        for key, value in filled.items()
+    }
 
 
 def _differences(now: object, then: object, path: KeyPath = ()) -> Iterator[Setting]:

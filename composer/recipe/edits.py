@@ -9,7 +9,9 @@ from composer.recipe.yaml_reader import Node, items_of
 
 
 def rename(mark: Mark, path: KeyPath, old: str, word: str) -> Edit | None:
-    """Return the edit that writes another word in place of a key or a name, in its quotes if it has any."""
+    """Return the edit that writes another word in place of a key or a name, in its quotes if it has
+    any.
+    """
     text = mark.text[mark.column - 1 : mark.column - 1 + mark.length]
     quote = text[:1] if text[:1] in ("'", '"') else ""
     if text != f"{quote}{old}{quote}":
@@ -18,17 +20,22 @@ def rename(mark: Mark, path: KeyPath, old: str, word: str) -> Edit | None:
 
 
 def replace_value(node: Node, path: KeyPath, text: str) -> Edit | None:
-    """Return the edit that writes another value, on one line, in place of a value; None if it is not in a text."""
+    """Return the edit that writes another value, on one line, in place of a value; None if it is
+    not in a text.
+    """
     if node.end is None or not _is_written(node):
         return None
     if node.value is None and not node.text:
-        has_colon = node.end.text[: node.end.column - 1].rstrip().endswith(":")  # not `{heads, ...}`
+        # not `{heads, ...}`
+        has_colon = node.end.text[: node.end.column - 1].rstrip().endswith(":")
         return _edit(path, node.end, node.end, f" {text}" if has_colon else f": {text}")
     return _edit(path, node.mark, node.end, text)
 
 
 def remove(root: Node, path: KeyPath) -> Edit | None:
-    """Return the edit that removes a key with its value, or an item of a list; None if it is not in a text."""
+    """Return the edit that removes a key with its value, or an item of a list; None if it is not in
+    a text.
+    """
     parent = find(root, path[:-1])
     node = find(root, path)
     if parent is None or node is None or node.end is None or not path:
@@ -59,7 +66,9 @@ def remove(root: Node, path: KeyPath) -> Edit | None:
 
 
 def set_value(root: Node, path: KeyPath, text: str) -> Edit | None:
-    """Return the edit that gives a key a value, in place of another or as a new key; None where that is not clear."""
+    """Return the edit that gives a key a value, in place of another or as a new key; None where
+    that is not clear.
+    """
     node = root
     for index, step in enumerate(path):
         child = find(node, (step,))
@@ -106,7 +115,9 @@ def _written_beside(parent: Node, node: Node) -> list[Node]:
     """Return the other items of a list or a mapping that are in the same file, in order."""
     file = (node.key or node.mark).file
     children = [child for _, child in items_of(parent.value)]
-    return sorted((it for it in children if it is not node and it.end and it.place.file == file), key=_start)
+    return sorted(
+        (it for it in children if it is not node and it.end and it.place.file == file), key=_start
+    )
 
 
 def _has_key(parent: Node, mark: Mark) -> bool:
@@ -126,7 +137,9 @@ def _after(mark: Mark) -> Mark:
 
 
 def _is_written(node: Node) -> bool:
-    """Return True if the text has the value where its location says, and not the name of a variable or an axis."""
+    """Return True if the text has the value where its location says, and not the name of a variable
+    or an axis.
+    """
     if isinstance(node.value, (dict, list)) or node.value is None:
         return True
     shown = node.mark.text[node.mark.column - 1 :]
@@ -138,4 +151,8 @@ def _edit(path: KeyPath, start: Mark, end: Mark, replacement: str) -> Edit | Non
     if start.file != end.file:
         return None
     places = (start.line, start.column), (end.line, end.column)
-    return Edit(start.file, format_path(path), *places, replacement) if places[0] <= places[1] else None
+    return (
+        Edit(start.file, format_path(path), *places, replacement)
+        if places[0] <= places[1]
+        else None
+    )

@@ -1,7 +1,8 @@
 """Merging: a recipe with its bases (`extends`), and `key=value` overrides from the command line.
 
-Bases are files in the recipe's own tree, recipes of this package (`composer:papers/vaswani2017_base`), or pinned ones
-from the cache. Overrides set what a recipe can say; items of lists by their index.
+Bases are files in the recipe's own tree, recipes of this package
+(`composer:papers/vaswani2017_base`), or pinned ones from the cache. Overrides set what a recipe can
+say; items of lists by their index.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from composer.recipe.schema_reader import (
     first_setting,
     unsupported_version,
 )
-from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
+from composer.recipe.yaml_reader import (
+    COMMAND_LINE,
+    MAX_DEPTH,
+    Node,
+    dump,
+    nesting_depth,
+    parse_value,
+    read,
+    to_data,
+)
 from composer.suggest import did_you_mean
 
 MAX_FILES = 32
@@ -38,7 +48,9 @@ REPLACED_WHOLE = {
     *CHOICE_KEYS,
     ("model", "output"),
 }
-"""Keys whose values are not merged: half of one optimizer's settings would make no sense for another."""
+"""Keys whose values are not merged: half of one optimizer's settings would make no sense for
+another.
+"""
 MEANINGFUL_NULLS = {
     ("training", "early_stopping", "patience"),
     ("training", "validation_sample", "lines"),
@@ -51,16 +63,20 @@ EXAMPLE = "write, for example, `training.max_steps=100`"
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-])|\[([0-9]{1,6})\]")
 
 
-# ------------------------------------------------------------------------------------------- extends
+# -------------------------------------------------------------------------------------------
+# extends
 
 
 def extend(path: Path, own: Node | None = None) -> Node:
-    """Return the recipe of a file laid over its bases; `own` is its mapping if it has been read, or is in no file.
+    """Return the recipe of a file laid over its bases; `own` is its mapping if it has been read, or
+    is in no file.
 
     Raises RecipeError with the faults of all files.
     """
     own = read(path, str(path)) if own is None else own
-    return _without_extends(_Extender(_ceiling(path)).apply(own, str(path), path.parent, (_real_path(path),)))
+    return _without_extends(
+        _Extender(_ceiling(path)).apply(own, str(path), path.parent, (_real_path(path),))
+    )
 
 
 def resolve_relative(file: Path, base: Node) -> Node:
@@ -70,15 +86,29 @@ def resolve_relative(file: Path, base: Node) -> Node:
 
 
 def portable_text(path: Path, ceiling: Path | None = None) -> str:
-    """Return a recipe and all its bases as one YAML text, with `vars` still open: the form that the cache stores.
+    """Return a recipe and all its bases as one YAML text, with `vars` still open: the form that the
+    cache stores.
 
-    Others write down the hash of this text, so the same recipe must give the same bytes in every version of the code.
-    `ceiling` is the folder above which no path may climb, by default the recipe's repository; for a recipe that
-    somebody else wrote, the folder that it came in. Raise RecipeError.
+    Others write down the hash of this text, so the same recipe must give the same bytes in every
+    version of the code. `ceiling` is the folder above which no path may climb, by default the
+    recipe's repository; for a recipe that somebody else wrote, the folder that it came in. Raise
+    RecipeError.
     """
     top = _ceiling(path) if ceiling is None else Path(os.path.realpath(ceiling))
     if ceiling is not None and not Path(_real_path(path)).is_relative_to(top):
-        raise RecipeError([Fault(str(path), 1, 1, "file", "", "this leads out of its folder", "name a file inside it")])
+        raise RecipeError(
+            [
+                Fault(
+                    str(path),
+                    1,
+                    1,
+                    "file",
+                    "",
+                    "this leads out of its folder",
+                    "name a file inside it",
+                )
+            ]
+        )
     return dump(to_data(_without_extends(_Extender(top).load(path, str(path), ()))))
 
 
@@ -87,17 +117,22 @@ def _without_extends(root: Node) -> Node:
 
 
 def _ceiling(path: Path) -> Path:
-    """Return the folder above which no path may climb: the repository's, else the working folder around the recipe.
+    """Return the folder above which no path may climb: the repository's, else the working folder
+    around the recipe.
 
     A recipe in neither has its own folder.
     """
     folder, working = Path(os.path.realpath(path.parent)), Path.cwd()
-    repository = next((parent for parent in (folder, *folder.parents) if os.path.exists(parent / ".git")), None)
+    repository = next(
+        (parent for parent in (folder, *folder.parents) if os.path.exists(parent / ".git")), None
+    )
     return repository or (working if folder.is_relative_to(working) else folder)
 
 
 def shipped_folder(name: str) -> Path:
-    """Return a folder that comes with this package: inside it where it is installed, beside it in a clone."""
+    """Return a folder that comes with this package: inside it where it is installed, beside it in a
+    clone.
+    """
     package = Path(__file__).resolve().parent.parent
     return package / name if (package / name).exists() else package.parent / name
 
@@ -111,7 +146,9 @@ def _real_path(path: Path) -> str:
 
 @dataclass
 class _Extender:
-    """Reads recipes and their bases, each file once. `chain` is the files that lead to the one being read."""
+    """Reads recipes and their bases, each file once. `chain` is the files that lead to the one
+    being read.
+    """
 
     ceiling: Path
     done: dict[str, Node] = field(default_factory=dict)
@@ -124,7 +161,9 @@ class _Extender:
         return self.done[real]
 
     def apply(self, own: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
-        """Return a recipe laid over its bases, looked up from its folder. Raise RecipeError with the faults of all."""
+        """Return a recipe laid over its bases, looked up from its folder. Raise RecipeError with
+        the faults of all.
+        """
         _check_is_recipe(own)
         bases, faults = [], []
         for node in _base_nodes(own):
@@ -132,7 +171,8 @@ class _Extender:
                 bases.append(self.base(node, shown, folder, chain))
             except RecipeError as error:
                 faults.extend(error.faults)
-        if len(chain) == 1 and bases:  # what a fragment says without effect is not the recipe's to fix
+        # what a fragment says without effect is not the recipe's to fix
+        if len(chain) == 1 and bases:
             faults.extend(_idle_nulls(reduce(merge, bases), own))
         if faults:
             raise RecipeError(faults)
@@ -145,24 +185,41 @@ class _Extender:
         if node.value.startswith(SHIPPED):
             recipes = shipped_folder("recipes")
             path = f"{node.value.removeprefix(SHIPPED).removesuffix('.yaml')}.yaml"
-            return replace(self, ceiling=recipes)._file(node, path, str(recipes / "recipe.yaml"), recipes, chain)
+            return replace(self, ceiling=recipes)._file(
+                node, path, str(recipes / "recipe.yaml"), recipes, chain
+            )
         return self._file(node, node.value, shown, folder, chain)
 
-    def _file(self, node: Node, path: str, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
+    def _file(
+        self, node: Node, path: str, shown: str, folder: Path, chain: tuple[str, ...]
+    ) -> Node:
         """Return the base at a path from a folder."""
         target = os.path.realpath(folder / path)
         if os.path.isabs(path) or not Path(target).is_relative_to(self.ceiling):
-            message = f"`{node.value}` leads out of `{self.ceiling}`, where this recipe and what it extends may lie"
-            hint = "write a path from this file to one inside; without a git repository, run this in the folder of both"
+            message = (
+                f"`{node.value}` leads out of `{self.ceiling}`, where this recipe and what it"
+                " extends may lie"
+            )
+            hint = (
+                "write a path from this file to one inside; without a git repository, run this in"
+                " the folder of both"
+            )
             raise error_at(node.mark, "file", "extends", message, hint)
         if target in chain:
-            names = [os.path.relpath(file, self.ceiling) for file in (*chain[chain.index(target) :], target)]
+            names = [
+                os.path.relpath(file, self.ceiling)
+                for file in (*chain[chain.index(target) :], target)
+            ]
             message = f"these recipes extend each other: {' -> '.join(names)}"
             raise error_at(node.mark, "cycle", "extends", message, "remove one of these `extends`")
         self._check_count(node, chain)
         if not os.path.isfile(target):
-            raise error_at(node.mark, "file", "extends", *_missing_base(node.value, shown, path, target, chain))
-        return self.load(Path(target), os.path.normpath(os.path.join(os.path.dirname(shown), path)), chain)
+            raise error_at(
+                node.mark, "file", "extends", *_missing_base(node.value, shown, path, target, chain)
+            )
+        return self.load(
+            Path(target), os.path.normpath(os.path.join(os.path.dirname(shown), path)), chain
+        )
 
     def _pinned(self, node: Node, chain: tuple[str, ...]) -> Node:
         check_pin(node)
@@ -178,31 +235,45 @@ class _Extender:
             raise error_at(node.mark, "size", "extends", message, "use fewer files")
 
 
-def _missing_base(text: str, shown: str, path: str, target: str, chain: tuple[str, ...]) -> tuple[str, str]:
+def _missing_base(
+    text: str, shown: str, path: str, target: str, chain: tuple[str, ...]
+) -> tuple[str, str]:
     """Return the message and the fix for a base that is no file."""
     reason = "is not a file" if os.path.exists(target) else "does not exist"
     if text.startswith(SHIPPED):
         recipes = shipped_folder("recipes")
-        names = sorted(path.relative_to(recipes).with_suffix("").as_posix() for path in recipes.rglob("*.yaml"))
+        names = sorted(
+            path.relative_to(recipes).with_suffix("").as_posix() for path in recipes.rglob("*.yaml")
+        )
         close = did_you_mean(text, [f"{SHIPPED}{name}" for name in names])
         return f"`{text}` {reason} in this package{close}", f"its recipes are in `{recipes}`"
     folder, file = os.path.split(target)
     others = sorted(Path(folder).glob("*.yaml")) if os.path.isdir(folder) else []
     close = did_you_mean(file, [other.name for other in others if str(other) not in chain])
     name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
-    return f"`{name}` {reason}{close}", f"the path is relative to this file; `{SHIPPED}NAME` is a recipe of the package"
+    return (
+        f"`{name}` {reason}{close}",
+        f"the path is relative to this file; `{SHIPPED}NAME` is a recipe of the package",
+    )
 
 
 def _check_is_recipe(root: Node) -> Node:
-    """Return the mapping of one file unchanged. Raise RecipeError for a sweep, or another version of the language.
+    """Return the mapping of one file unchanged. Raise RecipeError for a sweep, or another version
+    of the language.
 
-    Every file is checked by itself: after merging, a base's `recipe:` is hidden by that of the recipe above it.
+    Every file is checked by itself: after merging, a base's `recipe:` is hidden by that of the
+    recipe above it.
     """
     if "sweep" in root.value:
         file = root.mark.file
-        fix = f"list its points with `seqcomposer sweep {file} --dry-run`, and name one: `{file} axis=value ...`, "
+        fix = (
+            f"list its points with `seqcomposer sweep {file} --dry-run`, and name one: `{file}"
+            " axis=value ...`, "
+        )
         fix += f"for `diff` `{file}#axis=value,...`"
-        raise error_at(root.value["sweep"].place, "sweep", "", "this is a sweep, many recipes in one file", fix)
+        raise error_at(
+            root.value["sweep"].place, "sweep", "", "this is a sweep, many recipes in one file", fix
+        )
     version = root.value.get("recipe")
     if version is not None and type(version.value) is int and 0 < version.value != VERSION:
         raise RecipeError([unsupported_version(version.mark, "recipe", version.value)])
@@ -229,7 +300,11 @@ def _base_nodes(own: Node) -> list[Node]:
 
 def _idle_nulls(base: Node, own: Node, path: KeyPath = ()) -> Iterator[Fault]:
     """Yield a fault for each `null` that is to remove what no base has."""
-    if not isinstance(base.value, dict) or not isinstance(own.value, dict) or path in REPLACED_WHOLE:
+    if (
+        not isinstance(base.value, dict)
+        or not isinstance(own.value, dict)
+        or path in REPLACED_WHOLE
+    ):
         return
     for key, node in own.value.items():
         if key in base.value:
@@ -237,18 +312,26 @@ def _idle_nulls(base: Node, own: Node, path: KeyPath = ()) -> Iterator[Fault]:
         elif node.value is None and key != "extends" and (*path, key) not in MEANINGFUL_NULLS:
             shown = format_path((*path, key))
             message = f"`null` removes `{key}`, and nothing that is extended has it"
-            yield fault_at(node.place, "unused", shown, message, "remove this line, or correct the key")
+            yield fault_at(
+                node.place, "unused", shown, message, "remove this line, or correct the key"
+            )
 
 
 def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
-    """Return `own` laid over `base`: mappings key by key, lists and choices replaced whole, `null` removes."""
+    """Return `own` laid over `base`: mappings key by key, lists and choices replaced whole, `null`
+    removes.
+    """
     if not isinstance(base.value, dict) or not isinstance(own.value, dict):
         return own
     if path in REPLACED_WHOLE:
         return replace(own, replaced=base)
     merged = dict(base.value)
-    if path == ("data",) and any(key in own.value and own.value[key].value is not None for key in DATA_SOURCES):
-        merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES or key in own.value}
+    if path == ("data",) and any(
+        key in own.value and own.value[key].value is not None for key in DATA_SOURCES
+    ):
+        merged = {
+            key: node for key, node in merged.items() if key not in DATA_SOURCES or key in own.value
+        }
     for key, node in own.value.items():
         if node.value is None and (*path, key) not in MEANINGFUL_NULLS:
             merged.pop(key, None)
@@ -258,7 +341,8 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
 
 
 def lost_settings(node: Node, file: str, path: KeyPath = ()) -> Iterator[Fault]:
-    """Yield a warning for each value in a file that replaces its base's, with settings that are in force no longer.
+    """Yield a warning for each value in a file that replaces its base's, with settings that are in
+    force no longer.
 
     Of two fragments in one list, the later is meant to win.
     """
@@ -270,7 +354,9 @@ def lost_settings(node: Node, file: str, path: KeyPath = ()) -> Iterator[Fault]:
 
 
 def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
-    """Yield a warning for what a value lacks of its base's; of a choice, where both choose the same."""
+    """Yield a warning for what a value lacks of its base's; of a choice, where both choose the
+    same.
+    """
     if not isinstance(base.value, dict) or not isinstance(own.value, dict | None):
         return
     settings, is_choice = own.value or {}, path in CHOICE_KEYS
@@ -279,17 +365,24 @@ def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
             yield from _losses(base.value[key], settings[key], (*path, key))
     lost = {key: node for key, node in base.value.items() if key not in settings and not is_choice}
     if lost:
-        listed = ", ".join(f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in lost.items())
-        message = f"this replaces the whole of `{path[-1]}` in {base.place.file}:{base.place.line}, {listed} too"
+        listed = ", ".join(
+            f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in lost.items()
+        )
+        message = (
+            f"this replaces the whole of `{path[-1]}` in {base.place.file}:{base.place.line},"
+            f" {listed} too"
+        )
         hint = "write that here as well, or the values that it is to have"
         yield fault_at(own.place, "unused", format_path(path), message, hint).as_warning()
 
 
-# ------------------------------------------------------------------------------------------- overrides
+# -------------------------------------------------------------------------------------------
+# overrides
 
 
 def parse_path(text: str) -> tuple[list[tuple[str | int, int, int]], int]:
-    """Return the steps of a path such as `model.encoder.0.repeat` or `model.encoder[0]`, and where they end.
+    """Return the steps of a path such as `model.encoder.0.repeat` or `model.encoder[0]`, and where
+    they end.
 
     Each step is a key or an index, and where it begins and ends in the text.
     """
@@ -307,7 +400,9 @@ def parse_path(text: str) -> tuple[list[tuple[str | int, int, int]], int]:
 
 
 def apply_overrides(root: Node, overrides: Sequence[str], rules: Schema) -> Node:
-    """Return the recipe with `key=value` settings laid over it, in their order. Raise RecipeError with all faults."""
+    """Return the recipe with `key=value` settings laid over it, in their order. Raise RecipeError
+    with all faults.
+    """
     faults: list[Fault] = []
     for text in [overrides] if isinstance(overrides, str) else overrides:
         key, equals, _ = text.partition("=")
@@ -324,7 +419,9 @@ def apply_overrides(root: Node, overrides: Sequence[str], rules: Schema) -> Node
 
 
 def apply_override(root: Node, key: str, mark: Mark, value: Node, rules: Schema) -> Node:
-    """Return the recipe with one value at the path `key`, which is written at `mark`. Raise RecipeError."""
+    """Return the recipe with one value at the path `key`, which is written at `mark`. Raise
+    RecipeError.
+    """
     parts, end = parse_path(key)
     column = mark.column
     if end < len(key):
@@ -334,11 +431,26 @@ def apply_override(root: Node, key: str, mark: Mark, value: Node, rules: Schema)
     if not parts or len(parts) > MAX_DEPTH:
         raise error_at(mark, "override", "", "there is no such key", EXAMPLE)
     if len(parts) + nesting_depth(value) > MAX_DEPTH:
-        raise error_at(mark, "override", "", f"this is nested deeper than {MAX_DEPTH} levels", "write it in the recipe")
-    steps = [(name, mark._replace(column=column + begin, length=end - begin)) for name, begin, end in parts]
+        raise error_at(
+            mark,
+            "override",
+            "",
+            f"this is nested deeper than {MAX_DEPTH} levels",
+            "write it in the recipe",
+        )
+    steps = [
+        (name, mark._replace(column=column + begin, length=end - begin))
+        for name, begin, end in parts
+    ]
     top, top_mark = steps[0]
     if top == "extends":
-        raise error_at(top_mark, "override", "extends", "`extends` cannot be set here", "write it in the recipe")
+        raise error_at(
+            top_mark,
+            "override",
+            "extends",
+            "`extends` cannot be set here",
+            "write it in the recipe",
+        )
     variables = recipe_variables(root)
     if top == "vars" and len(steps) > 1 and steps[1][0] not in variables:
         name = str(steps[1][0])
@@ -352,13 +464,16 @@ class _Setter(NamedTuple):
     rules: Schema
     value: Node
 
-    def set(self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], path: KeyPath) -> Node:
+    def set(
+        self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], path: KeyPath
+    ) -> Node:
         """Return a node with the value set at `steps` below it, which are names with their marks."""
         if not steps:
             return self.value
         (name, mark), *rest = steps
         shown = format_path(path)
-        # a list may be a block's first setting in short form: another setting is added then, or one in it is set
+        # a list may be a block's first setting in short form: another setting is added then, or one
+        # in it is set
         is_item = isinstance(name, int) or first_setting(self.rules, path) is None
         if node is not None and isinstance(node.value, list) and is_item:
             items = list(node.value)
@@ -376,7 +491,8 @@ class _Setter(NamedTuple):
         children = self._children(node, name, mark, path)
         child = self.set(children.get(name), rest, (*path, name))
         changed = {**children, name: child}
-        if child.value is None and name in children and (*path, name) not in MEANINGFUL_NULLS:  # `null` removes it
+        # `null` removes it
+        if child.value is None and name in children and (*path, name) not in MEANINGFUL_NULLS:
             del changed[name]
         return replace(node or Node(None, mark, key=mark), value=changed)
 
@@ -391,8 +507,13 @@ class _Setter(NamedTuple):
         first = first_setting(self.rules, path)
         if first is None:
             shown = format_path(path)
-            message, hint = f"`{shown}` is a single value and has no key `{name}`", f"set `{shown}` itself"
-            settings = self.rules["$defs"].get(f"block.{node.value}", {"properties": ()})["properties"]
+            message, hint = (
+                f"`{shown}` is a single value and has no key `{name}`",
+                f"set `{shown}` itself",
+            )
+            settings = self.rules["$defs"].get(f"block.{node.value}", {"properties": ()})[
+                "properties"
+            ]
             if isinstance(path[-1], int) and name in settings:  # of a block without its name
                 hint = f"write `{shown}.{node.value}.{name}`"
             raise error_at(mark, "override", shown, message, hint)

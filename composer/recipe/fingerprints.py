@@ -1,8 +1,10 @@
-"""SHA-256 of what a canonical recipe means: without settings that are as by default, and sections that are off.
+"""SHA-256 of what a canonical recipe means: without settings that are as by default, and sections
+that are off.
 
-What a fingerprint leaves out is what the first runs were trained with (`earlier_versions`): a setting that is added
-later changes no fingerprint, and one that has a default of another meaning changes those of the recipes that it
-changes. Of blocks that are not of this project all settings count, since nobody says how their defaults have changed.
+What a fingerprint leaves out is what the first runs were trained with (`earlier_versions`): a
+setting that is added later changes no fingerprint, and one that has a default of another meaning
+changes those of the recipes that it changes. Of blocks that are not of this project all settings
+count, since nobody says how their defaults have changed.
 """
 
 from __future__ import annotations
@@ -13,12 +15,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from composer.recipe import earlier_versions
-from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, DefaultFiller, used_model
+from composer.recipe.canonical_form import (
+    TRAINER_WITH_EFFECT,
+    TRAINING_WITHOUT_EFFECT,
+    DefaultFiller,
+    used_model,
+)
 from composer.recipe.earlier_versions import TRAINING_CHANGES, concerning_changes, earlier_rules
 from composer.recipe.schema_reader import Schema, dereference, ref_name
 
 FINGERPRINT_VERSION = "2"
-"""Of what fingerprints are made of. Those of another version are computed anew from what a run stores: 1 counted every
+"""Of what fingerprints are made of. Those of another version are computed anew from what a run
+stores: 1 counted every
 default, and files of texts by their bytes."""
 
 Data = dict[str, Any]
@@ -33,34 +41,48 @@ def fingerprints(
     budgets: Sequence[Mapping[str, object]] = (),
     changes: Collection[str] = TRAINING_CHANGES.keys(),
 ) -> dict[str, str]:
-    """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides the result).
+    """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides
+    the result).
 
-    `data` is the fingerprint of the data if more is known of them than what the recipe says; `began` identifies the
-    initial weights and the tokenizer of a run that did not start from random weights. `processes` are those of a
-    training that draws random numbers, each process its own; where nothing is drawn, any number of them counts as 1.
-    `budgets` are those of a training whose budget was changed, or that was finished early. `changes` are the names of
-    the TRAINING_CHANGES with which the training began, of which those count that concern the recipe.
+    `data` is the fingerprint of the data if more is known of them than what the recipe says;
+    `began` identifies the initial weights and the tokenizer of a run that did not start from random
+    weights. `processes` are those of a training that draws random numbers, each process its own;
+    where nothing is drawn, any number of them counts as 1. `budgets` are those of a training whose
+    budget was changed, or that was finished early. `changes` are the names of the TRAINING_CHANGES
+    with which the training began, of which those count that concern the recipe.
 
     What changes a weight or a score changes `run`:
 
-    - all of `model` but `dropout`, which the blocks' own settings contain by now; encoders' names count too, since
-      weights are called by them; a stack that no block uses does not;
-    - all of `data`, `decoding`, `evaluation`, and `training` but TRAINING_WITHOUT_EFFECT: `compile` and `accumulate`
-      round differently;
-    - of `trainer` only TRAINER_WITH_EFFECT. The rest is the machine (accelerator, devices, strategy, `benchmark`,
-      `deterministic`): it changes how sums are rounded, and on another kind of device which random numbers are drawn.
-      Like the code and the trained tokenizer it belongs to the environment record in run.json.
+    - all of `model` but `dropout`, which the blocks' own settings contain by now; encoders' names
+      count too, since weights are called by them; a stack that no block uses does not;
+    - all of `data`, `decoding`, `evaluation`, and `training` but TRAINING_WITHOUT_EFFECT: `compile`
+      and `accumulate` round differently;
+    - of `trainer` only TRAINER_WITH_EFFECT. The rest is the machine (accelerator, devices,
+      strategy, `benchmark`, `deterministic`): it changes how sums are rounded, and on another kind
+      of device which random numbers are drawn. Like the code and the trained tokenizer it belongs
+      to the environment record in run.json.
 
     `logging`, `name`, `description` and `vars` do not count.
     """
     reduced = without_defaults({**canonical, "model": used_model(canonical["model"])}, rules)
-    sections = {key: reduced.get(key, {}) for key in ("data", "model", "training", "decoding", "evaluation", "trainer")}
+    sections = {
+        key: reduced.get(key, {})
+        for key in ("data", "model", "training", "decoding", "evaluation", "trainer")
+    }
     hashes = {"model": sha256_of(sections["model"]), "data": data or sha256_of(sections["data"])}
-    free = {"training": TRAINING_WITHOUT_EFFECT, "trainer": sections["trainer"].keys() - set(TRAINER_WITH_EFFECT)}
+    free = {
+        "training": TRAINING_WITHOUT_EFFECT,
+        "trainer": sections["trainer"].keys() - set(TRAINER_WITH_EFFECT),
+    }
     for key, names in free.items():
         sections[key] = {name: value for name, value in sections[key].items() if name not in names}
-    run: Data = {key: sections[key] for key in ("training", "decoding", "evaluation", "trainer") if sections[key]}
-    if data and canonical["data"]["packing"]:  # which the lines do not show: it rounds, and drops, otherwise
+    run: Data = {
+        key: sections[key]
+        for key in ("training", "decoding", "evaluation", "trainer")
+        if sections[key]
+    }
+    # which the lines do not show: it rounds, and drops, otherwise
+    if data and canonical["data"]["packing"]:
         run["packing"] = True
     if began:
         run["began"] = began
@@ -74,7 +96,8 @@ def fingerprints(
 
 
 def without_defaults(canonical: Data, rules: Schema) -> Data:
-    """Return a canonical recipe without every setting, at any depth, that is as the first runs were trained with it.
+    """Return a canonical recipe without every setting, at any depth, that is as the first runs were
+    trained with it.
 
     With the same schema nothing is lost: what is not there has this value.
     """
@@ -82,7 +105,9 @@ def without_defaults(canonical: Data, rules: Schema) -> Data:
 
 
 def _remover(rules: Schema) -> _DefaultRemover:
-    """Return the remover of a schema's defaults, the same one as long as neither the schema nor the table changes."""
+    """Return the remover of a schema's defaults, the same one as long as neither the schema nor the
+    table changes.
+    """
     global _last_remover
     if _last_remover is None or not _last_remover.is_of(rules):
         _last_remover = _DefaultRemover(rules)
@@ -95,17 +120,22 @@ def sha256_of(data: object) -> str:
 
 
 def _json(data: object) -> str:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return json.dumps(
+        data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
 
 
 class _DefaultRemover:
-    """Walks a canonical value and its schema side by side, as the `DefaultFiller` does the other way."""
+    """Walks a canonical value and its schema side by side, as the `DefaultFiller` does the other
+    way.
+    """
 
     def __init__(self, rules: Schema) -> None:
         self._rules, self._trained_with = rules, earlier_versions.TRAINED_WITH
         self._earlier = earlier_rules(rules)
         self._defs: Schema = self._earlier["$defs"]
-        self._defaults: dict[int, tuple[Schema, str]] = {}  # by the id of a setting, which is kept alive here
+        # by the id of a setting, which is kept alive here
+        self._defaults: dict[int, tuple[Schema, str]] = {}
 
     def is_of(self, rules: Schema) -> bool:
         """Return whether this removes the defaults of these rules, as the table has them now."""
@@ -125,7 +155,10 @@ class _DefaultRemover:
         if isinstance(value, dict) and "properties" in rules:
             return self.section(value, rules)
         if isinstance(value, dict):
-            return {key: self.value(item, rules.get("additionalProperties", {})) for key, item in value.items()}
+            return {
+                key: self.value(item, rules.get("additionalProperties", {}))
+                for key, item in value.items()
+            }
         return value
 
     def section(self, settings: Data, schema: Schema) -> Data:
@@ -135,7 +168,8 @@ class _DefaultRemover:
             setting = schema["properties"].get(key) or schema["additionalProperties"]
             own = self.value(value, setting)
             is_filled = key in schema["properties"] and key not in schema.get("required", ())
-            if not is_filled or setting.get("x-open") or _json(own) != self.default(setting):  # 1 is not 1.0
+            # 1 is not 1.0
+            if not is_filled or setting.get("x-open") or _json(own) != self.default(setting):
                 reduced[key] = own
         return reduced
 
@@ -148,13 +182,20 @@ class _DefaultRemover:
         return known[1]
 
     def choice(self, value: Data, table: str) -> Any:
-        """Return a choice with the settings that are not as by default; its bare name if there are none."""
+        """Return a choice with the settings that are not as by default; its bare name if there are
+        none.
+        """
         ((name, settings),) = value.items()
         entry = self._defs.get(f"{table}.{name}")
         if entry is None or not isinstance(settings, dict):
             return value
         if entry.get("x-foreign"):
-            return {name: {key: self.value(item, entry["properties"].get(key, {})) for key, item in settings.items()}}
+            return {
+                name: {
+                    key: self.value(item, entry["properties"].get(key, {}))
+                    for key, item in settings.items()
+                }
+            }
         return {name: reduced} if (reduced := self.section(settings, entry)) else name
 
 

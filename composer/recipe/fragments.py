@@ -22,10 +22,11 @@ LACKING = ("missing", "unused")
 
 
 def is_fragment(file: Path, root: Node, extended: Iterable[str] = ()) -> bool:
-    """Return whether a file is a part of recipes: it lacks something, and is in FOLDER or one of the files `extended`.
+    """Return whether a file is a part of recipes: it lacks something, and is in FOLDER or one of
+    the files `extended`.
 
-    What a recipe needs may be the file's own or of what it extends. A file that has all of it is a recipe wherever it
-    lies.
+    What a recipe needs may be the file's own or of what it extends. A file that has all of it is a
+    recipe wherever it lies.
     extended: Real paths of what the other files of a check extend.
     """
     is_meant = file.absolute().parent.name == FOLDER or realpath(file) in extended
@@ -44,7 +45,9 @@ def _lacks_something(file: Path, root: Node) -> bool:
 
 
 def extended_files(files: Iterable[Path]) -> set[str]:
-    """Return the real paths of the files that recipes and sweeps name as bases; of those that cannot be read, none."""
+    """Return the real paths of the files that recipes and sweeps name as bases; of those that
+    cannot be read, none.
+    """
     extended = set()
     for file in files:
         with suppress(RecipeError):
@@ -57,16 +60,21 @@ def _base_names(data: dict[str, object]) -> Iterator[str]:
     """Yield the paths in `extends` of a recipe, or in `base` and in the axes of a sweep."""
     axes = data.get("axes")
     extending = (
-        [axis.get("extend") for axis in axes.values() if isinstance(axis, dict)] if isinstance(axes, dict) else []
+        [axis.get("extend") for axis in axes.values() if isinstance(axis, dict)]
+        if isinstance(axes, dict)
+        else []
     )
-    of_axes = [name for recipes in extending if isinstance(recipes, dict) for name in recipes.values()]
+    of_axes = [
+        name for recipes in extending if isinstance(recipes, dict) for name in recipes.values()
+    ]
     extends = data.get("extends")
     bases = extends if isinstance(extends, list) else [extends]
     yield from (name for name in (*bases, data.get("base"), *of_axes) if isinstance(name, str))
 
 
 def check_fragment(file: Path, root: Node) -> list[str]:
-    """Check the YAML, keys and types of a part of recipes, and return the variables that whoever extends it gives.
+    """Check the YAML, keys and types of a part of recipes, and return the variables that whoever
+    extends it gives.
 
     What it has not may be in another part. Raises RecipeError with every fault.
     """
@@ -77,7 +85,9 @@ def check_fragment(file: Path, root: Node) -> list[str]:
     unknown_values = {format_path(path) for path in missing}
     faults = [fault for fault in schema_faults(part, partial) if fault.path not in unknown_values]
     # a mapping may be completed by others, a list is replaced as it is
-    faults = [fault for fault in faults if fault.code != "missing" or "[" in fault.path] or [*empty_keys(part)]
+    faults = [fault for fault in faults if fault.code != "missing" or "[" in fault.path] or [
+        *empty_keys(part)
+    ]
     if faults:
         raise RecipeError(faults)
     return sorted({name for names in missing.values() for name in names})

@@ -1,6 +1,7 @@
 """Variable interpolation: `vars`, `$name` as a whole value and `${name}` inside a text.
 
-A whole value, `$name` or `${name}`, becomes the variable's value with its type. `$$name` is the text `$name`.
+A whole value, `$name` or `${name}`, becomes the variable's value with its type. `$$name` is the
+text `$name`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any
 from composer.errors import Fault, KeyPath, RecipeError, fault_at, format_path
 from composer.formatting import map_scalars
 from composer.recipe.schema_reader import scalar_text
-from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node, dump_on_line, reachable, strings_in, to_data
+from composer.recipe.yaml_reader import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    Node,
+    dump_on_line,
+    reachable,
+    strings_in,
+    to_data,
+)
 from composer.suggest import did_you_mean
 
 MAX_TEXT = 4096  # characters that variables may make of one text
@@ -25,21 +34,28 @@ _ESCAPED = re.compile(rf"\$(\$+{_NAME})")
 
 
 def substitute(root: Node) -> Node:
-    """Return the recipe with its `$name` and `${name}` replaced. Raise RecipeError with all that cannot be."""
+    """Return the recipe with its `$name` and `${name}` replaced. Raise RecipeError with all that
+    cannot be.
+    """
     return _substitute(root, _Variables(recipe_variables(root)))
 
 
 def substitute_known(root: Node) -> tuple[Node, dict[KeyPath, list[str]]]:
-    """Return a part of a recipe with its own variables replaced, and the names of those that others give, by readers.
+    """Return a part of a recipe with its own variables replaced, and the names of those that others
+    give, by readers.
 
-    The value of such a reader is empty, whatever its type must be. Raise RecipeError with all else that is at fault.
+    The value of such a reader is empty, whatever its type must be. Raise RecipeError with all else
+    that is at fault.
     """
     variables = _Variables(recipe_variables(root), is_part=True)
     return _substitute(root, variables), variables.missing
 
 
 def _substitute(root: Node, variables: _Variables) -> Node:
-    value = {key: node if key == "vars" else variables.replace(node, (key,)) for key, node in root.value.items()}
+    value = {
+        key: node if key == "vars" else variables.replace(node, (key,))
+        for key, node in root.value.items()
+    }
     for name in variables.nodes:  # the unused ones too, so that their faults are reported
         variables.value(name)
     if variables.faults:
@@ -58,7 +74,8 @@ def escape(data: object) -> Any:
 
 
 def recipe_text(data: object) -> str:
-    """Return plain data as a recipe has them, on one line: in quotes where they are needed, and `$$name` for `$name`.
+    """Return plain data as a recipe has them, on one line: in quotes where they are needed, and
+    `$$name` for `$name`.
 
     A text with `${`, or with a character such as NUL, no recipe can have.
     """
@@ -72,9 +89,13 @@ def recipe_variables(root: Node) -> dict[str, Node]:
 
 
 def unused_variables(root: Node) -> dict[str, Node]:
-    """Return the variables that nothing reads, by name; one that only such variables read is unused too."""
+    """Return the variables that nothing reads, by name; one that only such variables read is unused
+    too.
+    """
     variables = recipe_variables(root)
-    used = reachable([node for key, node in root.value.items() if key != "vars"], variables, _references)
+    used = reachable(
+        [node for key, node in root.value.items() if key != "vars"], variables, _references
+    )
     return {name: node for name, node in variables.items() if name not in used}
 
 
@@ -107,18 +128,27 @@ class _Variables:
     def replace(self, node: Node, path: KeyPath) -> Node:
         """Return a node with the variables in it replaced by their values."""
         if isinstance(node.value, dict):
-            return replace(node, value={k: self.replace(v, (*path, k)) for k, v in node.value.items()})
+            return replace(
+                node, value={k: self.replace(v, (*path, k)) for k, v in node.value.items()}
+            )
         if isinstance(node.value, list):
-            return replace(node, value=[self.replace(v, (*path, i)) for i, v in enumerate(node.value)])
+            return replace(
+                node, value=[self.replace(v, (*path, i)) for i, v in enumerate(node.value)]
+            )
         if not _has_variable(node.value):
             return node
         value = self._interpolate(node, path)
         if not isinstance(value, list):
-            return replace(node, value=value, text=scalar_text(value), quoted=isinstance(value, str))
+            return replace(
+                node, value=value, text=scalar_text(value), quoted=isinstance(value, str)
+            )
         self.num_values += len(value)
-        if self.num_values > MAX_VALUES:  # a short recipe must not grow without bound: 1000 uses of a list of 1000
+        # a short recipe must not grow without bound: 1000 uses of a list of 1000
+        if self.num_values > MAX_VALUES:
             message = f"variables make more than {MAX_VALUES} values"
-            raise RecipeError([*self.faults, fault_at(node.mark, "size", "", message, "use shorter lists")])
+            raise RecipeError(
+                [*self.faults, fault_at(node.mark, "size", "", message, "use shorter lists")]
+            )
         items = [Node(item, node.mark, text=scalar_text(item)) for item in value]
         return replace(node, value=items, text="", quoted=False)
 
@@ -131,7 +161,9 @@ class _Variables:
         return self.values[name]
 
     def _interpolate(self, node: Node, path: KeyPath) -> Any:
-        """Return what a text with variables stands for: the value itself if the text is one variable alone."""
+        """Return what a text with variables stands for: the value itself if the text is one
+        variable alone.
+        """
         if escaped := _ESCAPED.fullmatch(node.value):
             return escaped.group(1)
         if alone := _BARE.fullmatch(node.value) or _BRACED.fullmatch(node.value):
@@ -158,14 +190,23 @@ class _Variables:
     def _lookup(self, match: re.Match[str], node: Node, path: KeyPath) -> object:
         name = match.group(1)
         if match.group().startswith("${") and not match.group().endswith("}"):
-            self._fault(node, match, "variable", path, "this `${` is never closed", "write `${name}`")
+            self._fault(
+                node, match, "variable", path, "this `${` is never closed", "write `${name}`"
+            )
         elif name not in self.nodes and self.is_part:
             self.missing.setdefault(path, []).append(name)
         elif name not in self.nodes:
             self._fault(node, match, "variable", path, *unknown_variable(name, self.nodes))
         elif name in self.evaluating:
             circle = " -> ".join((*self.evaluating[self.evaluating.index(name) :], name))
-            self._fault(node, match, "cycle", path, f"these variables need each other: {circle}", "give one a value")
+            self._fault(
+                node,
+                match,
+                "cycle",
+                path,
+                f"these variables need each other: {circle}",
+                "give one a value",
+            )
         elif len(self.evaluating) == MAX_DEPTH:
             message = f"more than {MAX_DEPTH} variables refer to each other in a chain"
             self._fault(node, match, "depth", path, message, "use fewer")
@@ -179,9 +220,20 @@ class _Variables:
     def _evaluate(self, node: Node, path: KeyPath) -> object:
         if isinstance(node.value, list):
             items = [self._evaluate(item, (*path, i)) for i, item in enumerate(node.value)]
-            nested = [item for item, value in zip(node.value, items, strict=True) if isinstance(value, list)]
+            nested = [
+                item
+                for item, value in zip(node.value, items, strict=True)
+                if isinstance(value, list)
+            ]
             for item in nested:
-                self._fault(item, None, "variable", path, "a list in `vars` holds single values", "use two variables")
+                self._fault(
+                    item,
+                    None,
+                    "variable",
+                    path,
+                    "a list in `vars` holds single values",
+                    "use two variables",
+                )
             return [] if nested else items
         if isinstance(node.value, dict):
             message = "a variable is a single value or a list of them, not a mapping"
@@ -191,18 +243,28 @@ class _Variables:
         return self._interpolate(node, path) if _has_variable(node.value) else node.value
 
     def _fault(
-        self, node: Node, match: re.Match[str] | None, code: str, path: KeyPath, message: str, hint: str
+        self,
+        node: Node,
+        match: re.Match[str] | None,
+        code: str,
+        path: KeyPath,
+        message: str,
+        hint: str,
     ) -> None:
         mark = node.mark
         if match is not None:
             # a text over several lines, or with escapes, is pointed at as a whole
             column = mark.text.find(match.group(), mark.column - 1)
-            mark = mark if column < 0 else mark._replace(column=column + 1, length=len(match.group()))
+            mark = (
+                mark if column < 0 else mark._replace(column=column + 1, length=len(match.group()))
+            )
         self.faults.append(fault_at(mark, code, format_path(path), message, hint))
 
 
 def _has_variable(value: object) -> bool:
-    """Return True for a text that is not what it looks like: `$name`, the escape `$$name`, or one with `${`."""
+    """Return True for a text that is not what it looks like: `$name`, the escape `$$name`, or one
+    with `${`.
+    """
     if not isinstance(value, str):
         return False
     return "${" in value or bool(_BARE.fullmatch(value) or _ESCAPED.fullmatch(value))

@@ -68,7 +68,9 @@ class Repair(NamedTuple):
 
 
 class SchemaError(NamedTuple):
-    """One violation of the schema: the keyword that is violated, its detail, and the value and node at fault."""
+    """One violation of the schema: the keyword that is violated, its detail, and the value and node
+    at fault.
+    """
 
     root: Schema
     """The whole schema."""
@@ -99,14 +101,20 @@ class SchemaError(NamedTuple):
         """The value at fault, by its name."""
         if self.names and "x-first" in self.schema:
             return f"`{self.schema['x-first']}` of {self.owner}"
-        return f"an item of {self.owner}" if self.names and self.path[-1] != self.names[-1] else self.owner
+        return (
+            f"an item of {self.owner}"
+            if self.names and self.path[-1] != self.names[-1]
+            else self.owner
+        )
 
     def fault(self, mark: Mark, code: str, message: str, fix: Repair) -> Fault:
         """Return a fault at the path."""
         return fault_at(mark, code, format_path(self.path), message, *fix)
 
     def fault_at_name(self, name: str, code: str, message: str, fix: Repair) -> Fault:
-        """Return a fault that points at a key of the mapping at fault, or at a name without settings."""
+        """Return a fault that points at a key of the mapping at fault, or at a name without
+        settings.
+        """
         if not isinstance(self.value, dict):
             return self.fault(self.node.mark, code, message, fix)
         place = self.node.value[name].place
@@ -117,7 +125,9 @@ class SchemaError(NamedTuple):
         return edits.remove(self.tree, (*self.path, name))
 
     def is_beside(self, name: str, word: str) -> bool:
-        """Return whether a key stands beside another one in the same file; that of a base is replaced."""
+        """Return whether a key stands beside another one in the same file; that of a base is
+        replaced.
+        """
         if not isinstance(self.value, dict) or word not in self.value:
             return False
         return self.node.value[word].place.file == self.node.value[name].place.file
@@ -133,7 +143,9 @@ class SchemaError(NamedTuple):
             )
         word, colon, settings = form.partition(": ")
         node, path = self.node.value[name], (*self.path, name)
-        if self.is_beside(name, word) or (isinstance(node.value, list) and not self.takes_list(word)):
+        if self.is_beside(name, word) or (
+            isinstance(node.value, list) and not self.takes_list(word)
+        ):
             return None
         if not colon:
             return edits.rename(node.place, path, name, word)
@@ -213,19 +225,24 @@ def _missing_key(error: SchemaError) -> Fault:
         message, line = f"a {name} begins with the version of its language", f"{name}: {VERSION}"
         edit = edits.set_value(error.tree, (name,), str(VERSION))
         return fault_at(place, "missing", "", message, f"write `{line}` as the first line", edit)
-    # the keys that the top and `model` require are listed apart from their schemas: a recipe's bases may have them
+    # the keys that the top and `model` require are listed apart from their schemas: a recipe's
+    # bases may have them
     model = error.root["$defs"].get("model", {})
     owner = error.root if not error.path else model if error.path == ("model",) else error.schema
     meaning = owner["properties"][name].get("description", "")
     meaning = f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else ""
     base, message = error.node.replaced, f"{error.owner} needs `{name}`"
     if base is not None and name in base.value:
-        message += f"; this replaces the whole of {error.owner} in {base.place.file}:{base.place.line}"
+        message += (
+            f"; this replaces the whole of {error.owner} in {base.place.file}:{base.place.line}"
+        )
     return error.fault(place, "missing", message, Repair(f"add `{name}:`{meaning}"))
 
 
 def _removed_setting(error: SchemaError, choice: KeyPath, name: str) -> Fault | None:
-    """Return the fault of a setting that ways of decoding had once, at the key where one is chosen; None of others."""
+    """Return the fault of a setting that ways of decoding had once, at the key where one is chosen;
+    None of others.
+    """
     if CHOICE_KEYS.get(choice) != "decoders" or name not in REMOVED_FROM_DECODING:
         return None
     message = f"`{name}`: {REMOVED_FROM_DECODING[name]}"
@@ -263,13 +280,18 @@ def _data_source(error: SchemaError) -> Fault:
 def _exclusive_keys(error: SchemaError) -> Fault:
     first, second = sorted(error.detail, key=lambda name: error.node.value[name].place[:3])
     fix = Repair(f"remove one; write `{first}: null` if it is inherited", error.remove(second))
-    return error.fault_at_name(second, "exclusive", f"`{first}` and `{second}` exclude each other", fix)
+    return error.fault_at_name(
+        second, "exclusive", f"`{first}` and `{second}` exclude each other", fix
+    )
 
 
 def _empty(error: SchemaError) -> Fault:
     if any(map(is_stack, alternatives(error.schema))):
         message = f"{error.subject} is a stack without blocks"
-        fix = Repair("write `[identity]` to change nothing", edits.replace_value(error.node, error.path, "[identity]"))
+        fix = Repair(
+            "write `[identity]` to change nothing",
+            edits.replace_value(error.node, error.path, "[identity]"),
+        )
         return error.fault(error.node.place, "empty", message, fix)
     message = f"{error.subject if error.keyword == 'minItems' else error.owner} is empty"
     fix = Repair("write something into it, or remove it", edits.remove(error.tree, error.path))
@@ -281,7 +303,8 @@ def _duplicate(error: SchemaError) -> Fault:
     return duplicate_fault(error.node.value, format_path(error.path), error.detail, edit)
 
 
-# ------------------------------------------------------------------------------------------- blocks and other choices
+# ------------------------------------------------------------------------------------------- blocks
+# and other choices
 
 
 def _not_one_key(error: SchemaError) -> Fault:
@@ -301,13 +324,19 @@ def _second_key(error: SchemaError, name: str, other: str) -> Fault:
         return removed
     settings = error.root["$defs"][f"{error.schema['x-choice']}.{name}"]["properties"]
     if other in settings:
-        message, fix = f"`{other}` is a setting of `{name}`", Repair(f"write `{name}: {{..., {other}: ...}}`")
+        message, fix = (
+            f"`{other}` is a setting of `{name}`",
+            Repair(f"write `{name}: {{..., {other}: ...}}`"),
+        )
         return error.fault_at_name(other, "exclusive", message, fix)
     noun = error.schema["x-noun"]
     if other in error.schema["properties"]:
         message = f"`{other}` is a second {noun} after `{name}`"
     else:
-        message = f"{with_article(noun)} has one key, and `{other}` follows `{name}`{did_you_mean(other, settings)}"
+        message = (
+            f"{with_article(noun)} has one key, and `{other}` follows"
+            f" `{name}`{did_you_mean(other, settings)}"
+        )
     is_block = error.schema["x-choice"] == "block"
     fix = Repair(f"begin a new item of the list: `- {other}`" if is_block else "keep one")
     return error.fault_at_name(other, "exclusive", message, fix)
@@ -329,8 +358,13 @@ def _wrong_choice(error: SchemaError) -> Fault:
     """Return the fault of what is no mapping where a block, an optimizer, ... should be."""
     table, names, name = error.schema["x-choice"], error.schema["properties"], error.value
     if not isinstance(name, str):
-        message = f"{with_article(error.schema['x-noun'])} is a name, or a name with settings; {_actual(error)}"
-        return error.fault(error.node.value_mark, "type", message, Repair(f"the names are {quote_all(names)}"))
+        message = (
+            f"{with_article(error.schema['x-noun'])} is a name, or a name with settings;"
+            f" {_actual(error)}"
+        )
+        return error.fault(
+            error.node.value_mark, "type", message, Repair(f"the names are {quote_all(names)}")
+        )
     if name not in names:
         return _unknown_name(error, name)
     settings = error.root["$defs"][f"{table}.{name}"]
@@ -359,8 +393,17 @@ def _wrong_value(error: SchemaError) -> Fault:
         edit = edits.replace_value(error.node, error.path, str(VERSION))
         fix = Repair(f"write `{subject}: {VERSION}`", edit)
     else:
-        message, fix = f"{error.subject} takes {describe(error.schema, error.keyword)}", _fix_of_value(error)
-    code = "type" if error.keyword in ("type", "pattern") else "value" if error.keyword == "enum" else "bound"
+        message, fix = (
+            f"{error.subject} takes {describe(error.schema, error.keyword)}",
+            _fix_of_value(error),
+        )
+    code = (
+        "type"
+        if error.keyword in ("type", "pattern")
+        else "value"
+        if error.keyword == "enum"
+        else "bound"
+    )
     return error.fault(error.node.value_mark, code, f"{message}; {_actual(error)}", fix)
 
 
@@ -430,7 +473,8 @@ def _fix_of_value(error: SchemaError) -> Repair:
         return Repair("begin each block with `- `, in a line of its own")
     if mapping := mapping_branch(dereference(error.root["$defs"], schema)):
         return Repair(f"write `{usage_example(str(error.path[-1]), mapping)}`")
-    # a default in place of what is written would change what was meant: `devices: true` is not `auto`
+    # a default in place of what is written would change what was meant: `devices: true` is not
+    # `auto`
     default = schema.get("default") if value in (None, "") else None
     bound = error.detail if error.keyword in ("minimum", "maximum") else default
     edit = None
@@ -441,13 +485,19 @@ def _fix_of_value(error: SchemaError) -> Repair:
 
 
 def _converted(value: str | float, text: str, schema: Schema) -> str:
-    """Return the same scalar as it is written in a type that is accepted, or as the only item of a list; or ""."""
+    """Return the same scalar as it is written in a type that is accepted, or as the only item of a
+    list; or "".
+    """
     if isinstance(value, str):
         text = text.strip()
         number = parse_scalar(text) if text and len(text) < MAX_NAME else text
         if type(number) in (int, float) and accepts_scalar(schema, number):
             return text
-    elif float(value).is_integer() and not isinstance(value, bool) and accepts_scalar(schema, int(value)):
+    elif (
+        float(value).is_integer()
+        and not isinstance(value, bool)
+        and accepts_scalar(schema, int(value))
+    ):
         return str(int(value))
     elif accepts_scalar(schema, text):
         return f'"{text}"'
@@ -462,12 +512,21 @@ def _converted(value: str | float, text: str, schema: Schema) -> str:
 
 def _accepted(schema: Schema, keyword: str, detail: Any) -> str:
     """Say what a setting takes in place of a value that violates a keyword, and its default."""
-    branches, accepted, default = alternatives(schema), describe(schema, keyword), schema.get("default")
+    branches, accepted, default = (
+        alternatives(schema),
+        describe(schema, keyword),
+        schema.get("default"),
+    )
     if default is None or default in ([], {}):
         return f"write {accepted}"
-    if keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
-        accepted = describe_bounds(next(branch for branch in branches if branch.get(keyword) == detail), keyword)
-    elif "enum" in branches[0] and len(branches) == 1 and len(branches[0]["enum"]) > 1:  # which the message lists
+    # of several kinds of value, the message names no bound
+    if keyword in BOUNDS and len(branches) > 1:
+        accepted = describe_bounds(
+            next(branch for branch in branches if branch.get(keyword) == detail), keyword
+        )
+    elif (
+        "enum" in branches[0] and len(branches) == 1 and len(branches[0]["enum"]) > 1
+    ):  # which the message lists
         accepted = "one of them"
     return f"write {accepted}; the default is `{flow_text(default)}`"
 

@@ -1,4 +1,6 @@
-"""Blocks of one's own: a class of a script or a notebook becomes a block of this process, recipes included."""
+"""Blocks of one's own: a class of a script or a notebook becomes a block of this process, recipes
+included.
+"""
 
 from __future__ import annotations
 
@@ -26,31 +28,42 @@ GUIDE = "docs/extending.md"
 def block(word: str | Kind = "") -> Any:
     """Make a Block class a block of this process, for every recipe: `@composer.block("shift")`.
 
-    word: What recipes call it; by default, with `@composer.block` alone, that of the class: `TokenShift` is
+    word: What recipes call it; by default, with `@composer.block` alone, that of the class:
+    `TokenShift` is
         `token_shift`.
 
-    A class takes the place of an earlier one with its word, as when a notebook's cell runs again. A run records where
-    the class is and the SHA-256 of its source; who opens the run needs the same class. Raises RunError where the word
-    is taken, or the settings or the source cannot be read.
+    A class takes the place of an earlier one with its word, as when a notebook's cell runs again. A
+    run records where the class is and the SHA-256 of its source; who opens the run needs the same
+    class. Raises RunError where the word is taken, or the settings or the source cannot be read.
     """
     if not isinstance(word, str):
         return block()(word)
 
     def register(kind: Kind) -> Kind:
         if not registry.is_block(kind):
-            raise TypeError(f"a block is a class that derives from blocks.core.contract.Block, not {kind!r:.80}")
+            raise TypeError(
+                f"a block is a class that derives from blocks.core.contract.Block, not {kind!r:.80}"
+            )
         name = word or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
         own, before = describe_class(kind), registry.OWN.get(name)
         is_taken = before is None and name in registry.blocks()
         if is_taken or not re.fullmatch("[a-z][a-z0-9_]*", name):
-            message = f"there is a block called `{name}` already" if is_taken else f"`{name}` is no word for a block"
-            raise RunError.of(message, "write another, of small letters, digits and `_`", own.origin)
+            message = (
+                f"there is a block called `{name}` already"
+                if is_taken
+                else f"`{name}` is no word for a block"
+            )
+            raise RunError.of(
+                message, "write another, of small letters, digits and `_`", own.origin
+            )
         _set_own(name, own)
         try:
             schema_generator.generate()
         except Exception as error:  # annotations may be anything
             _set_own(name, before)
-            raise RunError.of(f"this block cannot be used: {error}", f"see {GUIDE}", own.origin) from error
+            raise RunError.of(
+                f"this block cannot be used: {error}", f"see {GUIDE}", own.origin
+            ) from error
         return kind
 
     return register
@@ -66,19 +79,32 @@ def _set_own(name: str, own: registry.OwnBlock | None) -> None:
 
 
 def describe_class(kind: type[Block]) -> registry.OwnBlock:
-    """Return where a class is, and the hash of its source without decorators. Raises RunError if Python has it not."""
-    # in a notebook Python knows the source of functions, not that of classes; `forward = Other.forward` is elsewhere
+    """Return where a class is, and the hash of its source without decorators. Raises RunError if
+    Python has it not.
+    """
+    # in a notebook Python knows the source of functions, not that of classes; `forward =
+    # Other.forward` is elsewhere
     functions = [value for value in vars(kind).values() if inspect.isfunction(value)]
-    known = next((it for it in functions if it.__qualname__ == f"{kind.__qualname__}.{it.__name__}"), kind)
+    known = next(
+        (it for it in functions if it.__qualname__ == f"{kind.__qualname__}.{it.__name__}"), kind
+    )
     try:
         (lines, at), file = inspect.findsource(known), Path(inspect.getfile(known))
-        nodes = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)]
-        starts = {min([node.lineno, *(it.lineno for it in node.decorator_list)]): node for node in nodes}
-        around = [start for start, node in starts.items() if start <= at + 1 <= (node.end_lineno or 0)]
+        nodes = [
+            node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)
+        ]
+        starts = {
+            min([node.lineno, *(it.lineno for it in node.decorator_list)]): node for node in nodes
+        }
+        around = [
+            start for start, node in starts.items() if start <= at + 1 <= (node.end_lineno or 0)
+        ]
         node = starts[max(start for start in around if starts[start].name == kind.__name__)]
     except (OSError, TypeError, ValueError):
         message = "the source of this class cannot be read, and runs record its SHA-256"
-        raise RunError.of(message, "write the class in a file or in a notebook", kind.__qualname__) from None
+        raise RunError.of(
+            message, "write the class in a file or in a notebook", kind.__qualname__
+        ) from None
     text = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno])).rstrip()
     origin = f"{file if file.is_file() else 'a notebook'}:{kind.__qualname__}"
     return registry.OwnBlock(kind, origin, hashlib.sha256(text.encode()).hexdigest())
@@ -90,15 +116,23 @@ def refuse_own_blocks(recipe: Recipe, reason: str) -> None:
     for path in block_paths(recipe.canonical["model"], ("model",)):
         if own := registry.OWN.get(word := str(path[-1])):
             message = f"`{word}` is a block of this process alone, from {own.origin}, and {reason}"
-            point = f'[project.entry-points."{registry.GROUP}"] {word} = "my_package.{word}:{own.kind.__name__}"'
-            hint = f"make it a package with the entry point `{point}` and install it; the guide is {GUIDE}"
+            point = (
+                f'[project.entry-points."{registry.GROUP}"] {word} ='
+                f' "my_package.{word}:{own.kind.__name__}"'
+            )
+            hint = (
+                f"make it a package with the entry point `{point}` and install it; the guide is"
+                f" {GUIDE}"
+            )
             faults.append(recipe.fault("block", path, message, hint))
     if faults:
         raise RecipeError(faults)
 
 
 def check_recorded_blocks(record: RunRecord, run: Path, verify: bool = True) -> None:
-    """Raise RunError where a run.json names a block that is not here, or, to `verify`, one that has another source."""
+    """Raise RunError where a run.json names a block that is not here, or, to `verify`, one that has
+    another source.
+    """
     recorded_blocks = record.plug_ins
     installed = {point.name for point in registry.plug_ins()} if recorded_blocks else set()
     for word, recorded in recorded_blocks.items():
@@ -106,9 +140,15 @@ def check_recorded_blocks(record: RunRecord, run: Path, verify: bool = True) -> 
         trained = f"{recorded.get('from')} with the SHA-256 {sha256}"
         if here is None and word not in installed and recorded.get("from"):
             message = f"nothing here defines the block `{word}` of this run, which was {trained}"
-            fix = f'define the class in this process, under `@composer.block("{word}")`; or install it as a package'
+            fix = (
+                f'define the class in this process, under `@composer.block("{word}")`; or install'
+                " it as a package"
+            )
             raise RunError.of(message, fix, str(run))
         if verify and here is not None and here.sha256 != sha256:
-            message = f"the block `{word}` has another source than in this run's training: it was {trained}, and here"
+            message = (
+                f"the block `{word}` has another source than in this run's training: it was"
+                f" {trained}, and here"
+            )
             fix = "take the class as it was, or set SEQCOMPOSER_UNVERIFIED=1 to use this one"
             raise RunError.of(f"{message} it is {here.origin} with {here.sha256}", fix, str(run))

@@ -1,4 +1,6 @@
-"""The recipe: its stages from a file to canonical form, and its sections. Nothing here imports torch."""
+"""The recipe: its stages from a file to canonical form, and its sections. Nothing here imports
+torch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from composer.recipe.canonical_form import check_block_count, fill_defaults
 from composer.recipe.choices import Decoder
 from composer.recipe.data_sections import Data as DataSection
 from composer.recipe.earlier_versions import earlier_settings, without_removed_settings
-from composer.recipe.extends_and_overrides import apply_override, apply_overrides, extend, lost_settings
+from composer.recipe.extends_and_overrides import (
+    apply_override,
+    apply_overrides,
+    extend,
+    lost_settings,
+)
 from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
@@ -40,12 +47,17 @@ Stored = dict[str, Any]
 
 
 def load(
-    path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None, root: Node | None = None
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    root: Node | None = None,
 ) -> Recipe:
-    """Return the recipe in a file, with `key=value` settings laid over it; `root` is its YAML if it has been read.
+    """Return the recipe in a file, with `key=value` settings laid over it; `root` is its YAML if it
+    has been read.
 
-    That of a run, in its folder, means what it meant when the run was trained: what was another default then is written
-    in it. Raises RecipeError with every fault of the first stage that has any: reading, inheritance, variables, schema.
+    That of a run, in its folder, means what it meant when the run was trained: what was another
+    default then is written in it. Raises RecipeError with every fault of the first stage that has
+    any: reading, inheritance, variables, schema.
     """
     file = Path(path)
     run = RunDir.of_recipe(file)
@@ -53,9 +65,13 @@ def load(
 
 
 def load_text(
-    text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = (), stored: Stored | None = None
+    text: str,
+    file: str | Path = "recipe.yaml",
+    overrides: Sequence[str] = (),
+    stored: Stored | None = None,
 ) -> Recipe:
-    """Return the recipe in a YAML text, as if it stood in `file`, which need not exist; `extends` and data start there.
+    """Return the recipe in a YAML text, as if it stood in `file`, which need not exist; `extends`
+    and data start there.
 
     stored: Of the recipe of a run, see `load_node`. Raises RecipeError like `load`.
     """
@@ -77,7 +93,8 @@ def load_node(
 ) -> Recipe:
     """Return the recipe in a mapping of YAML, by default that in `file`.
 
-    stored: What the run that was trained with it stores, so that it means what it meant then; None of other recipes.
+    stored: What the run that was trained with it stores, so that it means what it meant then; None
+    of other recipes.
     Raises RecipeError like `load`.
     """
     extended = extend(file, root)
@@ -86,20 +103,26 @@ def load_node(
         extended = without_removed_settings(extended)
         extended = _as_trained(from_node(file, substitute(extended), rules), extended, stored)
     overridden = apply_overrides(extended, overrides, rules)
-    recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
+    recipe = from_node(
+        file, substitute(overridden), rules, data_dir, extended if overrides else None
+    )
     _refuse_unused_variables(extended)
     return replace(recipe, warnings=tuple(lost_settings(extended, extended.mark.file)))
 
 
 def as_trained(recipe: Recipe, stored: Stored) -> Recipe:
-    """Return a recipe with the meaning that it had for the version that trained a run. stored: see `load_node`."""
+    """Return a recipe with the meaning that it had for the version that trained a run. stored: see
+    `load_node`.
+    """
     root = _as_trained(recipe, recipe.root, stored)
     trained = from_node(recipe.file, root, recipe.rules, recipe.data_dir, recipe.unchanged)
     return replace(trained, warnings=recipe.warnings)
 
 
 def stored_by(run: RunDir) -> Stored | None:
-    """Return the canonical recipe that a run stores of its recipe's text; {} if of another; None without run.json."""
+    """Return the canonical recipe that a run stores of its recipe's text; {} if of another; None
+    without run.json.
+    """
     try:
         record = run.read()
         is_its_own = sha256_of_file(run.recipe) == record.recipe_sha256
@@ -109,14 +132,19 @@ def stored_by(run: RunDir) -> Stored | None:
 
 
 def _as_trained(recipe: Recipe, root: Node, stored: Stored) -> Node:
-    """Return the mapping `root` of a run's recipe with what was another default when the run was trained."""
+    """Return the mapping `root` of a run's recipe with what was another default when the run was
+    trained.
+    """
     settings = earlier_settings(recipe.explicit, recipe.canonical, recipe.rules, stored)
     for path, value in settings:
         _, source, is_written = recipe.locate(path)
-        if not is_written or source == ("model", "dropout"):  # which did not reach a setting that is newer
+        # which did not reach a setting that is newer
+        if not is_written or source == ("model", "dropout"):
             key, text = ".".join(map(str, path)), json.dumps({"default": value})
             mark = Mark(EARLIER, 1, 1, len(key), key)
-            root = apply_override(root, key, mark, parse(text, mark.file).value["default"], recipe.rules)
+            root = apply_override(
+                root, key, mark, parse(text, mark.file).value["default"], recipe.rules
+            )
     return root
 
 
@@ -125,18 +153,32 @@ EARLIER = "run.json"
 
 
 def _refuse_unused_variables(extended: Node) -> None:
-    """Raise RecipeError if nothing reads a variable of the recipe's own file; a fragment may have more."""
+    """Raise RecipeError if nothing reads a variable of the recipe's own file; a fragment may have
+    more.
+    """
     faults = []
     for name, node in unused_variables(extended).items():
         if node.place.file == extended.mark.file:
             hint = f"write `${name}` where it is wanted, or remove it"
-            faults.append(fault_at(node.place, "unused", f"vars.{name}", f"nothing reads the variable `{name}`", hint))
+            faults.append(
+                fault_at(
+                    node.place,
+                    "unused",
+                    f"vars.{name}",
+                    f"nothing reads the variable `{name}`",
+                    hint,
+                )
+            )
     if faults:
         raise RecipeError(faults)
 
 
 def from_node(
-    file: Path, root: Node, rules: Schema, data_dir: str | Path | None = None, unchanged: Node | None = None
+    file: Path,
+    root: Node,
+    rules: Schema,
+    data_dir: str | Path | None = None,
+    unchanged: Node | None = None,
 ) -> Recipe:
     """Return the recipe in a mapping without `extends` and open variables; `file` is where it lies.
 
@@ -144,7 +186,8 @@ def from_node(
 
     Raises RecipeError with every fault that the schema or the consistency checks find.
     """
-    # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
+    # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many
+    # commands
     from composer.checks import sections
     from composer.recipe.validation import validate
 
@@ -160,9 +203,16 @@ def from_node(
 
 
 def default_name(file: Path) -> str:
-    """Return the name of a recipe that gives none: its file's, as far as a name can have it (`RECIPE_NAME`)."""
-    letters = (char for char in unicodedata.normalize("NFKD", file.stem) if not unicodedata.combining(char))  # ü is u
-    plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in letters)
+    """Return the name of a recipe that gives none: its file's, as far as a name can have it
+    (`RECIPE_NAME`).
+    """
+    # ü is u
+    letters = (
+        char for char in unicodedata.normalize("NFKD", file.stem) if not unicodedata.combining(char)
+    )
+    plain = "".join(
+        char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in letters
+    )
     return plain.lstrip("._-")[:100] or "recipe"
 
 
@@ -170,10 +220,11 @@ def default_name(file: Path) -> str:
 class Recipe:
     """A validated recipe.
 
-    `explicit` holds only what its files say, with `extends` and variables resolved. In `canonical` every default is
-    filled in and every block is a single-key mapping with all its settings. `root` is `explicit` with source locations,
-    and `rules` the schema. `warnings` are those of its text; `unchanged` is the recipe before overrides or a sweep's
-    axes, None without any. `begins_with_bos`: of a run of an early version, bos stood before its single document.
+    `explicit` holds only what its files say, with `extends` and variables resolved. In `canonical`
+    every default is filled in and every block is a single-key mapping with all its settings. `root`
+    is `explicit` with source locations, and `rules` the schema. `warnings` are those of its text;
+    `unchanged` is the recipe before overrides or a sweep's axes, None without any.
+    `begins_with_bos`: of a run of an early version, bos stood before its single document.
     """
 
     file: Path
@@ -238,7 +289,9 @@ class Recipe:
             self.tokenizer.max_size(target=True)
         except RunError as error:
             path = (*self.data.tokenizer.at, "path")
-            return [self.fault(fault.code, path, fault.message, fault.hint) for fault in error.faults]
+            return [
+                self.fault(fault.code, path, fault.message, fault.hint) for fault in error.faults
+            ]
         return []
 
     @property
@@ -252,11 +305,17 @@ class Recipe:
         return fingerprints(self.canonical, self.rules)
 
     def folders(self, data_dir: str | Path | None = None) -> list[Path]:
-        """Return where data files are looked up, in order: `data_dir`, and the recipe's folder. Raises RunError."""
+        """Return where data files are looked up, in order: `data_dir`, and the recipe's folder.
+        Raises RunError.
+        """
         data_dir = self.data_dir if data_dir is None else Path(data_dir)
         if data_dir is not None and not data_dir.is_dir():
-            message = "this is a file, and no folder" if data_dir.exists() else "there is no such folder"
-            raise RunError.of(message, "check what follows `--data`, or leave it out", str(data_dir))
+            message = (
+                "this is a file, and no folder" if data_dir.exists() else "there is no such folder"
+            )
+            raise RunError.of(
+                message, "check what follows `--data`, or leave it out", str(data_dir)
+            )
         return [*([] if data_dir is None else [data_dir]), self.file.parent]
 
     def settings_at(self, path: KeyPath) -> Any:
@@ -275,36 +334,56 @@ class Recipe:
         return dump(escape(self.explicit))
 
     def plan(self, vocabularies: Mapping[str, int] | None = None) -> Plan:
-        """Return widths, parameters, FLOPs and state bytes per block. Raises RecipeError with every fault.
+        """Return widths, parameters, FLOPs and state bytes per block. Raises RecipeError with every
+        fault.
 
-        vocabularies: their sizes by data key; by default the upper bounds that the tokenizer's settings give.
+        vocabularies: their sizes by data key; by default the upper bounds that the tokenizer's
+        settings give.
         """
         from composer.model.planner import plan
 
         return plan(self, vocabularies)
 
     def build(self) -> EncoderDecoder:
-        """Return the model, sized by the vocabularies' upper bounds. Raises RecipeError with every fault."""
+        """Return the model, sized by the vocabularies' upper bounds. Raises RecipeError with every
+        fault.
+        """
         from composer.model.builder import build, vocabulary_bounds
 
         return build(self, vocabulary_bounds(self))
 
     def fault(self, code: str, path: KeyPath, message: str, fix: str | Fix = "") -> Fault:
-        """Return a fault at a path of `canonical`, with the source location and the path as written.
+        """Return a fault at a path of `canonical`, with the source location and the path as
+        written.
 
-        A value is pointed at itself; a block, a switch, a list and what may not be where it is, by its key. A setting
-        from `model.BLOCK` or `model.dropout` is pointed at there, so that all blocks that use it give one fault. A
-        default is pointed at by the nearest thing around it that was written. Of a list of names, the one that the
-        message quotes is pointed at.
+        A value is pointed at itself; a block, a switch, a list and what may not be where it is, by
+        its key. A setting from `model.BLOCK` or `model.dropout` is pointed at there, so that all
+        blocks that use it give one fault. A default is pointed at by the nearest thing around it
+        that was written. Of a list of names, the one that the message quotes is pointed at.
         """
         node, steps, exact = self.locate(path)
         is_block = is_block_path(path)
         if exact and not is_block:
             value = node.value
-            items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-            quoted = (item for item in items if isinstance(item.value, str) and f"`{item.value}`" in message)
+            items = (
+                value.values()
+                if isinstance(value, dict)
+                else value
+                if isinstance(value, list)
+                else ()
+            )
+            quoted = (
+                item
+                for item in items
+                if isinstance(item.value, str) and f"`{item.value}`" in message
+            )
             node = next(quoted, node)
-        by_key = not exact or is_block or code == "causality" or isinstance(node.value, (bool, list, dict))
+        by_key = (
+            not exact
+            or is_block
+            or code == "causality"
+            or isinstance(node.value, (bool, list, dict))
+        )
         mark = node.place if by_key else node.value_mark
         mark = mark if steps else mark._replace(length=1)
         text, change = as_fix(fix)
@@ -324,11 +403,17 @@ class Recipe:
             name = next((name for name in names if name.value == change.old), None)
             return None if name is None else edits.replace_value(name, steps, change.new)
         text = flow_text(change.value)
-        return edits.replace_value(node, steps, text) if exact else edits.set_value(self.root, change.path, text)
+        return (
+            edits.replace_value(node, steps, text)
+            if exact
+            else edits.set_value(self.root, change.path, text)
+        )
 
     @property
     def validates_by_search(self) -> bool:
-        """Whether a training decodes all validation lines as the recipe does, for `val/bleu`, and not a sample."""
+        """Whether a training decodes all validation lines as the recipe does, for `val/bleu`, and
+        not a sample.
+        """
         sample, stopping = self.training.validation_sample, self.training.early_stopping
         watched = stopping.metric if stopping else ""
         is_all = (sample.lines, sample.decoding) == (None, self.decoding)
@@ -336,9 +421,11 @@ class Recipe:
 
     @property
     def sources(self) -> list[str]:
-        """What the encoders read: `source`, the encoders' names in the order in which they are written, or nothing.
+        """What the encoders read: `source`, the encoders' names in the order in which they are
+        written, or nothing.
 
-        Where people write or see the texts of several encoders, on a line or as files, they have this order.
+        Where people write or see the texts of several encoders, on a line or as files, they have
+        this order.
         """
         if self.model.encoders:
             return list(self.explicit["model"]["encoders"])
@@ -346,17 +433,23 @@ class Recipe:
 
     @property
     def reads_text(self) -> bool:
-        """Whether its data are a text: `data.text`, or a column of the hub that no encoder has a source for."""
+        """Whether its data are a text: `data.text`, or a column of the hub that no encoder has a
+        source for.
+        """
         return bool(self.data.text or (self.data.hub and not self.sources))
 
     @property
     def window(self) -> int | None:
-        """Tokens of the windows in which a text is trained on; None where rows are its documents, or pairs."""
+        """Tokens of the windows in which a text is trained on; None where rows are its documents,
+        or pairs.
+        """
         return self.training.window if self.reads_text else None
 
     @property
     def begins_after_end(self) -> bool:
-        """Whether the token before each document is eos, as in the windows of a text, rather than bos."""
+        """Whether the token before each document is eos, as in the windows of a text, rather than
+        bos.
+        """
         return self.window is not None and not self.begins_with_bos
 
     @property
@@ -365,7 +458,9 @@ class Recipe:
         return self.window is not None and self.training.carry
 
     def locate(self, path: KeyPath) -> tuple[Node, KeyPath, bool]:
-        """Return the node that a path of `canonical` comes from, its path as written, and whether it is that value."""
+        """Return the node that a path of `canonical` comes from, its path as written, and whether
+        it is that value.
+        """
         node: Node = self.root
         steps: KeyPath = ()
         for index, step in enumerate(path):
@@ -377,7 +472,9 @@ class Recipe:
         return node, steps, True
 
     def _is_short_form(self, node: Node, step: str | int, path: KeyPath) -> bool:
-        """Return True if a node stands for its own part: a bare name, a block's first setting, a list's only item."""
+        """Return True if a node stands for its own part: a bare name, a block's first setting, a
+        list's only item.
+        """
         if isinstance(node.value, dict) or node.value == path[-1]:
             return False
         return node.value == step or step in (0, first_setting(self.rules, path))
@@ -392,7 +489,9 @@ class Recipe:
                 yield path
 
     def _model_default(self, path: KeyPath) -> tuple[Node, KeyPath, bool] | None:
-        """Return what is written under `model` for a setting of a block that is not written at the block."""
+        """Return what is written under `model` for a setting of a block that is not written at the
+        block.
+        """
         if len(path) < 3 or not is_block_path(path[:-1]):
             return None
         name, setting = path[-2:]

@@ -1,4 +1,5 @@
-"""Registry of what a recipe can name: blocks (`blocks/`, plug-ins, `OWN`) and other choices; refused words.
+"""Registry of what a recipe can name: blocks (`blocks/`, plug-ins, `OWN`) and other choices;
+refused words.
 
 Importing this module imports no block and no torch.
 """
@@ -44,16 +45,22 @@ _EMBEDDINGS = "composer.model.embedding_kinds:EMBEDDINGS"
 _OUTPUTS = "composer.model.output_kinds:OUTPUTS"
 _INITIALIZATIONS = "composer.model.initializations:INITIALIZATIONS"
 CHOICES = {
-    "optimizers": Choice("optimizer", ("training", "optimizer"), "composer.training.optimizers:OPTIMIZERS"),
+    "optimizers": Choice(
+        "optimizer", ("training", "optimizer"), "composer.training.optimizers:OPTIMIZERS"
+    ),
     "decoders": Choice("way of decoding", ("decoding",), "composer.inference.methods:DECODERS"),
-    "schedules": Choice("schedule", ("training", "schedule"), "composer.training.schedules:SCHEDULES"),
+    "schedules": Choice(
+        "schedule", ("training", "schedule"), "composer.training.schedules:SCHEDULES"
+    ),
     "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS"),
     "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS"),
     "initializations": Choice("initialization", ("training", "initialization"), _INITIALIZATIONS),
     "embeddings": Choice("embedding", ("model", "embedding"), _EMBEDDINGS, stays_bare=True),
     "outputs": Choice("output head", ("model", "output", "kind"), _OUTPUTS, stays_bare=True),
 }
-"""The kinds of choice besides blocks. Schema, defaults, messages and overrides all derive from this."""
+"""The kinds of choice besides blocks. Schema, defaults, messages and overrides all derive from
+this.
+"""
 CHOICE_KEYS: dict[KeyPath, str] = {
     **{choice.key: table for table, choice in CHOICES.items()},
     ("training", "validation_sample", "decoding"): "decoders",
@@ -70,7 +77,9 @@ REMOVED_FROM_DECODING = {"compile": "a decoding step is not compiled any more"}
 """Settings that ways of decoding had in an earlier version, and why they are no more."""
 
 RUN_FACTS = ("parameters", "vocabularies", "pairs", "fingerprints")
-"""What the config of a run at Weights & Biases has beside the recipe: no axis of a sweep may be called so."""
+"""What the config of a run at Weights & Biases has beside the recipe: no axis of a sweep may be
+called so.
+"""
 
 CPU_REFUSES_16 = (
     "a CPU does not train in `16-mixed`",
@@ -80,7 +89,9 @@ CPU_REFUSES_16 = (
 
 
 class OwnBlock(NamedTuple):
-    """A class that a script or a notebook made a block, `FILE:CLASS`, and the SHA-256 of its source."""
+    """A class that a script or a notebook made a block, `FILE:CLASS`, and the SHA-256 of its
+    source.
+    """
 
     kind: type[Block]
     origin: str
@@ -88,7 +99,8 @@ class OwnBlock(NamedTuple):
 
 
 OWN: dict[str, OwnBlock] = {}
-"""The blocks of this process alone, by their names in a recipe; see `composer.recipe.own_blocks`."""
+"""The blocks of this process alone, by their names in a recipe; see `composer.recipe.own_blocks`.
+"""
 
 
 class RegistryError(Exception):
@@ -99,13 +111,19 @@ class RegistryError(Exception):
 def blocks() -> dict[str, type[Block]]:
     """Return every block class by its name in a recipe, in alphabetical order. Imports torch.
 
-    Raises RegistryError if a file or a plug-in does not give exactly one block with a name of its own.
+    Raises RegistryError if a file or a plug-in does not give exactly one block with a name of its
+    own.
     """
-    files = [module.name for module in pkgutil.iter_modules(block_package.__path__) if not module.ispkg]
+    files = [
+        module.name for module in pkgutil.iter_modules(block_package.__path__) if not module.ispkg
+    ]
     classes = {name: _block_in_file(name) for name in files}
     for point in plug_ins():
         if point.name in classes:
-            message = f"the plug-in {point.value} gives a block called `{point.name}`, and there is one already"
+            message = (
+                f"the plug-in {point.value} gives a block called `{point.name}`, and there is one"
+                " already"
+            )
             raise RegistryError(message)
         classes[point.name] = _block_of_plug_in(point)
     classes |= {name: own.kind for name, own in OWN.items()}
@@ -122,7 +140,9 @@ def block_class(name: str) -> type[Block]:
         return OWN[name].kind
     if any(module.name == name for module in pkgutil.iter_modules(block_package.__path__)):
         return _block_in_file(name)
-    return {point.name: _block_of_plug_in(point) for point in plug_ins() if point.name == name}[name]
+    return {point.name: _block_of_plug_in(point) for point in plug_ins() if point.name == name}[
+        name
+    ]
 
 
 def plug_ins() -> tuple[EntryPoint, ...]:
@@ -135,7 +155,9 @@ def _block_in_file(name: str) -> type[Block]:
     defined = [value for value in vars(module).values() if is_block(value)]
     classes: list[type[Block]] = [block for block in defined if block.__module__ == module.__name__]
     if len(classes) != 1:
-        raise RegistryError(f"blocks/{name}.py must define one block, and it defines {len(classes)}")
+        raise RegistryError(
+            f"blocks/{name}.py must define one block, and it defines {len(classes)}"
+        )
     return classes[0]
 
 
@@ -143,7 +165,9 @@ def _block_of_plug_in(point: EntryPoint) -> type[Block]:
     try:
         block: type[Block] = point.load()
     except (Exception, SystemExit) as error:  # whatever a plug-in does when it is imported
-        raise RegistryError(f"the plug-in {point.value} cannot be imported: {type(error).__name__}: {error}") from error
+        raise RegistryError(
+            f"the plug-in {point.value} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     if not is_block(block):
         raise RegistryError(f"the plug-in {point.value} gives `{point.name}`, which is not a Block")
     return block

@@ -1,7 +1,8 @@
-"""The schema's file: a setting that several places have stands in it once, and the others refer to it.
+"""The schema's file: a setting that several places have stands in it once, and the others refer to
+it.
 
-`{"$ref": "#/$defs/block.rnn/properties/cell"}` is the setting `cell` of the block `rnn`. Editors follow such
-references; in memory every setting stands in its place.
+`{"$ref": "#/$defs/block.rnn/properties/cell"}` is the setting `cell` of the block `rnn`. Editors
+follow such references; in memory every setting stands in its place.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def schema_text(schema: Schema) -> str:
 
 
 def _fold(value: object, path: KeyPath, places: dict[str, str]) -> object:
-    """Return a part of a schema with references to the settings that stand before. places: of each, by its JSON."""
+    """Return a part of a schema with references to the settings that stand before. places: of each,
+    by its JSON.
+    """
     if isinstance(value, list):
         return [_fold(item, (*path, index), places) for index, item in enumerate(value)]
     if not isinstance(value, dict):

@@ -1,12 +1,15 @@
-"""Generate the JSON Schema of a recipe from the constructors of the blocks, the other choices and the sections.
+"""Generate the JSON Schema of a recipe from the constructors of the blocks, the other choices and
+the sections.
 
-The schema is a file that is installed with the package: editors read it, and so do validation and defaults, without
-importing torch. It is generated anew only where plug-ins add blocks. `seqcomposer schema --write` writes it.
+The schema is a file that is installed with the package: editors read it, and so do validation and
+defaults, without importing torch. It is generated anew only where plug-ins add blocks. `seqcomposer
+schema --write` writes it.
 
-Its own keywords: `x-choice` marks a choice from a table, by a bare name or a mapping with one key, `x-noun` what one of
-them is called; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item may be
-written alone; `x-open` what is taken as it is; `x-family` is the kind of a block; `x-foreign` marks blocks that are not
-of this project. A setting that is neither required nor open and has no default is `null` if it is not written.
+Its own keywords: `x-choice` marks a choice from a table, by a bare name or a mapping with one key,
+`x-noun` what one of them is called; `x-first` is the setting that a scalar or list sets; `x-list`
+marks a list for which one item may be written alone; `x-open` what is taken as it is; `x-family` is
+the kind of a block; `x-foreign` marks blocks that are not of this project. A setting that is
+neither required nor open and has no default is `null` if it is not written.
 """
 
 from __future__ import annotations
@@ -48,13 +51,17 @@ OF_ITS_KEY = ("description", "markdownDescription", "default")
 
 @cache
 def load() -> Schema:
-    """Return the schema of all that is here: the file's, or a new one if there are more blocks. Raises RunError."""
+    """Return the schema of all that is here: the file's, or a new one if there are more blocks.
+    Raises RunError.
+    """
     if not (registry.plug_ins() or registry.OWN):
         return read_schema()
     try:
         return generate()
     except Exception as error:
-        raise RunError.of(f"a plug-in's block cannot be used: {error}", "fix or uninstall the plug-in") from error
+        raise RunError.of(
+            f"a plug-in's block cannot be used: {error}", "fix or uninstall the plug-in"
+        ) from error
 
 
 def generate() -> Schema:
@@ -62,7 +69,9 @@ def generate() -> Schema:
     from composer.recipe import sections as language
 
     variable = {"type": "string", "pattern": VARIABLE_TEXT, "description": "A value from `vars`."}
-    defs: dict[str, Schema] = {"variable": {**variable, "patternErrorMessage": "This value does not fit here."}}
+    defs: dict[str, Schema] = {
+        "variable": {**variable, "patternErrorMessage": "This value does not fit here."}
+    }
     blocks = registry.blocks()
     defs |= choice_schema("block", blocks, "A block: its name, or its name with settings.", "block")
     for table, choice in registry.CHOICES.items():
@@ -79,9 +88,11 @@ def generate() -> Schema:
     taken = "|".join([*root["properties"], *registry.RUN_FACTS])
     own = defs["wandb"]["properties"]["config"]["propertyNames"]
     own["pattern"] = IDENTIFIER.replace("^", f"^(?!({taken})$)")
-    stacks = {"encoder": {"type": "array"}, "encoders": {"type": "object"}}  # and not `null`, which removes
+    # and not `null`, which removes
+    stacks = {"encoder": {"type": "array"}, "encoders": {"type": "object"}}
     defs["model"]["not"] = {"required": [*stacks], "properties": stacks}
-    # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
+    # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is
+    # gone
     sources = [{"required": [source]} for source in DATA_SOURCES]
     needs = {"model": {"required": defs["model"].pop("required")}, "data": {"oneOf": sources}}
     return {
@@ -97,7 +108,9 @@ def generate() -> Schema:
 
 
 def _add_defaults(defs: dict[str, Schema], blocks: Constructors) -> None:
-    """Add a key to `model` for every block that has settings for which there can be a default: no stack, no name."""
+    """Add a key to `model` for every block that has settings for which there can be a default: no
+    stack, no name.
+    """
     keys = defs["model"]["properties"]
     taken = sorted(set(blocks) & set(keys) - {"dropout"})
     if taken:
@@ -107,7 +120,9 @@ def _add_defaults(defs: dict[str, Schema], blocks: Constructors) -> None:
         settings = {
             key: value
             for key, value in block["properties"].items()
-            if key != "as" and key not in block["required"] and BLOCK["$ref"] not in strings_in(value)
+            if key != "as"
+            and key not in block["required"]
+            and BLOCK["$ref"] not in strings_in(value)
         }
         if name == "dropout" or not settings:
             continue
@@ -122,11 +137,15 @@ def _add_defaults(defs: dict[str, Schema], blocks: Constructors) -> None:
         }
 
 
-# ------------------------------------------------------------------------------------------- choices and sections
+# -------------------------------------------------------------------------------------------
+# choices and sections
 
 
-def choice_schema(table: str, entries: Constructors, description: str, noun: str) -> dict[str, Schema]:
-    """Return a choice among named constructors: a single-key mapping, or a bare name if no setting is required.
+def choice_schema(
+    table: str, entries: Constructors, description: str, noun: str
+) -> dict[str, Schema]:
+    """Return a choice among named constructors: a single-key mapping, or a bare name if no setting
+    is required.
 
     `noun` is what messages call one of them. Every `block` also has the setting `as`.
     """
@@ -141,13 +160,18 @@ def choice_schema(table: str, entries: Constructors, description: str, noun: str
             raise TypeError(f"`{name}`, which is {owner}: {error}") from error
     bare = [name for name in references if not defs[f"{table}.{name}"]["required"]]
     descriptions = [defs[f"{table}.{name}"]["description"] for name in bare]
-    for name in bare if table == "block" else ():  # a list is offered bare names and keys: each block once
+    # a list is offered bare names and keys: each block once
+    for name in bare if table == "block" else ():
         references[name]["doNotSuggest"] = True
     choice = {
         "description": description,
         "x-choice": table,
         "x-noun": noun,
-        "anyOf": [{"type": "string", "enum": bare, "enumDescriptions": descriptions}, {"type": "object"}, VARIABLE],
+        "anyOf": [
+            {"type": "string", "enum": bare, "enumDescriptions": descriptions},
+            {"type": "object"},
+            VARIABLE,
+        ],
         "properties": references,
         "additionalProperties": False,
         "minProperties": 1,
@@ -171,23 +195,37 @@ def _entry(constructor: Callable[..., object], has_name: bool) -> Schema:
     if first is None or set(schema["required"]) - {first}:
         return {"type": "object", **schema}
     setting = {key: value for key, value in properties[first].items() if key not in OF_ITS_KEY}
-    short = [branch for branch in setting.get("anyOf", [setting]) if branch.get("type") not in ("object", "null")]
-    return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **schema}])}
+    short = [
+        branch
+        for branch in setting.get("anyOf", [setting])
+        if branch.get("type") not in ("object", "null")
+    ]
+    return {
+        "x-first": first,
+        **_any_of([{**setting, "anyOf": short}, {"type": "object", **schema}]),
+    }
 
 
 def positional_message(block: Callable[..., object]) -> str:
-    """Return what is wrong where a block takes more than its site by position: no recipe could set it; else ""."""
+    """Return what is wrong where a block takes more than its site by position: no recipe could set
+    it; else "".
+    """
     of_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     settings = [*inspect.signature(block).parameters.values()][1:]
     name = next((parameter.name for parameter in settings if parameter.kind in of_place), None)
-    return "" if name is None else f"`{name}` is not keyword-only, so it is no setting; write `*,` before it"
+    return (
+        ""
+        if name is None
+        else f"`{name}` is not keyword-only, so it is no setting; write `*,` before it"
+    )
 
 
 def settings_schema(constructor: Callable[..., object], defs: dict[str, Schema]) -> Schema:
     """Return the schema of a constructor's keyword-only arguments, described in its docstring.
 
-    A setting that several constructors share is described by a text in its annotation, `Annotated[float, "..."]`, in
-    which `{word}` is an attribute of the constructor. Sections that the annotations name are added to `defs`.
+    A setting that several constructors share is described by a text in its annotation,
+    `Annotated[float, "..."]`, in which `{word}` is an attribute of the constructor. Sections that
+    the annotations name are added to `defs`.
     """
     description, meanings = _parse_docstring(constructor)
     properties, required = {}, []
@@ -199,16 +237,27 @@ def settings_schema(constructor: Callable[..., object], defs: dict[str, Schema])
         if default is inspect.Parameter.empty:
             required.append(name)
         elif default is not None:
-            is_empty = dataclasses.is_dataclass(default) or (default == () and schema.get("type") == "object")
+            is_empty = dataclasses.is_dataclass(default) or (
+                default == () and schema.get("type") == "object"
+            )
             value = list(default) if isinstance(default, (list, tuple)) else default
             properties[name]["default"] = {} if is_empty else value
             if meaning and not is_empty:  # editors do not show a default by itself
-                properties[name]["markdownDescription"] = f"{meaning}\n\nDefault: `{flow_text(value)}`"
-    return {"description": description, "properties": properties, "required": required, "additionalProperties": False}
+                properties[name]["markdownDescription"] = (
+                    f"{meaning}\n\nDefault: `{flow_text(value)}`"
+                )
+    return {
+        "description": description,
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def _parameters(constructor: Callable[..., object]) -> list[tuple[inspect.Parameter, object]]:
-    """Return the keyword-only parameters and their annotations; of a section its own first, then those of its bases."""
+    """Return the keyword-only parameters and their annotations; of a section its own first, then
+    those of its bases.
+    """
     parameters = inspect.signature(constructor).parameters.values()
     keyword_only = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
     if not (inspect.isclass(constructor) and issubclass(constructor, Section)):
@@ -218,7 +267,11 @@ def _parameters(constructor: Callable[..., object]) -> list[tuple[inspect.Parame
 
     def distance(one: inspect.Parameter) -> int:
         """Return how far the base is that brings a setting in."""
-        return max(at for at, kind in enumerate(constructor.__mro__) if one.name in inspect.get_annotations(kind))
+        return max(
+            at
+            for at, kind in enumerate(constructor.__mro__)
+            if one.name in inspect.get_annotations(kind)
+        )
 
     if issubclass(constructor, SidedSection):  # in a recipe each encoder is a key
         keyword_only = [one for one in keyword_only if one.name != "encoders"]
@@ -238,10 +291,13 @@ def _parse_docstring(constructor: Callable[..., object]) -> tuple[str, dict[str,
     doc = inspect.getdoc(constructor) or ""
     section = doc.partition("\nSettings:\n")[2].split("\n\n")[0]
     entries = re.findall(r"^ {4}(\S.*?):(.*(?:\n {5,}.*)*)", section, re.MULTILINE)
-    return " ".join(doc.split("\n\n")[0].split()), {name.strip(): " ".join(text.split()) for name, text in entries}
+    return " ".join(doc.split("\n\n")[0].split()), {
+        name.strip(): " ".join(text.split()) for name, text in entries
+    }
 
 
-# ------------------------------------------------------------------------------------------- annotations
+# -------------------------------------------------------------------------------------------
+# annotations
 
 
 def _hint_schema(hint: object, defs: dict[str, Schema]) -> Schema:
@@ -255,7 +311,11 @@ def _hint_schema(hint: object, defs: dict[str, Schema]) -> Schema:
         return _any_of([{"enum": list(arguments)}, VARIABLE])
     if origin is dict:
         values = _hint_schema(arguments[1], defs)
-        return {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "additionalProperties": values}
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": IDENTIFIER},
+            "additionalProperties": values,
+        }
     if origin in (list, tuple, Sequence):
         array: Schema = {"type": "array", "items": _hint_schema(arguments[0], defs)}
         if origin is tuple and Ellipsis not in arguments:
@@ -277,14 +337,18 @@ def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Sche
         if hasattr(note, "minimum"):
             bounds = {"minimum": note.minimum, "exclusiveMinimum": note.above}
             bounds |= {"exclusiveMaximum": note.below, "maximum": note.maximum}
-            return _scalar(hint, {word: value for word, value in bounds.items() if value is not None})
+            return _scalar(
+                hint, {word: value for word, value in bounds.items() if value is not None}
+            )
     return _hint_schema(hint, defs)
 
 
 def _optional(alternatives: list[Schema], defs: dict[str, Schema]) -> Schema:
-    """Return the schema of a union. A choice is left out if it is not wanted; everything else may be `null`.
+    """Return the schema of a union. A choice is left out if it is not wanted; everything else may
+    be `null`.
 
-    Sections are written in place of references, since editors complete only what they find in place.
+    Sections are written in place of references, since editors complete only what they find in
+    place.
     """
     inlined = []
     for schema in alternatives:
@@ -319,7 +383,9 @@ def _scalar(hint: object, bounds: Schema) -> Schema:
 
 
 def _text(pattern: str, message: str = "a name of letters, digits, `_` and `-`") -> Schema:
-    return _any_of([{"type": "string", "pattern": pattern, "patternErrorMessage": message}, VARIABLE])
+    return _any_of(
+        [{"type": "string", "pattern": pattern, "patternErrorMessage": message}, VARIABLE]
+    )
 
 
 def _one_or_list(*items: Schema) -> Schema:
@@ -330,8 +396,9 @@ def _one_or_list(*items: Schema) -> Schema:
 def _any_of(alternatives: Sequence[Schema]) -> Schema:
     """Return one schema that accepts all of them, with a variable once and last.
 
-    Keywords for lists and mappings are put beside the `anyOf`, which has JSON types and single values only: so an
-    editor, too, says exactly what is wrong inside a mapping, and not that none of the alternatives fits.
+    Keywords for lists and mappings are put beside the `anyOf`, which has JSON types and single
+    values only: so an editor, too, says exactly what is wrong inside a mapping, and not that none
+    of the alternatives fits.
     """
     branches: list[Schema] = []
     beside: Schema = {}
@@ -348,27 +415,48 @@ def _any_of(alternatives: Sequence[Schema]) -> Schema:
 
 
 STACK = {"type": "array", "items": BLOCK, "minItems": 1}
-STACKS = {"type": "object", "propertyNames": {"pattern": IDENTIFIER}, "additionalProperties": STACK, "minProperties": 1}
+STACKS = {
+    "type": "object",
+    "propertyNames": {"pattern": IDENTIFIER},
+    "additionalProperties": STACK,
+    "minProperties": 1,
+}
 NAME = {"type": "string", "minLength": 1}
-COPY = {"type": "object", "properties": {"copy": NAME}, "required": ["copy"], "additionalProperties": False}
+COPY = {
+    "type": "object",
+    "properties": {"copy": NAME},
+    "required": ["copy"],
+    "additionalProperties": False,
+}
 KINDS: dict[str, Schema] = {
     "stack": STACK,
     "branches": _any_of([{"type": "array", "items": STACK, "minItems": 1}, STACKS]),
     "metric": _any_of([{"enum": validation_keys()}, VARIABLE]),
-    "text_metrics": {"type": "array", "items": {"enum": text_metrics()}, "minItems": 1, "uniqueItems": True},
+    "text_metrics": {
+        "type": "array",
+        "items": {"enum": text_metrics()},
+        "minItems": 1,
+        "uniqueItems": True,
+    },
     **dict.fromkeys(("name", "memory", "text"), NAME),
     "names": _one_or_list(NAME),  # one that is added twice counts twice
     "memories": {**_one_or_list(NAME), "uniqueItems": True},
     "initial_state": _any_of([NAME, COPY]),
     "texts": _any_of([{"type": "array", "items": NAME, "uniqueItems": True}, VARIABLE]),
     "identifier": _text(IDENTIFIER),
-    "recipe_name": _text(RECIPE_NAME, f"a name of at most {MAX_NAME} letters, digits, `.`, `_` and `-`"),
+    "recipe_name": _text(
+        RECIPE_NAME, f"a name of at most {MAX_NAME} letters, digits, `.`, `_` and `-`"
+    ),
     "bases": _one_or_list(NAME, PIN_SCHEMA),
     "run_config": {
         "type": "object",
         "propertyNames": {"pattern": IDENTIFIER},
-        "additionalProperties": _any_of([{"type": word} for word in ("string", "number", "boolean")]),
+        "additionalProperties": _any_of(
+            [{"type": word} for word in ("string", "number", "boolean")]
+        ),
     },
     "any": {"x-open": True},
 }
-"""The schemas of settings that are more than a scalar, by the name of their `Kind` in an annotation."""
+"""The schemas of settings that are more than a scalar, by the name of their `Kind` in an
+annotation.
+"""

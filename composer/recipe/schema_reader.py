@@ -1,4 +1,6 @@
-"""Reading the JSON Schema of a recipe: its references, branches and JSON types, and what it accepts in words."""
+"""Reading the JSON Schema of a recipe: its references, branches and JSON types, and what it accepts
+in words.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ VARIABLE = {"$ref": "#/$defs/variable"}
 BLOCK = {"$ref": "#/$defs/block"}
 
 SMALLEST, LARGEST = 1e-18, 1e12
-"""Magnitudes of numbers other than 0: float32 holds the inverse of a square, and the squares of a whole layer."""
+"""Magnitudes of numbers other than 0: float32 holds the inverse of a square, and the squares of a
+whole layer.
+"""
 MAX_WORDS = 40  # names that a message lists
 MAX_INLINE_WORDS = 3  # words that are listed one by one among other kinds of values
 LOWER_BOUNDS = {"minimum": "{} or more", "exclusiveMinimum": "above {}"}
@@ -47,13 +51,16 @@ def repeated_items(values: Iterable[object]) -> Iterator[int]:
     """Yield the index of each item of a list that is in it before."""
     seen = set()
     for index, value in enumerate(values):
-        key = (isinstance(value, bool), repr(value) if isinstance(value, dict | list) else value)  # `true` is not 1
+        # `true` is not 1
+        key = (isinstance(value, bool), repr(value) if isinstance(value, dict | list) else value)
         if key in seen:
             yield index
         seen.add(key)
 
 
-def duplicate_fault(items: Sequence[Node], path: str, index: int, edit: Edit | None = None) -> Fault:
+def duplicate_fault(
+    items: Sequence[Node], path: str, index: int, edit: Edit | None = None
+) -> Fault:
     """Return the fault of an item of a list that is in it before."""
     item = items[index]
     message = f"`{item.text or 'this'}` is listed twice"
@@ -62,8 +69,13 @@ def duplicate_fault(items: Sequence[Node], path: str, index: int, edit: Edit | N
 
 def unlisted_fault(faults: Iterable[Fault]) -> Fault:
     """Return the fault that says, after some, that there are more."""
-    message, last = f"there are more than {MAX_EXPLAINED:,} faults, and the others are not listed", max(faults)
-    return replace(last, column=last.column + 1, code="size", path="", message=message, hint="fix these first")
+    message, last = (
+        f"there are more than {MAX_EXPLAINED:,} faults, and the others are not listed",
+        max(faults),
+    )
+    return replace(
+        last, column=last.column + 1, code="size", path="", message=message, hint="fix these first"
+    )
 
 
 def duplicate_faults(items: Sequence[Node], path: str) -> list[Fault]:
@@ -72,22 +84,34 @@ def duplicate_faults(items: Sequence[Node], path: str) -> list[Fault]:
 
 
 def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:
-    """Return the fault of a recipe (or a sweep) in a version of the language that this package does not read."""
-    message = f"this {subject} is written in version {version} of its language; this seqcomposer reads"
-    return fault_at(mark, "version", subject, f"{message} version {VERSION}", "install a newer seqcomposer")
+    """Return the fault of a recipe (or a sweep) in a version of the language that this package does
+    not read.
+    """
+    message = (
+        f"this {subject} is written in version {version} of its language; this seqcomposer reads"
+    )
+    return fault_at(
+        mark, "version", subject, f"{message} version {VERSION}", "install a newer seqcomposer"
+    )
 
 
 def json_type(value: object) -> str:
     """Return the JSON type of a recipe's value; `true` is not a number, and 4.0 is no integer."""
     if value is None:
         return "null"
-    return {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}.get(type(value), "object")
+    return {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}.get(
+        type(value), "object"
+    )
 
 
 def float32_problem(number: float) -> str:
-    """Return why float32 would make a number 0 or infinite, as it is or where it is squared; "" if it would not."""
+    """Return why float32 would make a number 0 or infinite, as it is or where it is squared; "" if
+    it would not.
+    """
     is_small = abs(number) < SMALLEST
-    reason = f"too {'small' if is_small else 'large'}: float32 computes with {SMALLEST:g} to {LARGEST:g}"
+    reason = (
+        f"too {'small' if is_small else 'large'}: float32 computes with {SMALLEST:g} to {LARGEST:g}"
+    )
     return reason if number != 0 and (is_small or not abs(number) <= LARGEST) else ""
 
 
@@ -102,7 +126,9 @@ def dereference(defs: Schema, schema: Schema) -> Schema:
 
 
 def select_branch(schema: Schema, value: object) -> Schema | None:
-    """Return the one branch of an `anyOf` that accepts this JSON type; variables have been replaced before."""
+    """Return the one branch of an `anyOf` that accepts this JSON type; variables have been replaced
+    before.
+    """
     wanted = json_type(value)
     for branch in schema["anyOf"]:
         if branch == VARIABLE:
@@ -114,10 +140,15 @@ def select_branch(schema: Schema, value: object) -> Schema | None:
 
 
 def alternatives(schema: Schema) -> list[Schema]:
-    """Return the branches of a schema without the variable, each with what is said of lists and mappings beside it."""
+    """Return the branches of a schema without the variable, each with what is said of lists and
+    mappings beside it.
+    """
     beside = {key: value for key, value in schema.items() if key != "anyOf"}
     branches = [branch for branch in schema.get("anyOf", [schema]) if branch != VARIABLE]
-    return [{**beside, **branch} if branch.get("type") in ("array", "object") else branch for branch in branches]
+    return [
+        {**beside, **branch} if branch.get("type") in ("array", "object") else branch
+        for branch in branches
+    ]
 
 
 def is_stack(schema: Mapping[str, object]) -> bool:
@@ -138,7 +169,10 @@ def accepts_scalar(schema: Schema, value: str | float) -> bool:
         return any(re.search(branch.get("pattern", ""), value) for branch in branches)
     if float32_problem(value):
         branches = [branch for branch in branches if branch["type"] == "integer"]
-    return any(all(test(value, branch[key]) for key, test in TESTS.items() if key in branch) for branch in branches)
+    return any(
+        all(test(value, branch[key]) for key, test in TESTS.items() if key in branch)
+        for branch in branches
+    )
 
 
 def allowed_words(schema: Schema) -> list[str]:
@@ -153,15 +187,21 @@ def mapping_branch(schema: Schema) -> Schema:
 
 
 def describe(schema: Schema, keyword: str = "") -> str:
-    """Say what a setting takes. `keyword` is what a value violates: an upper bound is named only where it matters."""
+    """Say what a setting takes. `keyword` is what a value violates: an upper bound is named only
+    where it matters.
+    """
     branches = [branch for branch in alternatives(schema) if branch.get("type") != "null"]
     if "x-first" in schema:  # the last branch is the mapping of all settings
         branches = branches[:-1] or branches
     numbers = [describe_bounds(branch) for branch in branches if branch.get("type") == "number"]
-    branches = [b for b in branches if b.get("type") != "integer" or describe_bounds(b) not in numbers]
+    branches = [
+        b for b in branches if b.get("type") != "integer" or describe_bounds(b) not in numbers
+    ]
     if len(branches) == 1:
         return _describe_alone(branches[0], keyword)
-    parts = list(dict.fromkeys(text for branch in branches for text in _describe_among(branch, keyword)))
+    parts = list(
+        dict.fromkeys(text for branch in branches for text in _describe_among(branch, keyword))
+    )
     return f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
@@ -178,12 +218,20 @@ def _describe_alone(schema: Schema, keyword: str) -> str:
     if kind == "array":
         return _describe_list(schema)
     if kind in ("boolean", "string"):
-        return "`true` or `false`" if kind == "boolean" else schema.get("patternErrorMessage", "text")
-    return "a mapping of names to stacks" if is_stack(schema.get("additionalProperties") or {}) else "a mapping"
+        return (
+            "`true` or `false`" if kind == "boolean" else schema.get("patternErrorMessage", "text")
+        )
+    return (
+        "a mapping of names to stacks"
+        if is_stack(schema.get("additionalProperties") or {})
+        else "a mapping"
+    )
 
 
 def _describe_among(schema: Schema, keyword: str) -> list[str]:
-    """Say what is accepted so that it can stand in a list: no comma and no `or` outside of brackets."""
+    """Say what is accepted so that it can stand in a list: no comma and no `or` outside of
+    brackets.
+    """
     if "enum" in schema and len(schema["enum"]) <= MAX_INLINE_WORDS:
         return _quoted_words(schema)
     if schema.get("type") == "boolean":
@@ -194,7 +242,11 @@ def _describe_among(schema: Schema, keyword: str) -> list[str]:
     if schema.get("type") == "object" and schema.get("properties"):
         example = usage_example("", schema).removeprefix(": ")
         return [f"`{example}`" if schema.get("required") else f"a mapping such as `{example}`"]
-    return [_describe_list(schema, "them") if schema.get("type") == "array" else _describe_alone(schema, keyword)]
+    return [
+        _describe_list(schema, "them")
+        if schema.get("type") == "array"
+        else _describe_alone(schema, keyword)
+    ]
 
 
 def _describe_list(schema: Schema, mixed: str = "values") -> str:
@@ -219,16 +271,28 @@ def describe_bounds(schema: Schema, keyword: str = "") -> str:
     """Say which numbers are accepted: "1 or more", "above 0 and at most 1"."""
     # a large maximum that is not violated would only distract: "1 or more"
     hides_maximum = keyword != "maximum" and "minimum" in schema and schema.get("maximum", 0) > 1
-    bounds = {key: schema[key] for key in BOUNDS if key in schema and not (key == "maximum" and hides_maximum)}
-    return " and ".join(BOUNDS[key].format(int(n) if float(n).is_integer() else n) for key, n in bounds.items())
+    bounds = {
+        key: schema[key]
+        for key in BOUNDS
+        if key in schema and not (key == "maximum" and hides_maximum)
+    }
+    return " and ".join(
+        BOUNDS[key].format(int(n) if float(n).is_integer() else n) for key, n in bounds.items()
+    )
 
 
 def usage_example(name: str, settings: Schema) -> str:
     """Return how a mapping of settings is written: `norm: {kind: ...}`."""
     properties = settings.get("properties", {})
     keys = settings.get("required") or list(properties)[:1] or ["NAME"]
-    are_lists = ({branch.get("type") for branch in alternatives(properties.get(key, {}))} == {"array"} for key in keys)
-    settings_text = (f"{key}: {'[...]' if is_list else '...'}" for key, is_list in zip(keys, are_lists, strict=True))
+    are_lists = (
+        {branch.get("type") for branch in alternatives(properties.get(key, {}))} == {"array"}
+        for key in keys
+    )
+    settings_text = (
+        f"{key}: {'[...]' if is_list else '...'}"
+        for key, is_list in zip(keys, are_lists, strict=True)
+    )
     return f"{name}: {{{', '.join(settings_text)}}}"
 
 
@@ -238,24 +302,33 @@ def with_article(noun: str) -> str:
 
 
 def quote_all(words: Iterable[str]) -> str:
-    """Return words in a row, each between backticks; of very many the first ones and how many more there are."""
+    """Return words in a row, each between backticks; of very many the first ones and how many more
+    there are.
+    """
     words = list(words)
     more = f" and {len(words) - MAX_WORDS} more" if len(words) > MAX_WORDS else ""
     return ", ".join(f"`{word}`" for word in words[:MAX_WORDS]) + more
 
 
 def no_setting(owner: str, name: str, settings: Iterable[str]) -> str:
-    """Return what is said of a setting that its owner has not, with the closest one, or with all that there are."""
+    """Return what is said of a setting that its owner has not, with the closest one, or with all
+    that there are.
+    """
     settings = list(settings)
-    allowed = f"; allowed here: {quote_all(settings)}" if settings else "; there are no settings here"
+    allowed = (
+        f"; allowed here: {quote_all(settings)}" if settings else "; there are no settings here"
+    )
     return f"{owner} has no setting `{name}`{did_you_mean(name, settings) or allowed}"
 
 
-# ------------------------------------------------------------------------------------------- paths of a recipe
+# ------------------------------------------------------------------------------------------- paths
+# of a recipe
 
 
 def intended_key(schema: Schema, defs: Schema, name: str) -> str:
-    """Return the key of a mapping that was surely meant by an unknown one, or ""; for a block, that of the stack."""
+    """Return the key of a mapping that was surely meant by an unknown one, or ""; for a block, that
+    of the stack.
+    """
     keys = schema["properties"]
     close = closest_word(name, keys)
     is_block = name in defs.get("block", {}).get("properties", {})
@@ -264,12 +337,16 @@ def intended_key(schema: Schema, defs: Schema, name: str) -> str:
 
 
 def is_block_path(path: KeyPath) -> bool:
-    """Return True if a path of `canonical` ends with a block's name, which is the key in an item of a list."""
+    """Return True if a path of `canonical` ends with a block's name, which is the key in an item of
+    a list.
+    """
     return len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
 
 
 def first_setting(rules: Schema, path: KeyPath) -> str | None:
-    """Return what a scalar or a list at a path sets, if a block, a block's defaults or another choice is there."""
+    """Return what a scalar or a list at a path sets, if a block, a block's defaults or another
+    choice is there.
+    """
     if not path or not isinstance(path[-1], str):
         return None
     tables: dict[KeyPath, str] = {("model",): "defaults", **CHOICE_KEYS}
@@ -278,7 +355,8 @@ def first_setting(rules: Schema, path: KeyPath) -> str | None:
 
 
 def chosen_entry(rules: Schema, path: KeyPath, value: object, name: str) -> str:
-    """Return what is chosen at a path, an optimizer or a decoding method, if `name` is a setting of it; else "".
+    """Return what is chosen at a path, an optimizer or a decoding method, if `name` is a setting of
+    it; else "".
 
     value: What stands there; None for the default.
     """

@@ -1,6 +1,8 @@
-"""Sections of a recipe as objects: `recipe.training.clip_norm`, built from canonical data when they are first read.
+"""Sections of a recipe as objects: `recipe.training.clip_norm`, built from canonical data when they
+are first read.
 
-Nothing is checked here: the schema and the checks have accepted the data before. Nothing here imports torch.
+Nothing is checked here: the schema and the checks have accepted the data before. Nothing here
+imports torch.
 """
 
 from __future__ import annotations
@@ -61,13 +63,16 @@ class SidedSection(Section):
         return data | encoders
 
     def of_side(self, side: str) -> Any:
-        """Return what a side reads or is: `target`, `source` or an encoder's name; None if nothing says so."""
+        """Return what a side reads or is: `target`, `source` or an encoder's name; None if nothing
+        says so.
+        """
         return getattr(self, side) if side in ("source", "target") else self.encoders.get(side)
 
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """A block of a stack: its word in a recipe, and its settings. Stacks among these are data, which a builder opens.
+    """A block of a stack: its word in a recipe, and its settings. Stacks among these are data,
+    which a builder opens.
 
     path: Where it stands in a canonical recipe; its end is the word.
     """
@@ -116,7 +121,8 @@ def python_name(key: str) -> str:
 
 
 def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPath) -> SomeSection:
-    """Return the section that stands at a path of a canonical recipe; what is not there is as by default.
+    """Return the section that stands at a path of a canonical recipe; what is not there is as by
+    default.
 
     Raises KeyError where a key is none of its settings.
     """
@@ -150,7 +156,9 @@ def hint_of(section: Section, name: str) -> object:
 
 
 def _read(value: Any, hint: Any, at: KeyPath) -> Any:
-    """Return a value of a canonical recipe as its annotation says: a section for a mapping, a tuple for a list."""
+    """Return a value of a canonical recipe as its annotation says: a section for a mapping, a tuple
+    for a list.
+    """
     if value is None:
         return None
     for kind in _kinds_in(hint):
@@ -163,15 +171,23 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         if sections:
             return read_section(sections[0], value, at)
         values = typing.get_args(_of_origin(hint, Mapping))
-        return {key: _read(item, values[1] if values else Any, (*at, key)) for key, item in value.items()}
+        return {
+            key: _read(item, values[1] if values else Any, (*at, key))
+            for key, item in value.items()
+        }
     if isinstance(value, Sequence) and not isinstance(value, str):
         items = typing.get_args(_of_origin(hint, Sequence))
-        return tuple(_read(item, items[0] if items else Any, (*at, index)) for index, item in enumerate(value))
+        return tuple(
+            _read(item, items[0] if items else Any, (*at, index))
+            for index, item in enumerate(value)
+        )
     return value
 
 
 def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
-    """Return what is chosen, a word or a word with settings, as an object of its class in the table."""
+    """Return what is chosen, a word or a word with settings, as an object of its class in the
+    table.
+    """
     ((word, settings),) = ({value: {}} if isinstance(value, str) else value).items()
     chosen: type[Section] = pkgutil.resolve_name(CHOICES[table].entries)[word]
     if not isinstance(settings, Mapping):
@@ -182,7 +198,9 @@ def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
 
 
 class ChoiceField:
-    """A field that holds a choice: who writes a word there, or a word with settings, reads an object of its class."""
+    """A field that holds a choice: who writes a word there, or a word with settings, reads an
+    object of its class.
+    """
 
     def __init__(self, word: str | None) -> None:
         self.word = word
@@ -196,7 +214,8 @@ class ChoiceField:
     def __get__(self, section: Section | None, owner: type[Section]) -> object:
         if section is None:
             return self.word  # the default of the dataclass
-        value = vars(section)[self.name]  # stays as it was written, for a check to say what is wrong with it
+        # stays as it was written, for a check to say what is wrong with it
+        value = vars(section)[self.name]
         if isinstance(value, str | Mapping):
             with suppress(LookupError, TypeError, ValueError):
                 at = (*section.at, self.name.rstrip("_"))
@@ -222,7 +241,9 @@ def sections_in(hint: Any) -> tuple[type[Section], ...]:
 
 
 def _of_origin(hint: Any, kind: type) -> object:
-    """Return the alternative of an annotation that is a mapping, or a sequence; None if there is none."""
+    """Return the alternative of an annotation that is a mapping, or a sequence; None if there is
+    none.
+    """
     for alternative in _alternatives(hint):
         origin = typing.get_origin(alternative)
         if isinstance(origin, type) and issubclass(origin, kind):
@@ -231,7 +252,9 @@ def _of_origin(hint: Any, kind: type) -> object:
 
 
 def _kinds_in(hint: Any) -> list[str]:
-    """Return the names of the kinds of setting that an annotation, or an alternative of it, is marked with."""
+    """Return the names of the kinds of setting that an annotation, or an alternative of it, is
+    marked with.
+    """
     if typing.get_origin(hint) in (Union, types.UnionType):
         return [name for alternative in typing.get_args(hint) for name in _kinds_in(alternative)]
     notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
@@ -242,5 +265,7 @@ def _alternatives(hint: Any) -> tuple[object, ...]:
     if typing.get_origin(hint) is Annotated:
         return _alternatives(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (Union, types.UnionType):
-        return tuple(inner for alternative in typing.get_args(hint) for inner in _alternatives(alternative))
+        return tuple(
+            inner for alternative in typing.get_args(hint) for inner in _alternatives(alternative)
+        )
     return (hint,)

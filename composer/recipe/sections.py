@@ -1,8 +1,9 @@
-"""The recipe language, except its blocks: every key, its type, bounds, default and meaning, said once.
+"""The recipe language, except its blocks: every key, its type, bounds, default and meaning, said
+once.
 
-The classes are a recipe's sections at run time, and what a recipe in Python is made of. The schema is generated from
-their constructors and from the sections `Settings:` of their docstrings, exactly as it is from the blocks. Importing
-this module imports no torch.
+The classes are a recipe's sections at run time, and what a recipe in Python is made of. The schema
+is generated from their constructors and from the sections `Settings:` of their docstrings, exactly
+as it is from the blocks. Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -63,18 +64,23 @@ RecipeName = Annotated[str, Kind("recipe_name")]
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeFile(Section):
-    """What a file says beside the sections; in Python there are variables, and `dataclasses.replace`.
+    """What a file says beside the sections; in Python there are variables, and
+    `dataclasses.replace`.
 
     Settings:
         recipe: The version of the recipe language.
-        extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
-            is a path from this file, `composer:papers/vaswani2017_base` for a recipe of this package, or
-            `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the cache.
-        vars: Values with names; `$name` stands for one anywhere in the recipe, `${name}` for one inside a text.
+        extends: A recipe, or a list of recipes in which later wins, that this one changes; `null`
+            removes a key. Each is a path from this file, `composer:papers/vaswani2017_base` for a
+            recipe of this package, or `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put
+            into the cache.
+        vars: Values with names; `$name` stands for one anywhere in the recipe, `${name}` for one
+            inside a text.
     """
 
     recipe: Literal[1]
-    extends: Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")] | None = None
+    extends: Annotated[str | dict[str, str] | list[str | dict[str, str]], Kind("bases")] | None = (
+        None
+    )
     vars: dict[Identifier, Annotated[Any, Kind("any")]] | None = None
 
 
@@ -106,9 +112,12 @@ class Recipe(Section):
 
     @classmethod
     def of(cls, recipe: loaded_recipe.Recipe) -> Recipe:
-        """Return the sections of a loaded recipe as one object, with every default written out in its blocks."""
+        """Return the sections of a loaded recipe as one object, with every default written out in
+        its blocks.
+        """
         stacks = recipe.model.encoders
-        encoders = {name: stacks[name] for name in recipe.sources} if stacks else None  # in the order of a line's texts
+        # in the order of a line's texts
+        encoders = {name: stacks[name] for name in recipe.sources} if stacks else None
         return cls(
             name=recipe.name,
             description=recipe.explicit.get("description"),
@@ -122,15 +131,22 @@ class Recipe(Section):
         )
 
     def yaml(self) -> str:
-        """Return it as YAML, without what is as by default. Raises RecipeError if it holds what no recipe can."""
+        """Return it as YAML, without what is as by default. Raises RecipeError if it holds what no
+        recipe can.
+        """
         return dump({"recipe": VERSION, **escape(to_plain(self))})
 
     def recipe(
-        self, folder: str | Path = ".", overrides: Sequence[str] = (), data_dir: str | Path | None = None
+        self,
+        folder: str | Path = ".",
+        overrides: Sequence[str] = (),
+        data_dir: str | Path | None = None,
     ) -> loaded_recipe.Recipe:
-        """Return the recipe, validated and with its defaults, as `composer.load` returns it from a file.
+        """Return the recipe, validated and with its defaults, as `composer.load` returns it from a
+        file.
 
-        folder: Where it would lie: data files are looked up from there. overrides: `key=value` settings laid over it.
+        folder: Where it would lie: data files are looked up from there. overrides: `key=value`
+        settings laid over it.
         Raises RecipeError with every fault; its lines are those of the YAML.
         """
         # its file would be called as its runs are, if it has a plain name
@@ -145,7 +161,11 @@ class Recipe(Section):
         """
         file, text = Path(path), self.yaml()
         if file.exists() and not overwrite:
-            raise RunError.of("this file exists already", "choose another name, or pass `overwrite=True`", str(file))
+            raise RunError.of(
+                "this file exists already",
+                "choose another name, or pass `overwrite=True`",
+                str(file),
+            )
         with os_errors_as_run_errors(file, "this file cannot be written", "name another"):
             atomic_write(file, text.encode())
         return file

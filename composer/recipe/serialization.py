@@ -1,4 +1,6 @@
-"""Recipes in Python as plain data, which a recipe's file could hold. Only what differs from its default is written."""
+"""Recipes in Python as plain data, which a recipe's file could hold. Only what differs from its
+default is written.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from composer.recipe.yaml_reader import MAX_DEPTH
 
 PYTHON_SOURCE = "<python>"
 """What the YAML of a recipe in Python is called in faults."""
-ACCEPTED = "give a text, a number, a boolean, a list, a mapping, a block, a section or one of `composer.choose`"
+ACCEPTED = (
+    "give a text, a number, a boolean, a list, a mapping, a block, a section or one of"
+    " `composer.choose`"
+)
 """What a recipe in Python can hold."""
 
 
@@ -47,7 +52,8 @@ def _section(section: Section, path: KeyPath) -> Any:
     here = (*path, word) if word else path
     data: dict[str, Any] = {}
     for setting in (setting for setting in fields(section) if setting.init):
-        key, value = setting.name.rstrip("_"), vars(section)[setting.name]  # a choice as it was written
+        # a choice as it was written
+        key, value = setting.name.rstrip("_"), vars(section)[setting.name]
         if setting.name == "encoders" and isinstance(section, SidedSection):
             data |= to_plain(value, here)
             continue
@@ -62,7 +68,9 @@ def _section(section: Section, path: KeyPath) -> Any:
 
 
 def _check_class(section: Section, kinds: tuple[type[Section], ...], path: KeyPath) -> None:
-    """Refuse a section of another class: one that is as by default would be taken for any. Raises RecipeError."""
+    """Refuse a section of another class: one that is as by default would be taken for any. Raises
+    RecipeError.
+    """
     if not isinstance(section, kinds):
         names = " or ".join(f"`{kind.__name__}`" for kind in kinds)
         fix = f"give an object of the class {names}" if kinds else "give plain data"
@@ -78,7 +86,9 @@ def _is_default(plain: Any, default: Any) -> bool:
 
 
 def _block(block: BlockSpec, path: KeyPath) -> Any:
-    """Return a block as a recipe writes it; where a stack or another list is all that it has, without its name."""
+    """Return a block as a recipe writes it; where a stack or another list is all that it has,
+    without its name.
+    """
     settings = to_plain(block.settings, (*path, block.word))
     first = load()["$defs"].get(f"block.{block.word}", {}).get("x-first")
     if set(settings) == {first} and isinstance(settings[first], list):
@@ -97,7 +107,8 @@ def _scalar(value: Any, path: KeyPath) -> object:
         return str(os.fspath(value))
     if isinstance(value, str):  # a subclass: its own `__str__` may return anything
         return str.__str__(value)
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # an array of one number, or one truth value
+    # an array of one number, or one truth value
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return _scalar(value.item(), path)
     if isinstance(value, type | FunctionType):
         name, is_ours = value.__name__, str(value.__module__).partition(".")[0] == "composer"

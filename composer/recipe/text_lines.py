@@ -1,6 +1,8 @@
-"""Lines of text: what ends one, and which have nothing to read. All that reads or writes text asks here.
+"""Lines of text: what ends one, and which have nothing to read. All that reads or writes text asks
+here.
 
-A line ends with a line feed, with or without a carriage return before it. A carriage return alone is a character.
+A line ends with a line feed, with or without a carriage return before it. A carriage return alone
+is a character.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Characters that print nothing: of Unicode those that may be ignored where they cannot be shown, marks of annotations,
+"""Characters that print nothing: of Unicode those that may be ignored where they cannot be shown,
+marks of annotations,
 and blanks of Hangul and Braille."""
 VISIBLE = re.compile(f"[^\\s{INVISIBLE}]")
 CR, LF, CRLF = "\r", "\n", "\r\n"
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text has nothing that can be seen: it is empty, or of spaces and invisible characters alone."""
+    """Return whether a text has nothing that can be seen: it is empty, or of spaces and invisible
+    characters alone.
+    """
     return VISIBLE.search(text) is None
 
 
@@ -49,6 +54,8 @@ def one_line(text: str | None) -> str:
 
 
 def answer_line(text: str) -> str:
-    """Return an answer as one line for every reader; a model that knows bytes or characters can write any break."""
+    """Return an answer as one line for every reader; a model that knows bytes or characters can
+    write any break.
+    """
     lines = text.splitlines()  # at a form feed, NEL and the separators of Unicode too
     return text if lines == [text] else " ".join(lines)

@@ -1,4 +1,6 @@
-"""The sections `training`, `evaluation`, `trainer` and `logging` of a recipe: see `composer.recipe.sections`."""
+"""The sections `training`, `evaluation`, `trainer` and `logging` of a recipe: see
+`composer.recipe.sections`.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,10 @@ class EarlyStopping(Section):
     """Ends the training when a metric has stopped getting better, or is good enough.
 
     Settings:
-        patience: How many validations without a better value are waited for; `null` waits until the budget is spent.
-        metric: Metric to monitor; a loss or a perplexity improves by falling, everything else by rising.
+        patience: How many validations without a better value are waited for; `null` waits until the
+            budget is spent.
+        metric: Metric to monitor; a loss or a perplexity improves by falling, everything else by
+            rising.
         min_delta: A change of no more than this does not count as better.
         goal: The training ends as soon as the metric is at least as good as this.
     """
@@ -77,15 +81,19 @@ class GradientNoise(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledSampling(Section):
-    """Some tokens of the target so far are the model's own, as they are when it translates (Bengio et al. 2015).
+    """Some tokens of the target so far are the model's own, as they are when it translates (Bengio
+    et al. 2015).
 
-    The parallel form of Mihaylova & Martins 2019: a first pass over the reference says what the model would write at
-    each position, and the second pass, which learns, reads some of that. A step costs one more forward pass.
+    The parallel form of Mihaylova & Martins 2019: a first pass over the reference says what the
+    model would write at each position, and the second pass, which learns, reads some of that. A
+    step costs one more forward pass.
 
     Settings:
-        rate: Probability at the end that a token which the decoder reads is replaced; the first one, bos, never is.
+        rate: Probability at the end that a token which the decoder reads is replaced; the first
+            one, bos, never is.
         warmup: The share of the budget over which the probability rises from 0 to `rate`.
-        choose: What replaces it: argmax, the most probable token, or sample, one drawn as probable as it is.
+        choose: What replaces it: argmax, the most probable token, or sample, one drawn as probable
+            as it is.
     """
 
     rate: Proportion = 0.1
@@ -95,15 +103,19 @@ class ScheduledSampling(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Curriculum(Section):
-    """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are mastered.
+    """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as
+    they are mastered.
 
     Settings:
         start: The level of the first two epochs; tokens of a pair, eos not counted.
-        step: How much the level rises after an epoch that was mastered; each level lasts two epochs or more.
-        error: Raise the level when the error rate on the longest pairs within it (its last `step` lengths) is below
-            this; above 0, at most 1.
-        beyond: The probability, 0 to 1, with which an epoch has a pair that is longer than its level.
-        by: Whose tokens count: `source`, `target` or an encoder's name; without it the longest of a pair's sources.
+        step: How much the level rises after an epoch that was mastered; each level lasts two epochs
+            or more.
+        error: Raise the level when the error rate on the longest pairs within it (its last `step`
+            lengths) is below this; above 0, at most 1.
+        beyond: The probability, 0 to 1, with which an epoch has a pair that is longer than its
+            level.
+        by: Whose tokens count: `source`, `target` or an encoder's name; without it the longest of a
+            pair's sources.
     """
 
     start: Count = 6
@@ -115,11 +127,13 @@ class Curriculum(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationSample(Section):
-    """Lines that are decoded at each validation. Their scores are called `val_sample/bleu` and so on; losses are of
+    """Lines that are decoded at each validation. Their scores are called `val_sample/bleu` and so
+    on; losses are of
     all lines, and so are the scores at the end of the training, `val/bleu`.
 
     Settings:
-        lines: How many of those with a source, from the beginning of the validation part; all with `null`.
+        lines: How many of those with a source, from the beginning of the validation part; all with
+            `null`.
         decoding: Decoding method; the one of the recipe may be slower.
     """
 
@@ -129,11 +143,13 @@ class ValidationSample(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Ema(Section):
-    """Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and the final weights
+    """Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and
+    the final weights
     are of the average; the training goes on with its own.
 
     Settings:
-        decay: The share of the average that stays in a step, above 0 and below 1; in step t (1 + t) / (10 + t) at most.
+        decay: The share of the average that stays in a step, above 0 and below 1; in step t (1 + t)
+            / (10 + t) at most.
     """
 
     decay: Annotated[float, Bounds(above=0.0, below=1.0)] = 0.999
@@ -141,12 +157,14 @@ class Ema(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Asgd(Section):
-    """Averaged SGD, with the trigger of NT-ASGD (Merity et al. 2018): the mean of the weights of all steps since the
-    validation has stalled. Validations, `--checkpoint` and the final weights are of the mean; the training goes on with
-    its own. The paper's optimizer is `sgd`.
+    """Averaged SGD, with the trigger of NT-ASGD (Merity et al. 2018): the mean of the weights of
+    all steps since the
+    validation has stalled. Validations, `--checkpoint` and the final weights are of the mean; the
+    training goes on with its own. The paper's optimizer is `sgd`.
 
     Settings:
-        patience: It has stalled when its loss is above the best of those more than so many validations before it.
+        patience: It has stalled when its loss is above the best of those more than so many
+            validations before it.
     """
 
     patience: Count = 5
@@ -157,10 +175,13 @@ class ParameterGroup(Section):
     """Blocks that are trained with a learning rate or a weight decay of their own, or not at all.
 
     Settings:
-        blocks: Their paths, as `plan` prints them: `encoder`, `decoder[1].repeat`, `encoder.embedding`, `output`. What
-            is in a block belongs to it, and of several paths the longest counts.
-        factor: What the learning rate is multiplied with; 0 freezes: no gradient, and no state of the optimizer.
-        weight_decay: Weight decay of all their parameters, matrices or not, in place of the optimizer's.
+        blocks: Their paths, as `plan` prints them: `encoder`, `decoder[1].repeat`,
+            `encoder.embedding`, `output`. What is in a block belongs to it, and of several paths
+            the longest counts.
+        factor: What the learning rate is multiplied with; 0 freezes: no gradient, and no state of
+            the optimizer.
+        weight_decay: Weight decay of all their parameters, matrices or not, in place of the
+            optimizer's.
     """
 
     blocks: Annotated[Sequence[str], Kind("names")]
@@ -170,39 +191,48 @@ class ParameterGroup(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Section):
-    """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
+    """How the model is trained. The first budget that is reached ends it; without any, `max_epochs`
+    is 10.
 
     Settings:
         optimizer: Optimizer.
         schedule: How the learning rate changes over the budget.
-        parameter_groups: Blocks with a learning rate or weight decay of their own, or frozen. A parameter that several
-            share has the smallest: with tied embeddings, a frozen `encoder` freezes the output.
+        parameter_groups: Blocks with a learning rate or weight decay of their own, or frozen. A
+            parameter that several share has the smallest: with tied embeddings, a frozen `encoder`
+            freezes the output.
         max_steps: Updates of the weights.
         max_epochs: Passes over the training data.
         max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
         tokens_per_batch: Padded target positions of one update, over all devices and accumulation.
-        window: Of `data.text`, how many tokens of the text one row has, wherever its documents end. Each document, and
-            each line that is scored or written, follows the end of another. Without it, a row is a document.
-        carry: Whether the state goes from one window to the next (truncated back-propagation through time): the text is
-            cut into as many streams as there are rows in a batch, `tokens_per_batch` / `window`.
+        window: Of `data.text`, how many tokens of the text one row has, wherever its documents end.
+            Each document, and each line that is scored or written, follows the end of another.
+            Without it, a row is a document.
+        carry: Whether the state goes from one window to the next (truncated back-propagation
+            through time): the text is cut into as many streams as there are rows in a batch,
+            `tokens_per_batch` / `window`.
         label_smoothing: The share of the probability that is spread over the whole vocabulary.
         clip_norm: The gradient is scaled down to this norm if it is larger.
         gradient_noise: Normal noise that is added to the gradient, ever less of it.
         scheduled_sampling: How often the decoder reads its own tokens in place of the true ones.
-        initialization: What the matrices of the blocks are at first; not where a run starts from another one's weights.
+        initialization: What the matrices of the blocks are at first; not where a run starts from
+            another one's weights.
         accumulate: Gradient accumulation steps; the update is the same, with less memory.
         validate_every: Steps between validations; once an epoch without it.
         validation_sample: What is decoded at each validation.
         early_stopping: When to end before the budget.
         curriculum: Which pairs an epoch has, by their length; all of them without it.
-        average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
+        average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the
+            best one.
         ema: A moving average of the weights, in place of the weights of a step.
-        asgd: The mean of the weights since the validation has stalled, in place of the weights of a step.
-        checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest deleted first, the last
-            and the best never; without it, the last two and the best.
-        precision: Floating-point precision. `bf16-mixed` is fast on a GPU and on a CPU with AVX-512, slow on others.
-        compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
-            loops over positions (rnn, recurrent, ...), of which each length is compiled anew.
+        asgd: The mean of the weights since the validation has stalled, in place of the weights of a
+            step.
+        checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest
+            deleted first, the last and the best never; without it, the last two and the best.
+        precision: Floating-point precision. `bf16-mixed` is fast on a GPU and on a CPU with
+            AVX-512, slow on others.
+        compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not
+            where there are loops over positions (rnn, recurrent, ...), of which each length is
+            compiled anew.
         workers: Processes that prepare batches beside the training; the result is the same.
         seed: Seed of all random number generators.
     """
@@ -238,7 +268,11 @@ class Training(Section):
     @property
     def limits(self) -> dict[str, float | None]:
         """The limits of its budget, by their keys."""
-        return {"max_steps": self.max_steps, "max_epochs": self.max_epochs, "max_minutes": self.max_minutes}
+        return {
+            "max_steps": self.max_steps,
+            "max_epochs": self.max_epochs,
+            "max_minutes": self.max_minutes,
+        }
 
     @property
     def selection_metric(self) -> str:
@@ -251,12 +285,14 @@ class Evaluation(Section):
     """How outputs are compared with their references.
 
     Settings:
-        metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references of val have four words,
-            else exact match, an error rate and chrF.
-        bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
-            characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages.
-        stride: Of a text in windows whose state is not carried, how many tokens of each window are measured, the last
-            ones; those before are read. By default all of a window, so that its first tokens are read after nothing.
+        metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references of
+            val have four words, else exact match, an error rate and chrF.
+        bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character;
+            zh, Chinese characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for
+            200 languages.
+        stride: Of a text in windows whose state is not carried, how many tokens of each window are
+            measured, the last ones; those before are read. By default all of a window, so that its
+            first tokens are read after nothing.
     """
 
     metrics: Annotated[Sequence[str], Kind("text_metrics")] | None = None
@@ -266,21 +302,25 @@ class Evaluation(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer(Section):
-    """The machine: on what a recipe is trained, by how many processes. All may change on `--resume`, but for
+    """The machine: on what a recipe is trained, by how many processes. All may change on
+    `--resume`, but for
     `limit_val_batches`, which has a say in the weights that are kept.
 
     Settings:
         accelerator: auto, cpu, gpu, mps, tpu.
-        devices: How many devices of each machine, a list of their numbers, or auto: all; of a launcher's, as many as it
-            has started; of CPUs, one, whose threads use the whole machine.
+        devices: How many devices of each machine, a list of their numbers, or auto: all; of a
+            launcher's, as many as it has started; of CPUs, one, whose threads use the whole
+            machine.
         num_nodes: How many machines, or auto: as many as the launcher says, else one.
-        strategy: How several devices work together: ddp, each with the whole model; fsdp, each with a part of it; auto
-            is ddp where there are several.
+        strategy: How several devices work together: ddp, each with the whole model; fsdp, each with
+            a part of it; auto is ddp where there are several.
         timeout_minutes: How long a process waits for another before all end, in minutes.
-        deterministic: Whether only deterministic algorithms are used: true, false or warn; without it, as torch is set.
+        deterministic: Whether only deterministic algorithms are used: true, false or warn; without
+            it, as torch is set.
         benchmark: Whether cuDNN looks for the fastest algorithms.
-        limit_val_batches: The share of the validation that is measured (0.5), or about how many batches of it (3): the
-            same sample of its lines, long and short, at every validation; of a carried text its beginning.
+        limit_val_batches: The share of the validation that is measured (0.5), or about how many
+            batches of it (3): the same sample of its lines, long and short, at every validation; of
+            a carried text its beginning.
         log_every_n_steps: Steps between two rows of the metrics; 10 at most.
         inference_mode: Whether validation runs in inference mode.
         detect_anomaly: Whether autograd looks for the origin of a NaN; slow.
@@ -307,17 +347,20 @@ class Trainer(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class WandB(Section):
-    """Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE` is obeyed.
+    """Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE`
+    is obeyed.
 
     Settings:
         project: The project; `seqcomposer` without it.
         name: The run's name; the recipe's without it.
         entity: The user or team; the default one of the login without it.
         group: What the run belongs to; for a sweep's trial, the sweep.
-        tags: Tags, beside the families of blocks that the model has, such as attention or recurrence.
-        config: Keys of the run's config beside the recipe's own; for a sweep's trial, the values of its axes.
-        artifact: final logs the final model, packed, as the artifact model-ID, which `seqcomposer pull wandb:` takes;
-            it is as large as the weights. none logs no model.
+        tags: Tags, beside the families of blocks that the model has, such as attention or
+            recurrence.
+        config: Keys of the run's config beside the recipe's own; for a sweep's trial, the values of
+            its axes.
+        artifact: final logs the final model, packed, as the artifact model-ID, which `seqcomposer
+            pull wandb:` takes; it is as large as the weights. none logs no model.
         mode: online, offline or disabled; by the login without it.
     """
 

@@ -24,10 +24,12 @@ MAX_VALUE_CHARACTERS = 160
 
 @dataclass(frozen=True, eq=False)
 class TreeNode:
-    """Node of a model's tree: a block, a branch (one of several stacks inside a block), or a choice (an optimizer).
+    """Node of a model's tree: a block, a branch (one of several stacks inside a block), or a choice
+    (an optimizer).
 
-    `word` is the block's word in the recipe, or the branch's name; `settings` are those that are no stacks; `defaults`
-    their default values; `first` the setting that a recipe may write without its name (`dropout: 0.1`).
+    `word` is the block's word in the recipe, or the branch's name; `settings` are those that are no
+    stacks; `defaults` their default values; `first` the setting that a recipe may write without its
+    name (`dropout: 0.1`).
     """
 
     kind: str
@@ -64,15 +66,22 @@ class TreeNode:
         settings = []
         first = self.settings.get(self.first or "")
         if first is not None:
-            # `rnn(lstm)` is clear without the setting's name; a lone number is clear only where nothing else is set
-            unnamed = isinstance(first, str) or (self.kind != CHOICE and set(self.settings) <= {self.first, NAME})
+            # `rnn(lstm)` is clear without the setting's name; a lone number is clear only where
+            # nothing else is set
+            unnamed = isinstance(first, str) or (
+                self.kind != CHOICE and set(self.settings) <= {self.first, NAME}
+            )
             settings = [format_value(first) if unnamed else f"{self.first}={format_value(first)}"]
-        changed = {key: x for key, x in self.settings.items() if key != self.first and x != usual.get(key)}
+        changed = {
+            key: x for key, x in self.settings.items() if key != self.first and x != usual.get(key)
+        }
         settings += [f"{key}={format_value(value)}" for key, value in changed.items()]
         return f"{self.word}({', '.join(settings)})" if settings else self.word
 
     def notation(self) -> str:
-        """Return the whole subtree in short: `residual(norm=pre)[self_attention(heads=8), dropout(rate=0.1)]`."""
+        """Return the whole subtree in short: `residual(norm=pre)[self_attention(heads=8),
+        dropout(rate=0.1)]`.
+        """
         if self.kind == BRANCH:
             return f"{self.word}: {format_stack(self.children)}"
         if any(child.kind == BRANCH for child in self.children):
@@ -100,11 +109,17 @@ def format_value(value: object) -> str:
 
 
 def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
-    """Return a tree for each top-level stack: `encoder`, `encoders.x`, `decoder`, `stacks.x`; its root is a branch."""
+    """Return a tree for each top-level stack: `encoder`, `encoders.x`, `decoder`, `stacks.x`; its
+    root is a branch.
+    """
     trees: dict[str, TreeNode] = {}
     for key in STACKS:
         value = getattr(recipe.model, key)
-        named = {(key, name): x for name, x in value.items()} if isinstance(value, Mapping) else {(key,): value}
+        named = (
+            {(key, name): x for name, x in value.items()}
+            if isinstance(value, Mapping)
+            else {(key,): value}
+        )
         for steps, stack in named.items() if value else ():
             name, path = ".".join(steps), ("model", *steps)
             trees[name] = TreeNode(BRANCH, name, path, {}, to_nodes(recipe, stack, path))
@@ -130,7 +145,9 @@ def to_node(recipe: Recipe, block: BlockSpec) -> TreeNode:
             stacks = scalars.pop(key)  # by name or as a list
             for name, stack in stacks.items() if isinstance(stacks, Mapping) else enumerate(stacks):
                 steps = (*here, key, name)
-                children.append(TreeNode(BRANCH, str(name), steps, {}, to_nodes(recipe, stack, steps)))
+                children.append(
+                    TreeNode(BRANCH, str(name), steps, {}, to_nodes(recipe, stack, steps))
+                )
     defaults = {key: entry.get("default") for key, entry in known.items()}
     return TreeNode("block", word, here, scalars, tuple(children), defaults, schema.get("x-first"))
 
@@ -140,7 +157,9 @@ Pairs = list[tuple[TreeNode, TreeNode]]
 
 
 def match_trees(one: TreeNode, other: TreeNode) -> Pairs:
-    """Return the pairs of matched nodes below two roots, parents before children; the roots are left out."""
+    """Return the pairs of matched nodes below two roots, parents before children; the roots are
+    left out.
+    """
     return _match_forests(one.children, other.children)
 
 
@@ -151,29 +170,40 @@ def distance(one: TreeNode, other: TreeNode, pairs: Pairs) -> float:
 
 
 def _match_forests(one: Forest, other: Forest) -> Pairs:
-    """Match equal trees in their order, then what lies between them; equal trees out of order have moved."""
+    """Match equal trees in their order, then what lies between them; equal trees out of order have
+    moved.
+    """
     pairs: Pairs = []
     gaps: list[tuple[Forest, Forest]] = []
     last, end = 0, 0
-    for a, b, size in _common_runs([node.content for node in one], [node.content for node in other]):
+    for a, b, size in _common_runs(
+        [node.content for node in one], [node.content for node in other]
+    ):
         gaps.append((one[last:a], other[end:b]))
         pairs += [pair for i in range(size) for pair in _pair_equal(one[a + i], other[b + i])]
         last, end = a + size, b + size
     before, after = ({node.content for gap in gaps for node in gap[side]} for side in (0, 1))
     moved = before & after
     for gap in gaps:
-        pairs += _match_different(*([node for node in forest if node.content not in moved] for forest in gap))
+        pairs += _match_different(
+            *([node for node in forest if node.content not in moved] for forest in gap)
+        )
     return pairs
 
 
 def _match_different(one: Forest, other: Forest) -> Pairs:
-    """Match blocks of one word in their order, then trees with others around them now or before, then what is left."""
+    """Match blocks of one word in their order, then trees with others around them now or before,
+    then what is left.
+    """
     by_content = (partial(_inside, key="content"), partial(_around, key="content"))
     by_word = (partial(_inside, key="word"), partial(_around, key="word"))
     pairs: Pairs = []
     for step in (_in_order, *by_content, *by_word, _in_place):
         matched = {id(node) for pair in pairs for node in pair}
-        rest = ([x for x in forest if matched.isdisjoint(map(id, (x, *x.descendants())))] for forest in (one, other))
+        rest = (
+            [x for x in forest if matched.isdisjoint(map(id, (x, *x.descendants())))]
+            for forest in (one, other)
+        )
         pairs += [pair for nodes in step(*rest) for pair in (nodes, *match_trees(*nodes))]
     return pairs
 
@@ -182,11 +212,17 @@ def _in_order(one: Forest, other: Forest) -> Pairs:
     """Return blocks of one word; not one that is the other with a block of that word around it."""
     words = ([f"{node.kind} {node.word}" for node in forest] for forest in (one, other))
     pairs = [(one[a + i], other[b + i]) for a, b, size in _common_runs(*words) for i in range(size)]
-    return [(a, b) for a, b in pairs if not _inside([a], [b], "content") and not _around([a], [b], "content")]
+    return [
+        (a, b)
+        for a, b in pairs
+        if not _inside([a], [b], "content") and not _around([a], [b], "content")
+    ]
 
 
 def _inside(trees: Forest, others: Forest, key: str) -> Pairs:
-    """Return the trees whose `key` a node inside of the others has, each with the first such node, in order."""
+    """Return the trees whose `key` a node inside of the others has, each with the first such node,
+    in order.
+    """
     pairs: Pairs = []
     nodes = [node for other in others for node in other.descendants()]
     for tree in trees:
@@ -205,7 +241,9 @@ def _around(one: Forest, other: Forest, key: str) -> Pairs:
 
 def _in_place(one: Forest, other: Forest) -> Pairs:
     """Return each with each, where there are as many on both sides."""
-    is_each = len(one) == len(other) and all(a.kind == b.kind for a, b in zip(one, other, strict=True))
+    is_each = len(one) == len(other) and all(
+        a.kind == b.kind for a, b in zip(one, other, strict=True)
+    )
     return list(zip(one, other, strict=True)) if is_each else []
 
 

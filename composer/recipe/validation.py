@@ -1,7 +1,8 @@
-"""Validation of a recipe: against its JSON Schema, then across its sections. The only door to jsonschema.
+"""Validation of a recipe: against its JSON Schema, then across its sections. The only door to
+jsonschema.
 
-The branches of an `anyOf` in this schema differ by JSON type, so the type of a value decides which branch is meant and
-each fault is found exactly, where stock `anyOf` only says that no branch fits.
+The branches of an `anyOf` in this schema differ by JSON type, so the type of a value decides which
+branch is meant and each fault is found exactly, where stock `anyOf` only says that no branch fits.
 """
 
 from __future__ import annotations
@@ -37,21 +38,34 @@ from composer.suggest import closest_word, did_you_mean
 
 Errors = Iterator[ValidationError]
 Violations = Callable[[Any, Any, Schema], Iterable[Any]]
-"""Returns the details of what violates a keyword, by the keyword's rule, the value and the schema around the rule."""
+"""Returns the details of what violates a keyword, by the keyword's rule, the value and the schema
+around the rule.
+"""
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
 
 
 def validate(root: Node, schema: Schema) -> None:
-    """Raise RecipeError with everything in which a recipe violates the schema, or else with its empty keys."""
+    """Raise RecipeError with everything in which a recipe violates the schema, or else with its
+    empty keys.
+    """
     if not (faults := schema_faults(root, schema)):
         faults = list(empty_keys(root))
     elif sources := _sources(root):
-        of_keys = [*encoder_keys(root, sources, schema)]  # which depend on the names of the encoders alone
+        # which depend on the names of the encoders alone
+        of_keys = [*encoder_keys(root, sources, schema)]
         unknown = {fault.path for fault in of_keys if fault.code == "unknown"}
-        misspelt = {fault.path.rpartition(".")[0] for fault in of_keys if "did you mean `target`" in fault.message}
+        misspelt = {
+            fault.path.rpartition(".")[0]
+            for fault in of_keys
+            if "did you mean `target`" in fault.message
+        }
         wrong = tuple({fault.path for fault in faults if fault.code == "type"} - unknown)
-        faults = [it for it in faults if it.path not in unknown and (it.code != "missing" or it.path not in misspelt)]
+        faults = [
+            it
+            for it in faults
+            if it.path not in unknown and (it.code != "missing" or it.path not in misspelt)
+        ]
         faults += [fault for fault in of_keys if not fault.path.startswith(wrong)]
     if faults:
         raise RecipeError(faults)
@@ -70,7 +84,9 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     for error in errors[:MAX_EXPLAINED]:
         path, detail = tuple(error.absolute_path), error.validator_value
         is_missing_source = error.validator == "oneOf" and not detail
-        missing = [detail] if error.validator == "required" else DATA_SOURCES if is_missing_source else ()
+        missing = (
+            [detail] if error.validator == "required" else DATA_SOURCES if is_missing_source else ()
+        )
         if any((*path, name) in meant for name in missing):
             continue
         node = root
@@ -81,26 +97,36 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     return [*faults, *([unlisted_fault(faults)] if len(errors) > MAX_EXPLAINED else [])]
 
 
-# ------------------------------------------------------------------------------------------- JSON Schema
+# ------------------------------------------------------------------------------------------- JSON
+# Schema
 
 
 @cache
 def _validator_class() -> Any:
     # `true` is not a number, and 4.0 no integer; what float32 cannot hold would give NaN or nothing
-    types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    types = types.redefine("number", lambda _, value: type(value) in (int, float) and not float32_problem(value))
+    types = Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: type(value) is int
+    )
+    types = types.redefine(
+        "number", lambda _, value: type(value) in (int, float) and not float32_problem(value)
+    )
     keywords = {
         "anyOf": _any_of,
         "additionalProperties": _additional_properties,
         "properties": _properties,
         "maxProperties": None,
-        **{keyword: _keyword(keyword, kind, violations) for keyword, (kind, violations) in _VIOLATIONS.items()},
+        **{
+            keyword: _keyword(keyword, kind, violations)
+            for keyword, (kind, violations) in _VIOLATIONS.items()
+        },
     }
     return extend(Draft202012Validator, keywords, type_checker=types)
 
 
 def _error(keyword: str, detail: Any, instance: Any, schema: Schema) -> ValidationError:
-    return ValidationError(keyword, validator=keyword, validator_value=detail, instance=instance, schema=schema)
+    return ValidationError(
+        keyword, validator=keyword, validator_value=detail, instance=instance, schema=schema
+    )
 
 
 def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schema) -> Errors:
@@ -110,7 +136,11 @@ def _any_of(validator: Any, branches: list[Schema], instance: Any, schema: Schem
         return
     for error in validator.descend(instance, branch):
         about_value = not error.path and error.validator in VALUE_KEYWORDS
-        yield _error(error.validator, error.validator_value, instance, schema) if about_value else error
+        yield (
+            _error(error.validator, error.validator_value, instance, schema)
+            if about_value
+            else error
+        )
 
 
 def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Schema) -> Errors:
@@ -123,10 +153,13 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
             yield from validator.descend(instance[name], allowed, path=name)
 
 
-def _properties(validator: Any, properties: dict[str, Schema], instance: Any, schema: Schema) -> Errors:
+def _properties(
+    validator: Any, properties: dict[str, Schema], instance: Any, schema: Schema
+) -> Errors:
     if not isinstance(instance, dict):
         return
-    # of `{self_attention: null, heads: 4}` only the second key is reported, not that nothing follows the first
+    # of `{self_attention: null, heads: 4}` only the second key is reported, not that nothing
+    # follows the first
     badly_indented = "x-choice" in schema and len(instance) > 1
     for name, rule in properties.items():
         if name in instance and not (badly_indented and instance[name] is None):
@@ -144,11 +177,13 @@ def _keyword(keyword: str, kind: type, violations: Violations) -> Callable[..., 
 
 
 def _matches(pattern: str, text: str) -> bool:
-    return re.fullmatch(pattern.removesuffix("$"), text) is not None  # `$` alone would accept a line break at the end
+    # `$` alone would accept a line break at the end
+    return re.fullmatch(pattern.removesuffix("$"), text) is not None
 
 
 def _wrong_enum(words: list[Any], value: Any, _: Schema) -> Iterable[object]:
-    return [] if any(type(word) is type(value) and word == value for word in words) else [words]  # 1 is not True
+    # 1 is not True
+    return [] if any(type(word) is type(value) and word == value for word in words) else [words]
 
 
 def _wrong_sources(choices: list[Schema], value: Schema, _: Schema) -> Iterable[object]:
@@ -158,7 +193,9 @@ def _wrong_sources(choices: list[Schema], value: Schema, _: Schema) -> Iterable[
 
 
 def _wrong_choice(_: str, value: Schema, schema: Schema) -> Iterable[object]:
-    """Check a mapping that should have one key, a name of the table. Only its first fault is reported."""
+    """Check a mapping that should have one key, a name of the table. Only its first fault is
+    reported.
+    """
     unknown = [name for name in value if name not in schema["properties"]]
     return [unknown] if len(value) != 1 or unknown else []
 
@@ -167,7 +204,9 @@ def _out_of(comparison: Callable[[Any, Any], bool]) -> tuple[type, Violations]:
     """Return the check of a bound. jsonschema's own skips whole numbers that float32 cannot hold."""
 
     def violations(bound: Any, value: Any, schema: Schema) -> Iterable[object]:
-        is_typed = type(value) is int if schema.get("type") == "integer" else type(value) in (int, float)
+        is_typed = (
+            type(value) is int if schema.get("type") == "integer" else type(value) in (int, float)
+        )
         # of what is of another type, or too large, another fault says so
         is_exact = is_typed and (schema.get("type") == "integer" or not float32_problem(value))
         return [bound] if is_exact and comparison(value, bound) else []
@@ -183,20 +222,31 @@ _VIOLATIONS: dict[str, tuple[type, Violations]] = {
     "enum": (object, _wrong_enum),
     "pattern": (str, lambda pattern, text, _: [] if _matches(pattern, text) else [pattern]),
     "required": (dict, lambda names, value, _: [name for name in names if name not in value]),
-    "propertyNames": (dict, lambda rule, value, _: [name for name in value if not _matches(rule["pattern"], name)]),
+    "propertyNames": (
+        dict,
+        lambda rule, value, _: [name for name in value if not _matches(rule["pattern"], name)],
+    ),
     "oneOf": (dict, _wrong_sources),
-    "not": (dict, lambda rule, value, _: [rule["required"]] if None not in map(value.get, rule["required"]) else []),
+    "not": (
+        dict,
+        lambda rule, value, _: (
+            [rule["required"]] if None not in map(value.get, rule["required"]) else []
+        ),
+    ),
     "uniqueItems": (list, lambda _, items, __: repeated_items(items)),
     "minProperties": (
         dict,
-        lambda least, value, rules: [least] if len(value) < least and "x-choice" not in rules else [],
+        lambda least, value, rules: (
+            [least] if len(value) < least and "x-choice" not in rules else []
+        ),
     ),
     "x-choice": (dict, _wrong_choice),
 }
 """Keywords: the type of value that each is about, and its violations."""
 
 
-# ------------------------------------------------------------------------------------------- what the schema cannot say
+# ------------------------------------------------------------------------------------------- what
+# the schema cannot say
 
 
 def _get(node: Node | None, *keys: str) -> Node | None:
@@ -215,9 +265,15 @@ def _sources(root: Node) -> list[str]:
 
 
 def empty_keys(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iterator[Fault]:
-    """Yield a fault for each key of the recipe's own file after which nothing is written; `null` states a default."""
+    """Yield a fault for each key of the recipe's own file after which nothing is written; `null`
+    states a default.
+    """
     for key, value in (node or root).value.items():
-        if value.place.file != root.mark.file or path in REPLACED_WHOLE or (*path, key) in MEANINGFUL_NULLS:
+        if (
+            value.place.file != root.mark.file
+            or path in REPLACED_WHOLE
+            or (*path, key) in MEANINGFUL_NULLS
+        ):
             continue
         if value.value is None and not value.text:
             message, fix = f"`{key}` has nothing after its colon", "remove it, or give it a value"
@@ -230,7 +286,11 @@ def empty_keys(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iter
 def encoder_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fault]:
     """Yield the faults of the keys that name what each encoder reads, one for each encoder."""
     test_sets = _get(root, "data", "parallel", "test_sets")
-    measured = ["val", "test", *(f"test_sets.{name}" for name in (test_sets.value if test_sets is not None else ()))]
+    measured = [
+        "val",
+        "test",
+        *(f"test_sets.{name}" for name in (test_sets.value if test_sets is not None else ())),
+    ]
     sections = {"hub": "hub", "table": "table", "parallel.train": "split"}
     sections |= {f"parallel.{key}": "measuredsplit" for key in measured}
     for key, section in sections.items():
@@ -242,14 +302,18 @@ def encoder_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fau
             parts = {(*path, at): part for at, part in enumerate(node.value)}
         if not parts:
             message = f"`{path[-1]}` is an empty list"
-            yield fault_at(node.place, "empty", format_path(path), message, "name a file of pairs in it")
+            yield fault_at(
+                node.place, "empty", format_path(path), message, "name a file of pairs in it"
+            )
         for place, part in parts.items():
             if isinstance(part.value, dict):  # else a number of pairs
                 own = schema["$defs"][section]["properties"]
                 yield from _keys_of(root, part, place, own, sources)
 
 
-def _keys_of(root: Node, node: Node, path: KeyPath, own: Iterable[str], sources: list[str]) -> Iterator[Fault]:
+def _keys_of(
+    root: Node, node: Node, path: KeyPath, own: Iterable[str], sources: list[str]
+) -> Iterator[Fault]:
     allowed = [*dict.fromkeys([*(key for key in own if key != "source"), *(sources or ["source"])])]
     unknown = [name for name in node.value if name not in allowed]
     section = next(key for key in reversed(path) if isinstance(key, str))
@@ -267,4 +331,6 @@ def _keys_of(root: Node, node: Node, path: KeyPath, own: Iterable[str], sources:
         if _get(node, name) is None and name not in misspelt:
             reader = "the encoder" if name == "source" else f"the encoder `{name}`"
             hint = f"add `{name}:` the file or column that {reader} reads"
-            yield fault_at(node.place, "missing", format_path(path), f"`{section}` needs `{name}`", hint)
+            yield fault_at(
+                node.place, "missing", format_path(path), f"`{section}` needs `{name}`", hint
+            )

@@ -1,4 +1,5 @@
-"""What a recipe names by a word, in Python: `block.residual([block.norm("rms")])`, `choose.optimizer.adam(eps=1e-8)`.
+"""What a recipe names by a word, in Python: `block.residual([block.norm("rms")])`,
+`choose.optimizer.adam(eps=1e-8)`.
 
 All is of the schema, and no torch is imported.
 """
@@ -32,16 +33,22 @@ class Words(Generic[Named]):
             raise AttributeError(word)
         entry = load()["$defs"].get(self._prefix + word)
         if entry is None:
-            raise AttributeError(f"no {self._noun} is called `{word}`{did_you_mean(word, dir(self))}")
+            raise AttributeError(
+                f"no {self._noun} is called `{word}`{did_you_mean(word, dir(self))}"
+            )
         return _function(word, entry, self._make)
 
     def __dir__(self) -> list[str]:
         names = load()["$defs"]
-        return sorted(name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix))
+        return sorted(
+            name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)
+        )
 
 
 class BlockWords(Words[BlockSpec]):
-    """A function for every block: `block.rnn("gru", bidirectional=True)`. And the decorator `@block("shift")`."""
+    """A function for every block: `block.rnn("gru", bidirectional=True)`. And the decorator
+    `@block("shift")`.
+    """
 
     def __call__(self, word: Any = "") -> object:
         """Make a Block class a block of this process, for every recipe: `@composer.block("shift")`."""
@@ -79,7 +86,9 @@ choose = Choose()
 
 
 def _function(word: str, entry: Schema, make: Make[Named]) -> Callable[..., Named]:
-    """Return the function whose keyword arguments are the settings of a word; the first may be given by position."""
+    """Return the function whose keyword arguments are the settings of a word; the first may be
+    given by position.
+    """
     keys = {python_name(key): key for key in entry["properties"]}
     signature = inspect.Signature([_parameter(name, key, entry) for name, key in keys.items()])
 
@@ -106,4 +115,7 @@ def _parameter(name: str, key: str, entry: Schema) -> inspect.Parameter:
 
 def _line(name: str, setting: Schema) -> str:
     meaning = setting.get("description", "").removesuffix(".")
-    return f"    {name}: {meaning + '. ' if meaning else ''}It takes {describe(setting).replace('`', '')}."
+    return (
+        f"    {name}: {meaning + '. ' if meaning else ''}It takes"
+        f" {describe(setting).replace('`', '')}."
+    )

@@ -1,8 +1,9 @@
-"""YAML reader: text to plain data in which every key and value has its line and column. The only door to PyYAML.
+"""YAML reader: text to plain data in which every key and value has its line and column. The only
+door to PyYAML.
 
-It reads the parser's events with a stack of its own: nothing recurses, nothing is constructed from a tag, and size,
-depth and number of values are bounded. Scalars follow YAML 1.2's core schema: `1e-3` is a number, `no` is text, `010`
-is ten. All faults of a text are reported together.
+It reads the parser's events with a stack of its own: nothing recurses, nothing is constructed from
+a tag, and size, depth and number of values are bounded. Scalars follow YAML 1.2's core schema:
+`1e-3` is a number, `no` is text, `010` is ten. All faults of a text are reported together.
 """
 
 from __future__ import annotations
@@ -28,12 +29,18 @@ MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
 MAX_SYNTAX_FAULTS = 100
 _SETTING = re.compile(r"(vars|data|model|training|trainer|decoding|evaluation|logging)\.[\w.]+$")
-ONCE = "define a value once under `vars` and write `$name`; define a stack once under `model.stacks`, and `use` it"
+ONCE = (
+    "define a value once under `vars` and write `$name`; define a stack once under `model.stacks`,"
+    " and `use` it"
+)
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BREAK = re.compile(r"\r\n|\r|\n")
-# what YAML does not print, and the line breaks that only YAML knows: they would shift every line number after them
-_REFUSED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# what YAML does not print, and the line breaks that only YAML knows: they would shift every line
+# number after them
+_REFUSED = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
 _ESCAPED = re.compile("[\0\ud800-\udfff]")  # no file and no path can hold them
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NUMBERS: tuple[tuple[re.Pattern[str], Any], ...] = (
@@ -41,7 +48,10 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Any], ...] = (
     (_FLOAT, float),
     (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
     (re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text[2:], 16)),
-    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), lambda text: float(text.replace(".", "", 1))),
+    (
+        re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+        lambda text: float(text.replace(".", "", 1)),
+    ),
 )
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -52,10 +62,13 @@ _WORDS: dict[str, bool | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with its source location. `value` is a scalar, a list of nodes or a dictionary of nodes.
+    """A value with its source location. `value` is a scalar, a list of nodes or a dictionary of
+    nodes.
 
-    `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted` True if in quotes;
-    `replaced` is the value of a base that it replaces whole; `end` is the location after the value, if it was read.
+    `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted`
+    True if in quotes;
+    `replaced` is the value of a base that it replaces whole; `end` is the location after the value,
+    if it was read.
     """
 
     value: Any
@@ -88,7 +101,13 @@ def to_data(node: Node) -> Any:
 
 def items_of(data: object) -> Iterable[tuple[Any, Any]]:
     """Return the keys and values of a mapping, the indices and items of a list, or nothing."""
-    return data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
 
 
 def strings_in(data: object) -> Iterator[str]:
@@ -99,7 +118,9 @@ def strings_in(data: object) -> Iterator[str]:
         yield from strings_in(value)
 
 
-def reachable(starts: list[Any], named: Mapping[str, Any], names_in: Callable[[Any], Iterable[str]]) -> set[str]:
+def reachable(
+    starts: list[Any], named: Mapping[str, Any], names_in: Callable[[Any], Iterable[str]]
+) -> set[str]:
     """Return the names that some data use, directly or through what other names stand for."""
     todo, used = list(starts), set[str]()
     while todo:
@@ -120,7 +141,9 @@ def read(path: Path, shown: str, language: Literal["recipe", "sweep"] = "recipe"
     """Return the mapping in a file; `shown` is the file's name in faults. Raise RecipeError."""
     try:
         if path.is_dir():
-            raise _file_error(shown, "file", "this is a folder", f"name a {language}: a text file in YAML")
+            raise _file_error(
+                shown, "file", "this is a folder", f"name a {language}: a text file in YAML"
+            )
         with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -128,11 +151,15 @@ def read(path: Path, shown: str, language: Literal["recipe", "sweep"] = "recipe"
         message, fix = f"this file cannot be read: {reason.lower()}", "check the path"
         if _SETTING.match(shown):
             fix = f"write `{shown}=VALUE`, if it is a setting"
-        elif isinstance(error, FileNotFoundError) and (close := suggest_file(path, Path(), (".yaml", ".yml"))):
+        elif isinstance(error, FileNotFoundError) and (
+            close := suggest_file(path, Path(), (".yaml", ".yml"))
+        ):
             message, fix = f"{message}; did you mean `{close}`?", f"write `{close}`"
         raise _file_error(shown, "file", message, fix) from None
     if len(data) > MAX_BYTES:
-        raise _file_error(shown, "size", "the file is larger than 1 MiB", "a recipe is a few kilobytes of text")
+        raise _file_error(
+            shown, "size", "the file is larger than 1 MiB", "a recipe is a few kilobytes of text"
+        )
     return read_bytes(data, shown, language)
 
 
@@ -148,16 +175,24 @@ def read_bytes(data: bytes, shown: str, language: str = "recipe") -> Node:
         message = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
         raise error_at(mark, "encoding", "", message, "save the file as UTF-8") from None
     if bad := _REFUSED.search(text):
-        raise _bad_character(_end_mark(text[: bad.start()], shown), bad.group(), "remove it; a recipe is text")
+        raise _bad_character(
+            _end_mark(text[: bad.start()], shown), bad.group(), "remove it; a recipe is text"
+        )
     return parse(text, shown, language)
 
 
 def _wide_encoding(start: bytes) -> str:
-    """Return UTF-32 or UTF-16 for the first four bytes of such a text, with or without a byte order mark; else ""."""
+    """Return UTF-32 or UTF-16 for the first four bytes of such a text, with or without a byte order
+    mark; else "".
+    """
     if start in (b"\xff\xfe\0\0", b"\0\0\xfe\xff") or start.count(0) == 3:
         return "UTF-32"
     is_marked = start[:2] in (b"\xff\xfe", b"\xfe\xff")
-    return "UTF-16" if is_marked or [byte == 0 for byte in start] in ([True, False] * 2, [False, True] * 2) else ""
+    return (
+        "UTF-16"
+        if is_marked or [byte == 0 for byte in start] in ([True, False] * 2, [False, True] * 2)
+        else ""
+    )
 
 
 def _file_error(shown: str, code: str, message: str, hint: str) -> RecipeError:
@@ -178,10 +213,14 @@ def _bad_character(mark: Mark, character: str, hint: str) -> RecipeError:
 
 
 def parse(text: str, file: str, language: str = "recipe") -> Node:
-    """Return the mapping in a YAML text, which is a recipe or a sweep. Raise RecipeError with all its faults."""
+    """Return the mapping in a YAML text, which is a recipe or a sweep. Raise RecipeError with all
+    its faults.
+    """
     root = _parse(text, SourceLines(file, _BREAK.split(text)))
     if root is None:
-        raise _file_error(file, "empty", "there is nothing in this file", f"begin with `{language}: 1`")
+        raise _file_error(
+            file, "empty", "there is nothing in this file", f"begin with `{language}: 1`"
+        )
     if not isinstance(root.value, dict):
         kind = "list" if isinstance(root.value, list) else "single value"
         message = f"a {language} is a mapping of keys, and this is a {kind}"
@@ -190,14 +229,20 @@ def parse(text: str, file: str, language: str = "recipe") -> Node:
 
 
 def parse_value(text: str, start: int) -> Node:
-    """Return the YAML value that begins at `start` of an override from the command line. Raise RecipeError."""
+    """Return the YAML value that begins at `start` of an override from the command line. Raise
+    RecipeError.
+    """
     text = _BREAK.sub(" ", text)
     if bad := _REFUSED.search(text):
-        raise _bad_character(Mark(COMMAND_LINE, 1, bad.start() + 1, 1, text), bad.group(), "remove it")
+        raise _bad_character(
+            Mark(COMMAND_LINE, 1, bad.start() + 1, 1, text), bad.group(), "remove it"
+        )
     root = _parse(text[start:], SourceLines(COMMAND_LINE, [text], start))
     if root is None:
         mark = Mark(COMMAND_LINE, 1, start + 1, 1, text)
-        raise error_at(mark, "override", "", "there is no value here", "write `null` to remove the key")
+        raise error_at(
+            mark, "override", "", "there is no value here", "write `null` to remove the key"
+        )
     return root
 
 
@@ -218,8 +263,9 @@ def _parse(text: str, lines: SourceLines) -> Node | None:
 class _Open:
     """A list or mapping whose end has not been read yet.
 
-    `key` is the name and the place of the key whose value comes next; the value of a key that cannot be used, whose
-    name is None, is read and dropped. `is_flow` says that it is in brackets, `end` where its last item ends.
+    `key` is the name and the place of the key whose value comes next; the value of a key that
+    cannot be used, whose name is None, is read and dropped. `is_flow` says that it is in brackets,
+    `end` where its last item ends.
     """
 
     value: list[Node] | dict[str, Node]
@@ -247,11 +293,14 @@ class _Builder:
         if isinstance(event, yaml.DocumentStartEvent):
             self.num_documents += 1
             if self.num_documents > 1:
-                self._stop(mark, "syntax", "a second document begins here", "one file holds one recipe")
+                self._stop(
+                    mark, "syntax", "a second document begins here", "one file holds one recipe"
+                )
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             closed = self.open.pop()
             mark = self.lines.mark(closed.begin, event.end_mark)
-            # the parser ends a list or a mapping in lines where the next token begins, after comments
+            # the parser ends a list or a mapping in lines where the next token begins, after
+            # comments
             end = self.lines.after(event.end_mark) if closed.is_flow else closed.end
             self._add(Node(closed.value, mark, end=end))
         elif isinstance(event, yaml.AliasEvent):
@@ -265,11 +314,15 @@ class _Builder:
                 self._stop(mark, "size", f"there are more than {MAX_VALUES} values here", hint)
             self._scalar(event, mark) if isinstance(event, yaml.ScalarEvent) else self._begin(event)
 
-    def _fault(self, mark: Mark, code: str, message: str, hint: str, edit: Edit | None = None) -> None:
+    def _fault(
+        self, mark: Mark, code: str, message: str, hint: str, edit: Edit | None = None
+    ) -> None:
         self.faults.append(fault_at(mark, code, "", message, hint, edit))
         if len(self.faults) == MAX_SYNTAX_FAULTS:
             message = f"after {MAX_SYNTAX_FAULTS} faults the rest is not read"
-            self._stop(mark, "size", message, "fix the first ones; they may be the cause of the others")
+            self._stop(
+                mark, "size", message, "fix the first ones; they may be the cause of the others"
+            )
 
     def _stop(self, mark: Mark, code: str, message: str, hint: str) -> NoReturn:
         """Raise RecipeError with the faults so far and one after which reading on makes no sense."""
@@ -289,8 +342,12 @@ class _Builder:
         if len(self.open) == MAX_DEPTH:
             mark = self.lines.mark(event.start_mark)._replace(length=1)
             message = f"this is nested deeper than {MAX_DEPTH} levels"
-            self._stop(mark, "depth", message, "give stacks names under `model.stacks`, and `use` them")
-        value: dict[str, Node] | list[Node] = {} if isinstance(event, yaml.MappingStartEvent) else []
+            self._stop(
+                mark, "depth", message, "give stacks names under `model.stacks`, and `use` them"
+            )
+        value: dict[str, Node] | list[Node] = (
+            {} if isinstance(event, yaml.MappingStartEvent) else []
+        )
         self.open.append(_Open(value, event.start_mark, event.flow_style))
 
     def _scalar(self, event: Any, mark: Mark) -> None:
@@ -327,7 +384,10 @@ class _Builder:
     def _key(self, siblings: dict[str, Node], node: Node) -> tuple[str | None, Mark]:
         mark = node.mark
         if isinstance(node.value, (dict, list)):
-            message, hint = "a key is a word, not a list or a mapping", "put quotes around it if it is text"
+            message, hint = (
+                "a key is a word, not a list or a mapping",
+                "put quotes around it if it is text",
+            )
             self._fault(mark._replace(length=1), "syntax", message, hint)
         elif node.text == "<<" and not node.quoted:
             hint = "use `extends`, or name a stack under `model.stacks`"
@@ -348,7 +408,9 @@ class _Builder:
 
 
 def parse_scalar(text: str) -> Any:
-    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raise ValueError for an endless number."""
+    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raise ValueError for an
+    endless number.
+    """
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":
@@ -374,7 +436,9 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         needs_quotes = not isinstance(parse_scalar(text), str) or not text.isprintable()
     except ValueError:
         needs_quotes = True
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if needs_quotes else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if needs_quotes else None
+    )
 
 
 def _represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
@@ -384,19 +448,35 @@ def _represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
 
 
 # without it, PyYAML puts a tag before 1e-05
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLOAT.pattern})$"), list("-+.0123456789"))
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLOAT.pattern})$"), list("-+.0123456789")
+)
 _Dumper.add_representer(str, _represent_text)
 _Dumper.add_representer(float, _represent_float)
 
 
 def dump(data: object) -> str:
     """Return plain data as YAML that reads back as the same data."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    return yaml.dump(
+        data,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=110,
+        default_flow_style=None,
+    )
 
 
 def dump_on_line(data: object) -> str:
-    """Return plain data as YAML on one line, which reads back as the same data wherever a value stands."""
+    """Return plain data as YAML on one line, which reads back as the same data wherever a value
+    stands.
+    """
     text = yaml.dump(
-        [data], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=math.inf, default_flow_style=True
+        [data],
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=math.inf,
+        default_flow_style=True,
     )
     return text.removesuffix("\n")[1:-1]

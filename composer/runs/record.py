@@ -1,7 +1,7 @@
 """run.json: what a run folder says of its training, typed; what is read is checked.
 
-A key that this version does not know is not read, and a key that is missing has its default. Importing this module
-imports pydantic: `composer.run_dir` does it late.
+A key that this version does not know is not read, and a key that is missing has its default.
+Importing this module imports pydantic: `composer.run_dir` does it late.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Count = Annotated[int, Field(ge=1, lt=1 << 63)]
 Scalar = bool | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | float | Text | None
 
 RESULTS = ("scores", "signatures", "by_length")
-"""What run.json says of the final weights; `results_sha256` is its SHA-256, which runs of 0.1.0 lack."""
+"""What run.json says of the final weights; `results_sha256` is its SHA-256, which runs of 0.1.0
+lack.
+"""
 HASHED = {"recipe_sha256": "recipe.yaml", "tokenizer_sha256": "tokenizer.json", "weights_sha256": "model.safetensors"}
 """Files whose SHA-256 is in run.json, by its key there."""
 
@@ -33,7 +35,8 @@ HASHED = {"recipe_sha256": "recipe.yaml", "tokenizer_sha256": "tokenizer.json", 
 class Budget:
     """Limits of a training; the first reached ends it. At least one of the three is given.
 
-    until_step: The step after which another budget took its place, or `--finish` ended the training.
+    until_step: The step after which another budget took its place, or `--finish` ended the
+    training.
     validated: Whether there was a validation after that step.
     """
 
@@ -56,14 +59,18 @@ class Budget:
         return limits
 
     def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
-        """Return the share of the budget that is used up, 0 to 1. `minutes` is None where they are not known now."""
+        """Return the share of the budget that is used up, 0 to 1. `minutes` is None where they are
+        not known now.
+        """
         amounts = ((steps, self.max_steps), (epochs, self.max_epochs), (minutes, self.max_minutes))
         shares = [used / limit for used, limit in amounts if limit is not None and used is not None]
         return min(1.0, max(shares, default=0.0))
 
 
 class Fingerprints(TypedDict):
-    """SHA-256 of `model`, `data` and `run`, of the `recipe`'s text, and the `version` of fingerprints."""
+    """SHA-256 of `model`, `data` and `run`, of the `recipe`'s text, and the `version` of
+    fingerprints.
+    """
 
     model: Sha256
     data: Sha256
@@ -76,8 +83,8 @@ class Fingerprints(TypedDict):
 class FingerprintParts:
     """What fingerprints are made of beside the recipe.
 
-    lines: SHA-256 of the data's lines, "" where they are not known. processes: How many drew random numbers.
-    training_changes: Names of the TRAINING_CHANGES with which the run began.
+    lines: SHA-256 of the data's lines, "" where they are not known. processes: How many drew random
+    numbers. training_changes: Names of the TRAINING_CHANGES with which the run began.
     """
 
     lines: Sha256
@@ -95,7 +102,9 @@ class InitialWeights:
 
 @dataclass(frozen=True)
 class Transferred:
-    """How many parameters of each block were taken from another run's weights, and how many are new."""
+    """How many parameters of each block were taken from another run's weights, and how many are
+    new.
+    """
 
     taken: Mapping[Text, Size]
     new: Mapping[Text, Size]
@@ -103,7 +112,9 @@ class Transferred:
 
 @dataclass(frozen=True)
 class Reproduces:
-    """The run that is reproduced, all that is known to differ and, at the end, whether the weights are the same."""
+    """The run that is reproduced, all that is known to differ and, at the end, whether the weights
+    are the same.
+    """
 
     run: Text
     weights_sha256: Sha256 | None
@@ -123,7 +134,9 @@ class Averaged:
 
 @dataclass(frozen=True)
 class RecordedData:
-    """Where the data lay, and how many pairs each split had. val_unknown: the share of tokens that are unknown."""
+    """Where the data lay, and how many pairs each split had. val_unknown: the share of tokens that
+    are unknown.
+    """
 
     folders: tuple[Text, ...] = ()
     pairs: Mapping[Text, Size] = field(default_factory=dict)
@@ -135,7 +148,8 @@ class RecordedData:
 
 @dataclass(frozen=True)
 class ChosenMetrics:
-    """The metrics of decoded texts that suited the data, the best first; why BLEU is none of them."""
+    """The metrics of decoded texts that suited the data, the best first; why BLEU is none of them.
+    """
 
     names: tuple[Text, ...]
     bleu_tokenizer: Text
@@ -152,7 +166,9 @@ class UsedCheckpoints:
 
 @dataclass(frozen=True)
 class Commit:
-    """The commit of the repository around the recipe. dirty: whether it had changes, which early versions recorded."""
+    """The commit of the repository around the recipe. dirty: whether it had changes, which early
+    versions recorded.
+    """
 
     commit: Text
     dirty: bool | None = None
@@ -251,7 +267,8 @@ class WrongKey(ValueError):
 def parse_record(text: str | bytes) -> RunRecord:
     """Return run.json from its text.
 
-    Raises WrongKey of the first key whose value is none that a training writes, ValueError where it is no JSON object.
+    Raises WrongKey of the first key whose value is none that a training writes, ValueError where it
+    is no JSON object.
     """
     try:
         return _ADAPTER.validate_json(text, strict=True)

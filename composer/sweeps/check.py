@@ -1,4 +1,6 @@
-"""What `check` finds in a file: a recipe, the points of a sweep, or a part of recipes that others extend."""
+"""What `check` finds in a file: a recipe, the points of a sweep, or a part of recipes that others
+extend.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ MAX_DATA_CHECKS = 20
 
 
 class Checked(NamedTuple):
-    """What was found to be right, in words, the warnings, and the command that runs it, "" for a part of recipes.
+    """What was found to be right, in words, the warnings, and the command that runs it, "" for a
+    part of recipes.
 
     notes: What of the data is left out, or unknown, as `train` says it.
     """
@@ -62,18 +65,27 @@ def check_file(
     scope: CheckScope = EVERYTHING,
     extended: Collection[str] = (),
 ) -> Checked:
-    """Check a recipe, a run's recipe, a sweep or one point of it, or a part of recipes. Writes nothing.
+    """Check a recipe, a run's recipe, a sweep or one point of it, or a part of recipes. Writes
+    nothing.
 
-    extended: Real paths of what other files extend; one of them that is no recipe by itself is a part. Raises
-    ComposerError with every error.
+    extended: Real paths of what other files extend; one of them that is no recipe by itself is a
+    part. Raises ComposerError with every error.
     """
     file = recipe_file(reference)
     folder = recorded_data(file.parent) if data_dir is None else Path(data_dir)
     root = read(file, str(file))
     if is_fragment(file, root, extended):
         names = check_fragment(file, root)
-        open_part = f"; whoever extends it gives {', '.join(f'`{name}`' for name in names)} a value" if names else ""
-        return Checked(f"no errors in its YAML, keys and types, which is all that a part of recipes has{open_part}", ())
+        open_part = (
+            f"; whoever extends it gives {', '.join(f'`{name}`' for name in names)} a value"
+            if names
+            else ""
+        )
+        return Checked(
+            "no errors in its YAML, keys and types, which is all that a part of recipes"
+            f" has{open_part}",
+            (),
+        )
     if "sweep" not in root.value:
         return check_one(load(file, overrides, folder, root), scope)
     if selects_point(root, overrides):
@@ -88,17 +100,22 @@ def check_one(recipe: Recipe, scope: CheckScope) -> Checked:
 
     plan, sample = check_and_sample(recipe, *scope)
     read = sample.describe_beginnings("document" if recipe.reads_text else "line") if sample else ""
-    left_out = "; its data were not read" if scope.data == "none" and not recipe.data.generate else ""
+    left_out = (
+        "; its data were not read" if scope.data == "none" and not recipe.data.generate else ""
+    )
     if scope.data == "none" and stand_in_sizes(recipe):
         left_out += f", nor its tokenizer: a vocabulary counts {STAND_IN_SIZE:,} words"
     text = f"{_count(plan.warnings, read)}; {_size(plan)}; {_budget(recipe)}{left_out}"
     # to the tokenizer of a sample more is unknown
-    notes = sample.data.notes if sample and (sample.is_all or not recipe.tokenizer.is_trained) else ()
+    notes = (
+        sample.data.notes if sample and (sample.is_all or not recipe.tokenizer.is_trained) else ()
+    )
     return Checked(text, plan.warnings, "train", notes)
 
 
 def check_points(sweep: Sweep, scope: CheckScope) -> Checked:
-    """Check every point of a sweep that no condition excludes; of its data, each way in which points read them.
+    """Check every point of a sweep that no condition excludes; of its data, each way in which
+    points read them.
 
     Raises ComposerError with the errors of all points.
     """
@@ -122,7 +139,9 @@ def check_points(sweep: Sweep, scope: CheckScope) -> Checked:
     if scope.data == "none" and any(not recipe.data.generate for recipe in reading):
         text += "; their data were not read"
     elif len(reading) > MAX_DATA_CHECKS:
-        text += f"; the data were read as {MAX_DATA_CHECKS} of them do, a sample of {len(reading)} ways"
+        text += (
+            f"; the data were read as {MAX_DATA_CHECKS} of them do, a sample of {len(reading)} ways"
+        )
     return Checked(text, unique, "sweep")
 
 
@@ -131,8 +150,13 @@ def _points_by_data(sweep: Sweep, points: Sequence[PointCost]) -> list[Recipe]:
     recipes: dict[str, Recipe] = {}
     for point in points:
         recipe = point_recipe(sweep, point.point)
-        batches = {key: recipe.canonical["training"][key] for key in ("window", "tokens_per_batch", "curriculum")}
-        recipes.setdefault(json.dumps([recipe.canonical["data"], recipe.sources, batches], sort_keys=True), recipe)
+        batches = {
+            key: recipe.canonical["training"][key]
+            for key in ("window", "tokens_per_batch", "curriculum")
+        }
+        recipes.setdefault(
+            json.dumps([recipe.canonical["data"], recipe.sources, batches], sort_keys=True), recipe
+        )
     return list(recipes.values())
 
 
@@ -147,6 +171,12 @@ def _size(plan: Plan) -> str:
 
 def _budget(recipe: Recipe) -> str:
     limits = {key.removeprefix("max_"): limit for key, limit in recipe.training.limits.items()}
-    budgets = [f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}" for unit, limit in limits.items() if limit]
-    text = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
+    budgets = [
+        f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}"
+        for unit, limit in limits.items()
+        if limit
+    ]
+    text = (
+        f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
+    )
     return text + (" (processor time on a CPU)" if limits["minutes"] else "")

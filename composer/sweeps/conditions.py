@@ -1,7 +1,9 @@
-"""Conditions over axes and costs (`when`, `where`): a small subset of Python expressions, parsed by `ast`.
+"""Conditions over axes and costs (`when`, `where`): a small subset of Python expressions, parsed by
+`ast`.
 
-Python's parser never sees what a user wrote: each number, text and name becomes an identifier of the same length, so
-that the columns of syntax nodes are those of the text, and the nodes outside a whitelist are refused.
+Python's parser never sees what a user wrote: each number, text and name becomes an identifier of
+the same length, so that the columns of syntax nodes are those of the text, and the nodes outside a
+whitelist are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ _TOKEN = re.compile(
 
 
 class Operand(NamedTuple):
-    """An axis or cost that a condition can name: its kind, its values if they are few, and whether it may have none."""
+    """An axis or cost that a condition can name: its kind, its values if they are few, and whether
+    it may have none.
+    """
 
     kind: Kind
     values: tuple[Value, ...] | None = None
@@ -51,7 +55,9 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class Condition:
-    """A checked condition: its text, the names that it reads, and the function that evaluates it at a point."""
+    """A checked condition: its text, the names that it reads, and the function that evaluates it at
+    a point.
+    """
 
     text: str
     names: frozenset[str]
@@ -64,7 +70,9 @@ def holds(condition: Condition, values: Values) -> bool:
 
 
 def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Condition:
-    """Parse and type-check the condition, a text, of a sweep file. Raises RecipeError with the first fault."""
+    """Parse and type-check the condition, a text, of a sweep file. Raises RecipeError with the
+    first fault.
+    """
     try:
         return _Parser(node.value, names).parse()
     except _ConditionError as error:
@@ -72,7 +80,9 @@ def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Cond
         mark, column = node.mark, node.mark.column - 1 + node.quoted
         # a text that is folded or has escapes has other columns than the file
         if mark.text[column : column + len(node.value)] == node.value:
-            mark = mark._replace(column=column + span.start + 1, length=max(1, span.end - span.start))
+            mark = mark._replace(
+                column=column + span.start + 1, length=max(1, span.end - span.start)
+            )
         raise error_at(mark, "condition", path, message, hint) from None
 
 
@@ -102,7 +112,9 @@ class _Part(NamedTuple):
 
 
 class _Parser:
-    """Parses one text, and checks the kinds of all its parts: a condition that was read has a value at every point."""
+    """Parses one text, and checks the kinds of all its parts: a condition that was read has a value
+    at every point.
+    """
 
     def __init__(self, text: str, names: Mapping[str, Operand]) -> None:
         if len(text) > MAX_LENGTH:
@@ -110,16 +122,22 @@ class _Parser:
             raise _ConditionError(_Span(0, 1), message, "write several, in a list")
         self.text, self.names = text, names
         self.tokens = [*_tokens(text)]
-        self.operands = {token.span.start: self.operand(token) for token in self.tokens if token.kind != "sign"}
+        self.operands = {
+            token.span.start: self.operand(token) for token in self.tokens if token.kind != "sign"
+        }
 
     def is_after_value(self) -> bool:
-        return bool(self.tokens) and (self.tokens[-1].kind != "sign" or self.tokens[-1].text in (")", "]"))
+        return bool(self.tokens) and (
+            self.tokens[-1].kind != "sign" or self.tokens[-1].text in (")", "]")
+        )
 
     def parse(self) -> Condition:
         masked = [" "] * len(self.text)
         for token in self.tokens:
             is_sign = token.kind == "sign"
-            masked[slice(*token.span)] = re.sub(r"\s", " ", token.text) if is_sign else "x" * len(token.text)
+            masked[slice(*token.span)] = (
+                re.sub(r"\s", " ", token.text) if is_sign else "x" * len(token.text)
+            )
         source = "".join(masked).lstrip()  # leading blanks would be an indentation
         self.shift = len(masked) - len(source)
         try:
@@ -127,7 +145,12 @@ class _Parser:
         except SyntaxError as error:
             raise self.explain(error) from None
         root = self.build(tree.body)
-        _require([root], "truth", "a condition holds or does not", "compare it, for example with `<` or `==`")
+        _require(
+            [root],
+            "truth",
+            "a condition holds or does not",
+            "compare it, for example with `<` or `==`",
+        )
         names = frozenset(part.name for part in self.operands.values() if part.name)
         return Condition(self.text.strip(), names, root.evaluate)
 
@@ -137,7 +160,10 @@ class _Parser:
         is_pair = "comma" in error.msg
         offset = error.end_offset if is_pair else error.offset
         start = self.shift + offset - (2 if is_pair else 1) if offset else len(self.text)
-        index = next((index for index, token in enumerate(self.tokens) if token.span.end > start), len(self.tokens))
+        index = next(
+            (index for index, token in enumerate(self.tokens) if token.span.end > start),
+            len(self.tokens),
+        )
         missing = "write a number, a text in quotes or a name"
         if "never closed" in error.msg:
             token = self.tokens[index]
@@ -149,7 +175,9 @@ class _Parser:
         del self.tokens[index:]
         if self.is_after_value():
             message = f"`{token.text}` cannot follow what is before it"
-            return _ConditionError(token.span, message, "join conditions by `and` or `or`, and values by commas")
+            return _ConditionError(
+                token.span, message, "join conditions by `and` or `or`, and values by commas"
+            )
         return _ConditionError(token.span, f"a value is missing before `{token.text}`", missing)
 
     def operand(self, token: _Token) -> _Part:
@@ -166,7 +194,10 @@ class _Parser:
         if token.text in self.names:
             name = token.text
             return _Part(self.names[name].kind, token.span, lambda values: values.get(name), name)
-        message, hint = f"there is no axis or cost `{token.text}`", f"the names are {', '.join(self.names)}"
+        message, hint = (
+            f"there is no axis or cost `{token.text}`",
+            f"the names are {', '.join(self.names)}",
+        )
         if any(token.text in (operand.values or ()) for operand in self.names.values()):
             raise _ConditionError(token.span, message, f'write "{token.text}", in quotes')
         raise _ConditionError(token.span, f"{message}{did_you_mean(token.text, self.names)}", hint)
@@ -180,28 +211,50 @@ class _Parser:
             case ast.BoolOp():
                 word, combine = ("and", all) if isinstance(node.op, ast.And) else ("or", any)
                 parts = [self.build(value) for value in node.values]
-                _require(parts, "truth", f"`{word}` joins conditions", "compare it, for example with `<` or `==`")
-                return _Part("truth", span, lambda values: combine(part.evaluate(values) is True for part in parts))
+                _require(
+                    parts,
+                    "truth",
+                    f"`{word}` joins conditions",
+                    "compare it, for example with `<` or `==`",
+                )
+                return _Part(
+                    "truth",
+                    span,
+                    lambda values: combine(part.evaluate(values) is True for part in parts),
+                )
             case ast.UnaryOp(op=ast.Not()):
                 part = self.build(node.operand)
-                _require([part], "truth", "`not` negates a condition", "put brackets around it: `not (a == b)`")
+                _require(
+                    [part],
+                    "truth",
+                    "`not` negates a condition",
+                    "put brackets around it: `not (a == b)`",
+                )
                 return _Part("truth", span, lambda values: part.evaluate(values) is not True)
             case ast.UnaryOp(op=ast.USub()):
                 part = self.build(node.operand)
                 _require([part], "number", "`-` negates a number", "use numbers alone")
-                return _Part("number", span, lambda values: _compute("-", 0.0, part.evaluate(values)))
+                return _Part(
+                    "number", span, lambda values: _compute("-", 0.0, part.evaluate(values))
+                )
             case ast.BinOp() if type(node.op) in SIGNS:
                 return self.arithmetic(node, span)
             case ast.Compare():
                 return self.comparison(node, span)
-        raise _ConditionError(span, "this is not allowed in a condition", "compare values, joined by `and` or `or`")
+        raise _ConditionError(
+            span, "this is not allowed in a condition", "compare values, joined by `and` or `or`"
+        )
 
     def arithmetic(self, node: ast.BinOp, span: _Span) -> _Part:
         sign, left, right = SIGNS[type(node.op)], self.build(node.left), self.build(node.right)
         _require([left, right], "number", f"`{sign}` computes with numbers", "use numbers alone")
         if sign == "/" and right.evaluate({}) == 0:
             raise _ConditionError(span, "this divides by zero", "divide by another number")
-        return _Part("number", span, lambda values: _compute(sign, left.evaluate(values), right.evaluate(values)))
+        return _Part(
+            "number",
+            span,
+            lambda values: _compute(sign, left.evaluate(values), right.evaluate(values)),
+        )
 
     def comparison(self, node: ast.Compare, span: _Span) -> _Part:
         left, right, sign = self.build(node.left), node.comparators[0], self.sign_after(node.left)
@@ -210,36 +263,63 @@ class _Parser:
             raise _ConditionError(self.sign_after(right).span, message, "write `a < b and b < c`")
         is_in = isinstance(node.ops[0], ast.In | ast.NotIn)
         if is_in and not isinstance(right, ast.List):
-            raise _ConditionError(self.build(right).span, "`in` needs a list after it", 'write `in ["a", "b"]`')
-        others = [self.build(one) for one in (right.elts if is_in and isinstance(right, ast.List) else [right])]
+            raise _ConditionError(
+                self.build(right).span, "`in` needs a list after it", 'write `in ["a", "b"]`'
+            )
+        others = [
+            self.build(one)
+            for one in (right.elts if is_in and isinstance(right, ast.List) else [right])
+        ]
         is_negated = isinstance(node.ops[0], ast.NotIn)
         sign = sign._replace(text="!=" if is_negated else "==") if is_in else sign
-        compares, combine = [self.compare(sign, left, other) for other in others], all if is_negated else any
+        compares, combine = (
+            [self.compare(sign, left, other) for other in others],
+            all if is_negated else any,
+        )
         return _Part("truth", span, lambda values: combine(one(values) is True for one in compares))
 
     def compare(self, sign: _Token, left: _Part, right: _Part) -> Evaluate:
         self.check_kinds(sign, left, right)
-        if "none" in (left.kind, right.kind):  # the one comparison that an axis without a value can pass
+        # the one comparison that an axis without a value can pass
+        if "none" in (left.kind, right.kind):
             some = [part for part in (left, right) if part.kind != "none"]
-            return lambda values: all(part.evaluate(values) is None for part in some) is (sign.text == "==")
+            return lambda values: (
+                all(part.evaluate(values) is None for part in some) is (sign.text == "==")
+            )
         return lambda values: _compare(sign.text, left.evaluate(values), right.evaluate(values))
 
     def sign_after(self, node: ast.expr) -> _Token:
         """Return the comparison sign behind a node, whose place `ast` does not keep."""
         end = self.shift + (node.end_col_offset or 0)
-        return next(token for token in self.tokens if token.span.start >= end and token.text not in (")", "]"))
+        return next(
+            token
+            for token in self.tokens
+            if token.span.start >= end and token.text not in (")", "]")
+        )
 
     def check_kinds(self, sign: _Token, left: _Part, right: _Part) -> None:
-        """Raise if two parts are of kinds that this sign cannot compare, or if an axis never has that value."""
+        """Raise if two parts are of kinds that this sign cannot compare, or if an axis never has
+        that value.
+        """
         kinds = {left.kind, right.kind}
         if "none" in kinds and sign.text not in ("==", "!="):
-            raise _ConditionError(sign.span, "`none` is not a number", "write `== none` or `!= none`")
+            raise _ConditionError(
+                sign.span, "`none` is not a number", "write `== none` or `!= none`"
+            )
         if "none" not in kinds and len(kinds) > 1 and "mixed" not in kinds:
             is_quoting = kinds == {"text", "number"}
-            hint = "write numbers without quotes, and texts in quotes" if is_quoting else "compare values of one kind"
-            raise _ConditionError(right.span, f"a {left.kind} is never {sign.text} a {right.kind}", hint)
+            hint = (
+                "write numbers without quotes, and texts in quotes"
+                if is_quoting
+                else "compare values of one kind"
+            )
+            raise _ConditionError(
+                right.span, f"a {left.kind} is never {sign.text} a {right.kind}", hint
+            )
         if sign.text in ORDERS and kinds != {"number"}:
-            raise _ConditionError(sign.span, f"`{sign.text}` compares numbers", "write `==`, `!=` or `in [...]`")
+            raise _ConditionError(
+                sign.span, f"`{sign.text}` compares numbers", "write `==`, `!=` or `in [...]`"
+            )
         for axis, other in ((left, right), (right, left)):
             if not axis.name:
                 continue
@@ -249,7 +329,9 @@ class _Parser:
                 raise _ConditionError(axis.span, f"`{axis.name}` always has a value", hint)
             if values is not None and other.literal is not None and other.literal not in values:
                 labels = [str(value) for value in values]
-                message = f"`{axis.name}` is never `{other.literal}`{did_you_mean(other.literal, labels)}"
+                message = (
+                    f"`{axis.name}` is never `{other.literal}`{did_you_mean(other.literal, labels)}"
+                )
                 raise _ConditionError(other.span, message, f"it is one of {', '.join(labels)}")
 
 
@@ -267,7 +349,10 @@ def _tokens(text: str) -> Iterator[_Token]:
         if kind != "sign" or token.group()[0].isalpha():
             if span.start == value_end:
                 message = f"`{token.group()}` touches what is before it"
-                hint = "write a blank or an operator between them; numbers have no thousands separators"
+                hint = (
+                    "write a blank or an operator between them; numbers have no thousands"
+                    " separators"
+                )
                 raise _ConditionError(span, message, hint)
             value_end = span.end
         yield _Token(kind, token.group(), span)
@@ -280,7 +365,9 @@ def _require(parts: Sequence[_Part], kind: Kind, reason: str, hint: str) -> None
 
 
 def _compute(sign: str, left: Value, right: Value) -> float | None:
-    """Return what an arithmetic sign makes of two numbers; None if one has no value, NaN where it divides by zero."""
+    """Return what an arithmetic sign makes of two numbers; None if one has no value, NaN where it
+    divides by zero.
+    """
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None
     return float("nan") if sign == "/" and not right else float(ARITHMETIC[sign](left, right))

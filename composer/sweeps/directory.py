@@ -1,4 +1,6 @@
-"""The directory of a sweep: whose it is, what it records of the sweep's file, and which processes may write to it."""
+"""The directory of a sweep: whose it is, what it records of the sweep's file, and which processes
+may write to it.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,21 @@ from composer.sweeps.sweep import Sweep, SweepDir, read_sweep_record
 
 
 def find_sweep(path: Path, run: Path | None = None) -> SweepDir:
-    """Return the directory of a sweep by its path, or by the sweep's file, which was run in `run` or in runs/NAME.
+    """Return the directory of a sweep by its path, or by the sweep's file, which was run in `run`
+    or in runs/NAME.
 
     Raises RunError if no sweep has run there, RecipeError if the file cannot be read.
     """
     folder = run or path
     if not folder.is_dir() and run is None:
-        folder = RUNS / str(to_data(read(path, str(path), "sweep")).get("name") or default_name(path))
+        folder = RUNS / str(
+            to_data(read(path, str(path), "sweep")).get("name") or default_name(path)
+        )
     if not (home := SweepDir(folder)).record.exists():
-        hint = "name the folder that `seqcomposer sweep` has written: runs/NAME, or the one given by `--run`"
+        hint = (
+            "name the folder that `seqcomposer sweep` has written: runs/NAME, or the one given by"
+            " `--run`"
+        )
         raise RunError.of("no sweep has run here", hint, str(folder))
     return home
 
@@ -46,18 +54,29 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
     record = read_sweep_record(folder)
     if record.get("trained_by", {}) != trained_by():
-        message = "this sweep was begun by another version, whose trials have other names or are trained otherwise"
-        raise RunError.of(message, "begin it anew with `--run DIR`, or finish it with that version", path)
+        message = (
+            "this sweep was begun by another version, whose trials have other names or are trained"
+            " otherwise"
+        )
+        raise RunError.of(
+            message, "begin it anew with `--run DIR`, or finish it with that version", path
+        )
     if record.get("fingerprint") != sweep.fingerprint:
         hint = "name another folder with `--run DIR`, or restore what has changed"
-        changes = describe_differences(setting_differences(record.get("settings", {}), deciding_settings(sweep)))
+        changes = describe_differences(
+            setting_differences(record.get("settings", {}), deciding_settings(sweep))
+        )
         raise RunError.of(f"this folder belongs to another sweep: {changes}", hint, path)
     if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
-        raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
+        raise RunError.of(
+            shrunk, "write it as it was, or name another folder with `--run DIR`", path
+        )
 
 
 def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
-    """Write sweep.yaml and sweep.json into a new directory, and again if what may change has changed."""
+    """Write sweep.yaml and sweep.json into a new directory, and again if what may change has
+    changed.
+    """
     parts = {"growable": growable_parts(sweep), "num_trials": num_trials, "retries": sweep.retries}
     if folder.record.exists() and parts.items() <= read_sweep_record(folder).items():
         return
@@ -71,12 +90,16 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
 
 
 def trained_by() -> dict[str, Any]:
-    """Return what makes the trials of one sweep comparable, and known by their names; sweep.json of 0.1.0 has none."""
+    """Return what makes the trials of one sweep comparable, and known by their names; sweep.json of
+    0.1.0 has none.
+    """
     return {"fingerprints": FINGERPRINT_VERSION, "training_changes": sorted(TRAINING_CHANGES)}
 
 
 def growable_parts(sweep: Sweep) -> dict[str, Any]:
-    """Return what a resumed sweep may have more of, trials and seeds after the earlier ones, or change: the others."""
+    """Return what a resumed sweep may have more of, trials and seeds after the earlier ones, or
+    change: the others.
+    """
     settings = to_data(sweep.root)
     parts = {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
     return parts | {key: settings.get(key) for key in ("seeds_where", "tune")}

@@ -19,7 +19,15 @@ from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import seed_dirs
 from composer.sweeps.directory import find_sweep
 from composer.sweeps.spec import without_nulls
-from composer.sweeps.sweep import COSTS, DEFAULT_RANK, ERROR_RATE, SWEEP_AXIS, Goal, Value, read_sweep_record
+from composer.sweeps.sweep import (
+    COSTS,
+    DEFAULT_RANK,
+    ERROR_RATE,
+    SWEEP_AXIS,
+    Goal,
+    Value,
+    read_sweep_record,
+)
 from composer.sweeps.trial import Trial, final_score, finite, read_log, read_trials
 
 Rows = Sequence[Mapping[str, Any]]
@@ -27,7 +35,9 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of a trial by seed, by seed 0 alone if it is a cost, which `at_most` marks as an upper bound."""
+    """One metric of a trial by seed, by seed 0 alone if it is a cost, which `at_most` marks as an
+    upper bound.
+    """
 
     values: Mapping[int, float]
     at_most: bool = False
@@ -46,9 +56,10 @@ class Measurement:
 class TrialResult:
     """A trial on the leaderboard.
 
-    `rank` is None if none of its seeds has finished, or if `better` is the trial that has better values of tuned axes.
-    `p_value` is that of its difference to the best of those with several seeds, None of that itself and of one with one
-    seed. `curve` is the metric of the learning curves that its first seed logged, by step.
+    `rank` is None if none of its seeds has finished, or if `better` is the trial that has better
+    values of tuned axes. `p_value` is that of its difference to the best of those with several
+    seeds, None of that itself and of one with one seed. `curve` is the metric of the learning
+    curves that its first seed logged, by step.
     """
 
     trial: Trial
@@ -66,11 +77,12 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The trials of one or several sweeps: those with scores by rank, then the running, pruned and failed ones.
+    """The trials of one or several sweeps: those with scores by rank, then the running, pruned and
+    failed ones.
 
-    `zipped` maps each zipped axis to the one it follows. `labels` are the values of the axes that have a list of them.
-    `tuned` maps each axis of `tune` to the validation metric by which its value was chosen. `has_same_data` is False of
-    sweeps on different data.
+    `zipped` maps each zipped axis to the one it follows. `labels` are the values of the axes that
+    have a list of them. `tuned` maps each axis of `tune` to the validation metric by which its
+    value was chosen. `has_same_data` is False of sweeps on different data.
     """
 
     name: str
@@ -102,10 +114,11 @@ class Leaderboard:
 
 
 def open_leaderboard(path: Path, *more: Path) -> Leaderboard:
-    """Return the leaderboard of sweeps, each given by its directory, or by its file if it was run in runs/NAME.
+    """Return the leaderboard of sweeps, each given by its directory, or by its file if it was run
+    in runs/NAME.
 
-    Raises RunError if no sweep has run there, a trial cannot be read or sweeps rank by different metrics, and
-    RecipeError if a file cannot be read.
+    Raises RunError if no sweep has run there, a trial cannot be read or sweeps rank by different
+    metrics, and RecipeError if a file cannot be read.
     """
     boards = [open_sweep(sweep) for sweep in (path, *more)]
     return join_leaderboards(boards) if more else boards[0]
@@ -118,12 +131,23 @@ def open_sweep(path: Path) -> Leaderboard:
     root = without_nulls(read(folder.sweep, str(folder.sweep)))
     sweep, nodes = to_data(root), root.value["axes"].value
     sweep["axes"] = {name: to_data(without_nulls(node)) for name, node in nodes.items()}
-    goals = [Goal(metric, direction) for goal in sweep.get("rank", ()) for metric, direction in goal.items()]
+    goals = [
+        Goal(metric, direction)
+        for goal in sweep.get("rank", ())
+        for metric, direction in goal.items()
+    ]
     goals = goals or list(DEFAULT_RANK)
     zipped = {name: axis["zip"] for name, axis in sweep["axes"].items() if "zip" in axis}
     trials = read_trials(folder.path)
-    first_rows = [row for trial in trials for seed in sorted(trial.records)[:1] for row in read_log(trial, seed)]
-    goal_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
+    first_rows = [
+        row
+        for trial in trials
+        for seed in sorted(trial.records)[:1]
+        for row in read_log(trial, seed)
+    ]
+    goal_metric = next(
+        (goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss"
+    )
     curve_metric = logged_key(first_rows, goal_metric)
     chosen_by = goals[0].on_validation
     tuned = dict.fromkeys(sweep.get("tune") or (), chosen_by.metric)
@@ -134,13 +158,17 @@ def open_sweep(path: Path) -> Leaderboard:
     present = {axis for trial in trials for axis in trial.point}
     axes = [axis for axis in sweep["axes"] if axis in present]
     name = str(read_sweep_record(folder)["name"])
-    lists = {axis: keys.get("values") or keys.get("with") or keys.get("extend") for axis, keys in sweep["axes"].items()}
+    lists = {
+        axis: keys.get("values") or keys.get("with") or keys.get("extend")
+        for axis, keys in sweep["axes"].items()
+    }
     labels = {axis: [*values] for axis, values in lists.items() if values}
     return Leaderboard(name, folder.path, goals, axes, zipped, curve_metric, results, labels, tuned)
 
 
 def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
-    """Return one leaderboard of several sweeps, which are its first axis; a point of two sweeps is in it once.
+    """Return one leaderboard of several sweeps, which are its first axis; a point of two sweeps is
+    in it once.
 
     Raises RunError if they rank by different metrics, or tune different axes.
     """
@@ -150,13 +178,20 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     results: dict[str, TrialResult] = {}
     for name, board in zip(names, boards, strict=True):
         if board.goals[0] != first.goals[0]:
-            one, other = (f"`{of.goals[0].metric}: {of.goals[0].direction}`" for of in (first, board))
+            one, other = (
+                f"`{of.goals[0].metric}: {of.goals[0].direction}`" for of in (first, board)
+            )
             message = f"these sweeps rank by {one} and {other}, and so cannot be compared"
-            raise RunError.of(message, "name sweeps whose `rank` begins with the same metric", str(board.folder))
+            raise RunError.of(
+                message, "name sweeps whose `rank` begins with the same metric", str(board.folder)
+            )
         if board.tuned.keys() != first.tuned.keys():
             one, other = (f"`{', '.join(of.tuned) or 'nothing'}`" for of in (first, board))
             message = f"these sweeps tune {one} and {other}, and so cannot be compared"
-            raise RunError.of(message, "write the same `tune` in both files, and run them again: nothing is trained")
+            raise RunError.of(
+                message,
+                "write the same `tune` in both files, and run them again: nothing is trained",
+            )
         for result in board.results:
             known = results.get(result.trial.fingerprint)
             more = known is not None and len(result.trial.records) > len(known.trial.records)
@@ -166,7 +201,9 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     axes = [SWEEP_AXIS, *dict.fromkeys(axis for board in boards for axis in board.axes)]
     zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
     tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
-    records = [[run for trial in board.results for run in trial.trial.records.values()] for board in boards]
+    records = [
+        [run for trial in board.results for run in trial.trial.records.values()] for board in boards
+    ]
     data = [{one.fingerprints["data"] for one in some if one.fingerprints} for some in records]
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
@@ -175,7 +212,9 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     return Leaderboard(name, Path(), *parts)
 
 
-def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:
+def choose_tuned(
+    results: Sequence[TrialResult], tuned: Collection[str], goal: Goal
+) -> list[TrialResult]:
     """Return the results, with `better` set to the best trial that differs in tuned axes alone.
 
     That is the best over the seeds that all of these trials have: more seeds make no trial better.
@@ -197,12 +236,17 @@ def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: G
 
 def untuned_point(result: TrialResult, tuned: Collection[str]) -> frozenset[tuple[str, Value]]:
     """Return the point of a trial without its tuned axes."""
-    return frozenset((axis, value) for axis, value in result.trial.point.items() if axis not in tuned)
+    return frozenset(
+        (axis, value) for axis, value in result.trial.point.items() if axis not in tuned
+    )
 
 
 def shared_seeds(results: Sequence[TrialResult], metric: str) -> set[int]:
     """Return the seeds with which all of these results have a metric."""
-    first, *others = (set(result.measured[metric].values if metric in result.measured else ()) for result in results)
+    first, *others = (
+        set(result.measured[metric].values if metric in result.measured else ())
+        for result in results
+    )
     return first.intersection(*others)
 
 
@@ -211,14 +255,21 @@ def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> Tri
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.records)}
     measured = {name: one for name in metrics if (one := measure(trial, name, logs)).values}
     first: Rows = next(iter(logs.values()), [])
-    curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
+    curve = [
+        (float(row["step"]), value)
+        for row in first
+        if (value := finite(row.get(curve_metric))) is not None
+    ]
     return TrialResult(trial, None, measured, curve)
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
-    """Return a metric of a trial by finished seed or, of one that has none, the last value that each seed logged."""
+    """Return a metric of a trial by finished seed or, of one that has none, the last value that
+    each seed logged.
+    """
     if metric in COSTS:
-        # parameters are those trained where a run has counted them: a plan may know only a vocabulary's largest size
+        # parameters are those trained where a run has counted them: a plan may know only a
+        # vocabulary's largest size
         records = trial.records.values() if metric == "parameters" else ()
         counts = [count for record in records if (count := finite(record.parameters)) is not None]
         cost = counts[0] if counts else float(getattr(trial, metric))
@@ -228,16 +279,21 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
         if seed in trial.finished_seeds:
             values[seed] = final_score(trial, seed, metric)
         elif not trial.has_scores:
-            logged = (value for row in reversed(logs[seed]) if (value := finite(row.get(metric))) is not None)
+            logged = (
+                value
+                for row in reversed(logs[seed])
+                if (value := finite(row.get(metric))) is not None
+            )
             values[seed] = next(logged, None)
     return Measurement({seed: value for seed, value in values.items() if value is not None})
 
 
 def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[TrialResult]:
-    """Return results in their order, those with scores with a rank: by the first goal, then by those after it.
+    """Return results in their order, those with scores with a rank: by the first goal, then by
+    those after it.
 
-    Entries equal in all goals have equal ranks. One that finished without a number for the first goal has none, nor has
-    one of which another value of a tuned axis is better.
+    Entries equal in all goals have equal ranks. One that finished without a number for the first
+    goal has none, nor has one of which another value of a tuned axis is better.
     """
     metric = goals[0].metric
     rest: list[TrialResult] = []
@@ -251,10 +307,16 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
     if compared := [result for result in finished if len(result.measured[metric].values) > 1]:
         from composer.sweeps.significance import p_values_to_best  # SciPy takes a while to import
 
-        _, *others = p_values_to_best([result.measured[metric].values for result in compared]) or [1.0]
-        p_values = {result.trial.fingerprint: p for result, p in zip(compared[1:], others, strict=True)}
+        _, *others = p_values_to_best([result.measured[metric].values for result in compared]) or [
+            1.0
+        ]
+        p_values = {
+            result.trial.fingerprint: p for result, p in zip(compared[1:], others, strict=True)
+        }
     ranked = [
-        replace(result, rank=bisect_left(keys, key) + 1, p_value=p_values.get(result.trial.fingerprint))
+        replace(
+            result, rank=bisect_left(keys, key) + 1, p_value=p_values.get(result.trial.fingerprint)
+        )
         for key, result in zip(keys, finished, strict=True)
     ]
     order = ("finished", "running", "pruned", "failed")
@@ -262,7 +324,9 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
 
 
 def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> float:
-    """Return a goal's mean, over some seeds or all, negated if larger is better; infinity without a number."""
+    """Return a goal's mean, over some seeds or all, negated if larger is better; infinity without a
+    number.
+    """
     measurement = result.measured.get(goal.metric)
     if measurement is None:
         return math.inf
@@ -271,10 +335,14 @@ def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> f
 
 
 def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> list[TrialResult]:
-    """Return the results than which none is better in one goal and as good in the other, the cheapest first."""
+    """Return the results than which none is better in one goal and as good in the other, the
+    cheapest first.
+    """
     front: list[TrialResult] = []
     best, price = math.inf, math.inf
-    for result in sorted(results, key=lambda result: (minimised(result, cost), minimised(result, quality))):
+    for result in sorted(
+        results, key=lambda result: (minimised(result, cost), minimised(result, quality))
+    ):
         value, paid = minimised(result, quality), minimised(result, cost)
         if value < best or (value == best and paid == price):
             front.append(result)
@@ -283,9 +351,15 @@ def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> l
 
 
 def split_reference(text: str) -> tuple[Path, str] | None:
-    """Return a sweep and what is named of it, as in `SWEEP#2`; None for a path, and where there is no such sweep."""
+    """Return a sweep and what is named of it, as in `SWEEP#2`; None for a path, and where there is
+    no such sweep.
+    """
     sweep, mark, which = text.rpartition("#")
-    return (Path(sweep), which) if mark and not os.path.exists(text) and os.path.exists(sweep) else None
+    return (
+        (Path(sweep), which)
+        if mark and not os.path.exists(text) and os.path.exists(sweep)
+        else None
+    )
 
 
 def find_trial_run(reference: str) -> Path | None:
@@ -296,16 +370,22 @@ def find_trial_run(reference: str) -> Path | None:
     if (named := split_reference(reference)) is None:
         return None
     run = find_run(open_leaderboard(named[0]), named[1])
-    others = [seed.path.name for seed in seed_dirs(run.parent).values() if seed.path != run and seed.record.exists()]
+    others = [
+        seed.path.name
+        for seed in seed_dirs(run.parent).values()
+        if seed.path != run and seed.record.exists()
+    ]
     if others:
-        from composer.inference.lines import write_note  # late: it takes torch, and most words are paths
+        # late: it takes torch, and most words are paths
+        from composer.inference.lines import write_note
 
         write_note(f"{reference} is {run}; the trial has {', '.join(others)}, too")
     return run
 
 
 def find_run(board: Leaderboard, word: str) -> Path:
-    """Return the run folder of a trial's first finished seed, by its rank or the beginning of its fingerprint.
+    """Return the run folder of a trial's first finished seed, by its rank or the beginning of its
+    fingerprint.
 
     Raises RunError if the word names no trial or several.
     """
@@ -313,7 +393,11 @@ def find_run(board: Leaderboard, word: str) -> Path:
     if rank.isdecimal() and len(rank) <= 4:  # all else is the beginning of a fingerprint
         results = [result for result in board.results if result.rank == int(rank)]
     else:
-        results = [result for result in board.results if word and result.trial.fingerprint.startswith(word.lower())]
+        results = [
+            result
+            for result in board.results
+            if word and result.trial.fingerprint.startswith(word.lower())
+        ]
     if len(results) != 1:
         problem = f"{len(results)} trials are called" if results else "no trial is called"
         hint = "write a rank as the table has it, or the beginning of a trial's fingerprint"

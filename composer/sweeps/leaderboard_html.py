@@ -17,12 +17,22 @@ from composer.run_dir import seed_dirs, utc_now
 from composer.sweeps import leaderboard_text as text
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.sweep import Goal
-from composer.viz.page import Curve, Point, chart_text, figure_html, line_chart, render, write_document
+from composer.viz.page import (
+    Curve,
+    Point,
+    chart_text,
+    figure_html,
+    line_chart,
+    render,
+    write_document,
+)
 
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
 NUM_NAMED, MAX_NAME = 3, 26
-"""The best trials, whose names are printed beside their dots; characters of such a name, after which it is cut."""
+"""The best trials, whose names are printed beside their dots; characters of such a name, after
+which it is cut.
+"""
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 """Above the chart, where it cannot cover the title of an axis."""
 
@@ -31,7 +41,9 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
     file = Path(output) if output is not None else board.folder / "leaderboard.html"
     fitted = text.contributions(board)
-    ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
+    ranked = [
+        (cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)
+    ]
     charts = [(cost, results) for cost, results in ranked if results]
     curves = [result for result in board.results if result.curve]
     sections = {
@@ -48,23 +60,32 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         sections={name: heading for name, (heading, content) in sections.items() if content},
         ranking_note=text.ranking_note(board),
         columns=text.columns(board),
-        files={result.trial.fingerprint: _file_links(result, file.parent) for result in board.results},
+        files={
+            result.trial.fingerprint: _file_links(result, file.parent) for result in board.results
+        },
         failures=text.failure_lines(board),
         cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
-        parallel_chart=fitted and figure_html(parallel_figure(board), "The axes and the score of each trial"),
+        parallel_chart=fitted
+        and figure_html(parallel_figure(board), "The axes and the score of each trial"),
         effects=text.effect_columns(board, fitted) if fitted and fitted.df else [],
         effect_notes=[*text.contribution_notes(board, fitted)] if fitted else [],
         curve_metric=board.curve_metric,
-        curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
+        curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step")
+        if curves
+        else "",
         time=utc_now()[:16].replace("T", " "),
     )
     return write_document(file, "leaderboard", page)
 
 
 def _file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
-    """Return links to a trial's recipe, each seed's run folder and report, and the log of what did not finish."""
+    """Return links to a trial's recipe, each seed's run folder and report, and the log of what did
+    not finish.
+    """
     trial = result.trial
-    logs = {path.stem.removeprefix("seed-"): path for path in sorted(trial.folder.glob("seed-*.log"))}
+    logs = {
+        path.stem.removeprefix("seed-"): path for path in sorted(trial.folder.glob("seed-*.log"))
+    }
     runs = {str(seed): trial.run(seed) for seed in seed_dirs(trial.folder)}
     files = {
         "": {"recipe": trial.recipe},
@@ -90,7 +111,9 @@ def cost_goals(board: Leaderboard) -> list[Goal]:
 
 
 def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -> str:
-    """Return a scatter plot of the first goal against a cost, with error bars over seeds and the Pareto front."""
+    """Return a scatter plot of the first goal against a cost, with error bars over seeds and the
+    Pareto front.
+    """
     quality = board.goals[0]
     costs = [result.measured[cost.metric].mean for result in results]
     scale = axis_type(costs)
@@ -99,29 +122,53 @@ def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -
     rest = [result for result in results if result not in front]
     figure = go.Figure()
     if rest:
-        figure.add_trace(_scatter(board, cost, rest, middle, name="other trials", mode="markers+text"))
-    line = {"shape": "hv", "dash": "dot"}  # a price buys the same quality until the next one buys more
-    figure.add_trace(_scatter(board, cost, front, middle, name="Pareto front", mode="lines+markers+text", line=line))
+        figure.add_trace(
+            _scatter(board, cost, rest, middle, name="other trials", mode="markers+text")
+        )
+    # a price buys the same quality until the next one buys more
+    line = {"shape": "hv", "dash": "dot"}
+    figure.add_trace(
+        _scatter(
+            board, cost, front, middle, name="Pareto front", mode="lines+markers+text", line=line
+        )
+    )
     has_bounds = any(result.measured[cost.metric].at_most for result in results)
-    titles = text.metric_title(quality.metric), f"{text.metric_title(cost.metric)}{', at most' if has_bounds else ''}"
+    titles = (
+        text.metric_title(quality.metric),
+        f"{text.metric_title(cost.metric)}{', at most' if has_bounds else ''}",
+    )
     figure.update_xaxes(title=titles[1], type=scale)
     figure.update_yaxes(title=titles[0], tickformat=".0%" if is_share(quality.metric) else "")
     figure.update_layout(legend=LEGEND, margin={"t": 60, "r": 10})
     # the front in words, for those who cannot see it
-    names = "; ".join(text.point_text(result, board.axes) or result.trial.fingerprint for result in front)
-    caption = f"{titles[0]} against {titles[1]}, {len(results)} trials. On the Pareto front: {names}."
+    names = "; ".join(
+        text.point_text(result, board.axes) or result.trial.fingerprint for result in front
+    )
+    caption = (
+        f"{titles[0]} against {titles[1]}, {len(results)} trials. On the Pareto front: {names}."
+    )
     return figure_html(figure, caption)
 
 
 def axis_type(values: Sequence[float]) -> str:
-    """Return Plotly's type of an axis: logarithmic for positive values of which one is over 20 times another."""
+    """Return Plotly's type of an axis: logarithmic for positive values of which one is over 20
+    times another.
+    """
     return "log" if min(values) > 0 and max(values) > 20 * min(values) else "linear"
 
 
-def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], middle: float, **style: Any) -> go.Scatter:
-    """Return dots with their ranks; names point inwards from `middle`, and those of the best apart from one another."""
+def _scatter(
+    board: Leaderboard, cost: Goal, results: Sequence[TrialResult], middle: float, **style: Any
+) -> go.Scatter:
+    """Return dots with their ranks; names point inwards from `middle`, and those of the best apart
+    from one another.
+    """
     metrics = (board.goals[0].metric, cost.metric)
-    heights = ("top", "middle", "bottom") if board.goals[0].direction == "max" else ("bottom", "middle", "top")
+    heights = (
+        ("top", "middle", "bottom")
+        if board.goals[0].direction == "max"
+        else ("bottom", "middle", "top")
+    )
     height = dict(zip(range(1, NUM_NAMED + 1), heights, strict=True))
 
     def label(result: TrialResult) -> str:
@@ -129,7 +176,10 @@ def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], mid
         return chart_text(f"{result.rank} {shorten(name, MAX_NAME, placeholder='…')}".strip())
 
     def describe(result: TrialResult) -> str:
-        scores = ", ".join(f"{text.metric_title(key)} {text.format_mean(key, result.measured[key])}" for key in metrics)
+        scores = ", ".join(
+            f"{text.metric_title(key)} {text.format_mean(key, result.measured[key])}"
+            for key in metrics
+        )
         return chart_text(f"#{result.rank} {text.point_text(result, board.axes)}: {scores}")
 
     def position(here: Sequence[TrialResult]) -> str:
@@ -147,12 +197,15 @@ def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], mid
         cliponaxis=False,
         hovertext=["<br>".join(map(describe, here)) for here in points.values()],
         hoverinfo="text",
-        customdata=[f"#trial-{here[0].trial.fingerprint}" for here in points.values()],  # `script.js` leads there
+        # `script.js` leads there
+        customdata=[f"#trial-{here[0].trial.fingerprint}" for here in points.values()],
         **style,
     )
 
 
-def gather_points(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> dict[Point, list[TrialResult]]:
+def gather_points(
+    results: Sequence[TrialResult], quality: Goal, cost: Goal
+) -> dict[Point, list[TrialResult]]:
     """Return results by their cost and quality, so that no dot hides another."""
     points: dict[Point, list[TrialResult]] = {}
     for result in results:
@@ -162,29 +215,50 @@ def gather_points(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> 
 
 
 def parallel_figure(board: Leaderboard) -> go.Figure:
-    """Return each ranked trial as a band through its values, in the colour of its score, the best yellow."""
+    """Return each ranked trial as a band through its values, in the colour of its score, the best
+    yellow.
+    """
     goal, dimensions = board.goals[0], []
     for axis in board.axes:
-        groups = {chart_text(value): indices for value, indices in text.group_by_value(board, axis).items()}
+        groups = {
+            chart_text(value): indices
+            for value, indices in text.group_by_value(board, axis).items()
+        }
         values = {index: value for value, indices in groups.items() for index in indices}
         through = [values.get(index, "-") for index, _ in enumerate(board.ranked)]
         order = {"categoryorder": "array", "categoryarray": [*groups, "-"]}
         dimensions.append({"label": chart_text(axis), "values": through, **order})
     scores = [result.measured[goal.metric].mean for result in board.ranked]
-    colors = {"color": scores, "colorscale": "Viridis", "reversescale": goal.direction == "min", "showscale": True}
+    colors = {
+        "color": scores,
+        "colorscale": "Viridis",
+        "reversescale": goal.direction == "min",
+        "showscale": True,
+    }
     bar = {"title": text.metric_title(goal.metric), "orientation": "h", "y": 0, "yanchor": "top"}
-    bands = go.Parcats(dimensions=dimensions, line={"shape": "hspline", "colorbar": bar, **colors}, hoverinfo="count")
+    bands = go.Parcats(
+        dimensions=dimensions,
+        line={"shape": "hspline", "colorbar": bar, **colors},
+        hoverinfo="count",
+    )
     bands.domain.x = [0.1, 0.85]  # the values are written beside it
     return go.Figure(bands).update_layout(margin={"t": 60, "r": 10})
 
 
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
-    """Return the learning curves of the trials' first seeds; those not among the best are hidden at first."""
+    """Return the learning curves of the trials' first seeds; those not among the best are hidden at
+    first.
+    """
     heads = (f"#{one.rank}" if one.rank is not None else one.trial.status for one in results)
-    names = (f"{head} {text.point_text(one, board.axes)}".strip() for head, one in zip(heads, results, strict=True))
+    names = (
+        f"{head} {text.point_text(one, board.axes)}".strip()
+        for head, one in zip(heads, results, strict=True)
+    )
     curves = [Curve(name, result.curve) for name, result in zip(names, results, strict=True)]
     is_logarithmic = axis_type([y for curve in curves for _, y in curve.points]) == "log"
     figure = line_chart("", curves, "step", board.curve_metric, is_logarithmic)
     for trace in figure.data[MAX_NAMED_CURVES:]:
         trace.visible = "legendonly"
-    return figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 60, "r": 10}, height=None)
+    return figure.update_layout(
+        showlegend=True, legend=LEGEND, margin={"t": 60, "r": 10}, height=None
+    )

@@ -24,7 +24,9 @@ ERROR_PERCENT = f"{100 * ERROR_RATE:g} %"
 MAX_GROUPS = 4
 """Ranges, with equally many trials each, into which an axis of many numbers is cut."""
 DISPENSABLE = ("minutes", "state bytes", "FLOPs", "parameters")
-"""Columns of trials that a narrow terminal does without, the first of them first; after them the further goals."""
+"""Columns of trials that a narrow terminal does without, the first of them first; after them the
+further goals.
+"""
 
 
 def metric_title(metric: str) -> str:
@@ -40,21 +42,31 @@ def format_metric(metric: str, value: float) -> str:
 
 
 def format_mean(metric: str, measurement: Measurement | None) -> str:
-    """Return a mean and, of several seeds, its standard deviation; a cost that is an upper bound is marked."""
+    """Return a mean and, of several seeds, its standard deviation; a cost that is an upper bound is
+    marked.
+    """
     if measurement is None:
         return ""
     mean = format_bound(format_metric(metric, measurement.mean), measurement.at_most)
-    return mean if measurement.spread is None else f"{mean} ± {format_spread(metric, measurement.spread)}"
+    return (
+        mean
+        if measurement.spread is None
+        else f"{mean} ± {format_spread(metric, measurement.spread)}"
+    )
 
 
 def format_spread(metric: str, spread: float) -> str:
     """Return a standard deviation, of which no more than two digits are ever known."""
     known = None if is_share(metric) else metric_of(metric)
-    return significant(spread, 2) if known and known.highest is None else format_metric(metric, spread)
+    return (
+        significant(spread, 2) if known and known.highest is None else format_metric(metric, spread)
+    )
 
 
 def format_difference(metric: str, result: TrialResult, best: TrialResult | None) -> str:
-    """Return how far a result's mean is from the best's, of shares in percentage points: "%" would be relative."""
+    """Return how far a result's mean is from the best's, of shares in percentage points: "%" would
+    be relative.
+    """
     if best is None or result is best or result.rank is None:
         return ""
     difference = result.measured[metric].mean - best.measured[metric].mean
@@ -78,7 +90,9 @@ def point_text(result: TrialResult, axes: Sequence[str]) -> str:
 def failure_lines(board: Leaderboard) -> list[str]:
     """Return each trial that failed, with the first line of its error."""
     failed = [result for result in board.results if result.trial.status == "failed"]
-    errors = [(one.trial.error or "no error was recorded").strip().partition("\n")[0] for one in failed]
+    errors = [
+        (one.trial.error or "no error was recorded").strip().partition("\n")[0] for one in failed
+    ]
     names = [f"{one.trial.fingerprint} failed ({point_text(one, board.axes)})" for one in failed]
     return [f"{name}: {error}" for name, error in zip(names, errors, strict=True)]
 
@@ -90,11 +104,16 @@ def count_text(board: Leaderboard) -> str:
 
 
 def ranking_note(board: Leaderboard) -> str:
-    """Return how trials are ranked and what the marks mean, or that a single seed says nothing of the spread."""
+    """Return how trials are ranked and what the marks mean, or that a single seed says nothing of
+    the spread.
+    """
     goal, *others = board.goals
     spreads = [result.measured[goal.metric].spread for result in board.ranked]
     ties = ", ".join(metric_title(other.metric) for other in others)
-    note = f"Ranked by {metric_title(goal.metric)} ({'most' if goal.direction == 'max' else 'least'} first)"
+    note = (
+        f"Ranked by {metric_title(goal.metric)} ({'most' if goal.direction == 'max' else 'least'}"
+        " first)"
+    )
     note += f"; equal ones by {ties}." if ties else "."
     if goal.metric in COSTS or not spreads:
         return note
@@ -102,13 +121,16 @@ def ranking_note(board: Leaderboard) -> str:
     if not board.has_same_data:
         note += " The sweeps have different data, so their scores cannot be compared."
     if all(spread is None for spread in spreads):
-        return f"{note} One seed each: the spread between seeds is not known, nor is which differences are by chance."
+        return (
+            f"{note} One seed each: the spread between seeds is not known, nor is which differences"
+            " are by chance."
+        )
     return (
-        f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: cannot be told from the best; trials without "
-        "it are worse (moderated t-tests, paired over seeds where all trials have the same ones, corrected for all "
-        f"pairs of trials: at most {ERROR_PERCENT} of sweeps have a trial without it that is as good; up to 12 % with "
-        "two seeds, or where trials vary unequally)."
-        + (" Trials with one seed are not compared." if None in spreads else "")
+        f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: cannot be told from the"
+        " best; trials without it are worse (moderated t-tests, paired over seeds where all trials"
+        f" have the same ones, corrected for all pairs of trials: at most {ERROR_PERCENT} of sweeps"
+        " have a trial without it that is as good; up to 12 % with two seeds, or where trials vary"
+        " unequally)." + (" Trials with one seed are not compared." if None in spreads else "")
     )
 
 
@@ -116,16 +138,25 @@ def _tuning_notes(board: Leaderboard) -> Iterator[str]:
     """Yield that each trial is the best of several, by what, and of how many."""
     for metric in dict.fromkeys(board.tuned.values()):
         axes = " and ".join(axis for axis, by in board.tuned.items() if by == metric)
-        others = Counter(result.better.fingerprint for result in board.results if result.better is not None)
-        least, most = (which(1 + others[one.trial.fingerprint] for one in board.ranked) for which in (min, max))
+        others = Counter(
+            result.better.fingerprint for result in board.results if result.better is not None
+        )
+        least, most = (
+            which(1 + others[one.trial.fingerprint] for one in board.ranked) for which in (min, max)
+        )
         number = f"{least}" if least == most else f"{least} to {most}"
-        yield f"Each is the best by {metric} of the trials that differ in {axes} alone, {number} of them."
+        yield (
+            f"Each is the best by {metric} of the trials that differ in {axes} alone, {number} of"
+            " them."
+        )
         if least != most:
             yield "The best of more trials is better by chance alone."
 
 
 def contributions(board: Leaderboard) -> Contributions | None:
-    """Return what the axes contribute to the first goal; None if that is known before training, or of no axis."""
+    """Return what the axes contribute to the first goal; None if that is known before training, or
+    of no axis.
+    """
     metric = board.goals[0].metric
     if metric in COSTS or len(board.ranked) < 2:
         return None
@@ -146,28 +177,41 @@ def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[st
         of = "seeds" if fitted.by_seeds else "trials"
         df = f"{count_noun(f'{fitted.df:g}', 'degree')} of freedom of the {of}"
         yield (
-            "Means are adjusted by an additive model of the axes, fitted to the finished trials; differences are to "
-            "the reference. An interval holds its difference in 95 % of sweeps; its width comes from "
-            f"{by_seeds if fitted.by_seeds else 'how far trials are from the model'} ({df}). {DIFFERENT}: not by "
-            "chance, corrected for all differences of this table (Holm): of sweeps in which no value matters, at most "
-            f"{ERROR_PERCENT} have a {DIFFERENT}. A value's trials together tell more than one trial does, so they may "
-            f"be {ALIKE} where it has a {DIFFERENT}."
+            "Means are adjusted by an additive model of the axes, fitted to the finished trials;"
+            " differences are to the reference. An interval holds its difference in 95 % of"
+            " sweeps; its width comes from"
+            f" {by_seeds if fitted.by_seeds else 'how far trials are from the model'} ({df})."
+            f" {DIFFERENT}: not by chance, corrected for all differences of this table (Holm): of"
+            f" sweeps in which no value matters, at most {ERROR_PERCENT} have a {DIFFERENT}. A"
+            f" value's trials together tell more than one trial does, so they may be {ALIKE} where"
+            f" it has a {DIFFERENT}."
         )
     else:
         yield (
-            "What the axes contribute cannot be told from chance: each trial has one seed, and the trials are no more "
-            "than the values that they try."
+            "What the axes contribute cannot be told from chance: each trial has one seed, and the"
+            " trials are no more than the values that they try."
         )
     if fitted.additivity is not None and fitted.additivity < ERROR_RATE:
         yield (
-            f"The axes act on each other (F test of the additive model: p = {significant(fitted.additivity, 2)}): what "
-            "a value contributes depends on the other axes."
+            "The axes act on each other (F test of the additive model: p ="
+            f" {significant(fitted.additivity, 2)}): what a value contributes depends on the other"
+            " axes."
         )
-    unknown = [f"`{axis}: {one.value}`" for axis, row in fitted.effects.items() for one in row if one.mean is None]
+    unknown = [
+        f"`{axis}: {one.value}`"
+        for axis, row in fitted.effects.items()
+        for one in row
+        if one.mean is None
+    ]
     if unknown:
-        yield f"Too few combinations were tried to separate {', '.join(unknown)} from the other axes."
+        yield (
+            f"Too few combinations were tried to separate {', '.join(unknown)} from the other axes."
+        )
     if any(result.trial.status == "pruned" for result in board.results):
-        yield "Pruned trials are in none of this: a value of which many were pruned looks better than it is."
+        yield (
+            "Pruned trials are in none of this: a value of which many were pruned looks better than"
+            " it is."
+        )
 
 
 def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[int]]:
@@ -177,17 +221,25 @@ def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[int]]:
     """
     trials = [result.trial for result in board.ranked]
     by_number = sorted(range(len(trials)), key=lambda index: trials[index].number)
-    values = {index: trials[index].point[axis] for index in by_number if axis in trials[index].point}
-    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values())
+    values = {
+        index: trials[index].point[axis] for index in by_number if axis in trials[index].point
+    }
+    are_numbers = all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in values.values()
+    )
     order = [*board.labels.get(axis, ()), *values.values()]
-    indices = sorted(values, key=lambda index: float(values[index]) if are_numbers else order.index(values[index]))
+    indices = sorted(
+        values,
+        key=lambda index: float(values[index]) if are_numbers else order.index(values[index]),
+    )
     is_cut = are_numbers and len({*values.values()}) > 2 * MAX_GROUPS
     ends: Sequence[int] = range(len(indices) + 1)
     if is_cut:
         sizes = [len(list(same)) for _, same in groupby(values[index] for index in indices)]
         parts = [len(indices) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)]
         changes = [0, *accumulate(sizes)]
-        ends = sorted({min(end for end in changes if end >= part) for part in parts})  # equal values stay together
+        # equal values stay together
+        ends = sorted({min(end for end in changes if end >= part) for part in parts})
     groups: dict[str, list[int]] = {}
     for start, end in pairwise(ends):
         low, high = (format_value(values[indices[at]]) for at in (start, end - 1))
@@ -196,7 +248,9 @@ def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[int]]:
 
 
 class Column(NamedTuple):
-    """A column of a table, with a cell for each row; texts are aligned to the left, and numbers to the right."""
+    """A column of a table, with a cell for each row; texts are aligned to the left, and numbers to
+    the right.
+    """
 
     head: str
     is_text: bool
@@ -205,7 +259,9 @@ class Column(NamedTuple):
 
 def shown_metrics(board: Leaderboard) -> list[str]:
     """Return the metrics of the table of trials: the goals, then costs."""
-    return [*dict.fromkeys([*(goal.metric for goal in board.goals), "parameters", "flops", "minutes"])]
+    return [
+        *dict.fromkeys([*(goal.metric for goal in board.goals), "parameters", "flops", "minutes"])
+    ]
 
 
 def columns(board: Leaderboard) -> list[Column]:
@@ -213,13 +269,24 @@ def columns(board: Leaderboard) -> list[Column]:
     first, *others = shown_metrics(board)
     results = board.results
     best = next(iter(board.ranked), None)
-    ranks = ["" if one.rank is None else f"{one.rank}{f' {ALIKE}' if one.is_alike else ''}" for one in results]
-    means = {name: [format_mean(name, one.measured.get(name)) for one in results] for name in (first, *others)}
+    ranks = [
+        "" if one.rank is None else f"{one.rank}{f' {ALIKE}' if one.is_alike else ''}"
+        for one in results
+    ]
+    means = {
+        name: [format_mean(name, one.measured.get(name)) for one in results]
+        for name in (first, *others)
+    }
     table = [Column("rank", True, ranks), Column(metric_title(first), False, means[first])]
-    values = {axis: [format_value(one.trial.point.get(axis, "-")) for one in results] for axis in board.axes}
+    values = {
+        axis: [format_value(one.trial.point.get(axis, "-")) for one in results]
+        for axis in board.axes
+    }
     table += [Column(axis, True, values[axis]) for axis in board.axes]
     if first not in COSTS:
-        table.append(Column("to the best", False, [format_difference(first, one, best) for one in results]))
+        table.append(
+            Column("to the best", False, [format_difference(first, one, best) for one in results])
+        )
     table += [Column(metric_title(name), False, means[name]) for name in others]
     seeds = [len(one.trial.finished_seeds) for one in results]
     if len({*seeds[: len(board.ranked)]}) > 1:
@@ -246,17 +313,30 @@ def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     notes = [_wrap(text, width) for text in (*failure_lines(board), ranking_note(board))]
     folders = dict.fromkeys(str(result.trial.folder.parent) for result in board.results)
     place = f"Each trial has the folder {' or '.join(f'{folder}/TRIAL' for folder in folders)}."
-    dispensable = (*DISPENSABLE, *map(metric_title, reversed(shown_metrics(board)[1:])), "to the best", "trial")
+    dispensable = (
+        *DISPENSABLE,
+        *map(metric_title, reversed(shown_metrics(board)[1:])),
+        "to the best",
+        "trial",
+    )
     trials = _table_lines(columns(board), dispensable, width)
     return "\n".join([head, "", *trials, "", *notes, *_effect_lines(board, width), "", place])
 
 
 def _wrap(text: str, width: int | None) -> str:
-    return text if width is None else textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    return (
+        text
+        if width is None
+        else textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    )
 
 
-def _table_lines(table: Sequence[Column], dispensable: Sequence[str], width: int | None) -> list[str]:
-    """Return as much of a table as fits, and which columns do not: of `dispensable` heads as many as it takes."""
+def _table_lines(
+    table: Sequence[Column], dispensable: Sequence[str], width: int | None
+) -> list[str]:
+    """Return as much of a table as fits, and which columns do not: of `dispensable` heads as many
+    as it takes.
+    """
     shown, lines = [*table], _ruled_table(table)
     for head in dispensable:
         if width is None or cell_len(lines[1]) <= width:
@@ -286,10 +366,19 @@ def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
 
 
 def effect_columns(board: Leaderboard, fitted: Contributions) -> list[Column]:
-    """Return the table of the axes, with a row for each value, and the axis in the first of its rows."""
+    """Return the table of the axes, with a row for each value, and the axis in the first of its
+    rows.
+    """
     metric = board.goals[0].metric
     points = " (points)" if is_share(metric) else ""
-    heads = ("axis", "value", "trials", f"adjusted {metric_title(metric)}", f"difference{points}", "95 % interval")
+    heads = (
+        "axis",
+        "value",
+        "trials",
+        f"adjusted {metric_title(metric)}",
+        f"difference{points}",
+        "95 % interval",
+    )
     are_texts = (True, True, False, False, False, True)
     rows = [
         (effect_title(board, axis) if effect is effects[0] else "", *effect_cells(metric, effect))
@@ -300,7 +389,9 @@ def effect_columns(board: Leaderboard, fitted: Contributions) -> list[Column]:
 
 
 def effect_cells(metric: str, effect: ValueEffect) -> list[str]:
-    """Return a value, its trials, mean, and difference from the reference with the interval of that, in words."""
+    """Return a value, its trials, mean, and difference from the reference with the interval of
+    that, in words.
+    """
     mean = "?" if effect.mean is None else format_metric(metric, effect.mean)
     head = [effect.value, str(effect.trials), mean]
     if effect.difference is None or effect.interval is None or effect.p_value is None:
@@ -330,16 +421,25 @@ def leaderboard_json(board: Leaderboard) -> dict[str, object]:
 
 
 def _result_json(result: TrialResult) -> dict[str, object]:
-    """Return one trial. Costs, which are the same for every seed, are numbers; other metrics are under `measured`."""
+    """Return one trial. Costs, which are the same for every seed, are numbers; other metrics are
+    under `measured`.
+    """
     trial = result.trial
     measured = {
-        name: {"mean": one.mean, "spread": one.spread, "seeds": {str(seed): x for seed, x in one.values.items()}}
+        name: {
+            "mean": one.mean,
+            "spread": one.spread,
+            "seeds": {str(seed): x for seed, x in one.values.items()},
+        }
         for name, one in result.measured.items()
         if name not in COSTS
     }
     return {
         "rank": result.rank,
-        **{key: getattr(trial, key) for key in ("number", "fingerprint", "point", "status", "pruned_at", "error")},
+        **{
+            key: getattr(trial, key)
+            for key in ("number", "fingerprint", "point", "status", "pruned_at", "error")
+        },
         "alike": None if result.p_value is None else result.is_alike,
         "p_value": result.p_value,
         "better": result.better and result.better.fingerprint,

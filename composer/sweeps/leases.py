@@ -1,8 +1,10 @@
-"""Leases: which worker trains a trial. The file system decides, so that workers need not know each other.
+"""Leases: which worker trains a trial. The file system decides, so that workers need not know each
+other.
 
-A trial's folder has a file for each worker that has held it, `lease-1`, `lease-2` and so on, of which the last counts.
-A worker claims a trial by creating the next one, which only one of several can do, on shared file systems too; it may
-where the last has expired. The holder renews its lease while it trains, and has lost it where a later one is there.
+A trial's folder has a file for each worker that has held it, `lease-1`, `lease-2` and so on, of
+which the last counts. A worker claims a trial by creating the next one, which only one of several
+can do, on shared file systems too; it may where the last has expired. The holder renews its lease
+while it trains, and has lost it where a later one is there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from pathlib import Path
 from composer.atomic_io import parse_json, temporary_sibling
 
 EXPIRES = 60.0
-"""Seconds without a renewal after which a lease may be claimed again; a few times what a file system may delay."""
+"""Seconds without a renewal after which a lease may be claimed again; a few times what a file
+system may delay.
+"""
 RENEWED_EVERY = 5.0
 """Seconds between two renewals."""
 JOIN_SECONDS = 5.0
@@ -69,7 +73,9 @@ class Lease:
 
 
 def claim(folder: Path) -> Lease | None:
-    """Return a lease on the trial in a folder, which need not be there yet; None where another worker has it."""
+    """Return a lease on the trial in a folder, which need not be there yet; None where another
+    worker has it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     leases = _leases(folder)
     if leases and not is_expired(leases[-1]):
@@ -77,7 +83,10 @@ def claim(folder: Path) -> Lease | None:
     file = folder / f"lease-{_number(leases[-1]) + 1 if leases else 1}"
     try:
         with file.open("x", encoding="utf-8") as new:
-            json.dump({"machine": _machine(), "process": os.getpid(), "started": _start_of(os.getpid())}, new)
+            json.dump(
+                {"machine": _machine(), "process": os.getpid(), "started": _start_of(os.getpid())},
+                new,
+            )
     except FileExistsError:  # another worker was quicker
         return None
     return Lease(file)
@@ -95,7 +104,8 @@ def num_claims(folder: Path) -> int:
 
 
 def is_expired(lease: Path) -> bool:
-    """Return whether a lease may be claimed again: it was not renewed, or its worker, of this machine, is gone.
+    """Return whether a lease may be claimed again: it was not renewed, or its worker, of this
+    machine, is gone.
 
     Its age is that on the clock of the file system, which may not be this machine's.
     """
@@ -107,7 +117,8 @@ def is_expired(lease: Path) -> bool:
         return True
     except OSError:  # a file system that does not answer may do so at the next look
         return False
-    # asking the file system for its time writes a file, so only a lease that this machine's clock doubts is worth it
+    # asking the file system for its time writes a file, so only a lease that this machine's clock
+    # doubts is worth it
     return abs(time.time() - renewed) > EXPIRES / 2 and _time_at(lease.parent) - renewed > EXPIRES
 
 
@@ -115,25 +126,38 @@ def _is_gone(text: str) -> bool:
     try:
         worker = parse_json(text)
         is_here = worker["machine"] == _machine()
-        return bool(is_here and worker["started"] is not None and _start_of(worker["process"]) != worker["started"])
+        return bool(
+            is_here
+            and worker["started"] is not None
+            and _start_of(worker["process"]) != worker["started"]
+        )
     except (ValueError, KeyError, TypeError):  # it is being written
         return False
 
 
 @cache
 def _machine() -> list[str]:
-    """Return what tells where a number of a process means something: two containers may have one name."""
+    """Return what tells where a number of a process means something: two containers may have one
+    name.
+    """
     own = [socket.gethostname()]
     with suppress(OSError):
-        own += [Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"), os.readlink("/proc/self/ns/pid")]
+        own += [
+            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"),
+            os.readlink("/proc/self/ns/pid"),
+        ]
     return own
 
 
 def _start_of(process: int) -> int | None:
-    """Return when a process of this machine was started, in ticks since the machine was; None where it is not told."""
+    """Return when a process of this machine was started, in ticks since the machine was; None where
+    it is not told.
+    """
     try:
         # the name, in parentheses, may have any character; 20 fields after it is the time
-        return int(Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+        return int(
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+        )
     except (OSError, IndexError, ValueError):
         return None
 
@@ -152,7 +176,9 @@ def _time_at(folder: Path) -> float:
 
 
 def _leases(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("lease-*") if path.name[6:].isdecimal()), key=_number)
+    return sorted(
+        (path for path in folder.glob("lease-*") if path.name[6:].isdecimal()), key=_number
+    )
 
 
 def _number(lease: Path) -> int:

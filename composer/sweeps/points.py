@@ -1,4 +1,6 @@
-"""Points of a sweep: grid and random points, their recipes and costs, the dry run; one from `axis=value` arguments."""
+"""Points of a sweep: grid and random points, their recipes and costs, the dry run; one from
+`axis=value` arguments.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,16 @@ from composer.sweeps.conditions import holds
 from composer.sweeps.progress import with_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point, default_warnings
-from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, format_value, is_active, pruning_warnings
+from composer.sweeps.sweep import (
+    COSTS,
+    Axis,
+    Point,
+    Sweep,
+    Value,
+    format_value,
+    is_active,
+    pruning_warnings,
+)
 
 MAX_STRUCTURES = 100
 """Structures of a TPE search that a dry run lists; its points are not known before it runs."""
@@ -36,7 +47,9 @@ def grid_points(sweep: Sweep) -> list[Point]:
 
 
 def random_points(sweep: Sweep) -> list[Point]:
-    """Return the distinct points of a random search: as many as its trials, fewer if there are no more."""
+    """Return the distinct points of a random search: as many as its trials, fewer if there are no
+    more.
+    """
     from composer.sweeps.study import random_draws  # Optuna takes a while to import
 
     trials = sweep.search.trials or 0
@@ -60,11 +73,17 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
     recipe = from_node(sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root)
     refuse_own_blocks(recipe, "each trial of a sweep is a process of its own")
     name = {"name": f"{sweep.name[:80]}-{point_fingerprint(recipe)}"}
-    return replace(recipe, explicit={"recipe": 1} | name | recipe.explicit | name, canonical=recipe.canonical | name)
+    return replace(
+        recipe,
+        explicit={"recipe": 1} | name | recipe.explicit | name,
+        canonical=recipe.canonical | name,
+    )
 
 
 def probe_recipe(sweep: Sweep) -> Recipe | None:
-    """Return the recipe of a point, whichever it is; None where both points that are tried are impossible."""
+    """Return the recipe of a point, whichever it is; None where both points that are tried are
+    impossible.
+    """
     for point in sweep.probe_points():
         with suppress(RecipeError):
             return point_recipe(sweep, point)
@@ -72,9 +91,11 @@ def probe_recipe(sweep: Sweep) -> Recipe | None:
 
 
 def point_fingerprint(recipe: Recipe) -> str:
-    """Return the short name of a point: the fingerprint of its data, model and training, whatever the seed.
+    """Return the short name of a point: the fingerprint of its data, model and training, whatever
+    the seed.
 
-    What training does otherwise in a later version changes none: it is one for a whole sweep, whose record says it.
+    What training does otherwise in a later version changes none: it is one for a whole sweep, whose
+    record says it.
     """
     training = {key: value for key, value in recipe.canonical["training"].items() if key != "seed"}
     unseeded = {**recipe.canonical, "training": training}
@@ -85,9 +106,10 @@ def point_fingerprint(recipe: Recipe) -> str:
 class PointCost:
     """A point and its costs.
 
-    `fingerprint` is "" if the recipe itself cannot be read, `at_most` says that the costs are upper bounds, since the
-    size of a vocabulary is not known yet, `faults` are why it cannot be trained, `warnings` what changes nothing or is
-    never reached, `condition` is the one of `where` that excludes it, `same_as` an earlier point of one fingerprint.
+    `fingerprint` is "" if the recipe itself cannot be read, `at_most` says that the costs are upper
+    bounds, since the size of a vocabulary is not known yet, `faults` are why it cannot be trained,
+    `warnings` what changes nothing or is never reached, `condition` is the one of `where` that
+    excludes it, `same_as` an earlier point of one fingerprint.
     """
 
     point: Point
@@ -113,15 +135,20 @@ class PointCost:
     @property
     def exclusion(self) -> str:
         """The condition that excludes it, with its costs where the condition depends on them."""
-        costs = f"{self.parameters:,} parameters, {self.flops:,} FLOPs, {self.state_bytes:,} bytes of state"
-        return f"`{self.condition}`" + (f": it has {format_bound(costs, self.at_most)}" if self.parameters else "")
+        costs = (
+            f"{self.parameters:,} parameters, {self.flops:,} FLOPs, {self.state_bytes:,} bytes of"
+            " state"
+        )
+        return f"`{self.condition}`" + (
+            f": it has {format_bound(costs, self.at_most)}" if self.parameters else ""
+        )
 
 
 class CostPlanner:
     """Plans the models of a sweep's points: once those that differ in seed and optimizer alone.
 
-    Where the data are on this machine, each tokenizer is trained once, in memory, so that costs are those of the model
-    that will be trained. Otherwise they are upper bounds.
+    Where the data are on this machine, each tokenizer is trained once, in memory, so that costs are
+    those of the model that will be trained. Otherwise they are upper bounds.
     """
 
     def __init__(self) -> None:
@@ -129,30 +156,42 @@ class CostPlanner:
         self.vocabularies: dict[str, dict[str, int] | None] = {}
 
     def plan(self, recipe: Recipe) -> dict[str, Any]:
-        """Return COSTS, `at_most` and `warnings` of a recipe's plan. Imports torch. Raises RecipeError, every fault."""
+        """Return COSTS, `at_most` and `warnings` of a recipe's plan. Imports torch. Raises
+        RecipeError, every fault.
+        """
         training = {
-            key: value for key, value in recipe.canonical["training"].items() if key not in ("seed", "optimizer")
+            key: value
+            for key, value in recipe.canonical["training"].items()
+            if key not in ("seed", "optimizer")
         }
         key = json.dumps({**recipe.canonical, "name": "", "training": training}, sort_keys=True)
         if key not in self.costs:
             plan = recipe.plan(self.trained_vocabularies(recipe))
-            self.costs[key] = {name: getattr(plan, name) for name in (*COSTS, "at_most", "warnings")}
+            self.costs[key] = {
+                name: getattr(plan, name) for name in (*COSTS, "at_most", "warnings")
+            }
         return self.costs[key]
 
     def trained_vocabularies(self, recipe: Recipe) -> dict[str, int] | None:
-        """Return the sizes of a recipe's vocabularies, or None without the data on which its tokenizer is trained."""
+        """Return the sizes of a recipe's vocabularies, or None without the data on which its
+        tokenizer is trained.
+        """
         from composer.data.encoding import train_source_tokenizers
         from composer.data.pairs import side_names
         from composer.data.sources import DataSource, find_hub_folder
 
-        settings = {key: value for key, value in recipe.canonical["data"].items() if key != "max_length"}
+        settings = {
+            key: value for key, value in recipe.canonical["data"].items() if key != "max_length"
+        }
         folders, sides = recipe.folders(), side_names(recipe)
         key = json.dumps([settings, sides], sort_keys=True)
         if key not in self.vocabularies:
             self.vocabularies[key] = None
             if not recipe.data.hub or find_hub_folder(recipe, folders):
                 with suppress(DataError):  # which a training reports
-                    self.vocabularies[key] = train_source_tokenizers(DataSource(recipe, folders)).sizes
+                    self.vocabularies[key] = train_source_tokenizers(
+                        DataSource(recipe, folders)
+                    ).sizes
         return self.vocabularies[key]
 
 
@@ -167,7 +206,11 @@ def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -
         if cost.condition:
             return cost
         costs = (planner or CostPlanner()).plan(recipe)
-        warnings = [*costs["warnings"], *budget.warnings(recipe, None), *pruning_warnings(sweep, recipe.training)]
+        warnings = [
+            *costs["warnings"],
+            *budget.warnings(recipe, None),
+            *pruning_warnings(sweep, recipe.training),
+        ]
         costs = {**costs, "warnings": [*warnings, *default_warnings(sweep)]}
     except RecipeError as error:
         return replace(cost, faults=error.faults)
@@ -175,15 +218,19 @@ def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -
 
 
 def violated_condition(sweep: Sweep, point: Point, costs: Mapping[str, Any] | None = None) -> str:
-    """Return the first condition of `where` that a point violates, or ""; without costs, of those that name none."""
+    """Return the first condition of `where` that a point violates, or ""; without costs, of those
+    that name none.
+    """
     conditions = [one for one in sweep.where if costs is not None or not one.names & set(COSTS)]
     return next((one.text for one in conditions if not holds(one, {**(costs or {}), **point})), "")
 
 
 def list_points(sweep: Sweep) -> list[PointCost]:
-    """Return every point with its costs or, of TPE, the first structures among which it chooses. Imports torch.
+    """Return every point with its costs or, of TPE, the first structures among which it chooses.
+    Imports torch.
 
-    Of points with the same fingerprint only the first is trained. Raises RecipeError if `where` excludes all of them.
+    Of points with the same fingerprint only the first is trained. Raises RecipeError if `where`
+    excludes all of them.
     """
     if sweep.search.kind == "tpe":
         points = _distinct(sweep.structures(), MAX_STRUCTURES)
@@ -199,16 +246,35 @@ def list_points(sweep: Sweep) -> list[PointCost]:
         costs.append(cost)
     has_ranges = any(axis.labels is None for axis in sweep.axes)
     # of a range TPE has other numbers than those listed
-    if costs and all(cost.condition for cost in costs) and not (sweep.search.kind == "tpe" and has_ranges):
-        size, at_most = min(((cost.parameters, cost.at_most) for cost in costs if cost.parameters), default=(0, False))
-        smallest = f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}" if size else ""
+    if (
+        costs
+        and all(cost.condition for cost in costs)
+        and not (sweep.search.kind == "tpe" and has_ranges)
+    ):
+        size, at_most = min(
+            ((cost.parameters, cost.at_most) for cost in costs if cost.parameters),
+            default=(0, False),
+        )
+        smallest = (
+            f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}" if size else ""
+        )
         texts = " and ".join(dict.fromkeys(f"`{cost.condition}`" for cost in costs))
         message = f"`where` excludes all {len(costs)} points, by {texts}{smallest}"
         raise _where_error(sweep, message, "write a weaker condition", at_most)
     trained = [cost for cost in costs if cost.status == "trained"]
-    if sweep.seeds_where and trained and sweep.search.kind != "tpe" and not _num_with_all_seeds(sweep, trained):
-        mark, message = sweep.root.value["seeds_where"].mark, f"it holds at none of the {len(trained)} points"
-        raise error_at(mark, "seeds", "seeds_where", message, "write a weaker condition, or remove it")
+    if (
+        sweep.seeds_where
+        and trained
+        and sweep.search.kind != "tpe"
+        and not _num_with_all_seeds(sweep, trained)
+    ):
+        mark, message = (
+            sweep.root.value["seeds_where"].mark,
+            f"it holds at none of the {len(trained)} points",
+        )
+        raise error_at(
+            mark, "seeds", "seeds_where", message, "write a weaker condition, or remove it"
+        )
     return costs
 
 
@@ -217,14 +283,21 @@ def _num_with_all_seeds(sweep: Sweep, trained: Sequence[PointCost]) -> int:
 
 
 def _where_error(sweep: Sweep, message: str, hint: str, at_most: bool) -> RecipeError:
-    data = "or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not its upper bound"
+    data = (
+        "or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not"
+        " its upper bound"
+    )
     hint = f"{hint}, {data}" if at_most else hint
     return error_at(sweep.root.value["where"].mark, "where", "where", message, hint)
 
 
 def num_unlisted(sweep: Sweep, points: Sequence[PointCost]) -> int:
     """Return how many structures of a TPE search `list_points` has left out."""
-    return sweep.num_structures - MAX_STRUCTURES if sweep.search.kind == "tpe" and len(points) == MAX_STRUCTURES else 0
+    return (
+        sweep.num_structures - MAX_STRUCTURES
+        if sweep.search.kind == "tpe" and len(points) == MAX_STRUCTURES
+        else 0
+    )
 
 
 def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, object]:
@@ -232,17 +305,28 @@ def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, object]
     keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
     rows = []
     for number, point in enumerate(points, start=1):
-        errors, warnings = ([fault.as_dict() for fault in faults] for faults in (point.faults, point.warnings))
+        errors, warnings = (
+            [fault.as_dict() for fault in faults] for faults in (point.faults, point.warnings)
+        )
         plain = {key: getattr(point, key) for key in keys}
         seeds = [*sweep.seeds_of(point)] if point.status == "trained" else []
-        rows.append({"number": number, **plain, "seeds": seeds, "errors": errors, "warnings": warnings})
+        rows.append(
+            {"number": number, **plain, "seeds": seeds, "errors": errors, "warnings": warnings}
+        )
     search = sweep.search
-    head = {"name": sweep.name, "search": search.kind, "trials": search.trials, "seeds": list(sweep.seeds)}
+    head = {
+        "name": sweep.name,
+        "search": search.kind,
+        "trials": search.trials,
+        "seeds": list(sweep.seeds),
+    }
     return {**head, "known": search.kind != "tpe", "points": rows}
 
 
 def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
-    """Return the points of a dry run as a table, their faults and warnings, and how many will be trained."""
+    """Return the points of a dry run as a table, their faults and warnings, and how many will be
+    trained.
+    """
     names = [axis.name for axis in sweep.axes]
     rows = [["point", *names, "parameters", "FLOPs", "state bytes", ""]]
     noted: dict[tuple[str, str], list[str]] = {}
@@ -251,7 +335,9 @@ def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
         costs = [format_bound(cost, point.at_most) if point.parameters else "" for cost in costs]
         values = [_format_axis(axis, point.point, sweep.search.kind) for axis in sweep.axes]
         duplicate = f"the same as {point.same_as}, trained once"
-        note = {"excluded": f"excluded by `{point.condition}`", "duplicate": duplicate}.get(point.status, "")
+        note = {"excluded": f"excluded by `{point.condition}`", "duplicate": duplicate}.get(
+            point.status, ""
+        )
         if point.status == "impossible":
             note = f"impossible: {point.faults[0].message}"
         if faults := point.faults or (point.warnings if point.status == "trained" else ()):
@@ -260,7 +346,11 @@ def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
         rows.append([str(number), *values, *costs, note])
     lines = [*align_columns(rows, [False, *(True for _ in names), False, False, False, True]), ""]
     for (status, text), numbers in noted.items():
-        lines += [f"{status}, {'point' if len(numbers) == 1 else 'points'} {', '.join(numbers)}:", text, ""]
+        lines += [
+            f"{status}, {'point' if len(numbers) == 1 else 'points'} {', '.join(numbers)}:",
+            text,
+            "",
+        ]
     return "\n".join([*lines, _summary(sweep, points)])
 
 
@@ -278,7 +368,9 @@ def _summary(sweep: Sweep, points: Sequence[PointCost]) -> str:
     if sweep.seeds_where and sweep.search.kind == "tpe":
         seeds = f", with {len(sweep.seeds)} seeds where `seeds_where` holds, the others with one"
     elif sweep.seeds_where:
-        with_all = _num_with_all_seeds(sweep, [point for point in points if point.status == "trained"])
+        with_all = _num_with_all_seeds(
+            sweep, [point for point in points if point.status == "trained"]
+        )
         seeds = f", {with_all} of them with {len(sweep.seeds)} seeds, the others with one"
     others = count_each(sorted(status for status in statuses if status != "trained"))
     others = f"; {others}" if others else ""
@@ -293,10 +385,12 @@ def _summary(sweep: Sweep, points: Sequence[PointCost]) -> str:
 def load_recipe(
     reference: str | os.PathLike[str], overrides: Sequence[str] = (), data: str | Path | None = None
 ) -> Recipe:
-    """Return the recipe of a file, of a run (its folder, or `SWEEP#RANK`), or of the point of a sweep's file.
+    """Return the recipe of a file, of a run (its folder, or `SWEEP#RANK`), or of the point of a
+    sweep's file.
 
-    overrides: `key=value` settings and, of a sweep's file, `axis=value` for each axis. data: The folder in which data
-    files are looked up first. Raises RecipeError with every fault, and RunError where a folder is no run.
+    overrides: `key=value` settings and, of a sweep's file, `axis=value` for each axis. data: The
+    folder in which data files are looked up first. Raises RecipeError with every fault, and
+    RunError where a folder is no run.
     """
     file, folder = recipe_file(reference), None if data is None else Path(data)
     root = read(file, str(file))
@@ -316,7 +410,9 @@ def selects_point(root: Node, arguments: Sequence[str]) -> bool:
 
 
 def recipe_file(reference: str | os.PathLike[str]) -> Path:
-    """Return the file of a recipe, which a run has in its folder. Raises RunError where a folder is no run."""
+    """Return the file of a recipe, which a run has in its folder. Raises RunError where a folder is
+    no run.
+    """
     path = find_run(reference)
     if not path.is_dir():
         return path
@@ -325,10 +421,11 @@ def recipe_file(reference: str | os.PathLike[str]) -> Path:
 
 
 def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple[Recipe, Path]:
-    """Return the recipe of the point that arguments choose, and the run folder that it has by default.
+    """Return the recipe of the point that arguments choose, and the run folder that it has by
+    default.
 
-    args: `axis=value` for each axis; all others are overrides. Raises RecipeError with every fault of the arguments or
-    the recipe, or if `where` excludes the point.
+    args: `axis=value` for each axis; all others are overrides. Raises RecipeError with every fault
+    of the arguments or the recipe, or if `where` excludes the point.
     """
     from composer.training.wandb_logger import sweep_overrides  # which imports torch
 
@@ -352,7 +449,9 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple
 
 
 def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
-    """Return the point of `axis=value` arguments. Values of inactive axes are ignored; of two, the later one counts."""
+    """Return the point of `axis=value` arguments. Values of inactive axes are ignored; of two, the
+    later one counts.
+    """
     faults: list[Fault] = []
     values: dict[str, Value] = {}
     sources: dict[str, str] = {}
@@ -375,7 +474,11 @@ def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
         if axis.zipped is None and name not in {*point, *wrong} and is_active(axis, point):
             message = f"`{name}` of the sweep `{sweep.name}` has no value"
             faults.append(_argument_fault(name, message, _argument_hint(axis)))
-        elif axis.zipped is not None and name in point and values.get(name, point[name]) != point[name]:
+        elif (
+            axis.zipped is not None
+            and name in point
+            and values.get(name, point[name]) != point[name]
+        ):
             message = f"`{name}` is zipped to `{axis.zipped}`, so it is `{point[name]}` here"
             faults.append(_argument_fault(name, message, "leave it out", sources[name]))
     if faults:
@@ -384,12 +487,19 @@ def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
 
 
 def _parse_value(axis: Axis, arg: str) -> Value:
-    """Return the value of an argument: what YAML reads or, if the axis has no such value, the text itself."""
+    """Return the value of an argument: what YAML reads or, if the axis has no such value, the text
+    itself.
+    """
     text = arg.partition("=")[2]
     value: Any = parse_value(arg, len(axis.name) + 1).value if text else None
     if axis.accepts(value):
         return value if axis.labels is None else axis.labels[axis.index(value)]
-    if axis.integer and isinstance(value, float) and value.is_integer() and axis.accepts(int(value)):
+    if (
+        axis.integer
+        and isinstance(value, float)
+        and value.is_integer()
+        and axis.accepts(int(value))
+    ):
         return int(value)
     if axis.labels is not None and axis.accepts(text):
         return text
@@ -400,12 +510,17 @@ def _parse_value(axis: Axis, arg: str) -> Value:
 def _argument_hint(axis: Axis) -> str:
     if axis.labels is not None:
         return "write one of " + ", ".join(f"`{axis.name}={label}`" for label in axis.labels)
-    return f"write `{axis.name}=` and a {'whole ' if axis.integer else ''}number from {axis.low} to {axis.high}"
+    return (
+        f"write `{axis.name}=` and a {'whole ' if axis.integer else ''}number from {axis.low} to"
+        f" {axis.high}"
+    )
 
 
 def _argument_fault(axis: str, message: str, hint: str, arg: str = "") -> Fault:
     """Return the fault of an argument, or of one that is missing."""
-    return fault_at(Mark(COMMAND_LINE, 1, 1, max(1, len(_key(arg))), arg), "axis", axis, message, hint)
+    return fault_at(
+        Mark(COMMAND_LINE, 1, 1, max(1, len(_key(arg))), arg), "axis", axis, message, hint
+    )
 
 
 def _key(arg: str) -> str:

@@ -16,7 +16,8 @@ def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
     last = time.monotonic()
     for done, item in enumerate(items):
         if time.monotonic() - last >= NOTE_SECONDS:
-            from composer.inference.lines import write_note  # late: it takes torch, and most sweeps are short
+            # late: it takes torch, and most sweeps are short
+            from composer.inference.lines import write_note
 
             write_note(f"{what}: {done:,} of {len(items):,}")
             last = time.monotonic()

@@ -1,7 +1,9 @@
-"""Running a sweep: a process asks the study for points, starts trainings in a worker pool, and polls them.
+"""Running a sweep: a process asks the study for points, starts trainings in a worker pool, and
+polls them.
 
-Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder. The directories are
-what counts: a sweep that was stopped anywhere is resumed from them, by any number of processes.
+Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder.
+The directories are what counts: a sweep that was stopped anywhere is resumed from them, by any
+number of processes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record
 from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
-from composer.sweeps.points import CostPlanner, PointCost, cost_point, list_points, point_recipe, probe_recipe
+from composer.sweeps.points import (
+    CostPlanner,
+    PointCost,
+    cost_point,
+    list_points,
+    point_recipe,
+    probe_recipe,
+)
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import COSTS, MEMORY_UNITS, Resources, Sweep, SweepDir, pruning_warnings
 from composer.sweeps.trial import (
@@ -38,7 +47,13 @@ from composer.sweeps.trial import (
     retry_record,
     write_trial,
 )
-from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
+from composer.sweeps.workers import (
+    PATIENCE,
+    LocalWorkerPool,
+    RayWorkerPool,
+    TrialRunner,
+    WorkerPool,
+)
 from composer.training.budget import budget_of
 from composer.training.loggers import ProgressDisplay
 from composer.training.training_plan import plan_training
@@ -46,11 +61,15 @@ from composer.training.wandb_logger import sweep_overrides
 
 POLL_SECONDS = 0.25
 MAX_SUGGESTIONS_PER_TRIAL = 10
-"""Suggestions of a search for each trial that is wanted; the others are duplicates, impossible or excluded."""
+"""Suggestions of a search for each trial that is wanted; the others are duplicates, impossible or
+excluded.
+"""
 REFRESH_SECONDS = 1.0
 """Seconds between two looks at what other workers have done."""
 PLAIN_SECONDS = 60.0
-"""Seconds between two lines of progress without a terminal, if nothing but the time left has changed."""
+"""Seconds between two lines of progress without a terminal, if nothing but the time left has
+changed.
+"""
 
 
 def run_sweep(
@@ -61,18 +80,21 @@ def run_sweep(
     joins: bool = False,
     retry: bool = False,
 ) -> int:
-    """Run a sweep in `folder`, or resume it there, and return its exit status: 1 if a trial failed, or none finished.
+    """Run a sweep in `folder`, or resume it there, and return its exit status: 1 if a trial failed,
+    or none finished.
 
-    ray: the address of a Ray cluster to train on instead of this machine; joins: whether other processes may run the
-    same sweep; retry: whether to try those trials again that have failed. Raises RecipeError, DataError and RunError
-    before anything is trained; KeyboardInterrupt and SystemExit after a signal, when all trainings have written a
-    checkpoint and ended.
+    ray: the address of a Ray cluster to train on instead of this machine; joins: whether other
+    processes may run the same sweep; retry: whether to try those trials again that have failed.
+    Raises RecipeError, DataError and RunError before anything is trained; KeyboardInterrupt and
+    SystemExit after a signal, when all trainings have written a checkpoint and ended.
     """
     home = SweepDir(folder)
     trainable, recipe = check_sweep(sweep, home)
     with nullcontext() if joins else lock_sweep(home):
         needs = sweep.resources
-        pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
+        pool = (
+            LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
+        )
         scheduler = Scheduler(sweep, home, trainable, pool)
         if isinstance(pool, RayWorkerPool) and not pool.options["num_gpus"]:
             pool.reserve(with_planned_memory(sweep, trainable, scheduler.display.say))
@@ -82,7 +104,8 @@ def run_sweep(
 
 
 def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe | None]:
-    """Return the points that are known and can be trained, and the recipe of one, if known; write nothing.
+    """Return the points that are known and can be trained, and the recipe of one, if known; write
+    nothing.
 
     Raises RecipeError, DataError and RunError where all trials would fail.
     """
@@ -99,11 +122,14 @@ def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe |
     return trainable, recipe
 
 
-def with_planned_memory(sweep: Sweep, points: Sequence[PointCost], say: Callable[[str], None]) -> Resources:
-    """Return what a trial needs; without `memory` and GPUs, with what is planned for the largest of the points, if any.
+def with_planned_memory(
+    sweep: Sweep, points: Sequence[PointCost], say: Callable[[str], None]
+) -> Resources:
+    """Return what a trial needs; without `memory` and GPUs, with what is planned for the largest of
+    the points, if any.
 
-    That is half as much again, for what lies between tensors, and 1.5 GiB for Python, torch and a worker. With a GPU
-    the tensors are in its memory, and of the machine's nothing is known.
+    That is half as much again, for what lies between tensors, and 1.5 GiB for Python, torch and a
+    worker. With a GPU the tensors are in its memory, and of the machine's nothing is known.
     """
     needs = sweep.resources
     if needs.memory is not None or needs.gpus or not points:
@@ -112,18 +138,25 @@ def with_planned_memory(sweep: Sweep, points: Sequence[PointCost], say: Callable
     with suppress(ComposerError):  # which its training reports
         planned = plan_training(point_recipe(sweep, largest.point)).memory.bytes
         needs = replace(needs, memory=int(1.5 * planned + 1.5 * MEMORY_UNITS["G"]))
-        say(f"no `memory` in `resources`: each trial asks for {needs.describe()}, as planned for the largest point")
+        say(
+            f"no `memory` in `resources`: each trial asks for {needs.describe()}, as planned for"
+            " the largest point"
+        )
     return needs
 
 
 class Scheduler:
     """A running sweep. `points` are those known beforehand: none of a search that learns."""
 
-    def __init__(self, sweep: Sweep, home: SweepDir, points: list[PointCost], pool: WorkerPool) -> None:
+    def __init__(
+        self, sweep: Sweep, home: SweepDir, points: list[PointCost], pool: WorkerPool
+    ) -> None:
         self.sweep, self.home, self.pool = sweep, home, pool
         self.planner = CostPlanner()
         self.points = {point.fingerprint: point for point in points}
-        self.num_trials = len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
+        self.num_trials = (
+            len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
+        )
         self.runners: list[TrialRunner | None] = [None] * pool.workers
         self.trials: dict[str, Trial] = {}
         self.display = ProgressDisplay()
@@ -147,25 +180,44 @@ class Scheduler:
             self.pool.close()
         self.refresh_trials()
         if not self.trials:
-            reasons = Counter(trial.user_attrs.get("skipped", "unknown") for trial in self.study.trials())
+            reasons = Counter(
+                trial.user_attrs.get("skipped", "unknown") for trial in self.study.trials()
+            )
             reason = reasons.most_common(1)[0][0] if reasons else "there was none"
-            self.display.say(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
+            self.display.say(
+                f"no point was trained, of {reasons.total()} that were drawn: {reason}"
+            )
         if failed := sum(trial.status == "failed" for trial in self.trials.values()):
-            self.display.say(f"trials that have failed: {failed}; the same command with `--retry` tries them again")
+            self.display.say(
+                f"trials that have failed: {failed}; the same command with `--retry` tries them"
+                " again"
+            )
         if self.trials and len(self.trials) < self.num_trials:
             self.display.say(self.describe_lack())
         return exit_status(trial.status for trial in self.trials.values())
 
     def describe_lack(self) -> str:
         """Say why a search has ended with fewer trials than it was asked for."""
-        skipped = [trial.user_attrs["skipped"] for trial in self.study.trials() if "skipped" in trial.user_attrs]
-        reasons = Counter("the same as an earlier trial" if "the same as" in reason else reason for reason in skipped)
-        listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(MAX_LISTED))
-        wanted = f"the search ended after {len(self.trials)} of {count_noun(self.num_trials, 'trial')}"
+        skipped = [
+            trial.user_attrs["skipped"]
+            for trial in self.study.trials()
+            if "skipped" in trial.user_attrs
+        ]
+        reasons = Counter(
+            "the same as an earlier trial" if "the same as" in reason else reason
+            for reason in skipped
+        )
+        listed = "; ".join(
+            f"{count:,} {reason}" for reason, count in reasons.most_common(MAX_LISTED)
+        )
+        wanted = (
+            f"the search ended after {len(self.trials)} of {count_noun(self.num_trials, 'trial')}"
+        )
         return f"{wanted}; its other suggestions: {listed}" if listed else wanted
 
     def open_study(self, max_steps: int | None, retry: bool) -> None:
-        """Open the study, and bring it to the state of the trials' directories; `retry` gives failed ones another.
+        """Open the study, and bring it to the state of the trials' directories; `retry` gives
+        failed ones another.
 
         One worker does so at a time.
         """
@@ -188,12 +240,16 @@ class Scheduler:
         self.start, self.done_before = time.monotonic(), self.trials_done([])
         if ended:
             has = "has" if len(ended) == 1 else "have"
-            self.display.say(f"{self.sweep.name}: {count_noun(len(ended), 'trial')} {has} ended before")
+            self.display.say(
+                f"{self.sweep.name}: {count_noun(len(ended), 'trial')} {has} ended before"
+            )
         for sentence in missing_weights(self.trials.values()):
             self.display.say(f"warning: {sentence}")
 
     def reopen(self, trial: Trial, retry: bool) -> Trial:
-        """Return a trial as it goes on: one that lacks seeds, or has failed and is to be tried again, runs."""
+        """Return a trial as it goes on: one that lacks seeds, or has failed and is to be tried
+        again, runs.
+        """
         lacking = {*self.sweep.seeds_of(trial)} - {*trial.finished_seeds}
         if retry and trial.status == "failed":
             retries = (*trial.retries, retry_record("requested", trial.error or ""))
@@ -207,7 +263,9 @@ class Scheduler:
         return trial
 
     def fill_slots(self) -> bool:
-        """Give every free slot a trial, if there is one, and return whether any trial runs, here or elsewhere."""
+        """Give every free slot a trial, if there is one, and return whether any trial runs, here or
+        elsewhere.
+        """
         if all(self.runners) or time.monotonic() - self.last_refresh < REFRESH_SECONDS:
             return True
         for slot in range(len(self.runners)):
@@ -230,7 +288,8 @@ class Scheduler:
             return None
         # a sampler that has learned nothing from a skipped point would suggest it again
         suggestion = self.study.ask(at_random=self.skipped_last)
-        if self.study.num_points(before=suggestion.number) >= self.num_trials:  # another worker was quicker
+        # another worker was quicker
+        if self.study.num_points(before=suggestion.number) >= self.num_trials:
             self.study.skip(suggestion, "there are enough trials", as_bad=False)
             return None
         return suggestion
@@ -253,14 +312,16 @@ class Scheduler:
             return None
         self.study.note(suggestion, fingerprint=point.fingerprint)
         folder = self.home.trials / point.fingerprint
-        if (lease := claim(folder)) is None:  # another worker trains it; a second suggestion of it is skipped later
+        # another worker trains it; a second suggestion of it is skipped later
+        if (lease := claim(folder)) is None:
             return None
         # only who holds it knows what has become of it
         trial = read_trial(folder) if (folder / "trial.json").exists() else None
         if trial is not None and trial.status in ENDED:
             lease.release()
             self.trials[trial.fingerprint] = trial
-            if trial.number == suggestion.number:  # killed after it was written, before the study was told
+            # killed after it was written, before the study was told
+            if trial.number == suggestion.number:
                 self.study.tell(suggestion.number, trial)
             else:
                 self.study.skip(suggestion, f"the same as trial {trial.number}", as_bad=False)
@@ -280,13 +341,19 @@ class Scheduler:
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
         new = Trial(suggestion.number, suggestion.point, point.fingerprint, **costs, folder=folder)
         # a trial that is started again stays pruned
-        trial = new if trial is None else replace(new, pruned_at=trial.pruned_at, retries=trial.retries)
+        trial = (
+            new if trial is None else replace(new, pruned_at=trial.pruned_at, retries=trial.retries)
+        )
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
-        self.display.say(f"trial {trial.fingerprint}: {describe_point(trial.point)}  ({size}, {folder})")
+        self.display.say(
+            f"trial {trial.fingerprint}: {describe_point(trial.point)}  ({size}, {folder})"
+        )
         if (claims := num_claims(folder)) > 1:
-            self.display.say(f"trial {trial.fingerprint} goes on here from what is there (claim {claims})")
+            self.display.say(
+                f"trial {trial.fingerprint} goes on here from what is there (claim {claims})"
+            )
         recipe = point_recipe(self.sweep, suggestion.point)
         # a damaged one would fail for ever
         if not trial.recipe.exists() or trial.recipe.read_bytes() != recipe.dump().encode():
@@ -294,10 +361,21 @@ class Scheduler:
         data = recipe.data_dir or recipe.file.parent
         shown = sweep_overrides(recipe, self.sweep.name, suggestion.point)
         arguments = [*shown, "--data", str(data.absolute())]
-        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, budget_of(recipe.training))
+        return TrialRunner(
+            self.study,
+            self.pool,
+            suggestion,
+            trial,
+            lease,
+            slot,
+            arguments,
+            budget_of(recipe.training),
+        )
 
     def refresh_trials(self) -> None:
-        """Read the trials that are new, or had not ended, since other workers may have trained them."""
+        """Read the trials that are new, or had not ended, since other workers may have trained
+        them.
+        """
         for file in self.home.trials.glob("*/trial.json"):
             known = self.trials.get(file.parent.name)
             if known is None or known.status not in ENDED:
@@ -312,7 +390,8 @@ class Scheduler:
                 runner.stop(signal.SIGKILL)
                 self.runners[slot] = None
                 self.display.say(
-                    f"trial {runner.trial.fingerprint}: lost, since its lease was not renewed here in time"
+                    f"trial {runner.trial.fingerprint}: lost, since its lease was not renewed here"
+                    " in time"
                 )
                 continue
             before = len(runner.trial.retries)
@@ -346,10 +425,18 @@ class Scheduler:
         text = f"{statuses['finished']} of {self.num_trials} done, {statuses['running']} running, "
         text += f"{statuses['pruned']} pruned, {statuses['failed']} failed"
         sign = 1 if goal.direction == "min" else -1
-        finished = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
-        best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
+        finished = [
+            trial for trial in trials if trial.status == "finished" and trial.value is not None
+        ]
+        best = min(
+            finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None
+        )
         # last of all, since a narrow terminal cuts the end
-        leader = "" if best is None else f"; best {goal.metric} {best.value:.4g} ({describe_point(best.point)})"
+        leader = (
+            ""
+            if best is None
+            else f"; best {goal.metric} {best.value:.4g} ({describe_point(best.point)})"
+        )
         interval = 1.0 if self.display.console.is_terminal else PLAIN_SECONDS
         if now - self.last_time < interval and text + leader == self.last_text:
             return
@@ -360,17 +447,26 @@ class Scheduler:
         all_done = self.trials_done(runners) + sum(spent for spent, _ in running)
         done, left = all_done - self.done_before, max(0.0, self.num_trials - all_done)
         time_left = format_duration((now - self.start) / done * left) if done > 0 else "?"
-        line = "; ".join([text, f"{time_left} left", *filter(None, (words for _, words in running))]) + leader
+        line = (
+            "; ".join([text, f"{time_left} left", *filter(None, (words for _, words in running))])
+            + leader
+        )
         if self.display.console.is_terminal:
             self.display.draw(line, ended / max(1, self.num_trials))
         else:
             self.display.say(line)
 
     def trials_done(self, runners: Sequence[TrialRunner]) -> float:
-        """Return how many trials are done, finished seeds of others counted too; without those that run here."""
+        """Return how many trials are done, finished seeds of others counted too; without those that
+        run here.
+        """
         here = {runner.trial.fingerprint for runner in runners}
         return sum(
-            1.0 if trial.status in ENDED else len(trial.finished_seeds) / len(self.sweep.seeds_of(trial))
+            (
+                1.0
+                if trial.status in ENDED
+                else len(trial.finished_seeds) / len(self.sweep.seeds_of(trial))
+            )
             for name, trial in self.trials.items()
             if name not in here
         )
@@ -382,7 +478,9 @@ class Scheduler:
         try:
             for runner in running:
                 runner.stop(signal.SIGTERM)
-            while not all(runner.has_stopped() for runner in running) and time.monotonic() < deadline:
+            while (
+                not all(runner.has_stopped() for runner in running) and time.monotonic() < deadline
+            ):
                 time.sleep(POLL_SECONDS)
         finally:
             for runner in running:
@@ -394,9 +492,14 @@ class Scheduler:
 
 
 def running_progress(runner: TrialRunner) -> tuple[float, str]:
-    """Return the share of a running trial's budgets, over all seeds, that is spent, and its step and loss in words."""
+    """Return the share of a running trial's budgets, over all seeds, that is spent, and its step
+    and loss in words.
+    """
     rows = read_log(runner.trial, runner.seed)
     share = (len(runner.trial.finished_seeds) + runner.budget_spent(rows)) / len(runner.seeds)
     row = next((row for row in reversed(rows) if row.get("train/loss") is not None), None)
-    words = row and f"trial {runner.trial.fingerprint} at step {row['step']:,}, loss {row['train/loss']:.4g}"
+    words = (
+        row
+        and f"trial {runner.trial.fingerprint} at step {row['step']:,}, loss {row['train/loss']:.4g}"
+    )
     return min(1.0, share), words or ""

@@ -1,4 +1,6 @@
-"""Running a sweep on Slurm: submitit submits a job array, each job of which is a worker, as `sweep --worker` is."""
+"""Running a sweep on Slurm: submitit submits a job array, each job of which is a worker, as `sweep
+--worker` is.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ from composer.sweeps.sweep import MEMORY_UNITS, Resources, Sweep
 from composer.sweeps.workers import ends_with_parent
 
 DEFAULT_MINUTES = 24 * 60
-"""The time limit of a job, unless `resources.minutes` or Slurm's own SBATCH_TIMELIMIT says another."""
+"""The time limit of a job, unless `resources.minutes` or Slurm's own SBATCH_TIMELIMIT says another.
+"""
 
 
 class SlurmWorker:
-    """A worker of a sweep as a job: preempted, or out of time, it stops its training and waits in the queue again."""
+    """A worker of a sweep as a job: preempted, or out of time, it stops its training and waits in
+    the queue again.
+    """
 
     def __init__(self, arguments: Sequence[str], folder: str) -> None:
         self.arguments, self.folder = arguments, folder
@@ -28,32 +33,42 @@ class SlurmWorker:
 
     def __call__(self, number: int) -> int:
         """Run until no trial is left, and return the exit status."""
-        command, env = seqcomposer_command("sweep", *self.arguments, "--worker"), python_environment(os.environ)
+        command, env = (
+            seqcomposer_command("sweep", *self.arguments, "--worker"),
+            python_environment(os.environ),
+        )
         # in a session of its own the signal that tells submitit of a preemption does not reach it
         options: dict[str, Any] = {"start_new_session": True, "preexec_fn": ends_with_parent()}
         self.process = Popen(command, cwd=self.folder, env=env, **options)
         return self.process.wait()
 
     def checkpoint(self, number: int) -> object:
-        """Stop the training with a checkpoint, and return what submitit is to put into the queue again."""
+        """Stop the training with a checkpoint, and return what submitit is to put into the queue
+        again.
+        """
         from submitit.helpers import DelayedSubmission
 
         if self.process is not None:
             self.process.terminate()
             with suppress(ChildProcessError):  # it has ended
-                os.waitpid(self.process.pid, 0)  # not `wait`, within which the signal came that has led here
+                # not `wait`, within which the signal came that has led here
+                os.waitpid(self.process.pid, 0)
         return DelayedSubmission(SlurmWorker(self.arguments, self.folder), number)
 
 
 def submit_workers(sweep: Sweep, folder: Path, arguments: Sequence[str], workers: int) -> str:
     """Submit so many workers of a sweep as a job array, and return its number.
 
-    arguments: Those of `seqcomposer sweep`. Raises RunError where submitit is not installed, or Slurm refuses.
+    arguments: Those of `seqcomposer sweep`. Raises RunError where submitit is not installed, or
+    Slurm refuses.
     """
     try:
         import submitit
     except ImportError:
-        hint = "`pip install -c constraints.txt '.[slurm]'`, or run `seqcomposer sweep FILE --worker` in your own jobs"
+        hint = (
+            "`pip install -c constraints.txt '.[slurm]'`, or run `seqcomposer sweep FILE --worker`"
+            " in your own jobs"
+        )
         raise RunError.of("submitit is not installed, and `--slurm` needs it", hint) from None
     logs = folder.absolute() / "slurm"
     try:
@@ -62,7 +77,10 @@ def submit_workers(sweep: Sweep, folder: Path, arguments: Sequence[str], workers
         with secure_children():  # a job has the environment of the process that submits it
             jobs = executor.map_array(SlurmWorker(arguments, os.getcwd()), range(workers))
     except (RuntimeError, OSError, submitit.core.utils.FailedJobError) as error:
-        hint = "submit where `sbatch` works (SLURM_CONF); SBATCH_PARTITION and SBATCH_ACCOUNT name queue and account"
+        hint = (
+            "submit where `sbatch` works (SLURM_CONF); SBATCH_PARTITION and SBATCH_ACCOUNT name"
+            " queue and account"
+        )
         reason = next(reversed(str(error).strip().splitlines()), "")
         raise RunError.of(f"Slurm takes no job: {reason}", hint) from None
     return str(jobs[0].job_id).partition("_")[0]

@@ -1,6 +1,8 @@
-"""A sweep's search as an Optuna study, which suggests points and prunes trials: a journal that all workers write to.
+"""A sweep's search as an Optuna study, which suggests points and prunes trials: a journal that all
+workers write to.
 
-Trainings do not know it: their metrics are read and reported here, so that a trial is pruned by one decision.
+Trainings do not know it: their metrics are read and reported here, so that a trial is pruned by one
+decision.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ class JournalLock(JournalFileOpenLock):
         """Wait for the lock, and leave whole lines alone in the journal."""
         super().acquire()
         with self.file.open("r+b") as journal:
-            if journal.seek(0, os.SEEK_END) and journal.seek(-1, os.SEEK_END) >= 0 and journal.read() != b"\n":
+            if (
+                journal.seek(0, os.SEEK_END)
+                and journal.seek(-1, os.SEEK_END) >= 0
+                and journal.read() != b"\n"
+            ):
                 journal.seek(0)
                 journal.truncate(journal.read().rfind(b"\n") + 1)
         return True
@@ -58,7 +64,8 @@ class JournalLock(JournalFileOpenLock):
 
 
 class Study:
-    """Optuna's study of the first goal of a sweep, stored as a journal. Raises RunError if it cannot be read.
+    """Optuna's study of the first goal of a sweep, stored as a journal. Raises RunError if it
+    cannot be read.
 
     `max_steps` are those of the longest training, if known; hyperband builds its brackets on it.
     """
@@ -66,7 +73,9 @@ class Study:
     def __init__(self, sweep: Sweep, file: Path, max_steps: int | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.sweep = sweep
-        goal = StudyDirection.MINIMIZE if sweep.rank[0].direction == "min" else StudyDirection.MAXIMIZE
+        goal = (
+            StudyDirection.MINIMIZE if sweep.rank[0].direction == "min" else StudyDirection.MAXIMIZE
+        )
         try:
             storage = JournalStorage(JournalFileBackend(str(file), JournalLock(file)))
             name, pruner = sweep.fingerprint[:12], make_pruner(sweep.pruner, max_steps)
@@ -77,27 +86,39 @@ class Study:
             raise
         except Exception as error:  # what is in a damaged file may be anything
             hint = "remove the file: the study is rebuilt from the trials' folders"
-            raise RunError.of(f"the Optuna study cannot be opened: {error!r}", hint, str(file)) from None
+            raise RunError.of(
+                f"the Optuna study cannot be opened: {error!r}", hint, str(file)
+            ) from None
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """Return Optuna's trials, of every state by default: all points that were suggested, also those skipped."""
+        """Return Optuna's trials, of every state by default: all points that were suggested, also
+        those skipped.
+        """
         return self.study.get_trials(deepcopy=False, states=states or None)
 
     def latest_trials(self) -> dict[str, FrozenTrial]:
         """Return Optuna's latest trial of each fingerprint."""
         trials = self.trials()
-        return {trial.user_attrs["fingerprint"]: trial for trial in trials if "fingerprint" in trial.user_attrs}
+        return {
+            trial.user_attrs["fingerprint"]: trial
+            for trial in trials
+            if "fingerprint" in trial.user_attrs
+        }
 
     def enqueue(self, points: Mapping[str, Point]) -> None:
         """Append points, by their fingerprints, to the queue, unless they are in it already."""
-        waiting = {name for name, trial in self.latest_trials().items() if not trial.state.is_finished()}
+        waiting = {
+            name for name, trial in self.latest_trials().items() if not trial.state.is_finished()
+        }
         for fingerprint, point in points.items():
             if fingerprint not in waiting:
                 attributes = {"point": point, "fingerprint": fingerprint}
                 self.study.enqueue_trial(self.free_values(point), user_attrs=attributes)
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Add ended trials that the study lacks: its file was lost, or the process was killed before it was told."""
+        """Add ended trials that the study lacks: its file was lost, or the process was killed
+        before it was told.
+        """
         known = self.latest_trials()
         for trial in trials:
             if trial.status in STATES and trial.fingerprint not in known:
@@ -105,18 +126,28 @@ class Study:
                 for axis in self.sweep.free_axes:
                     if axis.name in trial.point:
                         suggest_value(axis, fixed)  # which records its distribution
-                details: dict[str, Any] = {"params": fixed.params, "distributions": fixed.distributions}
+                details: dict[str, Any] = {
+                    "params": fixed.params,
+                    "distributions": fixed.distributions,
+                }
                 details["user_attrs"] = {"point": trial.point, "fingerprint": trial.fingerprint}
                 value = trial.value if trial.status == "finished" else None
-                self.study.add_trial(create_trial(state=STATES[trial.status], value=value, **details))
+                self.study.add_trial(
+                    create_trial(state=STATES[trial.status], value=value, **details)
+                )
 
     def free_values(self, point: Point) -> dict[str, object]:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""
         return {axis.name: point[axis.name] for axis in self.sweep.free_axes if axis.name in point}
 
     def running(self) -> dict[int, str | None]:
-        """Return the fingerprint of each suggestion without a result; None until a worker has computed its costs."""
-        return {trial.number: trial.user_attrs.get("fingerprint") for trial in self.trials(TrialState.RUNNING)}
+        """Return the fingerprint of each suggestion without a result; None until a worker has
+        computed its costs.
+        """
+        return {
+            trial.number: trial.user_attrs.get("fingerprint")
+            for trial in self.trials(TrialState.RUNNING)
+        }
 
     def suggestion(self, number: int) -> Suggestion:
         """Return a suggestion that has no result yet."""
@@ -127,34 +158,42 @@ class Study:
         return bool(self.trials(TrialState.RUNNING, TrialState.WAITING))
 
     def ask_queued(self) -> Suggestion | None:
-        """Return the queue's first point, which no other worker is given; None if the queue is empty."""
+        """Return the queue's first point, which no other worker is given; None if the queue is
+        empty.
+        """
         self.study.sampler = RandomSampler()  # it draws nothing: the point is known
         trial_id = self.study._pop_waiting_trial_id()
-        return None if trial_id is None else self._suggestion(optuna.trial.Trial(self.study, trial_id))
+        return (
+            None if trial_id is None else self._suggestion(optuna.trial.Trial(self.study, trial_id))
+        )
 
     def ask(self, at_random: bool = False) -> Suggestion:
         """Return what the sampler suggests, which ignores all results if `at_random`."""
-        # each trial has a seed of its own, so that a resumed sweep draws the same points, and far from those of other
-        # trials, so that sweeps of neighbouring seeds draw different ones
+        # each trial has a seed of its own, so that a resumed sweep draws the same points, and far
+        # from those of other trials, so that sweeps of neighbouring seeds draw different ones
         trial = self.study.ask()
         seed = (self.sweep.search.seed * 1_000_003 + trial.number) % 2**32
-        # TPE first learns from ten trials at random points; Optuna counts every pruned trial as one to learn from, and
-        # points that were never trained are told as such
-        startup = 10 + sum("skipped" in trial.user_attrs for trial in self.trials(TrialState.PRUNED))
+        # TPE first learns from ten trials at random points; Optuna counts every pruned trial as one
+        # to learn from, and points that were never trained are told as such
+        startup = 10 + sum(
+            "skipped" in trial.user_attrs for trial in self.trials(TrialState.PRUNED)
+        )
         learns = self.sweep.search.kind == "tpe" and not at_random
         tpe = TPESampler(n_startup_trials=startup, seed=seed, constant_liar=True)
         self.study.sampler = tpe if learns else RandomSampler(seed=seed)
         return self._suggestion(trial)
 
     def _suggestion(self, trial: optuna.trial.Trial) -> Suggestion:
-        # draws even where the point is known, since the study has the values of a trial only once they are suggested
+        # draws even where the point is known, since the study has the values of a trial only once
+        # they are suggested
         point = suggest_point(self.sweep, trial)
         return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
 
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
         """Report scores by step, and return the step at which the trial is to be pruned, if it is."""
         known = self.study._storage.get_trial(suggestion.trial._trial_id).intermediate_values
-        with suppress(UpdateFinishedTrialError):  # another worker has ended it, and this one's lease is lost
+        # another worker has ended it, and this one's lease is lost
+        with suppress(UpdateFinishedTrialError):
             for step in sorted(set(scores) - set(known)):
                 suggestion.trial.report(scores[step], step)
                 if suggestion.trial.should_prune():
@@ -168,7 +207,9 @@ class Study:
             self.study.tell(number, value, state=STATES[trial.status], skip_if_finished=True)
 
     def num_points(self, before: int | None = None) -> int:
-        """Return how many points were suggested and not skipped; one that is trained again counts once."""
+        """Return how many points were suggested and not skipped; one that is trained again counts
+        once.
+        """
         trials = (trial for trial in self.trials()[:before] if "skipped" not in trial.user_attrs)
         return len({trial.user_attrs.get("fingerprint", trial.number) for trial in trials})
 
@@ -182,23 +223,30 @@ class Study:
         """End a suggestion that is not trained; `as_bad` teaches the sampler to look elsewhere."""
         self.note(suggestion, skipped=reason)
         state = TrialState.PRUNED if as_bad else TrialState.FAIL
-        with suppress(UpdateFinishedTrialError):  # Optuna looks before it writes, and another worker may come between
+        # Optuna looks before it writes, and another worker may come between
+        with suppress(UpdateFinishedTrialError):
             self.study.tell(suggestion.number, state=state, skip_if_finished=True)
 
 
 def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
-    """Return Optuna's pruner. If the longest training is not known, hyperband waits for the first that ends."""
+    """Return Optuna's pruner. If the longest training is not known, hyperband waits for the first
+    that ends.
+    """
     if pruner is None:
         return NopPruner()
     first = pruner.first_step(max_steps)
     if pruner.kind == "median":
         return MedianPruner(n_startup_trials=pruner.trials, n_warmup_steps=first)
     longest = "auto" if max_steps is None or max_steps < first else max_steps
-    return HyperbandPruner(min_resource=first, max_resource=longest, reduction_factor=pruner.reduction)
+    return HyperbandPruner(
+        min_resource=first, max_resource=longest, reduction_factor=pruner.reduction
+    )
 
 
 def random_draws(sweep: Sweep) -> Iterator[Point]:
-    """Yield points of a random search without end, the same ones for the same seed; some of them again and again."""
+    """Yield points of a random search without end, the same ones for the same seed; some of them
+    again and again.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=RandomSampler(seed=sweep.search.seed))
     while True:
@@ -206,7 +254,9 @@ def random_draws(sweep: Sweep) -> Iterator[Point]:
 
 
 def suggest_point(sweep: Sweep, trial: BaseTrial) -> Point:
-    """Return the point of a trial: for each active axis the value that it has already, or a drawn one."""
+    """Return the point of a trial: for each active axis the value that it has already, or a drawn
+    one.
+    """
     values: dict[str, Value] = {}
     for axis in sweep.free_axes:  # first those on which others depend
         if is_active(axis, sweep.complete(values)):

@@ -1,7 +1,9 @@
-"""The recipe of a point: selectors for blocks and stacks, their replacement, and the order in which axes are applied.
+"""The recipe of a point: selectors for blocks and stacks, their replacement, and the order in which
+axes are applied.
 
-A selector is a path, `model.decoder` or `model.encoder[1].repeat.stack[0]`, and after it any number of `..WORD`: every
-block of the kind WORD below or, if no block below is of that kind, every block named so by `as: WORD`.
+A selector is a path, `model.decoder` or `model.encoder[1].repeat.stack[0]`, and after it any number
+of `..WORD`: every block of the kind WORD below or, if no block below is of that kind, every block
+named so by `as: WORD`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from composer.sweeps.progress import with_progress
 from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, dependencies, same_value
 
 MAX_TRIED = 256
-"""Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
+"""Combinations of the axes that a `when` depends on in which it is looked for one where it holds.
+"""
 
 
 class Match(NamedTuple):
@@ -36,30 +39,41 @@ class Match(NamedTuple):
 
 
 def parse_selector(text: str) -> tuple[KeyPath, tuple[str, ...]] | None:
-    """Return the path of a selector and the words after each `..`, or None if the text is no selector."""
+    """Return the path of a selector and the words after each `..`, or None if the text is no
+    selector.
+    """
     head, *words = text.split("..")
     parts, end = parse_path(head)
     path = tuple(step for step, *_ in parts)
     are_words = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
-    return (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
+    return (
+        (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
+    )
 
 
 def select(root: Node, text: str, rules: Schema) -> list[Match]:
-    """Return everything that a selector selects, in the order of the recipe; nothing by a text that is none."""
+    """Return everything that a selector selects, in the order of the recipe; nothing by a text that
+    is none.
+    """
     if (selector := parse_selector(text)) is None:
         return []
     everything = [(match, _canonical_path(match.path, rules)) for match in walk_model(root, rules)]
     path, words = selector
     if not words:
         *outer, last = path
-        has_name = bool(outer) and isinstance(outer[-1], int) and isinstance(last, str)  # `encoder[0].rnn`
+        # `encoder[0].rnn`
+        has_name = bool(outer) and isinstance(outer[-1], int) and isinstance(last, str)
         canonical = _canonical_path(tuple(outer) if has_name else path, rules)
         matches = [match for match, other in everything if other == canonical]
         return [match for match in matches if not has_name or block_name(match.node) == last]
     blocks = [pair for pair in everything if not pair[0].is_stack]
     prefixes = {_canonical_path(path, rules)}
     for word in words:
-        below = [(match, inner) for match, inner in blocks if any(inner[:end] in prefixes for end in range(len(inner)))]
+        below = [
+            (match, inner)
+            for match, inner in blocks
+            if any(inner[:end] in prefixes for end in range(len(inner)))
+        ]
         named = [pair for pair in below if block_name(pair[0].node) == word]
         named = named or [pair for pair in below if alias_of(pair[0].node) == word]
         prefixes = {inner for _, inner in named}
@@ -67,8 +81,12 @@ def select(root: Node, text: str, rules: Schema) -> list[Match]:
 
 
 def _canonical_path(path: KeyPath, rules: Schema) -> KeyPath:
-    """Return a path without the names of first settings, which are optional: `residual.stack[0]` is `residual[0]`."""
-    return tuple(step for index, step in enumerate(path) if step != first_setting(rules, path[:index]))
+    """Return a path without the names of first settings, which are optional: `residual.stack[0]` is
+    `residual[0]`.
+    """
+    return tuple(
+        step for index, step in enumerate(path) if step != first_setting(rules, path[:index])
+    )
 
 
 def walk_model(root: Node, rules: Schema) -> Iterator[Match]:
@@ -83,13 +101,22 @@ def _walk(node: Node, path: KeyPath, schema: Schema, rules: Schema) -> Iterator[
         for index, item in enumerate(node.value):
             yield Match((*path, index), item, is_stack=False)
             if isinstance(item.value, dict) and (word := block_name(item)):
-                yield from _walk(item.value[word], (*path, index, word), rules["$defs"].get(f"block.{word}", {}), rules)
-    elif "x-first" in schema and not isinstance(node.value, dict):  # the first setting, without its name
+                yield from _walk(
+                    item.value[word],
+                    (*path, index, word),
+                    rules["$defs"].get(f"block.{word}", {}),
+                    rules,
+                )
+    elif "x-first" in schema and not isinstance(
+        node.value, dict
+    ):  # the first setting, without its name
         yield from _walk(node, path, schema["properties"][schema["x-first"]], rules)
     else:
         others = schema.get("items") or schema.get("additionalProperties") or {}
         for step, child in items_of(node.value):
-            yield from _walk(child, (*path, step), schema.get("properties", {}).get(step, others), rules)
+            yield from _walk(
+                child, (*path, step), schema.get("properties", {}).get(step, others), rules
+            )
 
 
 def block_name(item: Node) -> str:
@@ -107,7 +134,11 @@ def alias_of(item: Node) -> str:
 
 def _alias_node(item: Node) -> Node | None:
     settings = next(iter(item.value.values()), None) if isinstance(item.value, dict) else None
-    return settings.value.get("as") if settings is not None and isinstance(settings.value, dict) else None
+    return (
+        settings.value.get("as")
+        if settings is not None and isinstance(settings.value, dict)
+        else None
+    )
 
 
 def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> KeyPath | None:
@@ -118,8 +149,11 @@ def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> KeyPath | None
     return None
 
 
-def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Node]], rules: Schema) -> Node:
-    """Return the recipe with all matches replaced at once: by a block, a list of blocks, or `identity`: by nothing.
+def replace_blocks(
+    root: Node, replacements: Sequence[tuple[Sequence[Match], Node]], rules: Schema
+) -> Node:
+    """Return the recipe with all matches replaced at once: by a block, a list of blocks, or
+    `identity`: by nothing.
 
     Each path is one of the recipe as it was before.
     """
@@ -134,7 +168,9 @@ def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Nod
 
 
 def _outermost_residual(root: Node, path: KeyPath) -> KeyPath:
-    """Return the path of what is removed with a block: every `residual` around it, since x + f(x) without f is x."""
+    """Return the path of what is removed with a block: every `residual` around it, since x + f(x)
+    without f is x.
+    """
     indices = [index for index, step in enumerate(path[:-1]) if isinstance(step, int) and index > 1]
     for index in reversed(indices):
         if isinstance(path[index + 1], str):  # the block in whose stack this one is
@@ -155,12 +191,19 @@ class _Rewriter(NamedTuple):
         if path in self.inserted:  # a stack; blocks are replaced in their lists
             return _as_stack(self.inserted[path])
         if isinstance(node.value, dict):
-            return replace(node, value={key: self.walk(child, (*path, key)) for key, child in node.value.items()})
+            return replace(
+                node,
+                value={key: self.walk(child, (*path, key)) for key, child in node.value.items()},
+            )
         if isinstance(node.value, list):
             items = [self.item(child, (*path, index)) for index, child in enumerate(node.value)]
             blocks = [child for inner in items for child in inner]
             # what leaves no block is at fault, not the list that had one
-            removing = [own for place, own in self.inserted.items() if place[:-1] == path and own.value == []]
+            removing = [
+                own
+                for place, own in self.inserted.items()
+                if place[:-1] == path and own.value == []
+            ]
             return removing[0] if removing and not blocks else replace(node, value=blocks)
         return node
 
@@ -169,21 +212,33 @@ class _Rewriter(NamedTuple):
             return [self.walk(node, path)]
         blocks: list[Node] = _as_stack(self.inserted[path]).value
         alias = _alias_node(node)
-        return blocks if alias is None or not blocks else [*blocks[:-1], self.with_alias(blocks[-1], alias)]
+        return (
+            blocks
+            if alias is None or not blocks
+            else [*blocks[:-1], self.with_alias(blocks[-1], alias)]
+        )
 
     def with_alias(self, block: Node, alias: Node) -> Node:
-        """Return a replacement with the `as:` name of the block it replaces, unless it has one of its own."""
+        """Return a replacement with the `as:` name of the block it replaces, unless it has one of
+        its own.
+        """
         word = block_name(block)
         if not word or _alias_node(block) is not None:
             return block
-        settings = block.value[word] if isinstance(block.value, dict) else replace(block, value={}, key=block.mark)
+        settings = (
+            block.value[word]
+            if isinstance(block.value, dict)
+            else replace(block, value={}, key=block.mark)
+        )
         if not isinstance(settings.value, dict):
             first = self.rules["$defs"].get(f"block.{word}", {}).get("x-first")
             if settings.value is not None and first is None:
                 return block
             inner = {} if settings.value is None else {first: replace(settings, key=settings.place)}
             settings = replace(settings, value=inner)
-        return replace(block, value={word: replace(settings, value={**settings.value, "as": alias})}, text="")
+        return replace(
+            block, value={word: replace(settings, value={**settings.value, "as": alias})}, text=""
+        )
 
 
 def _as_stack(node: Node) -> Node:
@@ -193,8 +248,9 @@ def _as_stack(node: Node) -> Node:
 def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
     """Return the resolved mapping of a point's recipe, with the sweep's overrides on top.
 
-    The order is: recipes that extend the base, `set`, all replacements at once, the axes that set values, overrides,
-    and variables last; so replacements may use the base's variables, which an axis may set.
+    The order is: recipes that extend the base, `set`, all replacements at once, the axes that set
+    values, overrides, and variables last; so replacements may use the base's variables, which an
+    axis may set.
 
     Raises RecipeError if an axis replaces nothing, two change the same, or a path does not exist.
     """
@@ -225,28 +281,39 @@ def _overlap_error(axis: Axis, other: Axis, path: KeyPath) -> RecipeError:
 
 def apply_extensions(base: Node, values: Sequence[tuple[Axis, Value]]) -> Node:
     """Return the base, extended by the recipes that axes name."""
-    return reduce(merge, (axis.choice(value) for axis, value in values if axis.kind == "extend"), base)
+    return reduce(
+        merge, (axis.choice(value) for axis, value in values if axis.kind == "extend"), base
+    )
 
 
 def apply_settings(sweep: Node, root: Node, rules: Schema) -> Node:
     """Return a recipe with what the sweep's `set` changes at every point."""
     settings = sweep.value.get("set")
     for key, value in settings.value.items() if settings is not None and settings.value else ():
-        target = Node(key, value.place, quoted=value.place.text[value.place.column - 1 :][:1] in ('"', "'"))
+        target = Node(
+            key, value.place, quoted=value.place.text[value.place.column - 1 :][:1] in ('"', "'")
+        )
         root = _set_value(root, target, value, f"set.{key}", rules)
     return root
 
 
 def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) -> Node:
-    mark = target.mark._replace(column=target.mark.column + target.quoted, length=max(1, len(target.value)))
+    mark = target.mark._replace(
+        column=target.mark.column + target.quoted, length=max(1, len(target.value))
+    )
     try:
         return apply_override(root, target.value, mark, value, rules)
     except RecipeError as error:
-        faults = (old if old.path else fault_at(mark, old.code, path, old.message, old.hint) for old in error.faults)
+        faults = (
+            old if old.path else fault_at(mark, old.code, path, old.message, old.hint)
+            for old in error.faults
+        )
         raise RecipeError(faults) from None
 
 
-def _replacements(root: Node, values: Sequence[tuple[Axis, Value]], rules: Schema) -> list[tuple[list[Match], Node]]:
+def _replacements(
+    root: Node, values: Sequence[tuple[Axis, Value]], rules: Schema
+) -> list[tuple[list[Match], Node]]:
     replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
     matches = {axis.name: select(root, axis.target.value, rules) for axis, _ in replacing}
     for index, (axis, _) in enumerate(replacing):
@@ -266,24 +333,36 @@ def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     blocks = [match.node for match in everything if not match.is_stack]
     names, aliases = sorted({*map(block_name, blocks)}), sorted({*map(alias_of, blocks)} - {""})
     close = [closest_word(word, [*names, *aliases]) for word in words]
-    close = [closest_word(head, ["model", *(format_path(match.path) for match in everything)]), *close]
+    close = [
+        closest_word(head, ["model", *(format_path(match.path) for match in everything)]),
+        *close,
+    ]
     message = f"`{text}` matches nothing in the base"
     if select(root, "..".join(close), rules):
-        part, meant = next(pair for pair in zip((head, *words), close, strict=True) if pair[0] != pair[1])
-        message, hint = f"{message}; instead of `{part}` did you mean `{meant}`?", f"write `{'..'.join(close)}`"
+        part, meant = next(
+            pair for pair in zip((head, *words), close, strict=True) if pair[0] != pair[1]
+        )
+        message, hint = (
+            f"{message}; instead of `{part}` did you mean `{meant}`?",
+            f"write `{'..'.join(close)}`",
+        )
     elif words:
         hint = f"the model has the blocks {', '.join(names)}"
         hint += f"; named by `as`: {', '.join(aliases)}" if aliases else ""
     else:
-        hint = "the stacks are " + ", ".join(format_path(match.path) for match in everything if match.is_stack)
+        hint = "the stacks are " + ", ".join(
+            format_path(match.path) for match in everything if match.is_stack
+        )
     return fault_at(axis.target.mark, "selector", f"axes.{axis.name}.replace", message, hint)
 
 
 def value_faults(sweep: Sweep) -> set[Fault]:
-    """Return what the recipe language has against the values and blocks of a sweep, before any point is planned.
+    """Return what the recipe language has against the values and blocks of a sweep, before any
+    point is planned.
 
-    Each value is tried at two points, among the first values of the other axes and among their last. What is wrong at
-    both is the value's fault; what is wrong at all points that were tried is the base's.
+    Each value is tried at two points, among the first values of the other axes and among their
+    last. What is wrong at both is the value's fault; what is wrong at all points that were tried is
+    the base's.
     """
     own: set[Fault] = set()
     everywhere: set[Fault] | None = None
@@ -303,28 +382,41 @@ def value_faults(sweep: Sweep) -> set[Fault]:
     return own | (everywhere or set())
 
 
-def _common_faults(sweep: Sweep, axis: Axis, value: Value, tried: Sequence[Point]) -> set[Fault] | None:
-    """Return the faults of both probe points, changed as little as it takes for the axis to have that value.
+def _common_faults(
+    sweep: Sweep, axis: Axis, value: Value, tried: Sequence[Point]
+) -> set[Fault] | None:
+    """Return the faults of both probe points, changed as little as it takes for the axis to have
+    that value.
 
-    tried: Combinations of the axes on which this one depends. None if the axis has the value at none of them.
+    tried: Combinations of the axes on which this one depends. None if the axis has the value at
+    none of them.
     """
-    from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
+    # jsonschema takes a tenth of a second to import
+    from composer.recipe.validation import schema_faults
 
     faults: list[set[Fault]] = []
     for end in (0, -1):
         others = {other.name: other.ends[end] for other in sweep.axes}
-        points = (sweep.complete(others | combination | {axis.name: value}) for combination in tried)
-        point = next((one for one in points if axis.name in one and same_value(one[axis.name], value)), None)
+        points = (
+            sweep.complete(others | combination | {axis.name: value}) for combination in tried
+        )
+        point = next(
+            (one for one in points if axis.name in one and same_value(one[axis.name], value)), None
+        )
         if point is not None:
             try:
-                faults.append(set(schema_faults(apply_point(sweep, point), schema_generator.load())))
+                faults.append(
+                    set(schema_faults(apply_point(sweep, point), schema_generator.load()))
+                )
             except RecipeError as error:
                 faults.append(set(error.faults))
     return set.intersection(*faults) if faults else None
 
 
 def _dependency_points(sweep: Sweep, axis: Axis) -> list[Point]:
-    """Return the first combinations of the axes on which one depends, directly and through others; of ranges, ends."""
+    """Return the first combinations of the axes on which one depends, directly and through others;
+    of ranges, ends.
+    """
     names = reachable([axis], {other.name: other for other in sweep.axes}, dependencies)
     values = {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}
     return list(islice(combinations(values), MAX_TRIED))
@@ -332,7 +424,9 @@ def _dependency_points(sweep: Sweep, axis: Axis) -> list[Point]:
 
 @lru_cache(maxsize=8)
 def default_warnings(sweep: Sweep) -> tuple[Fault, ...]:
-    """Return a warning of each replacement that `model.dropout` does not reach, but reaches another of the axis."""
+    """Return a warning of each replacement that `model.dropout` does not reach, but reaches another
+    of the axis.
+    """
     rules = schema_generator.load()
     try:
         root = apply_point(sweep, sweep.probe_points()[0])
@@ -343,12 +437,24 @@ def default_warnings(sweep: Sweep) -> tuple[Fault, ...]:
         return ()
     warnings = []
     for axis in sweep.axes:
-        labels = [*zip(axis.labels or (), axis.choices, strict=False)] if axis.kind == "replace" else []
-        without = [(label, node) for label, node in labels if _blocks_in(node, rules) and not _drops(node, rules)]
+        labels = (
+            [*zip(axis.labels or (), axis.choices, strict=False)] if axis.kind == "replace" else []
+        )
+        without = [
+            (label, node)
+            for label, node in labels
+            if _blocks_in(node, rules) and not _drops(node, rules)
+        ]
         reached = [label for label, node in labels if _drops(node, rules)]
         for label, node in without if reached else ():
-            message = f"`model.dropout` reaches `{reached[0]}` and not `{label}`, which then differ in more than blocks"
-            hint = f"put `- dropout` behind the blocks of `{label}`, or `dropout: 0` at those of `{reached[0]}`"
+            message = (
+                f"`model.dropout` reaches `{reached[0]}` and not `{label}`, which then differ in"
+                " more than blocks"
+            )
+            hint = (
+                f"put `- dropout` behind the blocks of `{label}`, or `dropout: 0` at those of"
+                f" `{reached[0]}`"
+            )
             path = f"axes.{axis.name}.with.{label}"
             warnings.append(fault_at(node.place, "default", path, message, hint).as_warning())
     return tuple(warnings)

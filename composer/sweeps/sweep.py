@@ -1,4 +1,6 @@
-"""A sweep: its axes, points and goals, what its trials need; the paths of its directory, and sweep.json."""
+"""A sweep: its axes, points and goals, what its trials need; the paths of its directory, and
+sweep.json.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ class SearchAlgorithm:
 
 @dataclass(frozen=True)
 class Pruner:
-    """When a trial is stopped early. `reduction` is hyperband's; `trials` is the median's number of start-up trials."""
+    """When a trial is stopped early. `reduction` is hyperband's; `trials` is the median's number of
+    start-up trials.
+    """
 
     kind: Literal["hyperband", "median"]
     min_steps: int | None = None
@@ -79,7 +83,9 @@ class Pruner:
     trials: int = 5
 
     def first_step(self, max_steps: int | None) -> int:
-        """Return the step before which no trial is stopped, if the longest training has so many steps, if known."""
+        """Return the step before which no trial is stopped, if the longest training has so many
+        steps, if known.
+        """
         return self.min_steps or (500 if max_steps is None else max(1, max_steps // 10))
 
 
@@ -90,8 +96,9 @@ MEMORY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 class Resources:
     """What one trial needs; None is what the sweep's file does not say.
 
-    `gpus` is a whole number, or below 1 the share of one, which several trials use at once; `memory` is in bytes. After
-    `minutes` Slurm ends a worker, and a trial that is not done goes on with the next.
+    `gpus` is a whole number, or below 1 the share of one, which several trials use at once;
+    `memory` is in bytes. After `minutes` Slurm ends a worker, and a trial that is not done goes on
+    with the next.
     """
 
     gpus: float | None = None
@@ -112,7 +119,9 @@ class Resources:
         return math.ceil(self.gpus or 0)
 
     def gpus_of(self, trials: int) -> int:
-        """Return how many GPUs so many trials at once need; shares of one that do not fit need another."""
+        """Return how many GPUs so many trials at once need; shares of one that do not fit need
+        another.
+        """
         if self.gpus is None or self.gpus >= 1 or self.gpus == 0:
             return trials * self.whole_gpus
         return math.ceil(trials / int(1 / self.gpus))
@@ -127,11 +136,12 @@ class Resources:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """One dimension of the search space: its finite `labels`, in order, or a range from `low` to `high`.
+    """One dimension of the search space: its finite `labels`, in order, or a range from `low` to
+    `high`.
 
-    `choices` holds what each label stands for: a value, blocks, or a recipe that extends the base; for a range it holds
-    the range. `target` is the path or selector as written, or the recipes that extend the base; `node` is the whole
-    mapping of the axis.
+    `choices` holds what each label stands for: a value, blocks, or a recipe that extends the base;
+    for a range it holds the range. `target` is the path or selector as written, or the recipes that
+    extend the base; `node` is the whole mapping of the axis.
     """
 
     name: str
@@ -185,9 +195,10 @@ def format_value(value: object) -> str:
 class Sweep:
     """A sweep that passed all checks. `axes` are in the order of the file.
 
-    A trial that failed is tried again `retries` times. `fingerprint` is of everything that decides which trials are run
-    and how they are ranked; trials and seeds, which may be added later, are not in it, nor are `seeds_where`, the
-    conditions of the points that get more than the first seed, and `tune`.
+    A trial that failed is tried again `retries` times. `fingerprint` is of everything that decides
+    which trials are run and how they are ranked; trials and seeds, which may be added later, are
+    not in it, nor are `seeds_where`, the conditions of the points that get more than the first
+    seed, and `tune`.
     """
 
     file: Path
@@ -212,17 +223,27 @@ class Sweep:
         return next((axis for axis in self.axes if axis.name == name), None)
 
     def seeds_of(self, costed: CostedPoint) -> tuple[int, ...]:
-        """Return the seeds with which a point is trained: all of them where `seeds_where` holds, else the first."""
+        """Return the seeds with which a point is trained: all of them where `seeds_where` holds,
+        else the first.
+        """
         values = {cost: getattr(costed, cost) for cost in COSTS} | costed.point
-        return self.seeds if all(holds(condition, values) for condition in self.seeds_where) else self.seeds[:1]
+        return (
+            self.seeds
+            if all(holds(condition, values) for condition in self.seeds_where)
+            else self.seeds[:1]
+        )
 
     @property
     def free_axes(self) -> tuple[Axis, ...]:
-        """The axes that a search chooses, each after those that its `when` names; `zip` decides the others."""
+        """The axes that a search chooses, each after those that its `when` names; `zip` decides the
+        others.
+        """
         return tuple(axis for axis in topological_order(self.axes) if axis.zipped is None)
 
     def complete(self, chosen: Mapping[str, Value]) -> Point:
-        """Return the point of the chosen values: inactive axes left out, zipped ones filled in, in the file's order."""
+        """Return the point of the chosen values: inactive axes left out, zipped ones filled in, in
+        the file's order.
+        """
         point: Point = {}
         for axis in topological_order(self.axes):
             if not is_active(axis, point):
@@ -239,9 +260,14 @@ class Sweep:
         return [self.complete({axis.name: axis.ends[end] for axis in self.axes}) for end in (0, -1)]
 
     def structure_values(self) -> dict[str, Sequence[Value]]:
-        """Return by axis what changes the structure: labels, both ends of ranges of whole numbers, else one number."""
+        """Return by axis what changes the structure: labels, both ends of ranges of whole numbers,
+        else one number.
+        """
         axes = [axis for axis in self.axes if axis.zipped is None]
-        return {axis.name: axis.labels or (axis.ends if axis.integer else axis.ends[:1]) for axis in axes}
+        return {
+            axis.name: axis.labels or (axis.ends if axis.integer else axis.ends[:1])
+            for axis in axes
+        }
 
     @property
     def num_structures(self) -> int:
@@ -249,7 +275,9 @@ class Sweep:
         return math.prod(map(len, self.structure_values().values()))
 
     def structures(self) -> Iterator[Point]:
-        """Yield the point of each combination of `structure_values`, the first axis slowest; some may be the same."""
+        """Yield the point of each combination of `structure_values`, the first axis slowest; some
+        may be the same.
+        """
         return map(self.complete, combinations(self.structure_values()))
 
     def dependency_faults(self) -> Iterator[Fault]:
@@ -269,7 +297,9 @@ class Sweep:
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Return axes after those that they depend on; axes on a cycle are dropped."""
     ordered: dict[str, Axis] = {}
-    while ready := [axis for axis in axes if axis.name not in ordered and dependencies(axis) <= ordered.keys()]:
+    while ready := [
+        axis for axis in axes if axis.name not in ordered and dependencies(axis) <= ordered.keys()
+    ]:
         ordered[ready[0].name] = ready[0]
     return [*ordered.values()]
 
@@ -295,12 +325,20 @@ def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
         message = f"there is no other axis `{axis.zipped}`{did_you_mean(str(axis.zipped), others)}"
         hint = f"the others are {', '.join(others)}"
     elif leader.zipped is not None:
-        message, hint = f"`{leader.name}` follows `{leader.zipped}` itself", f"write `zip: {leader.zipped}`"
+        message, hint = (
+            f"`{leader.name}` follows `{leader.zipped}` itself",
+            f"write `zip: {leader.zipped}`",
+        )
     elif axis.labels is None or leader.labels is None:
-        message = f"`{axis.name if axis.labels is None else leader.name}` has a range, and no list of values"
+        message = (
+            f"`{axis.name if axis.labels is None else leader.name}` has a range, and no list of"
+            " values"
+        )
         hint = "write `values: [...]`"
     elif len(axis.labels) != len(leader.labels):
-        message = f"`{axis.name}` has {len(axis.labels)} values, and `{leader.name}` {len(leader.labels)}"
+        message = (
+            f"`{axis.name}` has {len(axis.labels)} values, and `{leader.name}` {len(leader.labels)}"
+        )
         hint = "give both the same number of values"
     else:
         return
@@ -336,7 +374,11 @@ class SweepDir:
 
     def __init__(self, path: Path) -> None:
         self.path, self.trials = path, path / "trials"
-        self.sweep, self.record, self.study = path / "sweep.yaml", path / "sweep.json", path / "study.journal"
+        self.sweep, self.record, self.study = (
+            path / "sweep.yaml",
+            path / "sweep.json",
+            path / "study.journal",
+        )
         self.opening = path / "opening"
 
 

@@ -1,8 +1,10 @@
-"""A trial of a sweep: a point that was started, its trial.json, the runs of its seeds, and their retries.
+"""A trial of a sweep: a point that was started, its trial.json, the runs of its seeds, and their
+retries.
 
-A training that was killed goes on from its last checkpoint, however often: on machines that are taken away that is no
-fault of its own. Only where it was killed MAX_KILLS times in a row without a new checkpoint has it failed. A failed
-one is tried again as often as the sweep's `retries` say, and once more for each `sweep --retry`.
+A training that was killed goes on from its last checkpoint, however often: on machines that are
+taken away that is no fault of its own. Only where it was killed MAX_KILLS times in a row without a
+new checkpoint has it failed. A failed one is tried again as often as the sweep's `retries` say, and
+once more for each `sweep --retry`.
 """
 
 from __future__ import annotations
@@ -26,23 +28,35 @@ Status = Literal["running", "finished", "pruned", "failed"]
 ENDED = ("finished", "pruned", "failed")
 
 Retry = Mapping[str, Any]
-"""Why a training was started again: `cause`, `seed`, `step` (of the last checkpoint), `error`, `at` (UTC)."""
-RETRY_TYPES: Mapping[str, Any] = {"cause": str, "seed": int | None, "step": int, "error": str, "at": str}
+"""Why a training was started again: `cause`, `seed`, `step` (of the last checkpoint), `error`, `at`
+(UTC).
+"""
+RETRY_TYPES: Mapping[str, Any] = {
+    "cause": str,
+    "seed": int | None,
+    "step": int,
+    "error": str,
+    "at": str,
+}
 Cause = Literal["killed", "failed", "requested"]
 
 KILLED = (130, 137, 143)
 """Exit statuses of a training that somebody else ended; a negative one says the same."""
 MAX_KILLS = 5
-"""Kills in a row without a new checkpoint after which a training has failed: too little memory kills it for ever."""
+"""Kills in a row without a new checkpoint after which a training has failed: too little memory
+kills it for ever.
+"""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial: a point that was started, as in trial.json, with its directory and the run.json of each seed.
+    """One trial: a point that was started, as in trial.json, with its directory and the run.json of
+    each seed.
 
-    `value` is the mean over seeds of the first goal. `pruned_at` is the step at which pruning was decided, which is
-    never taken back. `error` is what a failed training printed last. `at_most`: the costs are upper bounds. `retries`
-    say why a training was started again, each time that it was.
+    `value` is the mean over seeds of the first goal. `pruned_at` is the step at which pruning was
+    decided, which is never taken back. `error` is what a failed training printed last. `at_most`:
+    the costs are upper bounds. `retries` say why a training was started again, each time that it
+    was.
     """
 
     number: int
@@ -86,19 +100,32 @@ class Trial:
 
 TRIAL_KEYS = tuple(key.name for key in fields(Trial) if key.name not in ("folder", "records"))
 """The keys of trial.json."""
-TRIAL_TYPES: dict[str, Any] = {**dict.fromkeys(("number", *COSTS), int), "point": dict, "fingerprint": str}
-TRIAL_TYPES |= {"value": float | int | None, "pruned_at": int | None, "error": str | None, "at_most": bool}
+TRIAL_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("number", *COSTS), int),
+    "point": dict,
+    "fingerprint": str,
+}
+TRIAL_TYPES |= {
+    "value": float | int | None,
+    "pruned_at": int | None,
+    "error": str | None,
+    "at_most": bool,
+}
 
 
 def write_trial(trial: Trial) -> None:
     """Write trial.json atomically."""
     trial.folder.mkdir(parents=True, exist_ok=True)
-    record = json.dumps({key: getattr(trial, key) for key in TRIAL_KEYS}, indent=2, ensure_ascii=False)
+    record = json.dumps(
+        {key: getattr(trial, key) for key in TRIAL_KEYS}, indent=2, ensure_ascii=False
+    )
     atomic_write(trial.folder / "trial.json", f"{record}\n".encode())
 
 
 def read_trials(folder: Path) -> list[Trial]:
-    """Return every trial of a sweep's directory, in the order in which they were suggested. Raises RunError."""
+    """Return every trial of a sweep's directory, in the order in which they were suggested. Raises
+    RunError.
+    """
     trials = [read_trial(path.parent) for path in SweepDir(folder).trials.glob("*/trial.json")]
     return sorted(trials, key=lambda trial: trial.number)
 
@@ -109,13 +136,22 @@ def read_trial(folder: Path) -> Trial:
     try:
         record = parse_json(read_text(file))
         records = [(record, TRIAL_TYPES), *((retry, RETRY_TYPES) for retry in record["retries"])]
-        are_typed = all(isinstance(one[key], kind) for one, types in records for key, kind in types.items())
-        if not (are_typed and record["fingerprint"] == folder.name and record["status"] in ("running", *ENDED)):
+        are_typed = all(
+            isinstance(one[key], kind) for one, types in records for key, kind in types.items()
+        )
+        if not (
+            are_typed
+            and record["fingerprint"] == folder.name
+            and record["status"] in ("running", *ENDED)
+        ):
             raise ValueError("a value in it is of another type")
         values = {key: record[key] for key in TRIAL_KEYS} | {"retries": tuple(record["retries"])}
         return Trial(**values, folder=folder, records=read_run_records(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = f"remove {file}: the sweep then writes it again, and trains only the seeds that are missing"
+        hint = (
+            f"remove {file}: the sweep then writes it again, and trains only the seeds that are"
+            " missing"
+        )
         raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
 
 
@@ -130,7 +166,9 @@ def read_log(trial: Trial, seed: int) -> list[dict[str, Any]]:
 
 
 def final_score(trial: Trial, seed: int, metric: str) -> float | None:
-    """Return the result of a seed: a cost of the plan, or a score in run.json; None where that is no finite number."""
+    """Return the result of a seed: a cost of the plan, or a score in run.json; None where that is
+    no finite number.
+    """
     if metric in COSTS:
         return float(getattr(trial, metric))
     record = trial.records.get(seed)
@@ -147,21 +185,30 @@ def finite(value: Any) -> float | None:
 
 def missing_weights(trials: Iterable[Trial]) -> list[str]:
     """Return a sentence for each finished seed whose weights are not there any more."""
-    runs = [(trial.run(seed), trial.records[seed]) for trial in trials for seed in trial.finished_seeds]
-    lost = [run for run, record in runs if record.weights_sha256 and not RunDir(run).weights.exists()]
+    runs = [
+        (trial.run(seed), trial.records[seed]) for trial in trials for seed in trial.finished_seeds
+    ]
+    lost = [
+        run for run, record in runs if record.weights_sha256 and not RunDir(run).weights.exists()
+    ]
     cure = "put them back, or remove this folder: the sweep trains it again"
     return [f"the weights of {run} are gone; {cure}" for run in lost]
 
 
 def exit_status(statuses: Iterable[Status]) -> int:
-    """Return how a sweep ends with trials of these statuses: 1 where one has failed or none has finished, else 0."""
+    """Return how a sweep ends with trials of these statuses: 1 where one has failed or none has
+    finished, else 0.
+    """
     counted = {*statuses}
     return int("failed" in counted or "finished" not in counted)
 
 
 def describe_point(point: Point) -> str:
     """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
-    return " ".join(f"{name}={format_value(value)}" for name, value in point.items()) or "the base alone"
+    return (
+        " ".join(f"{name}={format_value(value)}" for name, value in point.items())
+        or "the base alone"
+    )
 
 
 def killed_by(status: int) -> str:
@@ -169,24 +216,44 @@ def killed_by(status: int) -> str:
     if status >= 0 and status not in KILLED:
         return ""
     number = -status if status < 0 else status - 128
-    return signal.Signals(number).name if number in list(signal.Signals) else f"exit status {status}"
+    return (
+        signal.Signals(number).name if number in list(signal.Signals) else f"exit status {status}"
+    )
 
 
-def retry_record(cause: Cause, error: str, run: RunDir | None = None, seed: int | None = None) -> Retry:
-    """Return what trial.json says of a retry; `run` is the run folder of the seed that is started again."""
-    steps = [checkpoint_step(path) or 0 for path in run.checkpoints.glob("step-*.ckpt")] if run is not None else []
-    return {"cause": cause, "seed": seed, "step": max(steps, default=0), "error": error, "at": utc_now()}
+def retry_record(
+    cause: Cause, error: str, run: RunDir | None = None, seed: int | None = None
+) -> Retry:
+    """Return what trial.json says of a retry; `run` is the run folder of the seed that is started
+    again.
+    """
+    steps = (
+        [checkpoint_step(path) or 0 for path in run.checkpoints.glob("step-*.ckpt")]
+        if run is not None
+        else []
+    )
+    return {
+        "cause": cause,
+        "seed": seed,
+        "step": max(steps, default=0),
+        "error": error,
+        "at": utc_now(),
+    }
 
 
 def kills_in_place(retries: Sequence[Retry]) -> int:
-    """Return how often in a row, up to now, a training was killed without a new checkpoint in between."""
+    """Return how often in a row, up to now, a training was killed without a new checkpoint in
+    between.
+    """
     places = [(retry["cause"], retry["seed"], retry["step"]) for retry in reversed(retries)]
     here = ("killed", *places[0][1:]) if places else ()
     return sum(1 for _ in takewhile(lambda place: place == here, places))
 
 
 def failures(retries: Iterable[Retry]) -> int:
-    """Return how many retries of the sweep's `retries` are used up; `--retry` gives all of them again."""
+    """Return how many retries of the sweep's `retries` are used up; `--retry` gives all of them
+    again.
+    """
     count = 0
     for retry in retries:
         count = 0 if retry["cause"] == "requested" else count + (retry["cause"] == "failed")

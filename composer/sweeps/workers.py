@@ -1,7 +1,8 @@
-"""Workers of a sweep: training processes on this machine or on a Ray cluster, and the runner of one trial.
+"""Workers of a sweep: training processes on this machine or on a Ray cluster, and the runner of one
+trial.
 
-This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and GPUs. All machines see
-the run folders on a shared file system, and have this package installed.
+This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and
+GPUs. All machines see the run folders on a shared file system, and have this package installed.
 """
 
 from __future__ import annotations
@@ -60,24 +61,39 @@ def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str
 
 
 def ends_with_parent() -> Callable[[], object] | None:
-    """Return what a child does before it starts so that it gets SIGTERM when its parent dies, be it by SIGKILL.
+    """Return what a child does before it starts so that it gets SIGTERM when its parent dies, be it
+    by SIGKILL.
 
-    On Linux alone. Elsewhere a training that outlives its sweep is waited for, by the lock on its run folder.
+    On Linux alone. Elsewhere a training that outlives its sweep is waited for, by the lock on its
+    run folder.
     """
-    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM) if sys.platform == "linux" else None
+    return (
+        partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
+        if sys.platform == "linux"
+        else None
+    )
 
 
 class LocalJob:
-    """A process of this machine, which leads a process group of its own; its output is appended to `log`.
+    """A process of this machine, which leads a process group of its own; its output is appended to
+    `log`.
 
     own: What its environment has beside that of this process.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, own: Mapping[str, str], folder: str) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, own: Mapping[str, str], folder: str
+    ) -> None:
         env = {**python_environment(os.environ), **own}
         with log.open("ab") as file:
-            options: dict[str, Any] = {"cwd": folder, "process_group": 0, "preexec_fn": ends_with_parent()}
-            self.process = Popen(command, stdin=DEVNULL, stdout=file, stderr=STDOUT, env=env, **options)
+            options: dict[str, Any] = {
+                "cwd": folder,
+                "process_group": 0,
+                "preexec_fn": ends_with_parent(),
+            }
+            self.process = Popen(
+                command, stdin=DEVNULL, stdout=file, stderr=STDOUT, env=env, **options
+            )
 
     def poll(self) -> int | None:
         """Return the exit status, negative if a signal ended the process, or None while it runs."""
@@ -93,24 +109,34 @@ class LocalJob:
 
 
 class LocalWorkerPool:
-    """Workers on this machine, each with what a trial needs, or with a share of its CPUs and of its GPUs.
+    """Workers on this machine, each with what a trial needs, or with a share of its CPUs and of its
+    GPUs.
 
-    Raises RunError if the machine has fewer GPUs than the trials need, or fewer CPUs or less memory than one does.
+    Raises RunError if the machine has fewer GPUs than the trials need, or fewer CPUs or less memory
+    than one does.
     """
 
     def __init__(self, workers: int, resources: Resources) -> None:
         self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
         cpus, memory = visible_cpus(), available_memory()
         if (resources.cpus or 0) > cpus or (resources.memory or 0) > memory:
-            there = Resources(len(self.gpus), cpus, None if math.isinf(memory) else int(memory)).describe()
+            there = Resources(
+                len(self.gpus), cpus, None if math.isinf(memory) else int(memory)
+            ).describe()
             message = f"a trial needs {resources.describe()}, and this machine has {there}"
-            raise RunError.of(message, "write less under `resources`, or run the sweep on a larger machine")
+            raise RunError.of(
+                message, "write less under `resources`, or run the sweep on a larger machine"
+            )
         if (needed := resources.gpus_of(workers)) > len(self.gpus):
             who = "a trial needs" if workers == 1 else f"{workers} trials at once need"
             message = f"{who} {count_noun(needed, 'GPU')}, and this machine has {len(self.gpus)}"
-            hint = "write fewer `gpus` under `resources`, or run the sweep where they are: `--slurm`, `--ray ADDRESS`"
+            hint = (
+                "write fewer `gpus` under `resources`, or run the sweep where they are: `--slurm`,"
+                " `--ray ADDRESS`"
+            )
             raise RunError.of(message, hint)
-        # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen to it
+        # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen
+        # to it
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start(self, command: Sequence[str], log: Path, slot: int) -> LocalJob:
@@ -123,9 +149,15 @@ class LocalWorkerPool:
 
 
 def worker_environment(
-    environment: Mapping[str, str], slot: int, workers: int, gpus: Sequence[str], resources: Resources
+    environment: Mapping[str, str],
+    slot: int,
+    workers: int,
+    gpus: Sequence[str],
+    resources: Resources,
 ) -> dict[str, str]:
-    """Return the variables of one worker: its threads, and its GPUs where several workers share them."""
+    """Return the variables of one worker: its threads, and its GPUs where several workers share
+    them.
+    """
     own = {}
     if "OMP_NUM_THREADS" not in environment:
         own["OMP_NUM_THREADS"] = str(resources.cpus or max(1, visible_cpus() // workers))
@@ -133,13 +165,17 @@ def worker_environment(
         first = resources.gpus_of(slot + 1) - resources.whole_gpus
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + resources.whole_gpus])
     elif gpus and workers > 1:
-        share = gpus[slot % workers :: workers] if len(gpus) >= workers else [gpus[slot % len(gpus)]]
+        share = (
+            gpus[slot % workers :: workers] if len(gpus) >= workers else [gpus[slot % len(gpus)]]
+        )
         own["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return own
 
 
 class RayJob:
-    """A LocalJob somewhere in the cluster. While Ray still looks for a machine, it counts as running."""
+    """A LocalJob somewhere in the cluster. While Ray still looks for a machine, it counts as
+    running.
+    """
 
     def __init__(self, ray: Any, actor: Any) -> None:
         self.ray, self.actor = ray, actor
@@ -147,7 +183,9 @@ class RayJob:
         self.status: int | None = None
 
     def poll(self) -> int | None:
-        """Return the actor's last reply; the next request is sent once it has come, so that nothing waits here."""
+        """Return the actor's last reply; the next request is sent once it has come, so that nothing
+        waits here.
+        """
         if self.status is None and self.ray.wait([self.reply], timeout=0)[0]:
             try:
                 self.status = self.ray.get(self.reply)
@@ -165,10 +203,12 @@ class RayJob:
 
 
 class RayWorkerPool:
-    """A Ray cluster: `auto` is the one that runs here, `local` one that is started for this sweep, else an address.
+    """A Ray cluster: `auto` is the one that runs here, `local` one that is started for this sweep,
+    else an address.
 
-    Ray places each trial on a node that has room for it, on one that has come meanwhile, too. Raises RunError if Ray is
-    not installed, the cluster does not answer, or no node is large enough.
+    Ray places each trial on a node that has room for it, on one that has come meanwhile, too.
+    Raises RunError if Ray is not installed, the cluster does not answer, or no node is large
+    enough.
     """
 
     def __init__(self, address: str, workers: int, resources: Resources) -> None:
@@ -182,22 +222,43 @@ class RayWorkerPool:
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             host, colon, port = address.removeprefix("ray://").rpartition(":")
-            if colon and port.isdecimal():  # Ray itself would try for minutes, and not for ten seconds
+            # Ray itself would try for minutes, and not for ten seconds
+            if colon and port.isdecimal():
                 socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-            # Ray lets its workers import from the folder in which this is called: of us they need this package alone
+            # Ray lets its workers import from the folder in which this is called: of us they need
+            # this package alone
             with secure_children(), chdir(PACKAGES):
-                self.ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=True)
-        except (OSError, ValueError, OverflowError, RuntimeError, self.ray.exceptions.RayError) as error:
-            hint = "start one with `ray start --head` and write its address, or write `--ray auto` or `--ray local`"
+                self.ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level="error",
+                    configure_logging=True,
+                )
+        except (
+            OSError,
+            ValueError,
+            OverflowError,
+            RuntimeError,
+            self.ray.exceptions.RayError,
+        ) as error:
+            hint = (
+                "start one with `ray start --head` and write its address, or write `--ray auto` or"
+                " `--ray local`"
+            )
             raise RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint) from None
-        for number, handler in handlers.items():  # Ray has put its own in their place, with exit statuses of its own
+        # Ray has put its own in their place, with exit statuses of its own
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         self.reserve(resources)
 
     def reserve(self, resources: Resources) -> None:
-        """Ask for these resources from the next trial on. Raises RunError if no node is large enough."""
+        """Ask for these resources from the next trial on. Raises RunError if no node is large
+        enough.
+        """
         try:
-            self.options = fit_in_nodes(resources, [node["Resources"] for node in self.ray.nodes() if node["Alive"]])
+            self.options = fit_in_nodes(
+                resources, [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+            )
         except RunError:
             self.ray.shutdown()
             raise
@@ -212,16 +273,36 @@ class RayWorkerPool:
 
 
 def fit_in_nodes(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the options of Ray for one trial: one CPU, and one GPU of a cluster that has any, unless more is said.
+    """Return the options of Ray for one trial: one CPU, and one GPU of a cluster that has any,
+    unless more is said.
 
-    nodes: What each node of the cluster has, as Ray names it. Raises RunError where no node has as much.
+    nodes: What each node of the cluster has, as Ray names it. Raises RunError where no node has as
+    much.
     """
-    gpus = resources.gpus if resources.gpus is not None else float(any(node.get("GPU") for node in nodes))
-    needed = {"CPU": float(resources.cpus or 1), "GPU": gpus, "memory": float(resources.memory or 0)}
-    if not any(all(node.get(name, 0.0) >= amount for name, amount in needed.items()) for node in nodes):
-        there = (Resources(n.get("GPU"), int(n.get("CPU", 0)), int(n.get("memory", 0))).describe() for n in nodes)
-        message = f"no node of the cluster has {resources.describe()}; its nodes have {'; '.join(there) or 'nothing'}"
-        raise RunError.of(message, "write less under `resources`, or add a node with `ray start --address ...`")
+    gpus = (
+        resources.gpus
+        if resources.gpus is not None
+        else float(any(node.get("GPU") for node in nodes))
+    )
+    needed = {
+        "CPU": float(resources.cpus or 1),
+        "GPU": gpus,
+        "memory": float(resources.memory or 0),
+    }
+    if not any(
+        all(node.get(name, 0.0) >= amount for name, amount in needed.items()) for node in nodes
+    ):
+        there = (
+            Resources(n.get("GPU"), int(n.get("CPU", 0)), int(n.get("memory", 0))).describe()
+            for n in nodes
+        )
+        message = (
+            f"no node of the cluster has {resources.describe()}; its nodes have"
+            f" {'; '.join(there) or 'nothing'}"
+        )
+        raise RunError.of(
+            message, "write less under `resources`, or add a node with `ray start --address ...`"
+        )
     return {"num_cpus": needed["CPU"], "num_gpus": needed["GPU"], "memory": needed["memory"]}
 
 
@@ -231,7 +312,9 @@ WorkerPool = LocalWorkerPool | RayWorkerPool
 
 @dataclass
 class TrialRunner:
-    """Trains one trial in one slot of a worker pool. `arguments` are those of `train`; `budget` is theirs."""
+    """Trains one trial in one slot of a worker pool. `arguments` are those of `train`; `budget` is
+    theirs.
+    """
 
     study: Study
     pool: WorkerPool
@@ -251,7 +334,9 @@ class TrialRunner:
         self.seed = self.seeds[0]
 
     def poll(self) -> Trial:
-        """Check on the training once, do what is to be done next, and return the trial as it is now."""
+        """Check on the training once, do what is to be done next, and return the trial as it is
+        now.
+        """
         if self.job is None:
             self.start_next_seed()
             return self.trial
@@ -275,7 +360,9 @@ class TrialRunner:
             return
         elif not run.is_empty() and not run.record.exists():
             cure = f"put it back, or remove {run.path}, and run the sweep with `--retry`"
-            self.end("failed", error=f"{run.path} has no run.json, so nothing says how far it is: {cure}")
+            self.end(
+                "failed", error=f"{run.path} has no run.json, so nothing says how far it is: {cure}"
+            )
         else:
             self.seed = left[0]
             arguments = [f"training.seed={self.seed}", *self.arguments]
@@ -285,7 +372,9 @@ class TrialRunner:
             self.job = self.pool.start(command, log, self.slot)
 
     def prune_if_bad(self, job: Job) -> None:
-        """Report the first seed's progress to the study, and stop the training if the study prunes it."""
+        """Report the first seed's progress to the study, and stop the training if the study prunes
+        it.
+        """
         if self.trial.pruned_at is not None:
             if time.monotonic() - self.stop_time > PATIENCE:
                 job.stop(signal.SIGKILL)
@@ -293,7 +382,8 @@ class TrialRunner:
             if len(self.seeds) == 1 and self.budget_spent(read_log(self.trial, self.seed)) == 1.0:
                 return  # to stop it saves nothing, and loses its scores
             self.trial = replace(self.trial, pruned_at=step)
-            write_trial(self.trial)  # before the training hears of it: the decision survives a kill of the sweep
+            # before the training hears of it: the decision survives a kill of the sweep
+            write_trial(self.trial)
             self.stop_time = time.monotonic()
             job.stop(signal.SIGTERM)
 
@@ -305,7 +395,9 @@ class TrialRunner:
         return self.budget.spent(last["step"], last["epoch"], last["minutes"])
 
     def report(self) -> int | None:
-        """Report new scores of the first seed, and return the step at which the trial is to be pruned, if it is."""
+        """Report new scores of the first seed, and return the step at which the trial is to be
+        pruned, if it is.
+        """
         file = RunDir(self.trial.run(self.seed)).metrics
         size = file.stat().st_size if self.seed == self.seeds[0] and file.exists() else -1
         if size == self.metrics_size:
@@ -314,11 +406,17 @@ class TrialRunner:
         rows = read_log(self.trial, self.seed)
         metric = logged_key(rows, self.goal.metric)
         # a metric that is null in a row was NaN or infinite
-        scores = {row["step"]: math.nan if row[metric] is None else float(row[metric]) for row in rows if metric in row}
+        scores = {
+            row["step"]: math.nan if row[metric] is None else float(row[metric])
+            for row in rows
+            if metric in row
+        }
         return self.study.report(self.suggestion, scores)
 
     def handle_exit(self, status: int) -> None:
-        """Go on after a training ended: with the next seed, the same one again, or the end of the trial."""
+        """Go on after a training ended: with the next seed, the same one again, or the end of the
+        trial.
+        """
         if self.trial.pruned_at is not None:
             self.end("pruned")
         elif status == 0:
@@ -330,7 +428,10 @@ class TrialRunner:
             if count < MAX_KILLS:
                 self.retry(kill)
             else:
-                self.fail(f"its training was killed {count} times without a new checkpoint, the last time by {name}")
+                self.fail(
+                    f"its training was killed {count} times without a new checkpoint, the last time"
+                    f" by {name}"
+                )
         else:
             self.fail(error_excerpt(self.trial.log(self.seed), status, self.log_start))
 
@@ -356,11 +457,16 @@ class TrialRunner:
             return
         missing = ", ".join(str(seed) for seed, value in scores.items() if value is None)
         logged = sorted({name for record in self.trial.records.values() for name in record.scores})
-        error = f"no `{self.goal.metric}` was logged with seed {missing}; logged were: {', '.join(logged)}"
+        error = (
+            f"no `{self.goal.metric}` was logged with seed {missing}; logged were:"
+            f" {', '.join(logged)}"
+        )
         self.end("failed", error=error)
 
     def end(self, status: Status, value: float | None = None, error: str | None = None) -> None:
-        """Write how the trial ended, then tell the study: after a kill in between it is told from what was written."""
+        """Write how the trial ended, then tell the study: after a kill in between it is told from
+        what was written.
+        """
         records = read_run_records(self.trial.folder)
         self.trial = replace(self.trial, status=status, value=value, error=error, records=records)
         write_trial(self.trial)

@@ -1,7 +1,8 @@
-"""The form of the contract: constructor, `start` and `forward` take and return what the model gives and reads.
+"""The form of the contract: constructor, `start` and `forward` take and return what the model gives
+and reads.
 
-The first law of all: what it says in words would stop every other one somewhere inside. What breaks another law too is
-told as that one.
+The first law of all: what it says in words would stop every other one somewhere inside. What breaks
+another law too is told as that one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,22 @@ from composer.testing.harness import Batch, Case, context_of, random_batch, star
 
 STATELESS = "`()` where the block keeps nothing from one position to the next"
 SIGNATURES = {
-    "start": (2, f"write `def start(self, x, context)`, and return the state before the first position, {STATELESS}"),
-    "forward": (3, f"write `def forward(self, x, state, context)`, and return `y, state`, {STATELESS}"),
+    "start": (
+        2,
+        (
+            "write `def start(self, x, context)`, and return the state before the first position,"
+            f" {STATELESS}"
+        ),
+    ),
+    "forward": (
+        3,
+        f"write `def forward(self, x, state, context)`, and return `y, state`, {STATELESS}",
+    ),
     "mask": (1, "write `def mask(self, mask)`, and return the mask of the output"),
-    "initial_output": (2, "write `def initial_output(self, x, state)`, and return what `prev` reads at first"),
+    "initial_output": (
+        2,
+        "write `def initial_output(self, x, state)`, and return what `prev` reads at first",
+    ),
 }
 """Methods, with how many arguments each is given, and what to write."""
 
@@ -29,12 +42,19 @@ SIGNATURES = {
 def constructor(case: Case) -> None:
     """Check that the constructor takes a site, and the settings by their names."""
     parameters = [*inspect.signature(case.kind).parameters.values()]
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    positional = [
+        one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
     if not positional and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
-        write = "write `def __init__(self, site: Site, *, heads: Count = 8)`: the site first, the settings by name"
+        write = (
+            "write `def __init__(self, site: Site, *, heads: Count = 8)`: the site first, the"
+            " settings by name"
+        )
         case.broken("form", f"its constructor takes no site; {write}")
     if required := [one.name for one in positional[1:] if one.default is one.empty]:
-        write = "write the settings after `*`: `def __init__(self, site: Site, *, heads: Count = 8)`"
+        write = (
+            "write the settings after `*`: `def __init__(self, site: Site, *, heads: Count = 8)`"
+        )
         case.broken("form", f"its constructor takes `{required[0]}` by position; {write}")
     try:
         case.refusal()
@@ -43,7 +63,9 @@ def constructor(case: Case) -> None:
 
 
 def form(case: Case) -> None:
-    """Check that the methods take what they are given, return what is read of them, and change nothing in place."""
+    """Check that the methods take what they are given, return what is read of them, and change
+    nothing in place.
+    """
     if case.columns:  # a law of its own says that a block refuses grids, or takes them
         return
     block, batch = case.exact(), random_batch(case)
@@ -60,7 +82,8 @@ def form(case: Case) -> None:
     for name, old, new in zip(names, before, (batch.x, batch.mask, *leaves(state)), strict=True):
         if old.shape != new.shape or not bool((old == new).all() | (old != old).any()):
             case.broken(
-                "no_side_effects", f"`forward` changes {name} in place; make a new tensor: `x = x + y` for `x += y`"
+                "no_side_effects",
+                f"`forward` changes {name} in place; make a new tensor: `x = x + y` for `x += y`",
             )
 
 
@@ -90,11 +113,15 @@ def check_state(case: Case, what: str, state: object, rows: int) -> None:
             check_state(case, what, part, rows)
     elif not isinstance(state, Tensor):
         kind = type(state).__name__
-        case.broken("form", f"{what} returns a {kind} in its state; a state is a tensor, or a tuple of states")
+        case.broken(
+            "form",
+            f"{what} returns a {kind} in its state; a state is a tensor, or a tuple of states",
+        )
     elif state.ndim == 0 or state.shape[0] != rows:
         shape = f"{what} returns a state of shape {tuple(state.shape)} for {rows} rows"
         case.broken(
-            "reordering", f"{shape}; the batch comes first, (B, ...), so that a search can choose among its rows"
+            "reordering",
+            f"{shape}; the batch comes first, (B, ...), so that a search can choose among its rows",
         )
 
 
@@ -106,17 +133,30 @@ def check_result(case: Case, block: Block, batch: Batch, result: object) -> None
         case.broken("form", f"`forward` returns {kind}; return `y, state`, {STATELESS}")
     y, state, *_ = result
     if not isinstance(y, Tensor):
-        case.broken("form", f"`forward` returns a {type(y).__name__} as its output; the output is a tensor (B, T, D)")
-    if y.ndim != (4 if block.out.grid else 3):
-        case.broken("form", f"`forward` returns an output of shape {tuple(y.shape)}; its shape is (B, T, D)")
-    if y.shape[-1] != block.out.width:
-        write = f"map it back to {block.out.width}, or say so: `self.out = stream._replace(width={y.shape[-1]})`"
         case.broken(
-            "shapes", f"`forward` returns {y.shape[-1]} features, and `self.out` has {block.out.width}; {write}"
+            "form",
+            f"`forward` returns a {type(y).__name__} as its output; the output is a tensor (B,"
+            " T, D)",
+        )
+    if y.ndim != (4 if block.out.grid else 3):
+        case.broken(
+            "form", f"`forward` returns an output of shape {tuple(y.shape)}; its shape is (B, T, D)"
+        )
+    if y.shape[-1] != block.out.width:
+        write = (
+            f"map it back to {block.out.width}, or say so: `self.out ="
+            f" stream._replace(width={y.shape[-1]})`"
+        )
+        case.broken(
+            "shapes",
+            f"`forward` returns {y.shape[-1]} features, and `self.out` has {block.out.width};"
+            f" {write}",
         )
     check_state(case, "`forward`", state, len(batch.x))
 
 
 def leaves(state: Any) -> list[Tensor]:
     """Return the tensors of a state, in order."""
-    return [leaf for part in state for leaf in leaves(part)] if isinstance(state, tuple) else [state]
+    return (
+        [leaf for part in state for leaf in leaves(part)] if isinstance(state, tuple) else [state]
+    )

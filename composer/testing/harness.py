@@ -1,4 +1,5 @@
-"""Test harness for one block: a site to build it at, random batches to run it on, and comparisons of what it returns.
+"""Test harness for one block: a site to build it at, random batches to run it on, and comparisons
+of what it returns.
 
 Every size differs from every other one, so that an axis taken for another is found out.
 """
@@ -16,7 +17,18 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, BlockError, Context, Fix, Named, Output, Path, Site, State, Stream
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Context,
+    Fix,
+    Named,
+    Output,
+    Path,
+    Site,
+    State,
+    Stream,
+)
 from blocks.core.fixes import as_fix
 from blocks.core.scope import Scope
 from composer.model.builder import Builder, checked_block
@@ -49,49 +61,132 @@ GRIDS = ("encoder.grid", "encoder.earlier_grid")
 
 
 LOOK_FOR = {
-    "form": "the contract, `blocks/core/contract.py`: `start(x, context)`, `forward(x, state, context) -> (y, state)`",
-    "grid_or_refusal": "code that assumes (B, T, D): refuse grids with `site.sequence`, and say in `fix` what to write",
-    "shapes": "`self.out` or `mask` that says something else than `forward` returns, or a width of its own",
-    "no_side_effects": "an in-place operation on what arrives, or an attribute that `forward` sets; return it as state",
-    "start_ignores_values": "`start` that computes with x; it may use its batch size, type and device only",
-    "initial_output": "`initial_output` that ignores a copied state, or reads another part of it than `forward`",
+    "form": (
+        "the contract, `blocks/core/contract.py`: `start(x, context)`, `forward(x, state, context)"
+        " -> (y, state)`"
+    ),
+    "grid_or_refusal": (
+        "code that assumes (B, T, D): refuse grids with `site.sequence`, and say in `fix` what to"
+        " write"
+    ),
+    "shapes": (
+        "`self.out` or `mask` that says something else than `forward` returns, or a width of"
+        " its own"
+    ),
+    "no_side_effects": (
+        "an in-place operation on what arrives, or an attribute that `forward` sets; return it as"
+        " state"
+    ),
+    "start_ignores_values": (
+        "`start` that computes with x; it may use its batch size, type and device only"
+    ),
+    "initial_output": (
+        "`initial_output` that ignores a copied state, or reads another part of it than `forward`"
+    ),
     "kept_states": "a state that is changed in place when there are no gradients",
-    "packing": "`packs` of a block that is not at work at one position alone, or a row's state that a document reads",
+    "packing": (
+        "`packs` of a block that is not at work at one position alone, or a row's state that a"
+        " document reads"
+    ),
     "rollback": "an append to memory that several states share, behind what the newest of them has",
-    "reordering": "a state with a leaf that is no tensor or does not have the batch first, or one shared by all rows",
-    "causality": "a softmax, mean, norm or convolution over time without a causal mask or left padding",
-    "chunks": "a position, sum or penalty that starts at 0 in every chunk and is not carried in the state",
-    "ragged_chunks": "a counter or cache that advances at masked positions, or is one for all rows instead of one each",
-    "last_state": "the state after the last column of the batch; take it after each row's last real position",
-    "padding": "a softmax, mean, norm or convolution that reads masked positions, or a division by 0 real ones",
-    "reach": "initial weights by which each step multiplies what it keeps by far more than 1, or by nearly 0",
+    "reordering": (
+        "a state with a leaf that is no tensor or does not have the batch first, or one shared by"
+        " all rows"
+    ),
+    "causality": (
+        "a softmax, mean, norm or convolution over time without a causal mask or left padding"
+    ),
+    "chunks": (
+        "a position, sum or penalty that starts at 0 in every chunk and is not carried in the state"
+    ),
+    "ragged_chunks": (
+        "a counter or cache that advances at masked positions, or is one for all rows instead of"
+        " one each"
+    ),
+    "last_state": (
+        "the state after the last column of the batch; take it after each row's last real position"
+    ),
+    "padding": (
+        "a softmax, mean, norm or convolution that reads masked positions, or a division by 0 real"
+        " ones"
+    ),
+    "reach": (
+        "initial weights by which each step multiplies what it keeps by far more than 1, or by"
+        " nearly 0"
+    ),
     "independent_rows": "a mean or norm over the batch (dimension 0), or a reshape that mixes rows",
-    "unchanged_leaves": "a `clone`, `cat` or arithmetic on a leaf that this step only reads; return the same tensor",
-    "lifting": "a `prev` name that is read from the context and was not resolved through `site`, or a rate of progress",
-    "recording": "a computation inside `if context.records is not None` (or penalties) that the output uses too",
-    "gradients": "a parameter that the output does not use, a `detach`, or a bias before a softmax or a norm",
-    "gradcheck": "a `detach`, a `.data`, a rounding, or an autograd function whose backward is another function's",
-    "bfloat16": "an epsilon or a mask value beyond the type's range, or a tensor made without `dtype=x.dtype`",
+    "unchanged_leaves": (
+        "a `clone`, `cat` or arithmetic on a leaf that this step only reads; return the same tensor"
+    ),
+    "lifting": (
+        "a `prev` name that is read from the context and was not resolved through `site`, or a rate"
+        " of progress"
+    ),
+    "recording": (
+        "a computation inside `if context.records is not None` (or penalties) that the output"
+        " uses too"
+    ),
+    "gradients": (
+        "a parameter that the output does not use, a `detach`, or a bias before a softmax or a norm"
+    ),
+    "gradcheck": (
+        "a `detach`, a `.data`, a rounding, or an autograd function whose backward is another"
+        " function's"
+    ),
+    "bfloat16": (
+        "an epsilon or a mask value beyond the type's range, or a tensor made without"
+        " `dtype=x.dtype`"
+    ),
     "saving": "a tensor that decides the output and is neither a parameter nor a persistent buffer",
-    "meta": "`item()`, `tolist()` or a branch on a tensor's value, or a tensor made without `device=x.device`",
-    "compiling": "Python control flow over tensors' values, `item()`, or a call that torch.compile cannot trace",
-    "settings": "a setting that nothing uses, or one that matters only beside another: raise `NoEffect` elsewhere",
-    "training": "a logarithm, square root or division that can meet 0, or a parameter that no output depends on",
-    "idle_rows": "a count without `context.mask`, or a softmax or division that has nothing real to go by",
-    "precisions": "code that computes with the `weight` of a linear map, or in a type other than that of the weights",
+    "meta": (
+        "`item()`, `tolist()` or a branch on a tensor's value, or a tensor made without"
+        " `device=x.device`"
+    ),
+    "compiling": (
+        "Python control flow over tensors' values, `item()`, or a call that torch.compile cannot"
+        " trace"
+    ),
+    "settings": (
+        "a setting that nothing uses, or one that matters only beside another: raise `NoEffect`"
+        " elsewhere"
+    ),
+    "training": (
+        "a logarithm, square root or division that can meet 0, or a parameter that no output"
+        " depends on"
+    ),
+    "idle_rows": (
+        "a count without `context.mask`, or a softmax or division that has nothing real to go by"
+    ),
+    "precisions": (
+        "code that computes with the `weight` of a linear map, or in a type other than that of the"
+        " weights"
+    ),
     "searching": "`step` that differs from `forward`, or a state that a search cannot reorder",
 }
 """What usually breaks a law: where to look first."""
 
 
 class LawError(AssertionError):
-    """A block breaks a law of the contract. `law` is its name, `block`, `place` and `settings` say of what."""
+    """A block breaks a law of the contract. `law` is its name, `block`, `place` and `settings` say
+    of what.
+    """
 
-    def __init__(self, law: str, block: str, place: str, settings: Mapping[str, object], detail: str) -> None:
-        self.law, self.block, self.place, self.settings, self.detail = law, block, place, dict(settings), detail
+    def __init__(
+        self, law: str, block: str, place: str, settings: Mapping[str, object], detail: str
+    ) -> None:
+        self.law, self.block, self.place, self.settings, self.detail = (
+            law,
+            block,
+            place,
+            dict(settings),
+            detail,
+        )
         where = f" in {'an' if place.startswith('encoder') else 'a'} {place}" if place else ""
         settings_text = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
-        super().__init__(f"invariant `{law}`: {block}({settings_text}){where}: {detail}. Look for {LOOK_FOR[law]}.")
+        super().__init__(
+            f"invariant `{law}`: {block}({settings_text}){where}: {detail}. Look for"
+            f" {LOOK_FOR[law]}."
+        )
 
 
 class Batch(NamedTuple):
@@ -149,7 +244,8 @@ class Case:
         raise LawError(law, self.kind.__name__, place, self.settings, detail)
 
     def build(self, seed: int = 1, *, noise: float = 0.2) -> Block:
-        """Build the block in evaluation mode, with noise on every parameter, so that no zero hides what it multiplies.
+        """Build the block in evaluation mode, with noise on every parameter, so that no zero hides
+        what it multiplies.
 
         Raises BlockError where the block is refused.
         """
@@ -162,11 +258,15 @@ class Case:
         return block.eval()
 
     def exact(self, seed: int = 1) -> Block:
-        """Build the block in double precision: what is compared then differs by rounding, or it differs."""
+        """Build the block in double precision: what is compared then differs by rounding, or it
+        differs.
+        """
         return self.build(seed).double()
 
     def once(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
-        """Return what a function makes of the case, which is made once for all laws; they leave it as it is."""
+        """Return what a function makes of the case, which is made once for all laws; they leave it
+        as it is.
+        """
         if (make, *arguments) not in self.made:
             self.made[make, *arguments] = make(self, *arguments)
         return cast(Made, self.made[make, *arguments])
@@ -177,7 +277,9 @@ class Case:
         block.zero_grad()
         return block
 
-    def batch(self, lengths: Sequence[int] = LENGTHS, *, longest: int | None = None, seed: int = 2) -> Batch:
+    def batch(
+        self, lengths: Sequence[int] = LENGTHS, *, longest: int | None = None, seed: int = 2
+    ) -> Batch:
         """Return the batch of `random_batch`, one for all laws."""
         return self.once(random_batch, tuple(lengths), longest, seed)
 
@@ -195,7 +297,9 @@ class Case:
 
 
 class HarnessBuilder(Builder):
-    """The builder of the stacks inside the block; the first fault is raised, since there is no recipe to point into."""
+    """The builder of the stacks inside the block; the first fault is raised, since there is no
+    recipe to point into.
+    """
 
     def fault(self, code: str, path: Path, message: str, fix: str | Fix = "") -> None:
         raise BlockError("stack", message, code=code, fix=as_fix(fix).text)
@@ -205,7 +309,9 @@ class HarnessBuilder(Builder):
 
 
 def site(case: Case) -> Site:
-    """Return the site of a case: `input`, `earlier` and `narrow` can be read, and what an encoder left."""
+    """Return the site of a case: `input`, `earlier` and `narrow` can be read, and what an encoder
+    left.
+    """
     stream, same = case.stream, copied_block(case)
     names = Scope.root(stream, declared=set(output_names(list(case.settings.values()))))
     names.define("earlier", Named(stream))
@@ -218,15 +324,27 @@ def site(case: Case) -> Site:
     recipe = SimpleNamespace(model=Model(width=WIDTH, stacks=STACKS), data=Data(), joint=False)
     builder = HarnessBuilder(cast(Recipe, recipe))
     stacks = (builder.stack, builder.dry_build, builder.shared_stack)
-    return Site(stream, WIDTH, names, memories, ["encoder"], "a decoder" if case.causal else "", ("block",), *stacks)
+    return Site(
+        stream,
+        WIDTH,
+        names,
+        memories,
+        ["encoder"],
+        "a decoder" if case.causal else "",
+        ("block",),
+        *stacks,
+    )
 
 
 @contextmanager
 def fixed_seed(seed: int) -> Iterator[None]:
-    """Seed the random numbers of the default device; those of a CPU go on afterwards as if nothing had been drawn."""
+    """Seed the random numbers of the default device; those of a CPU go on afterwards as if nothing
+    had been drawn.
+    """
     with torch.random.fork_rng(devices=[]):
         if torch.get_default_device().type == "cpu":
-            # `torch.manual_seed` writes down who calls it, for each kind of device that is not there: a fifth of a law
+            # `torch.manual_seed` writes down who calls it, for each kind of device that is not
+            # there: a fifth of a law
             torch.default_generator.manual_seed(seed)
         else:
             torch.manual_seed(seed)
@@ -235,15 +353,21 @@ def fixed_seed(seed: int) -> Iterator[None]:
 
 def copied_block(case: Case) -> Block | None:
     """Build the block in an encoder for `{copy: encoder.same}`, if the case copies it."""
-    copied = {key: value for key, value in case.settings.items() if value == {"copy": "encoder.same"}}
+    copied = {
+        key: value for key, value in case.settings.items() if value == {"copy": "encoder.same"}
+    }
     if not copied:
         return None
     others = {key: value for key, value in case.settings.items() if key not in copied}
     return replace(case, settings=others, place="encoder").build()
 
 
-def random_batch(case: Case, lengths: Sequence[int] = LENGTHS, longest: int | None = None, seed: int = 2) -> Batch:
-    """Draw a random batch in double precision, with these numbers of real positions, padded to `longest`."""
+def random_batch(
+    case: Case, lengths: Sequence[int] = LENGTHS, longest: int | None = None, seed: int = 2
+) -> Batch:
+    """Draw a random batch in double precision, with these numbers of real positions, padded to
+    `longest`.
+    """
     generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
     total = max(lengths) if longest is None else longest
 
@@ -266,10 +390,14 @@ def random_batch(case: Case, lengths: Sequence[int] = LENGTHS, longest: int | No
     if same is None:
         return batch
     # what the same block leaves in the encoder, with its last state
-    x = torch.cat([memories["encoder"].states] * (case.arriving // READ + 1), -1)[..., : case.arriving]
+    x = torch.cat([memories["encoder"].states] * (case.arriving // READ + 1), -1)[
+        ..., : case.arriving
+    ]
     with torch.no_grad():
         made = run(same.double(), batch._replace(x=x, mask=there))
-    return batch._replace(memories={**memories, "encoder.same": Output(made.y, made.mask, made.state)})
+    return batch._replace(
+        memories={**memories, "encoder.same": Output(made.y, made.mask, made.state)}
+    )
 
 
 def length_mask(lengths: Sequence[int], total: int) -> Tensor:
@@ -300,12 +428,18 @@ def map_outputs(batch: Batch, change: Callable[[Output], Output], memories: bool
     x, mask, *_ = change(Output(batch.x, batch.mask))
     board = {name: change(output) for name, output in batch.board.items()}
     board["input"] = Output(x, mask)
-    read = {name: change(output) for name, output in batch.memories.items()} if memories else batch.memories
+    read = (
+        {name: change(output) for name, output in batch.memories.items()}
+        if memories
+        else batch.memories
+    )
     return Batch(x, mask, board, read)
 
 
 def map_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
-    """Return the batch with every tensor changed: states, masks and last states, of the memories too."""
+    """Return the batch with every tensor changed: states, masks and last states, of the memories
+    too.
+    """
 
     def changed(output: Output) -> Output:
         return Output(change(output.states), change(output.mask), map_leaves(output.last, change))
@@ -313,11 +447,16 @@ def map_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
     return map_outputs(batch, changed, memories=True)
 
 
-def mix(batch: Batch, other: Batch, choose: Callable[[Tensor, Tensor], Tensor], memories: bool = False) -> Batch:
+def mix(
+    batch: Batch, other: Batch, choose: Callable[[Tensor, Tensor], Tensor], memories: bool = False
+) -> Batch:
     """Return the batch with states (B, T, ...) chosen from its own and those of another."""
 
     def mixed(mine: dict[str, Output], theirs: dict[str, Output]) -> dict[str, Output]:
-        return {name: mine[name]._replace(states=choose(mine[name].states, theirs[name].states)) for name in mine}
+        return {
+            name: mine[name]._replace(states=choose(mine[name].states, theirs[name].states))
+            for name in mine
+        }
 
     board = mixed(batch.board, other.board)
     read = mixed(batch.memories, other.memories) if memories else batch.memories
@@ -326,7 +465,9 @@ def mix(batch: Batch, other: Batch, choose: Callable[[Tensor, Tensor], Tensor], 
 
 def positions(batch: Batch, start: int, stop: int | None = None) -> Batch:
     """Return the positions from `start` to before `stop`, of the stream and of the named outputs."""
-    return map_outputs(batch, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop]))
+    return map_outputs(
+        batch, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop])
+    )
 
 
 def rows(batch: Batch, index: Sequence[int] | Tensor) -> Batch:
@@ -378,7 +519,9 @@ def start(block: Block, batch: Batch) -> State:
 
 def run(block: Block, batch: Batch, state: State = None) -> BlockOutput:
     """Run a block over a batch, from `state` or from its start."""
-    y, after, *_ = block(batch.x, start(block, batch) if state is None else state, context_of(batch))
+    y, after, *_ = block(
+        batch.x, start(block, batch) if state is None else state, context_of(batch)
+    )
     return BlockOutput(y, block.mask(batch.mask), after)
 
 
@@ -388,7 +531,9 @@ def first_output(case: Case) -> BlockOutput:
 
 
 def max_difference(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference of two tensors; infinite where either is not finite, or shapes differ."""
+    """Return the largest difference of two tensors; infinite where either is not finite, or shapes
+    differ.
+    """
     if one.shape != other.shape:
         return float("inf")
     if one.numel() == 0:
@@ -400,7 +545,9 @@ def max_difference(one: Tensor, other: Tensor) -> float:
 def expect_equal(case: Case, law: str, mine: Tensor, theirs: Tensor, detail: str) -> None:
     """Raise LawError where two tensors differ, with the numbers."""
     if mine.shape != theirs.shape:
-        case.broken(law, f"{detail}: the shape is {tuple(mine.shape)}, and should be {tuple(theirs.shape)}")
+        case.broken(
+            law, f"{detail}: the shape is {tuple(mine.shape)}, and should be {tuple(theirs.shape)}"
+        )
     if mine.numel() == 0 or (gap := max_difference(mine, theirs)) <= TOLERANCE:
         return
     if not math.isfinite(gap):

@@ -1,4 +1,6 @@
-"""Laws of a whole model, from ids to logits and through decoding: true of every recipe that `check` accepts."""
+"""Laws of a whole model, from ids to logits and through decoding: true of every recipe that `check`
+accepts.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,11 @@ class RandomPairs(NamedTuple):
     target: Tensor  # ids (B, T), bos first
 
 
-def random_pairs(model: EncoderDecoder, seed: int = 1, targets: Sequence[int] = TARGETS) -> RandomPairs:
-    """Draw random sentences: sources of SOURCES tokens, each ends with eos, and targets, each begins with bos.
+def random_pairs(
+    model: EncoderDecoder, seed: int = 1, targets: Sequence[int] = TARGETS
+) -> RandomPairs:
+    """Draw random sentences: sources of SOURCES tokens, each ends with eos, and targets, each
+    begins with bos.
 
     A story has as many sentences as a source has tokens, each of one word or more.
     """
@@ -56,8 +61,12 @@ def random_pairs(model: EncoderDecoder, seed: int = 1, targets: Sequence[int] = 
             return random_features(generator, columns, encoder.embedding.embedding_dim)
         if not columns:
             return random(SOURCES, vocabulary).scatter(1, torch.tensor(SOURCES)[:, None] - 1, EOS)
-        words = torch.randint(1, columns + 1, (len(SOURCES) * max(SOURCES),), generator=generator).tolist()
-        story = F.pad(random(words, vocabulary), (0, columns - max(words))).unflatten(0, (len(SOURCES), -1))
+        words = torch.randint(
+            1, columns + 1, (len(SOURCES) * max(SOURCES),), generator=generator
+        ).tolist()
+        story = F.pad(random(words, vocabulary), (0, columns - max(words))).unflatten(
+            0, (len(SOURCES), -1)
+        )
         absent = torch.arange(max(SOURCES)) >= torch.tensor(SOURCES)[:, None]  # (B, N)
         return story.masked_fill(absent[..., None], PAD)
 
@@ -68,9 +77,13 @@ def random_pairs(model: EncoderDecoder, seed: int = 1, targets: Sequence[int] = 
 
 
 def random_features(generator: torch.Generator, columns: int, width: int) -> Tensor:
-    """Draw features, NaN where there are none: SOURCES positions, of images with one to all columns each."""
+    """Draw features, NaN where there are none: SOURCES positions, of images with one to all columns
+    each.
+    """
     shape = (columns, width) if columns else (width,)
-    features = torch.rand(len(SOURCES), max(SOURCES), *shape, generator=generator)  # (B, S, F) or (B, S, W, F)
+    features = torch.rand(
+        len(SOURCES), max(SOURCES), *shape, generator=generator
+    )  # (B, S, F) or (B, S, W, F)
     real = torch.arange(max(SOURCES)) < torch.tensor(SOURCES)[:, None]  # (B, S)
     if columns:
         wide = torch.randint(1, columns + 1, (len(SOURCES), 1, 1), generator=generator)
@@ -85,7 +98,10 @@ def source_rows(sources: Mapping[str, Tensor]) -> dict[str, list[Any]]:
         if source.is_floating_point():
             real = source_mask(source).reshape(len(source), source.shape[1], -1).any(2)  # (B, S)
             return [row[mask] for row, mask in zip(source, real, strict=True)]
-        return [row[row != PAD][:-1].tolist() if row.ndim == 1 else row[row.any(1)].tolist() for row in source]
+        return [
+            row[row != PAD][:-1].tolist() if row.ndim == 1 else row[row.any(1)].tolist()
+            for row in source
+        ]
 
     return {key: rows(source) for key, source in sources.items()}
 
@@ -101,11 +117,15 @@ def chunks(model: EncoderDecoder) -> None:
             outputs.append(logits)
             at += size
         detail = "chunks of " + " + ".join(map(str, cut))
-        expect_equal_logits("chunks", torch.cat(outputs, 1), all_at_once, f"{detail}, against all positions at once")
+        expect_equal_logits(
+            "chunks", torch.cat(outputs, 1), all_at_once, f"{detail}, against all positions at once"
+        )
 
 
 def ragged_chunks(model: EncoderDecoder) -> None:
-    """Check that chunks in which each row is padded differently, some rows empty, give what each row gives alone."""
+    """Check that chunks in which each row is padded differently, some rows empty, give what each
+    row gives alone.
+    """
     pairs = random_pairs(model)
     memories = encode_sources(model, pairs)
     state, done = model.start(memories, len(TARGETS)), torch.zeros(len(TARGETS), dtype=torch.long)
@@ -120,7 +140,9 @@ def ragged_chunks(model: EncoderDecoder) -> None:
     for row, length in enumerate(TARGETS):
         single = model(*rows(pairs, row))
         mine = torch.cat([logits[row][real[row]] for logits, real in pieces])
-        expect_equal_logits("ragged_chunks", mine, single[0], f"row {row} of {length} positions, cut raggedly")
+        expect_equal_logits(
+            "ragged_chunks", mine, single[0], f"row {row} of {length} positions, cut raggedly"
+        )
 
 
 def causality(model: EncoderDecoder) -> None:
@@ -131,19 +153,28 @@ def causality(model: EncoderDecoder) -> None:
     for t in (1, 3, 5):
         changed = torch.cat((pairs.target[:, :t], other.target[:, t:]), 1)
         mine = model(pairs.sources, changed)[:, :t]
-        expect_equal_logits("causality", mine, logits[:, :t], f"after a change of the tokens from {t} on")
+        expect_equal_logits(
+            "causality", mine, logits[:, :t], f"after a change of the tokens from {t} on"
+        )
 
 
 def padding(model: EncoderDecoder) -> None:
     """Check that each row alone, without padding, gives what it gives in a padded batch."""
     pairs = random_pairs(model)
     wider = {
-        key: F.pad(source, (*[0] * 2 * (source.ndim - 2), 0, 2), value=torch.nan if source.is_floating_point() else PAD)
+        key: F.pad(
+            source,
+            (*[0] * 2 * (source.ndim - 2), 0, 2),
+            value=torch.nan if source.is_floating_point() else PAD,
+        )
         for key, source in pairs.sources.items()
     }
     logits = model(wider, F.pad(pairs.target, (0, 3), value=PAD))
     for row, length in enumerate(TARGETS):
-        single, detail = model(*rows(pairs, row)), f"row {row} of {length} positions, against it alone"
+        single, detail = (
+            model(*rows(pairs, row)),
+            f"row {row} of {length} positions, against it alone",
+        )
         expect_equal_logits("padding", logits[row, :length], single[0], detail)
 
 
@@ -160,7 +191,9 @@ def reordering(model: EncoderDecoder) -> None:
 
 
 def training(model: EncoderDecoder) -> None:
-    """Check that a step of training has a finite loss, reaches every parameter and leaves a finite loss."""
+    """Check that a step of training has a finite loss, reaches every parameter and leaves a finite
+    loss.
+    """
     pairs = random_pairs(model)
     optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-3)
     for _ in range(2):
@@ -178,15 +211,22 @@ def training(model: EncoderDecoder) -> None:
 
 
 def idle_rows(model: EncoderDecoder) -> None:
-    """Check that rows of padding alone, of a device without work, count nowhere and have finite gradients."""
+    """Check that rows of padding alone, of a device without work, count nowhere and have finite
+    gradients.
+    """
     pairs = random_pairs(model.train())
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     nothing = {
-        side: torch.full_like(ids, torch.nan if ids.is_floating_point() else PAD) for side, ids in pairs.sources.items()
+        side: torch.full_like(ids, torch.nan if ids.is_floating_point() else PAD)
+        for side, ids in pairs.sources.items()
     }
     target = torch.full_like(pairs.target, PAD)
     penalties: Penalties = {}
-    facts = torch.full((len(target), FACTS), -1) if any(it.reads_story for it in model.readers().values()) else None
+    facts = (
+        torch.full((len(target), FACTS), -1)
+        if any(it.reads_story for it in model.readers().values())
+        else None
+    )
     logits = model(nothing, target, StepInputs(None, penalties, torch.zeros(()), facts))
     costs = [logits.sum(), *reduce_penalties(penalties).values()]
     torch.stack([cost.float() * 0.0 for cost in costs]).sum().backward()
@@ -220,14 +260,18 @@ def saving(model: EncoderDecoder) -> None:
     pairs = random_pairs(model)
     with torch.no_grad():
         logits = model(pairs.sources, pairs.target)
-        saved = safetensors.torch.save({key: value.clone().contiguous() for key, value in model.state_dict().items()})
+        saved = safetensors.torch.save(
+            {key: value.clone().contiguous() for key, value in model.state_dict().items()}
+        )
         for parameter in model.parameters():
             parameter.add_(1.0)
         try:
             model.load_state_dict(safetensors.torch.load(saved))
         except RuntimeError as error:
             fail("saving", one_line_error(error))
-        expect_equal_logits("saving", model(pairs.sources, pairs.target), logits, "after saving and loading")
+        expect_equal_logits(
+            "saving", model(pairs.sources, pairs.target), logits, "after saving and loading"
+        )
 
 
 def encode_sources(model: EncoderDecoder, pairs: RandomPairs) -> dict[str, Output]:
@@ -236,7 +280,9 @@ def encode_sources(model: EncoderDecoder, pairs: RandomPairs) -> dict[str, Outpu
 
 
 def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
-    """Return nats per target token, eos counted, and what blocks add in training; of a story a sentence is the fact."""
+    """Return nats per target token, eos counted, and what blocks add in training; of a story a
+    sentence is the fact.
+    """
     following = F.pad(pairs.target[:, 1:], (0, 1), value=PAD)
     last = (pairs.target != PAD) & (following == PAD)
     answer = following.masked_fill(last, EOS)
@@ -245,7 +291,9 @@ def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
     facts = torch.zeros(len(answer), detail, dtype=torch.long)
     logits = model(pairs.sources, pairs.target, StepInputs(None, penalties, torch.zeros(()), facts))
     nats = F.cross_entropy(logits.float().flatten(0, 1), answer.flatten(), ignore_index=PAD)
-    return torch.stack([nats, *(penalty.float() for penalty in reduce_penalties(penalties).values())]).sum()
+    return torch.stack(
+        [nats, *(penalty.float() for penalty in reduce_penalties(penalties).values())]
+    ).sum()
 
 
 def rows(pairs: RandomPairs, row: int) -> RandomPairs:
@@ -261,7 +309,9 @@ def strip_padding(ids: Tensor) -> Tensor:
 
 
 def expect_equal_logits(law: str, mine: Tensor, theirs: Tensor, detail: str) -> None:
-    """Raise LawError where two tensors differ by more than rounding: of large logits, that of the largest."""
+    """Raise LawError where two tensors differ by more than rounding: of large logits, that of the
+    largest.
+    """
     gap, largest = max_difference(mine, theirs), max(1.0, *theirs.detach().abs().flatten().tolist())
     if not math.isfinite(gap) or gap > MODEL_TOLERANCE * largest:
         fail(law, f"{detail}: the logits differ by {gap:.3g}")
@@ -284,7 +334,9 @@ DECODERS: tuple[Decoder, ...] = (
 
 
 def searching(model: EncoderDecoder) -> None:
-    """Check that greedy search and a beam of 1 write the most probable tokens of `forward`, with `forward`'s scores."""
+    """Check that greedy search and a beam of 1 write the most probable tokens of `forward`, with
+    `forward`'s scores.
+    """
     sources = {key: rows * 2 for key, rows in source_rows(random_pairs(model).sources).items()}
     prefixes = ((),) * len(PREFIXES) + PREFIXES
     answers = (decode_all([model], sources, decoding, prefixes) for decoding in DECODERS)
@@ -294,7 +346,10 @@ def searching(model: EncoderDecoder) -> None:
         row = at % len(PREFIXES)
         expect_argmax(by_forward, row, greedy[at], len(prefix))
         if narrow[at].ids != greedy[at].ids:
-            fail("searching", f"a beam of 1 writes {narrow[at].ids}, and greedy search {greedy[at].ids}")
+            fail(
+                "searching",
+                f"a beam of 1 writes {narrow[at].ids}, and greedy search {greedy[at].ids}",
+            )
         for hypothesis in (greedy[at], narrow[at], wide[at]):
             expect_prefix_and_score(by_forward, row, hypothesis, prefix)
 
@@ -323,26 +378,36 @@ class LogitsByForward:
             with torch.no_grad():
                 read = torch.tensor([[BOS, *hypothesis.ids]])
                 self.known[key] = self.model(rows(self.pairs, row).sources, read)[0].float()
-        tokens = torch.tensor([*hypothesis.ids, *([EOS] if hypothesis.ended else [])], dtype=torch.long)
+        tokens = torch.tensor(
+            [*hypothesis.ids, *([EOS] if hypothesis.ended else [])], dtype=torch.long
+        )
         return tokens, self.known[key][: len(tokens)]
 
 
-def expect_argmax(by_forward: LogitsByForward, row: int, hypothesis: Hypothesis, known: int) -> None:
-    """Raise LawError where a token after the `known` ones is not the most probable one of those that it can be."""
+def expect_argmax(
+    by_forward: LogitsByForward, row: int, hypothesis: Hypothesis, known: int
+) -> None:
+    """Raise LawError where a token after the `known` ones is not the most probable one of those
+    that it can be.
+    """
     tokens, logits = by_forward.of(row, hypothesis)
     logits = logits.index_fill(1, torch.tensor([PAD, BOS]), float("-inf"))
     if by_forward.model.max_target_ratio:
         logits = constrain_length(logits, SOURCES[row])
     for at, token in enumerate(tokens.tolist()[known:], known):
         if logits[at, token] < logits[at].max() - SEARCH_TOLERANCE:
-            message = f"greedy search writes {token} at position {at} of row {row}, and by `forward` "
+            message = (
+                f"greedy search writes {token} at position {at} of row {row}, and by `forward` "
+            )
             fail("searching", f"{message}{int(logits[at].argmax())} is more probable")
 
 
 def constrain_length(logits: Tensor, own: int) -> Tensor:
-    """Mask tokens that cannot be there where an answer has a length: at a source's `own` length it ends at the latest.
+    """Mask tokens that cannot be there where an answer has a length: at a source's `own` length it
+    ends at the latest.
 
-    A longer one is of its own size: it ends there, and not before. logits: (T, V), one for each token of the answer.
+    A longer one is of its own size: it ends there, and not before. logits: (T, V), one for each
+    token of the answer.
     """
     size = max(len(logits), own)
     end, last = torch.arange(logits.shape[1]) == EOS, torch.arange(len(logits)) == size - 1
@@ -353,7 +418,9 @@ def constrain_length(logits: Tensor, own: int) -> Tensor:
 def expect_prefix_and_score(
     by_forward: LogitsByForward, row: int, hypothesis: Hypothesis, prefix: Sequence[int]
 ) -> None:
-    """Raise LawError where the forced prefix is missing, or where the score is not what `forward` says."""
+    """Raise LawError where the forced prefix is missing, or where the score is not what `forward`
+    says.
+    """
     if hypothesis.ids[: len(prefix)] != list(prefix):
         fail("searching", f"row {row} must begin with {list(prefix)}, and is {hypothesis.ids}")
     tokens, logits = by_forward.of(row, hypothesis)

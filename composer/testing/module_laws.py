@@ -1,4 +1,6 @@
-"""Laws of a block as a PyTorch module: shapes, gradients, precision, saving, meta device, compiling, loop lifting."""
+"""Laws of a block as a PyTorch module: shapes, gradients, precision, saving, meta device,
+compiling, loop lifting.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,17 @@ def grid_or_refusal(case: Case) -> None:
     try:
         run(case.exact(), random_batch(case))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        detail = f"it stops with `{one_line_error(error)}`: refuse grids with `site.sequence`, or take them"
+        detail = (
+            f"it stops with `{one_line_error(error)}`: refuse grids with `site.sequence`, or take"
+            " them"
+        )
         case.broken("grid_or_refusal", detail)
 
 
 def shapes(case: Case) -> None:
-    """Check that what comes out is what `out`, `mask` and `initial_output` say, whatever the width that arrives."""
+    """Check that what comes out is what `out`, `mask` and `initial_output` say, whatever the width
+    that arrives.
+    """
     for arriving in (case.arriving, case.arriving * 2):
         try:
             wide = replace(case, arriving=arriving)
@@ -63,7 +70,9 @@ def shapes(case: Case) -> None:
 
 
 def _shape_faults(block: Block, batch: Batch) -> Iterator[str]:
-    """Yield what differs between the output of a block and its `out`; each fault may be the cause of those after it."""
+    """Yield what differs between the output of a block and its `out`; each fault may be the cause
+    of those after it.
+    """
     (y, mask, _), out = run(block, batch), block.out
     shape = f"has the shape {tuple(y.shape)}"
     if y.shape[-1] != out.width:
@@ -93,12 +102,16 @@ def recording(case: Case) -> None:
 
 
 def gradients(case: Case) -> None:
-    """Check that every parameter gets a gradient that is not zero: what the loss does not reach never learns."""
+    """Check that every parameter gets a gradient that is not zero: what the loss does not reach
+    never learns.
+    """
     block, batch = case.shared(), case.batch()
     made = run(block, batch)
     if not any(True for _ in block.parameters()):
         return
-    weight = torch.randn(made.y.shape, generator=torch.Generator().manual_seed(3), dtype=made.y.dtype)
+    weight = torch.randn(
+        made.y.shape, generator=torch.Generator().manual_seed(3), dtype=made.y.dtype
+    )
     (made.y * weight)[made.mask].sum().backward()
     for name, parameter in block.named_parameters():
         if parameter.grad is None:
@@ -108,10 +121,11 @@ def gradients(case: Case) -> None:
 
 
 def gradcheck(case: Case) -> None:
-    """Check that the gradients are those of the function: finite differences in double precision agree.
+    """Check that the gradients are those of the function: finite differences in double precision
+    agree.
 
-    All that autograd reaches is moved together, along one random direction. So is what it does not reach: nothing may
-    depend on it.
+    All that autograd reaches is moved together, along one random direction. So is what it does not
+    reach: nothing may depend on it.
     """
     block, batch = case.shared(), case.batch((3, 1))
     runner = FunctionalBlock(block, batch)
@@ -126,31 +140,46 @@ def gradcheck(case: Case) -> None:
     made = [tensor.sum() for tensor in call(*inputs) if tensor.requires_grad]
     if not made:
         return
-    reached = [gradient is not None for gradient in torch.autograd.grad(made, inputs, allow_unused=True)]
+    reached = [
+        gradient is not None for gradient in torch.autograd.grad(made, inputs, allow_unused=True)
+    ]
     generator = torch.Generator().manual_seed(3)
-    random = [torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) for tensor in inputs]
-    unread = [(tensor.detach(), direction / direction.norm()) for tensor, direction in zip(inputs, random, strict=True)]
+    random = [
+        torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) for tensor in inputs
+    ]
+    unread = [
+        (tensor.detach(), direction / direction.norm())
+        for tensor, direction in zip(inputs, random, strict=True)
+    ]
     followed_shapes = [tensor.shape for tensor, there in zip(inputs, reached, strict=True) if there]
 
     def move(flat: Tensor) -> Tensor:
         step, *parts = flat.split([1, *(shape.numel() for shape in followed_shapes)])
-        followed = iter([part.view(shape) for part, shape in zip(parts, followed_shapes, strict=True)])
+        followed = iter(
+            [part.view(shape) for part, shape in zip(parts, followed_shapes, strict=True)]
+        )
         moved = [
             next(followed) if there else tensor + step * direction
             for there, (tensor, direction) in zip(reached, unread, strict=True)
         ]
         return torch.cat([part.flatten() for part in call(*moved)])
 
-    followed = [tensor.detach().flatten() for tensor, there in zip(inputs, reached, strict=True) if there]
+    followed = [
+        tensor.detach().flatten() for tensor, there in zip(inputs, reached, strict=True) if there
+    ]
     flat = torch.cat([torch.zeros(1, dtype=torch.float64), *followed]).requires_grad_()
-    try:  # PyTorch multiplies `atol` by the sums of both directions, which grow with the numbers that are moved
+    # PyTorch multiplies `atol` by the sums of both directions, which grow with the numbers that are
+    # moved
+    try:
         torch.autograd.gradcheck(move, (flat,), fast_mode=True, eps=1e-6, atol=1e-8, rtol=1e-6)
     except GradcheckError as error:
         case.broken("gradcheck", one_line_error(error))
 
 
 class FunctionalBlock(nn.Module):
-    """A block from its start over given tensors, as a function of its parameters and of all that it reads."""
+    """A block from its start over given tensors, as a function of its parameters and of all that it
+    reads.
+    """
 
     def __init__(self, block: Block, batch: Batch) -> None:
         super().__init__()
@@ -159,14 +188,18 @@ class FunctionalBlock(nn.Module):
     def forward(self, *states: Tensor) -> tuple[Tensor, ...]:
         batch, unread = self.batch, iter(states)
         board = {name: output._replace(states=next(unread)) for name, output in batch.board.items()}
-        memories = {name: output._replace(states=next(unread)) for name, output in batch.memories.items()}
+        memories = {
+            name: output._replace(states=next(unread)) for name, output in batch.memories.items()
+        }
         made = run(self.block, Batch(board["input"].states, batch.mask, board, memories))
         after = [leaf for leaf in state_leaves(made.state) if leaf.requires_grad]
         return (made.y[made.mask], *after)
 
 
 def bfloat16(case: Case) -> None:
-    """Check that outputs and gradients are finite in bfloat16 and under autocast, whichever type arrives there."""
+    """Check that outputs and gradients are finite in bfloat16 and under autocast, whichever type
+    arrives there.
+    """
     half, single = (cast_batch(case.batch(), dtype) for dtype in (torch.bfloat16, torch.float32))
     y = _expect_finite(case, case.build().bfloat16(), half, "in bfloat16")
     if y.dtype is not torch.bfloat16:
@@ -177,7 +210,9 @@ def bfloat16(case: Case) -> None:
         try:  # the block before may leave either type
             run(block, half)
         except RuntimeError as error:
-            case.broken("bfloat16", f"under autocast, where bfloat16 arrives: {one_line_error(error)}")
+            case.broken(
+                "bfloat16", f"under autocast, where bfloat16 arrives: {one_line_error(error)}"
+            )
 
 
 def _expect_finite(case: Case, block: Block, batch: Batch, detail: str) -> Tensor:
@@ -190,24 +225,34 @@ def _expect_finite(case: Case, block: Block, batch: Batch, detail: str) -> Tenso
         case.broken("bfloat16", f"{detail} an output is not finite")
     if made.y.requires_grad:
         made.y.float().sum().backward()
-        if not all(tensor.grad is None or tensor.grad.isfinite().all() for tensor in block.parameters()):
+        if not all(
+            tensor.grad is None or tensor.grad.isfinite().all() for tensor in block.parameters()
+        ):
             case.broken("bfloat16", f"{detail} a gradient is not finite")
     return made.y
 
 
 def saving(case: Case) -> None:
-    """Check that a block that is saved and loaded into one built with another seed gives the same output."""
+    """Check that a block that is saved and loaded into one built with another seed gives the same
+    output.
+    """
     block, other = case.shared(), case.exact(seed=7)
-    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in block.state_dict().items()}
+    tensors = {
+        name: tensor.detach().clone().contiguous() for name, tensor in block.state_dict().items()
+    }
     try:
         other.load_state_dict(safetensors.torch.load(safetensors.torch.save(tensors)))
     except RuntimeError as error:
         case.broken("saving", one_line_error(error))
-    expect_equal(case, "saving", run(other, case.batch()).y, case.output().y, "after saving and loading")
+    expect_equal(
+        case, "saving", run(other, case.batch()).y, case.output().y, "after saving and loading"
+    )
 
 
 def meta(case: Case) -> None:
-    """Check that it builds and runs on the meta device, forwards and backwards, with the same shapes."""
+    """Check that it builds and runs on the meta device, forwards and backwards, with the same
+    shapes.
+    """
     made, nowhere = case.output(), map_tensors(case.batch(), lambda leaf: leaf.to("meta"))
     try:
         with without_compiler(), MetaCache():
@@ -219,11 +264,16 @@ def meta(case: Case) -> None:
     except (RuntimeError, NotImplementedError) as error:
         case.broken("meta", one_line_error(error))
     if (there.y.shape, there.mask.shape) != (made.y.shape, made.mask.shape):
-        case.broken("meta", f"the shape is {tuple(there.y.shape)} on meta, and {tuple(made.y.shape)} on the CPU")
+        case.broken(
+            "meta",
+            f"the shape is {tuple(there.y.shape)} on meta, and {tuple(made.y.shape)} on the CPU",
+        )
 
 
 def compiling(case: Case) -> None:
-    """Check that `torch.compile` takes it as one graph, and the compiled block gives the same output. Takes seconds."""
+    """Check that `torch.compile` takes it as one graph, and the compiled block gives the same
+    output. Takes seconds.
+    """
     block, batch = case.exact(), random_batch(case)
     expected, state = run(block, batch).y, start(block, batch)
     try:
@@ -241,16 +291,27 @@ ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
 
 def lifting(case: Case) -> None:
-    """Check that a block with a `recurrent` gives the same, gradients too, when nothing is lifted out of the loop."""
+    """Check that a block with a `recurrent` gives the same, gradients too, when nothing is lifted
+    out of the loop.
+    """
     block, batch = case.shared(), case.batch()
     slow = unlifted_copy(block)
     if slow is None:
         return
     lifted, looped = run(block, batch).y, run(slow, batch).y
     expect_equal(case, "lifting", lifted[batch.mask], looped[batch.mask], "lifted, against looped")
-    mine, theirs = weighted_gradients(block, lifted[batch.mask]), weighted_gradients(slow, looped[batch.mask])
+    mine, theirs = (
+        weighted_gradients(block, lifted[batch.mask]),
+        weighted_gradients(slow, looped[batch.mask]),
+    )
     for name, gradient in mine.items():
-        expect_equal(case, "lifting", gradient, theirs[name], f"the gradient of `{name}`, lifted against looped")
+        expect_equal(
+            case,
+            "lifting",
+            gradient,
+            theirs[name],
+            f"the gradient of `{name}`, lifted against looped",
+        )
 
 
 ROUNDING = 1e-13
@@ -258,7 +319,9 @@ ROUNDING = 1e-13
 
 
 def model_lifting(model: EncoderDecoder) -> None:
-    """Check that a model gives the same logits and gradients when nothing is lifted out of its loops."""
+    """Check that a model gives the same logits and gradients when nothing is lifted out of its
+    loops.
+    """
     slow = unlifted_copy(model)
     if slow is None:
         return
@@ -274,7 +337,9 @@ def model_lifting(model: EncoderDecoder) -> None:
 
 
 def unlifted_copy(module: ModuleType) -> ModuleType | None:
-    """Return a copy in which every `recurrent` runs all of its stack position by position; None without any."""
+    """Return a copy in which every `recurrent` runs all of its stack position by position; None
+    without any.
+    """
     slow = copy.deepcopy(module)
     recurrents = [block for block in slow.modules() if isinstance(block, Recurrent)]
     for block in recurrents:
@@ -288,5 +353,7 @@ def weighted_gradients(module: nn.Module, y: Tensor) -> dict[str, Tensor]:
     parameters = dict(module.named_parameters())
     if not parameters:
         return {}
-    gradients = torch.autograd.grad((y * weight).sum(), list(parameters.values()), materialize_grads=True)
+    gradients = torch.autograd.grad(
+        (y * weight).sum(), list(parameters.values()), materialize_grads=True
+    )
     return dict(zip(parameters, gradients, strict=True))

@@ -1,4 +1,6 @@
-"""Law of packing: documents in one row give what each gives alone, and no gradient of one feels another."""
+"""Law of packing: documents in one row give what each gives alone, and no gradient of one feels
+another.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,11 @@ PROBED = ((0, 4), (1, 3), (2,))
 
 
 def packing(case: Case) -> None:
-    """Check that packed documents give what each gives alone, and that the gradients of one are 0 for all others.
+    """Check that packed documents give what each gives alone, and that the gradients of one are 0
+    for all others.
 
-    The penalties are those of the documents alone, and on a causal site the last document of a row goes on from the
-    state that the row leaves.
+    The penalties are those of the documents alone, and on a causal site the last document of a row
+    goes on from the state that the row leaves.
     """
     block, alone = case.shared(), case.batch(DOCUMENTS)
     if packing_error(block, case.stream, case.settings) or case.reads("encoder.summary"):
@@ -54,26 +57,52 @@ def packing(case: Case) -> None:
     expect_equal(case, "packing", packed_y, expected, "documents in one row, against each alone")
     for key, cost in reduce_penalties(alone_context.penalties or {}).items():
         packed_cost = reduce_penalties(context.penalties or {})[key]
-        expect_equal(case, "packing", packed_cost, cost, f"the penalty `{key[0]}` of documents in one row")
+        expect_equal(
+            case, "packing", packed_cost, cost, f"the penalty `{key[0]}` of documents in one row"
+        )
     if case.causal:
         then = rows(case.batch(DOCUMENTS, seed=3)._replace(memories=alone.memories), LAST)
-        goes_on, expected = (run(block, then, one).real for one in (state, take_rows(alone_state, LAST)))
-        expect_equal(case, "packing", goes_on, expected, "what comes after the last document of a row")
-    outputs = {name: output for name, output in (batch.board | batch.memories).items() if name != "input"}
+        goes_on, expected = (
+            run(block, then, one).real for one in (state, take_rows(alone_state, LAST))
+        )
+        expect_equal(
+            case, "packing", goes_on, expected, "what comes after the last document of a row"
+        )
+    outputs = {
+        name: output for name, output in (batch.board | batch.memories).items() if name != "input"
+    }
     read = {"the stream": (batch.x, documents)}
-    read |= {f"`{name}`": (output.states, output.documents or documents) for name, output in outputs.items()}
+    read |= {
+        f"`{name}`": (output.states, output.documents or documents)
+        for name, output in outputs.items()
+    }
     for numbers in PROBED if y.requires_grad else ():
         leaves = [leaf for leaf, _ in read.values()]
-        gradients = torch.autograd.grad(packed_y[list(numbers)].sum(), leaves, retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(
+            packed_y[list(numbers)].sum(), leaves, retain_graph=True, allow_unused=True
+        )
         for (name, (_, own)), gradient in zip(read.items(), gradients, strict=True):
-            if gradient is not None and (felt := sizes(gradient, own).index_fill(0, torch.tensor(numbers), 0.0)).any():
-                size, other, feeling = felt.max().item(), int(felt.argmax()), " or ".join(map(str, numbers))
-                case.broken("packing", f"document {feeling} feels document {other} of {name}, by {size:.3g}")
+            if (
+                gradient is not None
+                and (felt := sizes(gradient, own).index_fill(0, torch.tensor(numbers), 0.0)).any()
+            ):
+                size, other, feeling = (
+                    felt.max().item(),
+                    int(felt.argmax()),
+                    " or ".join(map(str, numbers)),
+                )
+                case.broken(
+                    "packing", f"document {feeling} feels document {other} of {name}, by {size:.3g}"
+                )
 
 
 def take_rows(state: State, numbers: Sequence[int]) -> State:
     """Return the state of some rows."""
-    return tuple(take_rows(part, numbers) for part in state) if isinstance(state, tuple) else state[list(numbers)]
+    return (
+        tuple(take_rows(part, numbers) for part in state)
+        if isinstance(state, tuple)
+        else state[list(numbers)]
+    )
 
 
 def sizes(gradient: Tensor, documents: Documents) -> Tensor:
@@ -87,8 +116,14 @@ def pack(batch: Batch) -> tuple[Batch, Documents]:
 
     def packed(output: Output) -> tuple[Output, Documents]:
         lengths = real_rows(output.mask).sum(1).tolist()
-        pieces = [(output.states[at, :length], output.mask[at, :length]) for at, length in enumerate(lengths)]
-        states, mask = (pad_sequence([torch.cat([pieces[at][k] for at in row]) for row in ROWS], True) for k in (0, 1))
+        pieces = [
+            (output.states[at, :length], output.mask[at, :length])
+            for at, length in enumerate(lengths)
+        ]
+        states, mask = (
+            pad_sequence([torch.cat([pieces[at][k] for at in row]) for row in ROWS], True)
+            for k in (0, 1)
+        )
         starts = torch.zeros(mask.shape[:2], dtype=torch.bool)
         for number, row in enumerate(ROWS):
             starts[number, torch.tensor([sum(lengths[row[0] : at]) for at in row])] = True

@@ -1,4 +1,6 @@
-"""The law of settings: none is without effect. Other values to try come from a setting's type, as the schema does."""
+"""The law of settings: none is without effect. Other values to try come from a setting's type, as
+the schema does.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,24 @@ from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties, red
 from composer.recipe.schema_generator import positional_message
 from composer.recipe.section import python_name
 from composer.testing.block_laws import with_fixed_seed
-from composer.testing.harness import Batch, Case, context_of, max_difference, positions, random_batch, run, start
+from composer.testing.harness import (
+    Batch,
+    Case,
+    context_of,
+    max_difference,
+    positions,
+    random_batch,
+    run,
+    start,
+)
 
 MIN_DIFFERENCE = 1e-9
 KINDS: Mapping[str, tuple[object, ...]] = {
     "stack": ([{"linear": {"activation": "tanh"}}], [{"norm": {}}]),
-    "branches": ([[{"linear": {}}], [{"norm": {}}]], [[{"norm": {}}], [{"linear": {"activation": "tanh"}}]]),
+    "branches": (
+        [[{"linear": {}}], [{"norm": {}}]],
+        [[{"norm": {}}], [{"linear": {"activation": "tanh"}}]],
+    ),
     "name": ("earlier", "input"),
     "names": (["earlier"], ["input"]),
     "memory": ("encoder", "encoder.earlier", "encoder.earlier_grid"),
@@ -31,10 +45,11 @@ KINDS: Mapping[str, tuple[object, ...]] = {
 
 
 def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Set[str]) -> None:
-    """Check that every setting, and every word that a setting may be, changes something in one of the cases.
+    """Check that every setting, and every word that a setting may be, changes something in one of
+    the cases.
 
-    What counts: the shape, the parameters, an output, what happens in training, penalties included, and the room that
-    is made for an answer. A refusal does not. Raises LawError.
+    What counts: the shape, the parameters, an output, what happens in training, penalties included,
+    and the room that is made for an answer. A refusal does not. Raises LawError.
     """
     if message := positional_message(block):
         cases[0].broken("settings", message)
@@ -47,7 +62,11 @@ def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Set[st
     for setting, hint in settings.items():
         group = setting.rpartition(".")[0]
         # a setting inside another one matters only where that one is given
-        check_setting(setting, hint, [case for case in cases if not group or inner_value(case.settings, group)])
+        check_setting(
+            setting,
+            hint,
+            [case for case in cases if not group or inner_value(case.settings, group)],
+        )
 
 
 def check_setting(setting: str, hint: object, cases: Sequence[Case]) -> None:
@@ -56,7 +75,9 @@ def check_setting(setting: str, hint: object, cases: Sequence[Case]) -> None:
     if len(words) == 1 and len(candidates) == 1:
         return
     for one, two in itertools.combinations(words, 2):
-        if not any(differs(changed(case, setting, one), changed(case, setting, two)) for case in cases):
+        if not any(
+            differs(changed(case, setting, one), changed(case, setting, two)) for case in cases
+        ):
             cases[0].broken("settings", f"`{setting}: {two}` does the same as `{setting}: {one}`")
     from_variants = [value for case in cases if (value := setting_value(case, setting)) is not None]
     values = [*candidates, *from_variants]
@@ -68,13 +89,19 @@ def check_setting(setting: str, hint: object, cases: Sequence[Case]) -> None:
     )
     others = ((case, other) for case, other in changes if other.refusal() is None)
     if (first := next(others, None)) is None:
-        cases[0].broken("settings", f"no other value of `{setting}` could be tried: give a variant with one")
+        cases[0].broken(
+            "settings", f"no other value of `{setting}` could be tried: give a variant with one"
+        )
     if not any(differs(case, other) for case, other in itertools.chain([first], others)):
-        cases[0].broken("settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training")
+        cases[0].broken(
+            "settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training"
+        )
 
 
 def settings_of(constructor: type[object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the settings as a recipe calls them with their annotated types; those of a nested one as `outer.inner`."""
+    """Yield the settings as a recipe calls them with their annotated types; those of a nested one
+    as `outer.inner`.
+    """
     hints = typing.get_type_hints(constructor.__init__, include_extras=True)
     for parameter in inspect.signature(constructor).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
@@ -86,11 +113,17 @@ def settings_of(constructor: type[object], prefix: str = "") -> Iterator[tuple[s
 
 def sections_in(hint: object) -> list[type[object]]:
     """Return the dataclasses of an annotation: mappings with settings of their own."""
-    return [part for part in (hint, *typing.get_args(hint)) if is_dataclass(part) and isinstance(part, type)]
+    return [
+        part
+        for part in (hint, *typing.get_args(hint))
+        if is_dataclass(part) and isinstance(part, type)
+    ]
 
 
 def setting_value(case: Case, setting: str) -> object:
-    """Return the value of a setting in a case: as given, or the default; of a nested one None where none is given."""
+    """Return the value of a setting in a case: as given, or the default; of a nested one None where
+    none is given.
+    """
     if "." in setting:
         return inner_value(case.settings, setting)
     default = inspect.signature(case.kind).parameters[python_name(setting)].default
@@ -135,7 +168,11 @@ def candidate_values(hint: object) -> list[object]:
     if origin is typing.Annotated:
         kinds = [note.name for note in arguments[1:] if isinstance(note, Kind)]
         bounds = [note for note in arguments[1:] if isinstance(note, Bounds)]
-        return list(KINDS.get(kinds[0], ())) if kinds else numbers(arguments[0], bounds[0] if bounds else Bounds())
+        return (
+            list(KINDS.get(kinds[0], ()))
+            if kinds
+            else numbers(arguments[0], bounds[0] if bounds else Bounds())
+        )
     if hint is bool:
         return [False, True]
     return [None] if hint is type(None) else numbers(hint, Bounds())
@@ -156,22 +193,31 @@ def differs(case: Case, other: Case) -> bool:
     if (one.out, one.max_target_ratio) != (two.out, two.max_target_ratio):
         return True
     pairs = itertools.zip_longest(one.parameters(), two.parameters())
-    if any(mine is None or theirs is None or max_difference(mine, theirs) > MIN_DIFFERENCE for mine, theirs in pairs):
+    if any(
+        mine is None or theirs is None or max_difference(mine, theirs) > MIN_DIFFERENCE
+        for mine, theirs in pairs
+    ):
         return True
     mine, theirs = outputs(one, random_batch(case)), outputs(two, random_batch(other))
     return any(max_difference(a, b) > MIN_DIFFERENCE for a, b in zip(mine, theirs, strict=True))
 
 
 def outputs(block: Block, batch: Batch) -> Iterator[torch.Tensor]:
-    """Yield the output of a block, that of a position after it, and that in training with its penalties."""
+    """Yield the output of a block, that of a position after it, and that in training with its
+    penalties.
+    """
     result = run(block, batch)
     yield result.y[result.mask]
     yield run(block, positions(batch, 0, 1), result.state).y
     penalties: Penalties = {}
     facts = torch.tensor([[0, 1]]).expand(len(batch.x), 2)
-    context = context_of(batch)._replace(penalties=penalties, progress=torch.tensor(0.25), facts=facts)
+    context = context_of(batch)._replace(
+        penalties=penalties, progress=torch.tensor(0.25), facts=facts
+    )
     block.train()
     y, *_ = with_fixed_seed(lambda: block(batch.x, start(block, batch), context))
     block.eval()
-    added = torch.tensor([value.item() for value in reduce_penalties(penalties).values()], dtype=y.dtype)
+    added = torch.tensor(
+        [value.item() for value in reduce_penalties(penalties).values()], dtype=y.dtype
+    )
     yield torch.cat((y[block.mask(batch.mask)].flatten(), added))

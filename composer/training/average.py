@@ -1,4 +1,6 @@
-"""`average`: a finished run whose weights are the mean of its last checkpoints, as a new run folder."""
+"""`average`: a finished run whose weights are the mean of its last checkpoints, as a new run
+folder.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ from composer.training.checkpointing import average_weights
 
 
 def average(run: str | Path, last: int, output: str | Path | None = None) -> Path:
-    """Write a new run folder whose weights are the mean of those of the last validations, and return it.
+    """Write a new run folder whose weights are the mean of those of the last validations, and
+    return it.
 
-    It has the recipe, tokenizer and metrics of the run, and no scores yet: `evaluate` computes them. Its fingerprint
-    `run` is its own. The run stays as it is.
+    It has the recipe, tokenizer and metrics of the run, and no scores yet: `evaluate` computes
+    them. Its fingerprint `run` is its own. The run stays as it is.
 
     Args:
         run: A run that has finished, by its folder or as SWEEP#RANK.
@@ -38,7 +41,11 @@ def average(run: str | Path, last: int, output: str | Path | None = None) -> Pat
     Raises RunError where the run has not finished, or keeps fewer checkpoints.
     """
     run_dir = RunDir(find_run(run))
-    target = Path(output) if output is not None else run_dir.path.with_name(f"{run_dir.path.name}-average-{last}")
+    target = (
+        Path(output)
+        if output is not None
+        else run_dir.path.with_name(f"{run_dir.path.name}-average-{last}")
+    )
     opened, record = open_untrained(run_dir.path), run_dir.read()
     if not record.is_finished:
         fix = "finish it by `train ... --resume`, or `--finish` to end it with its best weights"
@@ -67,18 +74,28 @@ def average(run: str | Path, last: int, output: str | Path | None = None) -> Pat
             by_length={},
         )
         if prints := record.fingerprints:
-            made = replace(made, fingerprints={**prints, "run": averaged_sha256(prints["run"], made)})
+            made = replace(
+                made, fingerprints={**prints, "run": averaged_sha256(prints["run"], made)}
+            )
         new.write(made)
     return target
 
 
 def last_checkpoints(run_dir: RunDir, count: int) -> list[Path]:
-    """Return the checkpoints of the last validations, oldest first. Raises RunError for more than are kept."""
+    """Return the checkpoints of the last validations, oldest first. Raises RunError for more than
+    are kept.
+    """
     if count < 2:
-        raise RunError.of(f"the mean of {count} is none", "name two checkpoints or more: `--last 2`", str(run_dir.path))
+        raise RunError.of(
+            f"the mean of {count} is none",
+            "name two checkpoints or more: `--last 2`",
+            str(run_dir.path),
+        )
     recent: list[Path] = []
     newest = latest_checkpoint(run_dir.checkpoints, lambda _: None)
-    steps = [int(scores["step"]) for scores in checkpoint_history(newest)] if newest is not None else []
+    steps = (
+        [int(scores["step"]) for scores in checkpoint_history(newest)] if newest is not None else []
+    )
     for step in reversed(steps):
         path = checkpoint_path(run_dir.checkpoints, step)
         if not is_intact(path):
@@ -86,10 +103,14 @@ def last_checkpoints(run_dir: RunDir, count: int) -> list[Path]:
         recent.insert(0, path)
     if count > len(recent):
         message = (
-            f"of the last validations {count_noun(len(recent), 'checkpoint')} are kept, and {count} are to be averaged"
+            f"of the last validations {count_noun(len(recent), 'checkpoint')} are kept, and {count}"
+            " are to be averaged"
         )
         message = message.replace("1 checkpoint are", "1 checkpoint is")
         fix = f"write `--last {len(recent)}`; " if len(recent) > 1 else ""
-        fix += "a training keeps as many as `training.average_checkpoints` says, or `checkpoints_gib` has room for"
+        fix += (
+            "a training keeps as many as `training.average_checkpoints` says, or `checkpoints_gib`"
+            " has room for"
+        )
         raise RunError.of(message, fix, str(run_dir.checkpoints))
     return recent[-count:]

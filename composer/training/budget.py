@@ -18,8 +18,12 @@ def budget_of(training: Training) -> Budget:
     return Budget(training.max_steps, training.max_epochs, training.max_minutes)
 
 
-def replace_budget(budgets: Sequence[Budget], new: Budget, step: int, validated: bool) -> list[Budget]:
-    """Return the budgets of a training, in order, in which a new one takes the place of the last after `step` steps."""
+def replace_budget(
+    budgets: Sequence[Budget], new: Budget, step: int, validated: bool
+) -> list[Budget]:
+    """Return the budgets of a training, in order, in which a new one takes the place of the last
+    after `step` steps.
+    """
     past = [budget for budget in budgets if (budget.until_step or math.inf) <= step]
     began = past[-1].until_step if past else 0
     if len(past) < len(budgets) and began != step:
@@ -28,14 +32,16 @@ def replace_budget(budgets: Sequence[Budget], new: Budget, step: int, validated:
 
 
 class Clock:
-    """Minutes of training over all resumptions: process time per thread on a CPU, wall time elsewhere.
+    """Minutes of training over all resumptions: process time per thread on a CPU, wall time
+    elsewhere.
 
     Process time makes a budget in minutes independent of other programs on the same CPU.
     """
 
     def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
         self.on_cpu, self.before = on_cpu, before
-        self.threads = torch.get_num_threads()  # at the end, when this is read once more, there may be others
+        # at the end, when this is read once more, there may be others
+        self.threads = torch.get_num_threads()
         self.start = self.now()
 
     def now(self) -> float:
@@ -48,7 +54,8 @@ class Clock:
 
 
 def has_stalled(losses: Sequence[float], patience: int) -> bool:
-    """Return whether the last validation is worse than the best of those more than `patience` before it.
+    """Return whether the last validation is worse than the best of those more than `patience`
+    before it.
 
     The trigger of NT-ASGD (Merity et al. 2018, algorithm 1).
     """

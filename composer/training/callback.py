@@ -1,4 +1,6 @@
-"""Training loop as a Lightning callback: rows of metrics, validation, checkpoints, budget, early stopping, signals."""
+"""Training loop as a Lightning callback: rows of metrics, validation, checkpoints, budget, early
+stopping, signals.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,17 @@ ROW_STEPS = 10
 SHARE_FOLDER = "give all machines the same run folder, on a file system that they share"
 """Fix of a training whose processes see different folders."""
 SIGNAL_SECONDS = 5.0
-"""Seconds after which a signal to one of several processes is known to all, unless a single step takes longer."""
+"""Seconds after which a signal to one of several processes is known to all, unless a single step
+takes longer.
+"""
 
 
 class TrainingLoopCallback(Callback):
-    """Callback that decides after every step what happens before the next one; `on_train_batch_end` is the loop.
+    """Callback that decides after every step what happens before the next one; `on_train_batch_end`
+    is the loop.
 
-    Lightning computes steps and validations. Everything this decides by is in the checkpoint, so that a resumed
-    training is the same to the last bit. Only the main process has a `logger`.
+    Lightning computes steps and validations. Everything this decides by is in the checkpoint, so
+    that a resumed training is the same to the last bit. Only the main process has a `logger`.
     """
 
     def __init__(
@@ -66,7 +71,8 @@ class TrainingLoopCallback(Callback):
     ) -> None:
         training = recipe.training
         self.sampler, self.curriculum, self.decoder = sampler, curriculum, decoder
-        self.budgets = deque(budgets or [budget_of(training)])  # the one in force, and those that follow
+        # the one in force, and those that follow
+        self.budgets = deque(budgets or [budget_of(training)])
         self.validate_every: int | None = training.validate_every
         self.early_stopping = training.early_stopping
         average, gib = training.average_checkpoints, training.checkpoints_gib
@@ -77,7 +83,8 @@ class TrainingLoopCallback(Callback):
         self.ranks = Ranks()
         self.clock = Clock(on_cpu=True)
         self.progress = Progress(0, 0.0)
-        self.planned_steps: dict[int, int] = {}  # by the step after which they were estimated; see `plan_steps`
+        # by the step after which they were estimated; see `plan_steps`
+        self.planned_steps: dict[int, int] = {}
         self.reproduced_steps: Mapping[int, int] = {}
         self.history: list[dict[str, float]] = []
         self.resumed: dict[str, Any] | None = None
@@ -88,12 +95,16 @@ class TrainingLoopCallback(Callback):
         # since the processes last asked each other for signals
         self.asked_step, self.asked_time, self.ask_every = 0, time.monotonic(), 1
 
-    def on_before_optimizer_step(self, trainer: Trainer, pl_module: Any, optimizer: Optimizer) -> None:
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: Any, optimizer: Optimizer
+    ) -> None:
         """Trace the gradients of a step, of which 16-mixed may skip one that is infinite."""
         if trainer.precision != "16-mixed" and not is_sharded(pl_module.model):
             self.trace.add_gradients(self.progress.step, pl_module.model)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Count the batch; then, if due, write a row, validate, save a checkpoint, and stop."""
         self.trace.losses.append((self.progress.step, outputs["loss"]))
         self.ended_epoch |= self.sampler.advance()
@@ -107,14 +118,17 @@ class TrainingLoopCallback(Callback):
         is_last = self.budgets[0].validated if ends_budget else self.is_over()
         trainer.should_stop |= is_last  # after a validation
 
-        # the times of Lightning's own validations: every so many steps or every epoch, and at the end
+        # the times of Lightning's own validations: every so many steps or every epoch, and at the
+        # end
         every = self.validate_every
         should_validate = is_last or (self.progress.step % every == 0 if every else ended_epoch)
         ended_level = ended_epoch and self.curriculum is not None
         if should_validate or ended_level or self.progress.step % self.row_steps == 0:
             self.write_row(trainer, pl_module, ended_level)
         if should_validate and any(trainer.num_val_batches):
-            return  # Lightning validates now; on_validation_end saves the checkpoint, which then knows the scores
+            # Lightning validates now; on_validation_end saves the checkpoint, which then knows the
+            # scores
+            return
         if should_validate:
             self.history.append({"step": float(self.progress.step)})
         if should_validate or signal or ends_budget:
@@ -126,7 +140,9 @@ class TrainingLoopCallback(Callback):
             raise TrainingEnded
 
     def next_budget(self, trainer: Trainer, module: Seq2SeqModule) -> None:
-        """Stop if the budget is spent; put the next one in force where a reproduction's original got another."""
+        """Stop if the budget is spent; put the next one in force where a reproduction's original
+        got another.
+        """
         if len(self.budgets) > 1 and self.progress.step == self.budgets[0].until_step:
             self.budgets.popleft()
             self.progress = self.progress._replace(spent=0.0)
@@ -135,12 +151,15 @@ class TrainingLoopCallback(Callback):
         trainer.should_stop |= self.is_over()
 
     def save_checkpoint(self, trainer: Trainer) -> None:
-        """Save a checkpoint. Raises RunFailed, on every device, if weights or optimizer states are not finite."""
+        """Save a checkpoint. Raises RunFailed, on every device, if weights or optimizer states are
+        not finite.
+        """
         if not has_finite_state(trainer):
             cause = "a gradient since the last checkpoint was not finite"
             step = self.progress.step
             raise self.trace.error(
-                f"after {step} steps a weight or an optimizer state is NaN or infinite: {cause}", self.module
+                f"after {step} steps a weight or an optimizer state is NaN or infinite: {cause}",
+                self.module,
             )
         self.checkpoints.save(trainer, self.progress.step, self.history)
 
@@ -152,7 +171,8 @@ class TrainingLoopCallback(Callback):
         if self.decoder:
             decoded, samples = self.decoder.evaluate(pl_module.full_model(), self.ranks)
             scores |= decoded
-        pl_module.log_dict(scores, logger=False)  # for other callbacks; loggers get the same row as metrics.jsonl
+        # for other callbacks; loggers get the same row as metrics.jsonl
+        pl_module.log_dict(scores, logger=False)
         self.update_progress(trainer, pl_module, estimate=True)  # a budget in minutes may end here
         row = self.new_row(trainer, scores)
         if self.logger:
@@ -170,12 +190,16 @@ class TrainingLoopCallback(Callback):
             raise TrainingInterrupted(signal)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the row of the steps so far, if another callback asked for this validation; show that it begins."""
+        """Write the row of the steps so far, if another callback asked for this validation; show
+        that it begins.
+        """
         self.write_row(trainer, pl_module)
         if self.logger:
             self.logger.display.validating(self.progress.step, self.progress.spent)
 
-    def update_progress(self, trainer: Trainer, module: Seq2SeqModule, estimate: bool = False) -> None:
+    def update_progress(
+        self, trainer: Trainer, module: Seq2SeqModule, estimate: bool = False
+    ) -> None:
         """Measure how much of the budget is spent before the next step; the same on all devices."""
         step, epochs = trainer.global_step, self.sampler.epochs()
         spent = self.budgets[0].spent(step, epochs, None)
@@ -186,8 +210,8 @@ class TrainingLoopCallback(Callback):
     def plan_steps(self, step: int, estimate: bool) -> int | None:
         """Return how many steps the budget in minutes makes in all, None before the first estimate.
 
-        It is estimated anew after each tenth more steps, and where `estimate` says so, until it is spent. A
-        reproduction takes the estimates of its original, whose clock it cannot repeat.
+        It is estimated anew after each tenth more steps, and where `estimate` says so, until it is
+        spent. A reproduction takes the estimates of its original, whose clock it cannot repeat.
         """
         budget = self.budgets[0]
         last = max(self.planned_steps, default=0)
@@ -212,20 +236,26 @@ class TrainingLoopCallback(Callback):
         return (len(self.budgets) == 1 and self.progress.step >= until) or stopped
 
     def received_signal(self) -> int:
-        """Return the signal that any process has received, else 0. Several processes ask each other rarely."""
+        """Return the signal that any process has received, else 0. Several processes ask each other
+        rarely.
+        """
         if self.ranks.world == 1:
             return self.signals.received
         steps, now = self.progress.step - self.asked_step, time.monotonic()
         if steps < self.ask_every:
             return 0
-        answers = self.ranks.gather((self.signals.received, (now - self.asked_time) / max(1, steps)))
+        answers = self.ranks.gather(
+            (self.signals.received, (now - self.asked_time) / max(1, steps))
+        )
         self.asked_step, self.asked_time = self.progress.step, now
         slowest = max(seconds for _, seconds in answers)
         self.ask_every = max(1, min(ROW_STEPS, int(SIGNAL_SECONDS / slowest)))
         return max(number for number, _ in answers)
 
     def write_row(self, trainer: Trainer, module: Seq2SeqModule, ended_level: bool = False) -> None:
-        """Write one row about the steps since the last row, if there were any. Raises RunFailed on a loss of NaN."""
+        """Write one row about the steps since the last row, if there were any. Raises RunFailed on
+        a loss of NaN.
+        """
         steps = self.progress.step - self.row_step
         if not steps:
             return
@@ -234,14 +264,18 @@ class TrainingLoopCallback(Callback):
         self.check_finite(loss, "the training loss")
         values = {
             "train/loss": loss,
-            "train/tokens_per_second": self.row_tokens / max(time.monotonic() - self.row_time, 1e-9),
+            "train/tokens_per_second": (
+                self.row_tokens / max(time.monotonic() - self.row_time, 1e-9)
+            ),
             "train/learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }
         if self.curriculum:
             values["train/level"] = float(self.curriculum.level)
             self.curriculum.count(sums)
             if ended_level:
-                values["train/sequence_error"] = self.curriculum.finish(self.sampler.pairs_of(self.sampler.epoch - 1))
+                values["train/sequence_error"] = self.curriculum.finish(
+                    self.sampler.pairs_of(self.sampler.epoch - 1)
+                )
         row = self.new_row(trainer, values)
         if self.logger:
             self.logger.row(row, self.progress.spent)
@@ -250,8 +284,13 @@ class TrainingLoopCallback(Callback):
         self.resident = trim_if_doubled(self.resident)
 
     def new_row(self, trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
-        """Return a row of these values with step, epoch and minutes; hand it to the loggers of `train`'s caller."""
-        position = {"epoch": round(self.sampler.epochs(), 4), "minutes": round(self.clock.minutes(), 4)}
+        """Return a row of these values with step, epoch and minutes; hand it to the loggers of
+        `train`'s caller.
+        """
+        position = {
+            "epoch": round(self.sampler.epochs(), 4),
+            "minutes": round(self.clock.minutes(), 4),
+        }
         for logger in trainer.loggers:
             logger.log_metrics({**position, **values}, step=self.progress.step)
         return {"step": self.progress.step, **position, **values}
@@ -259,14 +298,17 @@ class TrainingLoopCallback(Callback):
     def check_finite(self, value: float, name: str) -> None:
         """Raise RunFailed if a loss is NaN or infinite."""
         if not math.isfinite(value):
-            raise self.trace.error(f"{name} is {value} after {self.progress.step} steps", self.module)
+            raise self.trace.error(
+                f"{name} is {value} after {self.progress.step} steps", self.module
+            )
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Continue from the checkpoint that Lightning has loaded, if any.
 
         Raises RunFailed if the processes loaded different ones: they do not see the same folder.
         """
-        keep_freed_memory()  # not before: reading and ordering the data need much that no step needs
+        # not before: reading and ordering the data need much that no step needs
+        keep_freed_memory()
         self.module: Seq2SeqModule = pl_module
         self.ranks = Ranks(trainer.global_rank, trainer.world_size)
         state = self.resumed or {}
@@ -275,8 +317,12 @@ class TrainingLoopCallback(Callback):
         self.progress = Progress(trainer.global_step, 0.0, tuple(losses))
         positions = self.ranks.gather((self.progress.step, self.sampler.epoch, self.sampler.done))
         if len(set(positions)) > 1:
-            steps = ", ".join(f"step {step} in process {rank}" for rank, (step, *_) in enumerate(positions))
-            raise RunFailed.of(f"the processes do not resume from the same checkpoint: {steps}", SHARE_FOLDER)
+            steps = ", ".join(
+                f"step {step} in process {rank}" for rank, (step, *_) in enumerate(positions)
+            )
+            raise RunFailed.of(
+                f"the processes do not resume from the same checkpoint: {steps}", SHARE_FOLDER
+            )
         is_new = False
         while len(self.budgets) > 1 and (self.budgets[0].until_step or 0) <= self.progress.step:
             is_new = self.budgets.popleft().until_step == self.progress.step
@@ -285,11 +331,17 @@ class TrainingLoopCallback(Callback):
             self.restore_streams(trainer, state["random"], state["sums"])
             if state["carried"] is not None:
                 if not has_shapes_of(state["carried"], pl_module.model.start({}, 1)):
-                    message = "a block of this version carries another state than the checkpoint has"
-                    fix = "start a new training from its weights: `train RECIPE --run NEW --from RUN`"
+                    message = (
+                        "a block of this version carries another state than the checkpoint has"
+                    )
+                    fix = (
+                        "start a new training from its weights: `train RECIPE --run NEW --from RUN`"
+                    )
                     raise RunFailed.of(message, fix)
                 where = self.ranks.rank, self.ranks.world, trainer.strategy.root_device
-                pl_module.carried = deal_streams(state["carried"], trainer.accumulate_grad_batches, *where)
+                pl_module.carried = deal_streams(
+                    state["carried"], trainer.accumulate_grad_batches, *where
+                )
         elif self.ranks.rank:
             seed_all(self.sampler.order.seed, self.progress.step, self.ranks.rank)
         self.row_time = self.asked_time = time.monotonic()
@@ -297,7 +349,8 @@ class TrainingLoopCallback(Callback):
         trainer.should_stop = self.is_over()
         if trainer.should_stop and self.logger:
             self.end_at_once(trainer, self.logger)
-        self.signals.listen()  # not before: Lightning has just installed a handler of its own for SIGTERM
+        # not before: Lightning has just installed a handler of its own for SIGTERM
+        self.signals.listen()
         if self.logger:
             self.logger.display.begin(self.progress.spent)
 
@@ -310,12 +363,18 @@ class TrainingLoopCallback(Callback):
         elif self.progress.spent >= 1.0:
             limits = ", ".join(f"{key} {limit:,.10g}" for key, limit in budget.as_dict().items())
             cause = f"the budget ({limits}) is spent"
-        logger.display.say(f"no further step after step {step:,}: {cause}; it ends with the best weights so far")
+        logger.display.say(
+            f"no further step after step {step:,}: {cause}; it ends with the best weights so far"
+        )
 
-    def restore_streams(self, trainer: Trainer, random: Sequence[dict[str, Any]], sums: Sequence[Any]) -> None:
-        """Restore the random streams and the sums of an unfinished row, one of each per process of the checkpoint.
+    def restore_streams(
+        self, trainer: Trainer, random: Sequence[dict[str, Any]], sums: Sequence[Any]
+    ) -> None:
+        """Restore the random streams and the sums of an unfinished row, one of each per process of
+        the checkpoint.
 
-        A stream belongs to one process: with another number of processes, all of them begin new ones.
+        A stream belongs to one process: with another number of processes, all of them begin new
+        ones.
         """
         rank, world = self.ranks.rank, self.ranks.world
         if len(random) == world:
@@ -323,15 +382,23 @@ class TrainingLoopCallback(Callback):
         else:
             seed_all(self.sampler.order.seed, self.progress.step, rank)
             if self.logger:
-                now, then = (f"{count} process{'es' * (count > 1)}" for count in (world, len(random)))
+                now, then = (
+                    f"{count} process{'es' * (count > 1)}" for count in (world, len(random))
+                )
                 streams = "the batches are the same, dropout and other random numbers differ"
                 self.logger.display.say(f"{now} in place of {then}: {streams}")
         self.module.train_sums.load_state_dicts(sums[rank::world], trainer.strategy.root_device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed training needs besides weights and optimizer; a collective call."""
+        """Return all that a resumed training needs besides weights and optimizer; a collective
+        call.
+        """
         sums = self.ranks.gather(self.module.train_sums.state_dict())
-        carried = {turn: map_leaves(state, Tensor.cpu) for turn, state in self.module.carried.items() if turn >= 0}
+        carried = {
+            turn: map_leaves(state, Tensor.cpu)
+            for turn, state in self.module.carried.items()
+            if turn >= 0
+        }
         return {
             "epoch": self.sampler.epoch,
             "batch": self.sampler.done,
@@ -345,8 +412,14 @@ class TrainingLoopCallback(Callback):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the position in the data, so that the loader starts there; `on_train_start` does the rest."""
-        self.resumed = {"minutes": state["minutes"], "random": state["random"], "sums": state["row"]["sums"]}
+        """Take up the position in the data, so that the loader starts there; `on_train_start` does
+        the rest.
+        """
+        self.resumed = {
+            "minutes": state["minutes"],
+            "random": state["random"],
+            "sums": state["row"]["sums"],
+        }
         self.resumed["carried"] = state["carried"]
         self.sampler.epoch, self.sampler.done = state["epoch"], state["batch"]
         self.history = list(state["history"])
@@ -361,7 +434,9 @@ TRACED_STEPS = 2 * ROW_STEPS
 
 
 class DivergenceTrace:
-    """Losses and gradient norms of the last steps, on their device, which tell where a training began to diverge."""
+    """Losses and gradient norms of the last steps, on their device, which tell where a training
+    began to diverge.
+    """
 
     def __init__(self) -> None:
         self.losses: deque[tuple[int, Tensor]] = deque(maxlen=TRACED_STEPS)
@@ -370,12 +445,18 @@ class DivergenceTrace:
     def add_gradients(self, step: int, model: nn.Module) -> None:
         """Remember the norm of every gradient of a step."""
         gradients = (p.grad if p.grad is not None else p.new_zeros(()) for p in model.parameters())
-        self.norms.append((step, torch.stack([vector_norm(gradient) for gradient in gradients])))  # (P,)
+        self.norms.append(
+            (step, torch.stack([vector_norm(gradient) for gradient in gradients]))
+        )  # (P,)
 
     def error(self, message: str, module: Seq2SeqModule) -> RunFailed:
-        """Return the error of a training that `message` says has diverged, with the block where it began."""
+        """Return the error of a training that `message` says has diverged, with the block where it
+        began.
+        """
         loss = next((step for step, loss in self.losses if not loss.isfinite()), None)
-        bad = next(((step, norms) for step, norms in self.norms if not norms.isfinite().all()), None)
+        bad = next(
+            ((step, norms) for step, norms in self.norms if not norms.isfinite().all()), None
+        )
         path: KeyPath = ()
         if bad is not None and (loss is None or bad[0] < loss):
             path = _last_block(module.model, (~bad[1].isfinite()).tolist())
@@ -388,17 +469,31 @@ class DivergenceTrace:
                 path = _last_block(module.model, (before == before.max()).tolist())
                 message += f", and the largest gradient before it, {float(before.max()):.3g}"
                 message += f", was that of `{path[-1]}`" if path else ""
-        hint = "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`"
+        hint = (
+            "lower the learning rate, give the schedule more `warmup_steps`, or set"
+            " `training.clip_norm: 1.0`"
+        )
         hint += ", or put a `norm` before this block" if path else ""
         return (
-            RunFailed([module.recipe.fault("diverged", path, message, hint)]) if path else RunFailed.of(message, hint)
+            RunFailed([module.recipe.fault("diverged", path, message, hint)])
+            if path
+            else RunFailed.of(message, hint)
         )
 
 
 def _last_block(model: nn.Module, marked: list[bool]) -> KeyPath:
-    """Return the path of the innermost block with the last of the marked parameters; () if it is in no block."""
+    """Return the path of the innermost block with the last of the marked parameters; () if it is in
+    no block.
+    """
     blocks = [module for module in model.modules() if isinstance(module, Block) and module.path]
     # inner blocks come later, and take the place of those around them
     owners = {id(parameter): block.path for block in blocks for parameter in block.parameters()}
     paths = [owners.get(id(parameter), ()) for parameter in model.parameters()]
-    return next((path for path, is_marked in zip(paths[::-1], marked[::-1], strict=True) if is_marked and path), ())
+    return next(
+        (
+            path
+            for path, is_marked in zip(paths[::-1], marked[::-1], strict=True)
+            if is_marked and path
+        ),
+        (),
+    )

@@ -1,6 +1,8 @@
-"""The states that a training on windows of a text carries: those of all its streams, over processes and turns.
+"""The states that a training on windows of a text carries: those of all its streams, over processes
+and turns.
 
-Part p of P, for the turns of an accumulation one after another and in each the processes, has the streams p, p + P, ...
+Part p of P, for the turns of an accumulation one after another and in each the processes, has the
+streams p, p + P, ...
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from composer.model.encoder_decoder import map_leaves, state_leaves
 
 
 def join_streams(states: Sequence[Mapping[int, State]]) -> State | None:
-    """Return the states of all streams in their order, from those of each process by turn; None without any."""
+    """Return the states of all streams in their order, from those of each process by turn; None
+    without any.
+    """
     parts = [of_rank[turn] for turn in sorted(states[0]) for of_rank in states]
     return _interleave(parts) if parts else None
 
@@ -28,8 +32,12 @@ def _interleave(parts: Sequence[State]) -> State:
     return joined
 
 
-def deal_streams(state: State, turns: int, rank: int, world: int, device: torch.device) -> dict[int, State]:
-    """Return one process's states of some streams by turn, of `join_streams` of any number of processes."""
+def deal_streams(
+    state: State, turns: int, rank: int, world: int, device: torch.device
+) -> dict[int, State]:
+    """Return one process's states of some streams by turn, of `join_streams` of any number of
+    processes.
+    """
     parts = turns * world
     return {
         turn: map_leaves(state, lambda leaf, part=turn * world + rank: leaf[part::parts].to(device))  # type: ignore[misc]
@@ -38,6 +46,8 @@ def deal_streams(state: State, turns: int, rank: int, world: int, device: torch.
 
 
 def has_shapes_of(state: State, fresh: State) -> bool:
-    """Return whether a checkpoint's states are of the same blocks, in the same version, as a fresh one is."""
+    """Return whether a checkpoint's states are of the same blocks, in the same version, as a fresh
+    one is.
+    """
     shapes = [[leaf.shape[1:] for leaf in state_leaves(of)] for of in (state, fresh)]
     return shapes[0] == shapes[1]

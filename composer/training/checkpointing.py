@@ -1,4 +1,6 @@
-"""Checkpoints: atomic writes with a checksum, pruning, averages of weights, and random number generators."""
+"""Checkpoints: atomic writes with a checksum, pruning, averages of weights, and random number
+generators.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +41,28 @@ History = Sequence[Mapping[str, float]]
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of the weights of checkpoints, oldest first. Integers are those of the last one."""
+    """Return the mean of the weights of checkpoints, oldest first. Integers are those of the last
+    one.
+    """
     last = checkpoint_weights(paths[-1])
-    total = {name: value.double() if value.is_floating_point() else value for name, value in last.items()}
+    total = {
+        name: value.double() if value.is_floating_point() else value for name, value in last.items()
+    }
     for path in paths[:-1]:
         for name, value in checkpoint_weights(path).items():
             if value.is_floating_point():
-                total[name] = total[name] + value  # not in place: tied weights are one tensor under several names
+                # not in place: tied weights are one tensor under several names
+                total[name] = total[name] + value
     floats = {name: value for name, value in last.items() if value.is_floating_point()}
-    return total | {name: (total[name] / len(paths)).to(value.dtype) for name, value in floats.items()}
+    return total | {
+        name: (total[name] / len(paths)).to(value.dtype) for name, value in floats.items()
+    }
 
 
 class HashingWriter(io.RawIOBase):
-    """File object that hashes what is written through it, and keeps the OSError that a write has raised."""
+    """File object that hashes what is written through it, and keeps the OSError that a write has
+    raised.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.sha256 = file, hashlib.sha256()
@@ -69,21 +80,29 @@ class HashingWriter(io.RawIOBase):
 class AtomicCheckpointIO(CheckpointIO):
     """Lightning plugin that writes checkpoints atomically, with a SHA-256 beside each."""
 
-    def save_checkpoint(self, checkpoint: Mapping[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: Mapping[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
         """Write the checksum, then the checkpoint. Raises OSError if the disk is full."""
         path = Path(path)
         if checkpoint_step(path) is None:
-            # of a user's ModelCheckpoint, which expects its folder to be made; a run's that is gone is an error
+            # of a user's ModelCheckpoint, which expects its folder to be made; a run's that is gone
+            # is an error
             path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_open(path) as file:
             writer = HashingWriter(file)
             try:
                 torch.save(dict(checkpoint), cast("IO[bytes]", writer))
-            except RuntimeError as error:  # torch reports a full disk as a wrong position in the file
+            except (
+                RuntimeError
+            ) as error:  # torch reports a full disk as a wrong position in the file
                 raise writer.error or error from None
-            # A checkpoint without a checksum counts as damaged, a checksum without a checkpoint does no harm. So the
-            # checksum is written first, before atomic_open renames the checkpoint into place.
-            atomic_write(checksum_path(path), f"{writer.sha256.hexdigest()}  {path.name}\n".encode())
+            # A checkpoint without a checksum counts as damaged, a checksum without a checkpoint
+            # does no harm. So the checksum is written first, before atomic_open renames the
+            # checkpoint into place.
+            atomic_write(
+                checksum_path(path), f"{writer.sha256.hexdigest()}  {path.name}\n".encode()
+            )
 
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
@@ -97,10 +116,11 @@ class AtomicCheckpointIO(CheckpointIO):
 
 @dataclass(frozen=True)
 class CheckpointManager:
-    """Saves checkpoints into a folder; keeps the best by `metric`, those of the last validations, and the newest.
+    """Saves checkpoints into a folder; keeps the best by `metric`, those of the last validations,
+    and the newest.
 
-    At least two validations count as the last, and as many as are averaged at the end. With a quota of `gib` all
-    checkpoints are kept that fit, the oldest deleted first.
+    At least two validations count as the last, and as many as are averaged at the end. With a quota
+    of `gib` all checkpoints are kept that fit, the oldest deleted first.
     """
 
     folder: Path
@@ -109,7 +129,9 @@ class CheckpointManager:
     gib: float | None = None
 
     def save(self, trainer: Trainer, step: int, history: History) -> None:
-        """Save the checkpoint of `step` (called on every device); delete those that are not kept (on the first)."""
+        """Save the checkpoint of `step` (called on every device); delete those that are not kept
+        (on the first).
+        """
         if trainer.is_global_zero and self.gib is not None:
             self.make_room(checkpoint_path(self.folder, step), history)
         trainer.save_checkpoint(checkpoint_path(self.folder, step))
@@ -117,30 +139,43 @@ class CheckpointManager:
             self.prune(step, history)
 
     def make_room(self, new: Path, history: History) -> None:
-        """Delete the oldest checkpoints until another one fits into the quota, but never what is needed.
+        """Delete the oldest checkpoints until another one fits into the quota, but never what is
+        needed.
 
-        That is the last one, the best, and those that are averaged at the end. Raises RunFailed, with nothing deleted,
-        if a new one does not fit beside them.
+        That is the last one, the best, and those that are averaged at the end. Raises RunFailed,
+        with nothing deleted, if a new one does not fit beside them.
         """
         sizes = {path: path.stat().st_size for path in list_checkpoints(self.folder) if path != new}
-        past = [scores for scores in history if checkpoint_path(self.folder, int(scores["step"])) != new]
+        past = [
+            scores for scores in history if checkpoint_path(self.folder, int(scores["step"])) != new
+        ]
         averaged = self.recent(past)[-self.average :] if self.average > 1 else []
         needed = {self.best(past), *list(sizes)[-1:], *averaged}
-        quota, total = (self.gib or 0.0) * 2**30, sum(sizes.values()) + max(sizes.values(), default=0)
+        quota, total = (
+            (self.gib or 0.0) * 2**30,
+            sum(sizes.values()) + max(sizes.values(), default=0),
+        )
         oldest: list[Path] = []
         for path in (path for path in sizes if path not in needed):
             if total > quota:
                 oldest.append(path)
                 total -= sizes[path]
         if total > quota:
-            message = f"{len(needed & {*sizes}) + 1} checkpoints, all of them needed, take {total / 2**30:.3g} GiB"
+            message = (
+                f"{len(needed & {*sizes}) + 1} checkpoints, all of them needed, take"
+                f" {total / 2**30:.3g} GiB"
+            )
             fix = f"resume with `training.checkpoints_gib={1.1 * total / 2**30:.3g}`"
-            raise RunFailed.of(f"{message}, more than `training.checkpoints_gib`", fix, str(self.folder))
+            raise RunFailed.of(
+                f"{message}, more than `training.checkpoints_gib`", fix, str(self.folder)
+            )
         for path in oldest:
             AtomicCheckpointIO().remove_checkpoint(path)
 
     def prune(self, step: int, history: History) -> None:
-        """Delete the checkpoints that are not to be kept after `step` steps, and checksums without a checkpoint."""
+        """Delete the checkpoints that are not to be kept after `step` steps, and checksums without
+        a checkpoint.
+        """
         keep = {*self.recent(history), self.best(history), checkpoint_path(self.folder, step)}
         for path in list_checkpoints(self.folder) if self.gib is None else ():
             if path not in keep:
@@ -151,15 +186,22 @@ class CheckpointManager:
 
     def recent(self, history: History) -> list[Path]:
         """Return the paths of the checkpoints of the last validations, oldest first."""
-        return [checkpoint_path(self.folder, int(scores["step"])) for scores in history[-max(2, self.average) :]]
+        return [
+            checkpoint_path(self.folder, int(scores["step"]))
+            for scores in history[-max(2, self.average) :]
+        ]
 
     def best(self, history: History) -> Path | None:
-        """Return the path of the best checkpoint, ties broken by val/loss; None if the metric was never measured."""
+        """Return the path of the best checkpoint, ties broken by val/loss; None if the metric was
+        never measured.
+        """
         best = best_validation(self.metric, history)
         return checkpoint_path(self.folder, int(best["step"])) if best is not None else None
 
     def select(self, history: History) -> tuple[str, list[Path]]:
-        """Return which checkpoints the final weights are made of, and how: `average`, `best` or `last`."""
+        """Return which checkpoints the final weights are made of, and how: `average`, `best` or
+        `last`.
+        """
         existing = set(list_checkpoints(self.folder))
         recent = [path for path in self.recent(history)[-self.average :] if path in existing]
         if self.average > 1 and len(recent) > 1:
@@ -182,9 +224,11 @@ def has_finite_state(trainer: Trainer) -> bool:
 
 
 def capture_rng_state() -> dict[str, object]:
-    """Return the states of this process's generators (torch, its GPUs, Python, NumPy) as plain types and tensors.
+    """Return the states of this process's generators (torch, its GPUs, Python, NumPy) as plain
+    types and tensors.
 
-    No lists of numbers: a checkpoint of a small model would take longer for these than for its weights.
+    No lists of numbers: a checkpoint of a small model would take longer for these than for its
+    weights.
     """
     version, internal, gauss = random.getstate()
     kind, keys, *rest = np.random.get_state()
@@ -208,7 +252,9 @@ def restore_rng_state(states: dict[str, Any]) -> None:
 
 
 def seed_all(*numbers: int) -> None:
-    """Seed all generators from a hash of these numbers, so that neighbouring numbers give unrelated streams."""
+    """Seed all generators from a hash of these numbers, so that neighbouring numbers give unrelated
+    streams.
+    """
     words = np.random.SeedSequence(numbers).generate_state(6)
     torch.manual_seed(int(words[0]) << 31 | int(words[1]))
     random.seed(int(words[2]) << 32 | int(words[3]))
@@ -216,12 +262,17 @@ def seed_all(*numbers: int) -> None:
 
 
 def restore_error(error: BaseException, path: Path) -> RunError | None:
-    """Return the error of a checkpoint whose content Lightning cannot restore; None for an error of anything else.
+    """Return the error of a checkpoint whose content Lightning cannot restore; None for an error of
+    anything else.
 
-    Our callbacks read their part in `load_state_dict`, which Lightning calls; what fails later is a bug.
+    Our callbacks read their part in `load_state_dict`, which Lightning calls; what fails later is a
+    bug.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    is_restoring = any("restore" in frame.name and frame.filename == checkpoint_connector.__file__ for frame in frames)
+    is_restoring = any(
+        "restore" in frame.name and frame.filename == checkpoint_connector.__file__
+        for frame in frames
+    )
     if not is_restoring or isinstance(error, ComposerError):
         return None
     return invalid_checkpoint(path, f"{type(error).__name__}: {error}")
@@ -237,19 +288,22 @@ def weight_averages(recipe: Recipe) -> list[WeightAverage]:
 class WeightAverage(Callback):
     """Callback that averages the weights of all steps, and validates with the average.
 
-    With `decay` the average is exponential. With `patience` it is the weights themselves until the validation loss has
-    stalled, and from then on the mean of those of all steps.
+    With `decay` the average is exponential. With `patience` it is the weights themselves until the
+    validation loss has stalled, and from then on the mean of those of all steps.
 
-    It comes before `TrainingLoopCallback`, which saves a checkpoint at the end of a validation. That holds the weights
-    of the training as its `state_dict`, so that a resumed one goes on with them, and the average as the state of this
-    callback. Lightning's `WeightAveraging` does not work with sharded models.
+    It comes before `TrainingLoopCallback`, which saves a checkpoint at the end of a validation.
+    That holds the weights of the training as its `state_dict`, so that a resumed one goes on with
+    them, and the average as the state of this callback. Lightning's `WeightAveraging` does not work
+    with sharded models.
     """
 
     def __init__(self, decay: float | None = None, patience: int = 0) -> None:
         self.decay, self.patience, self.step = decay, patience, 0
         self.stalled_at: int | None = None  # the step after which the mean begins
-        self.average: dict[str, Tensor] = {}  # by the first name of each parameter, in 32 bits or more
-        self.names: dict[str, str] = {}  # the first name of a parameter, by each of its names: weights can be tied
+        # by the first name of each parameter, in 32 bits or more
+        self.average: dict[str, Tensor] = {}
+        # the first name of a parameter, by each of its names: weights can be tied
+        self.names: dict[str, str] = {}
         self.backup: list[Tensor] = []
         self.loaded: Mapping[str, Tensor] = {}
 
@@ -272,7 +326,10 @@ class WeightAverage(Callback):
             return  # gradients accumulate
         self.step = trainer.global_step
         average = [own_part(value) for value in self.average.values()]
-        weights = [own_part(value).to(old.dtype) for value, old in zip(self.parameters.values(), average, strict=True)]
+        weights = [
+            own_part(value).to(old.dtype)
+            for value, old in zip(self.parameters.values(), average, strict=True)
+        ]
         torch._foreach_lerp_(average, weights, self.share(pl_module))
 
     def share(self, module: Any) -> float:

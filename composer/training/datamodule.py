@@ -28,7 +28,13 @@ from composer.data.sampler import (
 )
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
-from composer.data.windows import StreamSampler, cut_streams, evaluation_order, file_weights, shuffle_windows
+from composer.data.windows import (
+    StreamSampler,
+    cut_streams,
+    evaluation_order,
+    file_weights,
+    shuffle_windows,
+)
 from composer.errors import RecipeError
 from composer.evaluation import missing_split
 from composer.model.builder import build
@@ -47,20 +53,26 @@ COMPOSER_ONLY = {
 
 
 class RecipeDataModule(LightningDataModule):
-    """LightningDataModule of a recipe: batches of its training and validation pairs by token budget, and tokenizers.
+    """LightningDataModule of a recipe: batches of its training and validation pairs by token
+    budget, and tokenizers.
 
-    It serves any `Trainer(use_distributed_sampler=False)`: a batch is split over devices and accumulation here. An
-    epoch is one pass over the training pairs, in an order that depends on `training.seed` and the epoch alone.
-    `composer.train` sets `resumable`, a sampler of all epochs that starts at any batch.
+    It serves any `Trainer(use_distributed_sampler=False)`: a batch is split over devices and
+    accumulation here. An epoch is one pass over the training pairs, in an order that depends on
+    `training.seed` and the epoch alone. `composer.train` sets `resumable`, a sampler of all epochs
+    that starts at any batch.
     """
 
     def __init__(
-        self, recipe: Recipe, data: DataSource | str | Path | None = None, tokenizers: Tokenizers | None = None
+        self,
+        recipe: Recipe,
+        data: DataSource | str | Path | None = None,
+        tokenizers: Tokenizers | None = None,
     ) -> None:
-        """Read and encode the recipe's data. Raises DataError with everything that is wrong with the files.
+        """Read and encode the recipe's data. Raises DataError with everything that is wrong with
+        the files.
 
-        data: folder in which files are looked up before the recipe's own, or the data already opened. tokenizers:
-        those to encode with; trained on the training part without them.
+        data: folder in which files are looked up before the recipe's own, or the data already
+        opened. tokenizers: those to encode with; trained on the training part without them.
         """
         super().__init__()
         source = data if isinstance(data, DataSource) else DataSource(recipe, recipe.folders(data))
@@ -75,13 +87,20 @@ class RecipeDataModule(LightningDataModule):
         self.batches: EpochSampler | None = None
         self.resumable: ResumableBatchSampler | None = None
 
-    def plan_batches(self, model: EncoderDecoder, accumulate: int, curriculum: Curriculum | None = None) -> None:
-        """Leave out training pairs that `model` could never decode, with a note, and plan the batches of all epochs.
+    def plan_batches(
+        self, model: EncoderDecoder, accumulate: int, curriculum: Curriculum | None = None
+    ) -> None:
+        """Leave out training pairs that `model` could never decode, with a note, and plan the
+        batches of all epochs.
 
         Raises DataError if no pair is left.
         """
         limits = AnswerLimits.of(model)
-        self.val = None if self.data.val is None else measured_pairs(self.recipe, "val", self.data.val, limits)
+        self.val = (
+            None
+            if self.data.val is None
+            else measured_pairs(self.recipe, "val", self.data.val, limits)
+        )
         answerable = answerable_rows(self.recipe, self.train, limits, self.data.notes)
         self.train = self.train if answerable.all() else self.train.keep(answerable)
         training = self.recipe.training
@@ -105,14 +124,20 @@ class RecipeDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         """Plan the batches for the module that a Trainer fits, unless that is done.
 
-        Raises RecipeError if the recipe has a curriculum or `ema`, which only `composer.train` follows.
+        Raises RecipeError if the recipe has a curriculum or `ema`, which only `composer.train`
+        follows.
         """
         trainer = self.trainer
         if trainer is not None and trainer.limit_val_batches and not self.recipe.carries_state:
-            # Lightning would take the first batches, which have the longest lines; the loader is of a sample instead
+            # Lightning would take the first batches, which have the longest lines; the loader is of
+            # a sample instead
             self.val_limit, trainer.limit_val_batches = trainer.limit_val_batches, 1.0
             self.limited = trainer
-        if self.batches is not None or trainer is None or not isinstance(trainer.lightning_module, Seq2SeqModule):
+        if (
+            self.batches is not None
+            or trainer is None
+            or not isinstance(trainer.lightning_module, Seq2SeqModule)
+        ):
             return
         for key, noun in COMPOSER_ONLY.items():
             if getattr(self.recipe.training, key):
@@ -127,7 +152,9 @@ class RecipeDataModule(LightningDataModule):
             self.limited.limit_val_batches, self.limited = self.val_limit, None
 
     def on_exception(self, exception: BaseException) -> None:
-        """Give the Trainer its `limit_val_batches` back, as `teardown` does at the end of what ends well."""
+        """Give the Trainer its `limit_val_batches` back, as `teardown` does at the end of what ends
+        well.
+        """
         self.teardown("")
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -143,13 +170,17 @@ class RecipeDataModule(LightningDataModule):
         return BatchLoader(self.batches.corpus, order, workers, self.tokenizers, packing)
 
     def split_loader(self, split: str) -> BatchLoader:
-        """Return the loader of a split for a loop of one's own, without a Trainer. Raises RunError if there is none."""
+        """Return the loader of a split for a loop of one's own, without a Trainer. Raises RunError
+        if there is none.
+        """
         if split not in available_splits(self.recipe):
             raise missing_split(self.recipe, split)
         with torch.device("meta"):
             model = build(self.recipe, self.tokenizers.sizes)
         if split != "train":
-            encoded = measured_pairs(self.recipe, split, self.data.splits[split], AnswerLimits.of(model))
+            encoded = measured_pairs(
+                self.recipe, split, self.data.splits[split], AnswerLimits.of(model)
+            )
             order = evaluation_order(self.recipe, encoded, self.recipe.training.tokens_per_batch)
             return BatchLoader(*order, self.recipe.training.workers, self.tokenizers)
         self.plan_batches(model, accumulate=1)
@@ -157,17 +188,23 @@ class RecipeDataModule(LightningDataModule):
         return self._train_loader(self.batches)
 
     def val_dataloader(self) -> DataLoader[Batch] | list[DataLoader[Batch]]:
-        """Return the loader of this device's parts of the validation batches; an empty list without any."""
+        """Return the loader of this device's parts of the validation batches; an empty list without
+        any.
+        """
         if not self.val or self.trainer is None:
             return []
         where = self.trainer.global_rank, self.trainer.world_size
         budget = self.recipe.training.tokens_per_batch
         rows, order = evaluation_order(self.recipe, self.val, budget, *where)
-        if isinstance(order, EvalBatchSampler) and (sample := order.sample_rows(self.val_limit)) is not None:
+        if (
+            isinstance(order, EvalBatchSampler)
+            and (sample := order.sample_rows(self.val_limit)) is not None
+        ):
             rows = rows.keep(sample)
             order = EvalBatchSampler(rows, budget, *where)
         loader = BatchLoader(rows, order)
-        share = self.trainer.limit_val_batches  # of a text whose state is carried, which is read from its start
+        # of a text whose state is carried, which is read from its start
+        share = self.trainer.limit_val_batches
         if isinstance(share, float) and 0 < share * len(loader) < 1:
             self.trainer.limit_val_batches = 1  # Lightning refuses a share of less than one batch
         return loader
@@ -176,10 +213,11 @@ class RecipeDataModule(LightningDataModule):
 class Curriculum:
     """Curriculum by length: the level of every epoch, which is how many tokens its pairs may have.
 
-    Batches are prefetched, so an epoch's level must be known before the epoch before it ends: it depends on the errors
-    of the epochs before that one. Epochs 0 and 1 have the level `start`. Epoch e + 2 has the level of e + 1, plus
-    `step` if epoch e was at that same level and its sequence error was below `error`: so a level lasts two epochs or
-    more. Once no pair is longer than the level, it stays.
+    Batches are prefetched, so an epoch's level must be known before the epoch before it ends: it
+    depends on the errors of the epochs before that one. Epochs 0 and 1 have the level `start`.
+    Epoch e + 2 has the level of e + 1, plus `step` if epoch e was at that same level and its
+    sequence error was below `error`: so a level lasts two epochs or more. Once no pair is longer
+    than the level, it stays.
     """
 
     def __init__(self, settings: training_sections.Curriculum, seed: int) -> None:
@@ -193,14 +231,17 @@ class Curriculum:
         return self.levels[-2]
 
     def choose(self, encoded: Encoded, epoch: int) -> EpochRows:
-        """Return the rows of an epoch: the pairs within its level, and each longer one with probability `beyond`.
+        """Return the rows of an epoch: the pairs within its level, and each longer one with
+        probability `beyond`.
 
-        Where none is within the level, the shortest count as such. The longest within it are graded: those whose
-        length is among its last `step`.
+        Where none is within the level, the shortest count as such. The longest within it are
+        graded: those whose length is among its last `step`.
         """
         length = encoded.lengths(self.by)
         within = length <= max(self.levels[epoch], int(length.min()))
-        beyond = np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.settings.beyond
+        beyond = (
+            np.random.default_rng([self.seed, epoch, 1]).random(len(length)) < self.settings.beyond
+        )
         graded = within & (length > int(length[within].max()) - self.settings.step)
         return EpochRows(np.flatnonzero(within | beyond), graded)
 
@@ -225,4 +266,8 @@ class Curriculum:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` returned."""
-        self.levels, self.wrong, self.graded = list(state["levels"]), state["wrong"], state["graded"]
+        self.levels, self.wrong, self.graded = (
+            list(state["levels"]),
+            state["wrong"],
+            state["graded"],
+        )

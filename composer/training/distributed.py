@@ -1,6 +1,8 @@
-"""Processes of a training: start them, find their rank, handle signals, end all of them together with one error.
+"""Processes of a training: start them, find their rank, handle signals, end all of them together
+with one error.
 
-Lightning could start them, but ends them badly: a dead peer hangs the others, and each prints its own traceback.
+Lightning could start them, but ends them badly: a dead peer hangs the others, and each prints its
+own traceback.
 """
 
 from __future__ import annotations
@@ -56,16 +58,24 @@ HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 
 def external_launcher() -> str:
-    """Return the launcher that started this process among others: `torchrun`, `srun`, or empty for none."""
+    """Return the launcher that started this process among others: `torchrun`, `srun`, or empty for
+    none.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "torchrun"
     # inside an allocation the same variables are there without srun; then there is one process
     in_step = "SLURM_STEP_ID" in os.environ and "SLURM_PROCID" in os.environ
-    return "srun" if in_step and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive") else ""
+    return (
+        "srun"
+        if in_step and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive")
+        else ""
+    )
 
 
 def cluster_environment() -> ClusterEnvironment:
-    """Return Lightning's description of how the processes find each other. SLURM requeues by itself, not Lightning."""
+    """Return Lightning's description of how the processes find each other. SLURM requeues by
+    itself, not Lightning.
+    """
     started = external_launcher()
     if started == "srun":
         os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(launched_world()[0]))
@@ -74,7 +84,9 @@ def cluster_environment() -> ClusterEnvironment:
 
 
 def launched_world() -> tuple[int, int]:
-    """Return the number of processes that the launcher started on each machine, and the number of machines."""
+    """Return the number of processes that the launcher started on each machine, and the number of
+    machines.
+    """
     if external_launcher() == "torchrun":
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         return local, int(os.environ["WORLD_SIZE"]) // local
@@ -101,8 +113,12 @@ def exit_with_launcher() -> None:
         call_when(lambda: os.getppid() != parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def call_when(condition: Callable[[], bool], action: Callable[[], object], delay: float = 0.0) -> threading.Event:
-    """Call `action` in a thread `delay` seconds after `condition` becomes true, unless the returned event is set."""
+def call_when(
+    condition: Callable[[], bool], action: Callable[[], object], delay: float = 0.0
+) -> threading.Event:
+    """Call `action` in a thread `delay` seconds after `condition` becomes true, unless the returned
+    event is set.
+    """
     over = threading.Event()
 
     def poll() -> None:
@@ -118,7 +134,9 @@ def call_when(condition: Callable[[], bool], action: Callable[[], object], delay
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together: its rank, their number, and an exchange of objects."""
+    """This process among those that train together: its rank, their number, and an exchange of
+    objects.
+    """
 
     rank: int = 0
     world: int = 1
@@ -152,7 +170,9 @@ class SignalHandler:
         self.before = {number: signal.getsignal(number) for number in HANDLED}
 
     def listen(self) -> None:
-        """Install the handler, over whatever has been installed since this was made; only a main thread can."""
+        """Install the handler, over whatever has been installed since this was made; only a main
+        thread can.
+        """
         if threading.current_thread() is threading.main_thread():
             for number in HANDLED:
                 signal.signal(number, self._handle)
@@ -178,10 +198,12 @@ def is_told_to_end() -> bool:
 
 @contextmanager
 def training_processes(local: int, nodes: int) -> Iterator[None]:
-    """Run a block in `local` processes on each of `nodes` machines, starting those of this machine if nobody has.
+    """Run a block in `local` processes on each of `nodes` machines, starting those of this machine
+    if nobody has.
 
-    They all end together; the main process raises the first error of any as RunFailed. Lightning's own launcher then
-    has nothing to start: with `LOCAL_RANK` set its environment says that the processes were created externally.
+    They all end together; the main process raises the first error of any as RunFailed. Lightning's
+    own launcher then has nothing to start: with `LOCAL_RANK` set its environment says that the
+    processes were created externally.
     """
     before, threads = dict(os.environ), torch.get_num_threads()
     processes: list[subprocess.Popen[bytes]] = []
@@ -189,9 +211,14 @@ def training_processes(local: int, nodes: int) -> Iterator[None]:
     try:
         if local * nodes > 1 and not cluster_environment().creates_processes_externally:
             processes = start_processes(local, nodes)
-            over = call_when(lambda: any(peer.poll() for peer in processes), lambda: abort(processes), GRACE_SECONDS)
+            over = call_when(
+                lambda: any(peer.poll() for peer in processes),
+                lambda: abort(processes),
+                GRACE_SECONDS,
+            )
         if "OMP_NUM_THREADS" not in before:
-            # set here, or Lightning sets it: to the cores of the machine, whatever was chosen before
+            # set here, or Lightning sets it: to the cores of the machine, whatever was chosen
+            # before
             os.environ["OMP_NUM_THREADS"] = str(max(1, threads // local))
             torch.set_num_threads(max(1, threads // local))
         yield
@@ -216,7 +243,9 @@ def training_processes(local: int, nodes: int) -> Iterator[None]:
 
 
 def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
-    """Start this command again for every other local rank; set the environment in which all of them meet."""
+    """Start this command again for every other local rank; set the environment in which all of them
+    meet.
+    """
     place = LightningEnvironment()
     os.environ |= {
         LAUNCHED_BY: str(os.getpid()),
@@ -233,8 +262,11 @@ def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
 
 
 def abort(processes: Processes) -> NoReturn:
-    """End this process from another thread: its main thread waits inside a library for a process that is dead."""
-    # one that was interrupted before it could take part has ended by 130 or 143, and has nothing to report
+    """End this process from another thread: its main thread waits inside a library for a process
+    that is dead.
+    """
+    # one that was interrupted before it could take part has ended by 130 or 143, and has nothing to
+    # report
     status = next((process.returncode for process in processes if process.poll() in (130, 143)), 0)
     if not status:
         sys.stderr.write((read_reported_error() or peer_error(processes)).render() + "\n")
@@ -253,20 +285,30 @@ def explain_worker_death(error: Exception) -> Exception:
         launcher = external_launcher()
         by = f"by {launcher}, as all are where one has ended" if launcher else "from outside"
         cause = f"the training cannot continue: this process was ended {by} (SIGTERM)"
-        return RunFailed.of(cause, f"read what the first process that ended has printed; {RESUME_HINT}")
+        return RunFailed.of(
+            cause, f"read what the first process that ended has printed; {RESUME_HINT}"
+        )
     cause = f"the training cannot continue: one of its `training.workers` {match[1]}"
-    return RunFailed.of(cause, f"give the machine more memory, or set fewer `training.workers`; {RESUME_HINT}")
+    return RunFailed.of(
+        cause, f"give the machine more memory, or set fewer `training.workers`; {RESUME_HINT}"
+    )
 
 
 def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
-    """Raise the training's one error in the main process, which may be a peer's; end any other process quietly."""
+    """Raise the training's one error in the main process, which may be a peer's; end any other
+    process quietly.
+    """
     by_peer = is_peer_error(error)
     if is_main_process() and by_peer:
         raise (read_reported_error() or peer_error(processes, str(error))) from error
     if is_main_process() or not (have_met() or by_peer):
         raise error
     if not by_peer and (is_told_to_end() or not report_to_main(error)):
-        text = error.render() if isinstance(error, ComposerError) else "".join(traceback.format_exception(error))
+        text = (
+            error.render()
+            if isinstance(error, ComposerError)
+            else "".join(traceback.format_exception(error))
+        )
         sys.stderr.write(f"{strip_control_characters(text)}\n")
     # it has nothing to write, and others wait until it is gone
     sys.stdout.flush()
@@ -284,32 +326,48 @@ def is_peer_error(error: BaseException) -> bool:
 
 
 def peer_error(processes: Processes, message: str = "") -> RunFailed:
-    """Return the error of a training that lost a process. `message`: what the communication library reported."""
+    """Return the error of a training that lost a process. `message`: what the communication library
+    reported.
+    """
     until = time.monotonic() + 1.0  # a connection breaks a moment before its process ends
-    while time.monotonic() < until and processes and not any(process.poll() for process in processes):
+    while (
+        time.monotonic() < until and processes and not any(process.poll() for process in processes)
+    ):
         time.sleep(0.05)
     ends = []
     for rank, process in enumerate(processes, start=1):
         if status := process.poll():
-            end = f"ended with status {status}" if status > 0 else f"was ended by {signal.Signals(-status).name}"
+            end = (
+                f"ended with status {status}"
+                if status > 0
+                else f"was ended by {signal.Signals(-status).name}"
+            )
             ends.append(f"process {rank} {end}")
     cause, hint = "another process has ended", "see its output above"
     if ends:
         cause = ", ".join(ends)
     elif "imed out" in message or "imeout" in message:
-        cause, hint = "another process does not answer", "where it was only slow, raise `trainer.timeout_minutes`"
+        cause, hint = (
+            "another process does not answer",
+            "where it was only slow, raise `trainer.timeout_minutes`",
+        )
     return RunFailed.of(f"the training cannot continue: {cause}", f"{hint}; {RESUME_HINT}")
 
 
 def report_to_main(error: Exception) -> bool:
-    """Leave the main process this one's error. Return whether it says enough: an unknown one needs its traceback."""
+    """Leave the main process this one's error. Return whether it says enough: an unknown one needs
+    its traceback.
+    """
     expected = isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError))
     if not isinstance(error, ComposerError):
-        error = RunFailed.of(str(error) if expected else f"{type(error).__name__}: {error}", RESUME_HINT)
+        error = RunFailed.of(
+            str(error) if expected else f"{type(error).__name__}: {error}", RESUME_HINT
+        )
     with suppress(RuntimeError):
         rank = distributed.get_rank()
         faults = [
-            fault.as_dict() | {"message": f"process {rank}: {fault.message}", "edit": None} for fault in error.faults
+            fault.as_dict() | {"message": f"process {rank}: {fault.message}", "edit": None}
+            for fault in error.faults
         ]
         rendezvous_store().set(ERROR_KEY, json.dumps(faults))
         return expected
@@ -317,7 +375,9 @@ def report_to_main(error: Exception) -> bool:
 
 
 def read_reported_error() -> RunFailed | None:
-    """Return the error that another process has left within a second; None without any, or where they have not met."""
+    """Return the error that another process has left within a second; None without any, or where
+    they have not met.
+    """
     if not have_met():
         return None
     with suppress(RuntimeError):
@@ -344,8 +404,8 @@ def rendezvous_store() -> Store:
 def destroy_process_group() -> None:
     """Destroy the process group but leak its memory.
 
-    Dropping the last reference to a group joins its threads while holding the GIL, and a thread that still cleans up
-    a collective waits for the GIL: a deadlock. So one reference stays.
+    Dropping the last reference to a group joins its threads while holding the GIL, and a thread
+    that still cleans up a collective waits for the GIL: a deadlock. So one reference stays.
     """
     if distributed.is_initialized():
         for group in list(distributed_c10d._world.pg_map):
@@ -355,7 +415,9 @@ def destroy_process_group() -> None:
 
 
 def wait_for_exit(processes: Processes) -> None:
-    """Wait until the other processes have ended, and kill those that need over 5 s; none outlives the main one."""
+    """Wait until the other processes have ended, and kill those that need over 5 s; none outlives
+    the main one.
+    """
     until = time.monotonic() + 5.0
     for process in processes:
         with suppress(subprocess.TimeoutExpired):

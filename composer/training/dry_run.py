@@ -30,16 +30,21 @@ from composer.model.features import feature_settings
 from composer.recipe.recipe import Recipe
 
 DataUse = Literal["required", "if_here", "none"]
-"""Which data files a check reads: all of them, those that are on this machine, or none, even where they are."""
+"""Which data files a check reads: all of them, those that are on this machine, or none, even where
+they are.
+"""
 STAND_IN_SIZE = 32_000
-"""The vocabulary that counts in place of that of a tokenizer file that is not here, and is not to be read."""
+"""The vocabulary that counts in place of that of a tokenizer file that is not here, and is not to
+be read.
+"""
 LATER_PAIRS = 2_000
 """Pairs of a later epoch that are drawn of an endless task."""
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """The data, encoded, or a part of them if not `is_all`. `train_pairs`: how many there are in all.
+    """The data, encoded, or a part of them if not `is_all`. `train_pairs`: how many there are in
+    all.
 
     beginnings: as of `Sample`. The vocabulary of a part's tokenizer is a lower bound.
     """
@@ -51,7 +56,8 @@ class DryRun:
     later: Encoded | None = None  # pairs of a later epoch of an endless task
     share: float | None = None  # of the training text that is in the sample; None of pairs
     weight: float = 1.0  # of the training files, their mean
-    unfiltered: Data | None = None  # the data before pairs that the model could not write are left out
+    # the data before pairs that the model could not write are left out
+    unfiltered: Data | None = None
 
     def describe_beginnings(self, noun: str) -> str:
         """Return which lines were read, in words; "" where all were."""
@@ -62,17 +68,25 @@ class DryRun:
         """Return the updates of an epoch; an estimate where the sample is not all."""
         assert self.data.train is not None
         if self.share is not None:  # of a text, whose documents are of any length, or rows of one
-            return self.weight * float(self.data.train.target.positions().sum()) / self.share / tokens_per_batch
+            return (
+                self.weight
+                * float(self.data.train.target.positions().sum())
+                / self.share
+                / tokens_per_batch
+            )
         batches = TrainBatchSampler(self.data.train, tokens_per_batch=tokens_per_batch, seed=0)
         return self.weight * len(batches) * self.train_pairs / len(self.data.pairs["train"])
 
 
-def dry_run(source: DataSource, limits: AnswerLimits | None = None, data_use: DataUse = "required") -> DryRun | None:
-    """Encode the data as a training does, of large ones a part; None for a data set to be downloaded, and where no
+def dry_run(
+    source: DataSource, limits: AnswerLimits | None = None, data_use: DataUse = "required"
+) -> DryRun | None:
+    """Encode the data as a training does, of large ones a part; None for a data set to be
+    downloaded, and where no
     files are here or to be read.
 
-    Raises DataError with what training would refuse. A fault of a part is none yet: where it has one, everything is
-    read. limits: Of the model's plan.
+    Raises DataError with what training would refuse. A fault of a part is none yet: where it has
+    one, everything is read. limits: Of the model's plan.
     """
     recipe, limits = source.recipe, limits or AnswerLimits()
     if data_use == "none" and (not recipe.data.generate or stand_in_sizes(recipe)):
@@ -101,10 +115,15 @@ def dry_run(source: DataSource, limits: AnswerLimits | None = None, data_use: Da
         return DryRun(data, is_all, beginnings, task.train, later, unfiltered=unfiltered)
     train, share = source.pairs("train"), None
     if isinstance(documents := train.sides[TARGET], Documents):
-        read, total = data.pairs["train"].sides[TARGET], sum(file.characters for file in documents.facts)
+        read, total = (
+            data.pairs["train"].sides[TARGET],
+            sum(file.characters for file in documents.facts),
+        )
         share = 1.0 if read is documents else sum(map(len, read)) / total
     weight = 1.0 if train.weights is None else float(train.weights.mean())
-    return DryRun(data, is_all, beginnings, len(documents), share=share, weight=weight, unfiltered=unfiltered)
+    return DryRun(
+        data, is_all, beginnings, len(documents), share=share, weight=weight, unfiltered=unfiltered
+    )
 
 
 def epoch_size(recipe: Recipe, sample: DryRun | None) -> EpochSize | None:
@@ -122,7 +141,11 @@ def largest_batch_of(recipe: Recipe, sample: DryRun | None) -> BatchSize:
     """Return the size of the largest batch of the data in a sample, or of any data without one."""
     if sample is None or sample.data.train is None:
         return largest_batch(recipe)
-    share = len(sample.data.pairs["train"]) / sample.train_pairs if sample.share is None else sample.share
+    share = (
+        len(sample.data.pairs["train"]) / sample.train_pairs
+        if sample.share is None
+        else sample.share
+    )
     return largest_batch(recipe, sample.data.train, share)
 
 
@@ -132,7 +155,9 @@ def depends_on_sizes(recipe: Recipe) -> bool:
 
 
 def stand_in_sizes(recipe: Recipe) -> dict[str, int] | None:
-    """Return sizes for the vocabularies of a tokenizer whose file is not here; None where they are known."""
+    """Return sizes for the vocabularies of a tokenizer whose file is not here; None where they are
+    known.
+    """
     if not any(fault.code == "file" for fault in recipe.tokenizer_faults()):
         return None
     keys = [key for key in recipe.sources if feature_settings(recipe.data, key) is None]
@@ -140,19 +165,27 @@ def stand_in_sizes(recipe: Recipe) -> dict[str, int] | None:
 
 
 def _encode(source: DataSource, few: DataSource) -> Data:
-    """Encode data with the tokenizers of a few of them, or, where those are the data, with those of a training."""
-    return encode_data(source, cached_tokenizers(source) if few is source else train_source_tokenizers(few))
+    """Encode data with the tokenizers of a few of them, or, where those are the data, with those of
+    a training.
+    """
+    return encode_data(
+        source, cached_tokenizers(source) if few is source else train_source_tokenizers(few)
+    )
 
 
 def _answerable(recipe: Recipe, data: Data, limits: AnswerLimits) -> Data:
-    """Return data with those training pairs that a model can learn to write. Raises DataError if none is left."""
+    """Return data with those training pairs that a model can learn to write. Raises DataError if
+    none is left.
+    """
     assert data.train is not None
     train = data.train.keep(answerable_rows(recipe, data.train, limits, data.notes))
     return replace(data, splits={**data.splits, "train": train})
 
 
 def _later_pairs(source: DataSource, data: Data) -> Encoded:
-    """Return pairs that an endless task draws later. Raises DataError if they do not suit the tokenizer or output."""
+    """Return pairs that an endless task draws later. Raises DataError if they do not suit the
+    tokenizer or output.
+    """
     pairs = generate_pairs(source.recipe, "train", epoch=1, train=LATER_PAIRS)
     encoded = encode_trainable(source.recipe, pairs, data.tokenizers)
     if faults := split_faults(source.recipe, "train", encoded, pairs):

@@ -1,7 +1,8 @@
 """PyTorch Lightning, imported without scipy.signal: the one place that imports it.
 
-Lightning imports torchmetrics, which imports scipy.signal wherever scipy is installed, to give it back a name of its
-own that sound metrics want. No training needs it, and it takes a second of a processor.
+Lightning imports torchmetrics, which imports scipy.signal wherever scipy is installed, to give it
+back a name of its own that sound metrics want. No training needs it, and it takes a second of a
+processor.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ with without_scipy_signal():
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     from lightning_fabric.utilities.exceptions import MisconfigurationException
-    from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
+    from pytorch_lightning import (
+        Callback,
+        LightningDataModule,
+        LightningModule,
+        Trainer,
+        seed_everything,
+    )
     from pytorch_lightning.callbacks import Checkpoint, ProgressBar
     from pytorch_lightning.loggers import Logger
     from pytorch_lightning.plugins import CheckpointIO

@@ -58,15 +58,18 @@ class MetricsLogger:
 class JsonLinesWriter:
     """Writer that appends rows to metrics.jsonl.
 
-    A run that resumes from step `after` first drops later rows, and those of this step without an `epoch`: they were
-    measured at its end, which will be measured again; unless that was the end of a budget, which `is_extended` now.
+    A run that resumes from step `after` first drops later rows, and those of this step without an
+    `epoch`: they were measured at its end, which will be measured again; unless that was the end of
+    a budget, which `is_extended` now.
     """
 
     def __init__(self, path: Path, after: int | None = None, is_extended: bool = False) -> None:
         if after is not None and path.exists():
             earlier = [row for row in read_metrics(path) if row["step"] <= after]
             rows = [row for row in earlier if "epoch" in row or row["step"] < after or is_extended]
-            atomic_write(path, "".join(f"{formatting.to_json(row, None)}\n" for row in rows).encode())
+            atomic_write(
+                path, "".join(f"{formatting.to_json(row, None)}\n" for row in rows).encode()
+            )
         # without a buffer: what a full disk did not take must not come back when the file is closed
         self.file = path.open("ab", buffering=0)
 
@@ -94,7 +97,9 @@ class ProgressDisplay:
 
     def __init__(self, quiet: bool = False) -> None:
         # a training does not end because nobody watches it any more
-        self.console = formatting.make_console(soft_wrap=True, quiet=quiet, file=formatting.UnfailingStream(sys.stdout))
+        self.console = formatting.make_console(
+            soft_wrap=True, quiet=quiet, file=formatting.UnfailingStream(sys.stdout)
+        )
         self.bar: Progress | None = None
         self.scores = ""
         self.shown = 0.0
@@ -120,11 +125,17 @@ class ProgressDisplay:
         began, spent_then = self.began
         left = "? left"
         if spent > spent_then and now > began:
-            left = f"{formatting.format_duration((now - began) / (spent - spent_then) * (1.0 - spent))} left"
+            left = (
+                f"{formatting.format_duration((now - began) / (spent - spent_then) * (1.0 - spent))}"
+                " left"
+            )
         level = f"level {row['train/level']:.0f}  " if "train/level" in row else ""
-        text = f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}"
+        text = (
+            f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}"
+        )
         pace = f"{row['train/tokens_per_second']:,.0f} tokens/s"
-        if self.console.is_terminal:  # the least important comes last: a narrow terminal cuts it off
+        # the least important comes last: a narrow terminal cuts it off
+        if self.console.is_terminal:
             scores = f"  val {self.scores}" if self.scores else ""
             self.draw(f"{left}  {text}{scores}  {pace}", spent)
         else:
@@ -136,8 +147,11 @@ class ProgressDisplay:
             self.draw(f"step {step:,}  validating ...", spent)
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """Show the scores of a validation, and a few translations if the last ones were shown a while ago."""
-        best = next((key for key in row if metric_name(key) in text_metrics()), "")  # the one that suits the data
+        """Show the scores of a validation, and a few translations if the last ones were shown a
+        while ago.
+        """
+        # the one that suits the data
+        best = next((key for key in row if metric_name(key) in text_metrics()), "")
         self.scores = format_scores({key: row[key] for key in ("val/loss", best) if key in row})
         before, self.loss = self.loss, row.get("val/loss", math.nan)
         change = f"  (loss {self.loss - before:+.3f})" if math.isfinite(self.loss - before) else ""
@@ -150,7 +164,10 @@ class ProgressDisplay:
     def show(self, samples: Sequence[Sample]) -> None:
         """Show a few translations, each below its source."""
         for sample in samples:
-            texts = [text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..." for text in sample]
+            texts = [
+                text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..."
+                for text in sample
+            ]
             source, reference, translation = texts
             self.say(f"    {source}\n      -> {translation}\n       = {reference}")
 

@@ -1,4 +1,6 @@
-"""The loss of a batch: cross-entropy with label smoothing, or the cost that an output head computes itself."""
+"""The loss of a batch: cross-entropy with label smoothing, or the cost that an output head computes
+itself.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ from composer.model.encoder_decoder import OutputHead
 from composer.model.special_tokens import PAD
 
 
-def sum_costs(output: OutputHead, outputs: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Return the loss in nats, summed over the real tokens, of what the model returned in training. -> scalar
+def sum_costs(
+    output: OutputHead, outputs: Tensor, target: Tensor, label_smoothing: float = 0.0
+) -> Tensor:
+    """Return the loss in nats, summed over the real tokens, of what the model returned in training.
+    -> scalar
 
     outputs: costs (B, T) of a head that trains on them, else logits (B, T, V); target: ids (B, T)
     """
@@ -23,7 +28,8 @@ def sum_costs(output: OutputHead, outputs: Tensor, target: Tensor, label_smoothi
 
 
 def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Return the cross-entropy in nats, summed over the real tokens, with label smoothing (Szegedy 2016, section 7).
+    """Return the cross-entropy in nats, summed over the real tokens, with label smoothing (Szegedy
+    2016, section 7).
 
     logits: (B, T, V), target: ids (B, T) -> scalar of 32 bits or more.
     """
@@ -33,8 +39,9 @@ def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Te
 class CrossEntropy(torch.autograd.Function):
     """Autograd function: sum over real tokens of -(1 - s) log p(target) - s / V sum log p.
 
-    Its values are those of `torch.nn.functional.cross_entropy`, whose backward pass makes four tensors of the size of
-    the logits, by far the largest of a step. Here the kept log p becomes the gradient, so backward can run only once.
+    Its values are those of `torch.nn.functional.cross_entropy`, whose backward pass makes four
+    tensors of the size of the logits, by far the largest of a step. Here the kept log p becomes the
+    gradient, so backward can run only once.
     """
 
     @staticmethod
@@ -57,6 +64,8 @@ class CrossEntropy(torch.autograd.Function):
         gradient = log_p.exp_()
         if ctx.smoothing:
             gradient.sub_(ctx.smoothing / gradient.shape[1])
-        gradient.scatter_add_(1, target[:, None], gradient.new_full((len(target), 1), ctx.smoothing - 1.0))
+        gradient.scatter_add_(
+            1, target[:, None], gradient.new_full((len(target), 1), ctx.smoothing - 1.0)
+        )
         gradient.mul_((real * gradients[0])[:, None])
         return gradient.to(ctx.dtype), None, None

@@ -1,4 +1,6 @@
-"""What a training takes of memory, counted before it: a step on fake tensors, which have shapes and no numbers."""
+"""What a training takes of memory, counted before it: a step on fake tensors, which have shapes and
+no numbers.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,31 @@ from composer.training.loss import sum_costs
 
 
 def fake_ctc_loss(log_p: Tensor, labels: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """Return costs and forward variables of CTC. log_p: (S, B, V), labels: (B, L) -> (B,), (B, S, 2 L + 1)"""
+    """Return costs and forward variables of CTC. log_p: (S, B, V), labels: (B, L) -> (B,), (B, S, 2
+    L + 1)
+    """
     frames, rows, _ = log_p.shape
     return log_p.new_empty(rows), log_p.new_empty(rows, frames, 2 * labels.shape[1] + 1)
 
 
-def fake_cudnn_rnn_backward(x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor, c: Any, *rest: Any) -> object:
+def fake_cudnn_rnn_backward(
+    x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor, c: Any, *rest: Any
+) -> object:
     """Return gradients of the inputs, the state and the weights of cuDNN's recurrent layers."""
-    before = (torch.empty_like(x), torch.empty_like(h), x.new_empty(0) if c is None else torch.empty_like(c))
+    before = (
+        torch.empty_like(x),
+        torch.empty_like(h),
+        x.new_empty(0) if c is None else torch.empty_like(c),
+    )
     return *before, [torch.empty_like(weight) for weight in weights]
 
 
 CTC_BACKWARD = torch.ops.aten._ctc_loss_backward.Tensor
 FAKES = {
     torch.ops.aten._ctc_loss.Tensor: fake_ctc_loss,
-    CTC_BACKWARD: lambda _, log_p, *rest: torch.empty_like(log_p, memory_format=torch.contiguous_format),
+    CTC_BACKWARD: lambda _, log_p, *rest: torch.empty_like(
+        log_p, memory_format=torch.contiguous_format
+    ),
     torch.ops.aten._cudnn_rnn_backward.default: fake_cudnn_rnn_backward,
 }
 """Operations for which PyTorch has no fakes: from arguments to results."""
@@ -66,7 +78,8 @@ LSTM = torch.ops.aten.mkldnn_rnn_layer.default
 
 
 def kept_by_lstm(x: Tensor, y: Tensor) -> int:
-    """Return about the bytes that an LSTM keeps for its backward pass: 6 max(I, H) + 9 H numbers a position.
+    """Return about the bytes that an LSTM keeps for its backward pass: 6 max(I, H) + 9 H numbers a
+    position.
 
     Fitted to the measured peaks of four recipes. x: (T, B, I), y: (T, B, H)
     """
@@ -83,10 +96,11 @@ def scratch_bytes(function: Any, args: Any, outputs: Any) -> int:
 
 
 class MemoryEstimate(NamedTuple):
-    """Bytes at the peak of a training: of weights, gradients, averages and optimizer; of what a batch adds to them.
+    """Bytes at the peak of a training: of weights, gradients, averages and optimizer; of what a
+    batch adds to them.
 
-    `at_most`: how many words a batch has, and how long they are, is not known, and a part of the model reads their
-    characters.
+    `at_most`: how many words a batch has, and how long they are, is not known, and a part of the
+    model reads their characters.
     """
 
     weight_bytes: int
@@ -108,26 +122,37 @@ class Shape:
     """All that is known of a fake tensor, without its storage."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.size, self.stride, self.dtype, self.device = tensor.shape, tensor.stride(), tensor.dtype, device_of(tensor)
+        self.size, self.stride, self.dtype, self.device = (
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+            device_of(tensor),
+        )
 
 
 def has_own_storages(outputs: Any, inputs: Any) -> bool:
-    """Return whether outputs are tensors alone, each of which fills a storage that no other output or input has."""
+    """Return whether outputs are tensors alone, each of which fills a storage that no other output
+    or input has.
+    """
     tensors = tree_leaves(outputs)
     if not all(isinstance(tensor, Tensor) for tensor in tensors):
         return False
     taken = [one.untyped_storage()._cdata for one in tree_leaves(inputs) if isinstance(one, Tensor)]
     storages = [tensor.untyped_storage() for tensor in tensors]
     own = {storage._cdata for storage in storages}
-    fills = all(one.nbytes() == tensor.nbytes for one, tensor in zip(storages, tensors, strict=True))
+    fills = all(
+        one.nbytes() == tensor.nbytes for one, tensor in zip(storages, tensors, strict=True)
+    )
     return fills and len(own) == len(storages) and own.isdisjoint(taken)
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the tensors that are alive, and the most that there were at once: `now` and `peak`.
+    """Counts the bytes of the tensors that are alive, and the most that there were at once: `now`
+    and `peak`.
 
-    `torch.distributed._tools.mem_tracker.MemTracker` finds the same peak. It also counts by module, for which it looks
-    at all of them after each operation: it took six times as long for the quick start.
+    `torch.distributed._tools.mem_tracker.MemTracker` finds the same peak. It also counts by module,
+    for which it looks at all of them after each operation: it took six times as long for the quick
+    start.
     """
 
     def __init__(self) -> None:
@@ -139,7 +164,9 @@ class LiveBytes(TorchDispatchMode):
         self.counted = set[int]()
         self.known: dict[object, object] = {}
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
         if function is DEVICE:  # two of three calls
             return device_of(args[0])
         outputs = self.run(function, args, kwargs or {})
@@ -153,9 +180,13 @@ class LiveBytes(TorchDispatchMode):
         return outputs
 
     def run(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> object:
-        """Return the outputs of an operation; where it has run on the same shapes, others like those."""
+        """Return the outputs of an operation; where it has run on the same shapes, others like
+        those.
+        """
         in_place = is_in_place(function)
-        if (function.is_view or function is UNSAFE_VIEW) and isinstance(args[0], self.fakes.FakeTensor):
+        if (function.is_view or function is UNSAFE_VIEW) and isinstance(
+            args[0], self.fakes.FakeTensor
+        ):
             return self.view(function, args, kwargs)
         if not in_place and not is_pure(function):
             return FAKES.get(function, function)(*args, **kwargs)
@@ -208,18 +239,24 @@ class LiveBytes(TorchDispatchMode):
 
 
 def estimate_memory(
-    recipe: Recipe, vocabularies: Mapping[str, int], batch: BatchSize, spelled: Spelled | None = None
+    recipe: Recipe,
+    vocabularies: Mapping[str, int],
+    batch: BatchSize,
+    spelled: Spelled | None = None,
 ) -> MemoryEstimate:
     """Return what a training takes at its peak, on one device, in a step on a batch of this size.
 
-    spelled: The tokens of the batch, where they are known; who reads characters on a CPU does so once for each.
-    The gradients of the step before are there until the forward pass is over, as Lightning has it.
+    spelled: The tokens of the batch, where they are known; who reads characters on a CPU does so
+    once for each. The gradients of the step before are there until the forward pass is over, as
+    Lightning has it.
     """
     device, precision = training_device(recipe), str(recipe.training.precision)
     live = LiveBytes()
     with live.mode, torch.device(device), live:
         # the parameters of a fake model cannot be converted afterwards
-        with default_dtype({"64": torch.float64, "bf16-true": torch.bfloat16}.get(precision, torch.float32)):
+        with default_dtype(
+            {"64": torch.float64, "bf16-true": torch.bfloat16}.get(precision, torch.float32)
+        ):
             model = RecordingBuilder(recipe).model(vocabularies).train()
         reads_characters = not recipe.training.compile and expect_characters(model, spelled)
         for tensor in (*model.parameters(), *model.buffers()):
@@ -254,29 +291,43 @@ def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
 
 def autocast(device: str, precision: str) -> AbstractContextManager[object]:
     """Return the context in which Lightning runs a forward pass of this precision."""
-    mixed = {"bf16-mixed": torch.bfloat16, "bf16": torch.bfloat16, "16-mixed": torch.float16, "16": torch.float16}
+    mixed = {
+        "bf16-mixed": torch.bfloat16,
+        "bf16": torch.bfloat16,
+        "16-mixed": torch.float16,
+        "16": torch.float16,
+    }
     return torch.autocast(device, mixed[precision]) if precision in mixed else nullcontext()
 
 
 def fake_batch(model: EncoderDecoder, batch: BatchSize) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return sources, target, and the indices of the sentences that support each answer, on the model's device."""
+    """Return sources, target, and the indices of the sentences that support each answer, on the
+    model's device.
+    """
     encoders, device = model.readers(), model.device
 
     def ids(length: int) -> Tensor:
         return torch.ones(batch.rows, length, dtype=torch.long, device=device)
 
-    sources = {key: example_source(encoder, ids(batch.sources[key])) for key, encoder in encoders.items()}
+    sources = {
+        key: example_source(encoder, ids(batch.sources[key])) for key, encoder in encoders.items()
+    }
     has_stories = any(encoder.reads_story for encoder in encoders.values())
     return sources, ids(batch.target), ids(int(has_stories))
 
 
 def carried_state(
-    recipe: Recipe, model: EncoderDecoder, sources: Mapping[str, Tensor], target: Tensor, facts: Tensor
+    recipe: Recipe,
+    model: EncoderDecoder,
+    sources: Mapping[str, Tensor],
+    target: Tensor,
+    facts: Tensor,
 ) -> State | None:
     """Return the state that the window before has left; None where none is carried."""
     if not recipe.carries_state:
         return None
-    with torch.no_grad():  # with an answer, or a head whose cost is cheap would tell p of all tokens
+    # with an answer, or a head whose cost is cheap would tell p of all tokens
+    with torch.no_grad():
         state = model.step(target, None, {}, NOTHING._replace(facts=facts), target)[1]
     return map_leaves(state, Tensor.detach)
 
@@ -291,7 +342,9 @@ def training_loss(
 ) -> Tensor:
     """Return the loss of a batch, as a training step computes it."""
     penalties: Penalties = {}
-    inputs = NOTHING._replace(penalties=penalties, progress=torch.zeros((), device=model.device), facts=facts)
+    inputs = NOTHING._replace(
+        penalties=penalties, progress=torch.zeros((), device=model.device), facts=facts
+    )
     if state is None:
         outputs = model(sources, target, inputs, target)
     else:

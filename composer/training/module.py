@@ -1,4 +1,6 @@
-"""LightningModule of a recipe: cross-entropy with label smoothing, scheduled sampling, optimizer, schedule, scores."""
+"""LightningModule of a recipe: cross-entropy with label smoothing, scheduled sampling, optimizer,
+schedule, scores.
+"""
 
 from __future__ import annotations
 
@@ -37,27 +39,36 @@ Batch = Mapping[str, Any]
 VALIDATION = -1
 """The number of the streams of the validation text, whose state is not that of any training."""
 UNCOMPILED = (
-    "`training.compile`: this model is compiled anew for every length, as loops over positions are; the training "
-    "continues uncompiled, and would have been faster without this setting"
+    "`training.compile`: this model is compiled anew for every length, as loops over positions are;"
+    " the training continues uncompiled, and would have been faster without this setting"
 )
 
 
 class Seq2SeqModule(LightningModule):
-    """LightningModule of a recipe: its model with the loss, the optimizer and the learning-rate schedule it names.
+    """LightningModule of a recipe: its model with the loss, the optimizer and the learning-rate
+    schedule it names.
 
-    It trains in any `Trainer` with a `RecipeDataModule`, and then logs `train/loss`, `train/learning_rate` and the
-    validation scores itself. In `composer.train`, `TrainingLoopCallback` sets `loop_progress`, takes the sums when a
-    row of metrics is due, and writes them: so no step waits for the device.
+    It trains in any `Trainer` with a `RecipeDataModule`, and then logs `train/loss`,
+    `train/learning_rate` and the validation scores itself. In `composer.train`,
+    `TrainingLoopCallback` sets `loop_progress`, takes the sums when a row of metrics is due, and
+    writes them: so no step waits for the device.
 
-    Its only hyper-parameters are the texts of recipe and tokenizer, so a checkpoint is plain data, which
-    `load_from_checkpoint` reads without running code.
+    Its only hyper-parameters are the texts of recipe and tokenizer, so a checkpoint is plain data,
+    which `load_from_checkpoint` reads without running code.
     """
 
-    def __init__(self, recipe: str, tokenizer: str, parsed: tuple[Recipe, Tokenizers] | None = None) -> None:
-        """Build the model of a recipe's text for a tokenizer's. `parsed`: what the texts say, if that is known."""
+    def __init__(
+        self, recipe: str, tokenizer: str, parsed: tuple[Recipe, Tokenizers] | None = None
+    ) -> None:
+        """Build the model of a recipe's text for a tokenizer's. `parsed`: what the texts say, if
+        that is known.
+        """
         super().__init__()
         self.save_hyperparameters("recipe", "tokenizer", logger=False)
-        self.recipe, self.tokenizers = parsed or (load_checkpoint_text(recipe), Tokenizers.from_text(tokenizer))
+        self.recipe, self.tokenizers = parsed or (
+            load_checkpoint_text(recipe),
+            Tokenizers.from_text(tokenizer),
+        )
         self.model = self.build_model()
         self.rate_factors = learning_rate_factors(self.recipe, self.model)
         for name, factor in self.rate_factors.items():
@@ -65,7 +76,9 @@ class Seq2SeqModule(LightningModule):
         self.train_forward: Callable[..., Tensor] = self.model.__call__
         self.carried: dict[int, State] = {}
         blocks = [module for module in self.model.modules() if isinstance(module, Block)]
-        self.counting_blocks = [block for block in blocks if type(block).finish_step is not Block.finish_step]
+        self.counting_blocks = [
+            block for block in blocks if type(block).finish_step is not Block.finish_step
+        ]
         changing = [block for block in blocks if type(block).set_progress is not Block.set_progress]
         self.progress_blocks = [block for block in changing if not is_frozen(block)]
         self.loop_progress: Progress | None = None
@@ -78,7 +91,9 @@ class Seq2SeqModule(LightningModule):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, tokenizers: Tokenizers) -> Seq2SeqModule:
-        """Return the module with fresh weights, drawn as `training.initialization` says from torch's global stream."""
+        """Return the module with fresh weights, drawn as `training.initialization` says from
+        torch's global stream.
+        """
         module = cls(recipe.dump(), tokenizers.text, (recipe, tokenizers))
         initialize(module.model, recipe.training.initialization)
         return module
@@ -90,23 +105,31 @@ class Seq2SeqModule(LightningModule):
         return model
 
     def configure_model(self) -> None:
-        """Convert and shard the model; Lightning calls this once the devices have met, before loading a checkpoint."""
+        """Convert and shard the model; Lightning calls this once the devices have met, before
+        loading a checkpoint.
+        """
         if self.recipe.training.precision == 64:
-            self.double()  # Lightning would do so after it has loaded: half of each number would be lost
+            # Lightning would do so after it has loaded: half of each number would be lost
+            self.double()
         if self.device_mesh is not None and not is_sharded(self.model):
             shard(self.model, self.device_mesh["data_parallel"])
 
     def compile_model(self, say: Callable[[str], None]) -> None:
-        """Compile the forward pass of training alone: evaluation has other shapes and would compile it anew.
+        """Compile the forward pass of training alone: evaluation has other shapes and would compile
+        it anew.
 
-        A loop over positions is compiled for each length; after too many of them, training goes on uncompiled, with a
-        note through `say`. Raises RunFailed where the compiler cannot do it at all.
+        A loop over positions is compiled for each length; after too many of them, training goes on
+        uncompiled, with a note through `say`. Raises RunFailed where the compiler cannot do it at
+        all.
         """
         model = self.model
         compiled = torch.compile(lambda *inputs: model(*inputs))
 
         def forward(
-            sources: Mapping[str, Tensor], target: Tensor, inputs: StepInputs, answer: Tensor | None = None
+            sources: Mapping[str, Tensor],
+            target: Tensor,
+            inputs: StepInputs,
+            answer: Tensor | None = None,
         ) -> Tensor:
             try:
                 with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
@@ -117,7 +140,10 @@ class Seq2SeqModule(LightningModule):
             except TorchDynamoException as error:
                 cause = getattr(error, "inner_exception", error)
                 lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-                message = f"the model cannot be compiled here: {lines[0] if lines else type(cause).__name__}"
+                message = (
+                    "the model cannot be compiled here:"
+                    f" {lines[0] if lines else type(cause).__name__}"
+                )
                 fix = "set `training.compile: false`, or install a C++ compiler"
                 raise RunFailed.of(message, fix) from error
             if inputs.penalties:
@@ -127,34 +153,44 @@ class Seq2SeqModule(LightningModule):
         self.train_forward = forward
 
     def unsharded_model(self) -> EncoderDecoder:
-        """Return a model for the final weights, in 32 bits: itself, after the training, if it still is a whole one.
+        """Return a model for the final weights, in 32 bits: itself, after the training, if it still
+        is a whole one.
 
-        A new one, if it is sharded, or was rounded to 16 bits: a checkpoint has no tables that are computed.
+        A new one, if it is sharded, or was rounded to 16 bits: a checkpoint has no tables that are
+        computed.
         """
         is_whole = not is_sharded(self.model) and self.recipe.training.precision != "bf16-true"
         return self.model.float() if is_whole else self.build_model()
 
     def full_model(self) -> EncoderDecoder:
-        """Return the model to decode with: itself, or a plain copy of a sharded one; a collective call then."""
+        """Return the model to decode with: itself, or a plain copy of a sharded one; a collective
+        call then.
+        """
         if not is_sharded(self.model):
             return self.model
-        with torch.random.fork_rng(devices=[]):  # the copy's random weights must not move the training's stream
+        # the copy's random weights must not move the training's stream
+        with torch.random.fork_rng(devices=[]):
             model = self.build_model()
         model.load_state_dict(full_state(self.model.state_dict()))
         return model.to(self.device).train(self.model.training)
 
     def progress(self) -> Progress:
-        """Return how far the training is: as the training loop says, or by the steps of a Trainer without it."""
+        """Return how far the training is: as the training loop says, or by the steps of a Trainer
+        without it.
+        """
         if self.loop_progress is not None:
             return self.loop_progress
         share = self.global_step / self.trainer.estimated_stepping_batches
-        return Progress(self.global_step, min(1.0, share), tuple(self.val_losses), self.trainer.current_epoch)
+        return Progress(
+            self.global_step, min(1.0, share), tuple(self.val_losses), self.trainer.current_epoch
+        )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return this batch's part of the loss per target token of the global batch, in nats. -> scalar
+        """Return this batch's part of the loss per target token of the global batch, in nats. ->
+        scalar
 
-        Lightning divides by `accumulate` and averages over the devices; the factor `parts` undoes both, so that the
-        gradient is that of the one global batch.
+        Lightning divides by `accumulate` and averages over the devices; the factor `parts` undoes
+        both, so that the gradient is that of the one global batch.
         """
         self.last_batch = batch
         training, spent = self.recipe.training, self.progress().spent
@@ -175,7 +211,9 @@ class Seq2SeqModule(LightningModule):
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         loss = loss * (self.model.decoder_share * parts / batch["tokens"])
         for (_, reduction), penalty in reduce_penalties(penalties).items():
-            loss = loss + penalty * (parts / batch["tokens"] if reduction == "tokens" else parts * batch["part"])
+            loss = loss + penalty * (
+                parts / batch["tokens"] if reduction == "tokens" else parts * batch["part"]
+            )
         self.train_sums.add(loss=loss.detach() / parts)
         if self.loop_progress is None:
             self.log("train/loss", loss.detach(), prog_bar=True)
@@ -189,11 +227,15 @@ class Seq2SeqModule(LightningModule):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """Return what `EncoderDecoder.step` does of the next window of some streams, and keep the state after it.
+        """Return what `EncoderDecoder.step` does of the next window of some streams, and keep the
+        state after it.
 
-        streams: Which set of streams it is: a number of its own for each turn of an accumulation, and for validation.
+        streams: Which set of streams it is: a number of its own for each turn of an accumulation,
+        and for validation.
         """
-        outputs, state = self.model.step(read, self.state_before(window, streams), {}, inputs, answer)
+        outputs, state = self.model.step(
+            read, self.state_before(window, streams), {}, inputs, answer
+        )
         self.carried[streams] = map_leaves(state, Tensor.detach)
         return outputs
 
@@ -202,10 +244,14 @@ class Seq2SeqModule(LightningModule):
         return self.carried[streams] if window else None
 
     def decoder_input(self, batch: Batch, spent: float) -> Tensor:
-        """Return what the decoder reads: bos and the target, or with scheduled sampling partly its own. -> (B, T)"""
+        """Return what the decoder reads: bos and the target, or with scheduled sampling partly its
+        own. -> (B, T)
+        """
         target: Tensor = batch["target_in"]
         sampling = self.recipe.training.scheduled_sampling
-        rate = replacement_rate(spent, rate=sampling.rate, warmup=sampling.warmup) if sampling else 0.0
+        rate = (
+            replacement_rate(spent, rate=sampling.rate, warmup=sampling.warmup) if sampling else 0.0
+        )
         if sampling is None or not rate:
             return target
         with torch.no_grad():
@@ -213,7 +259,9 @@ class Seq2SeqModule(LightningModule):
             if batch.get("window", -1) < 0:
                 logits = self.train_forward(batch["sources"], target, inputs)
             else:
-                logits, _ = self.model.step(target, self.state_before(batch["window"], batch["turn"]), {}, inputs)
+                logits, _ = self.model.step(
+                    target, self.state_before(batch["window"], batch["turn"]), {}, inputs
+                )
         return sample_decoder_inputs(target, logits, rate, sampling.choose)
 
     def configure_optimizers(self) -> Optimizer:
@@ -221,7 +269,9 @@ class Seq2SeqModule(LightningModule):
         return self.recipe.training.optimizer.build(trained_parameters(self.recipe, self.model))
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Finish the blocks' step, and set its learning rate. No torch scheduler does: a budget may be minutes."""
+        """Finish the blocks' step, and set its learning rate. No torch scheduler does: a budget may
+        be minutes.
+        """
         for block in self.counting_blocks:
             block.finish_step(lambda counts: self.trainer.strategy.reduce(counts, reduce_op="sum"))
         training = self.recipe.training
@@ -232,18 +282,24 @@ class Seq2SeqModule(LightningModule):
             self.log("train/learning_rate", rate)
 
     def configure_gradient_clipping(
-        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Scale the gradient down to the Trainer's norm or to `clip_norm`, then add noise.
 
-        Lightning calls this without a norm of its own too; it refuses to clip for a fused optimizer.
+        Lightning calls this without a norm of its own too; it refuses to clip for a fused
+        optimizer.
         """
         training = self.recipe.training
         norm = training.clip_norm if gradient_clip_val is None else gradient_clip_val
         if norm:
             torch.nn.utils.clip_grad_norm_(self.parameters(), norm)
         if training.gradient_noise:
-            add_gradient_noise(self.parameters(), training.seed, self.progress().step, training.gradient_noise)
+            add_gradient_noise(
+                self.parameters(), training.seed, self.progress().step, training.gradient_noise
+            )
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the sums of the validation."""
@@ -258,7 +314,9 @@ class Seq2SeqModule(LightningModule):
         self.val_sums.add(**sums, tokens=real.sum(), rows=real.any(1).sum())
 
     def take_validation_scores(self) -> dict[str, float]:
-        """Return `val/loss` and the other scores that need no decoding, and reset their sums; empty without any."""
+        """Return `val/loss` and the other scores that need no decoding, and reset their sums; empty
+        without any.
+        """
         sums = self.val_sums.take(self.trainer.strategy)
         loader = self.trainer.val_dataloaders
         counts = loader.corpus.of_epoch(0).counts if isinstance(loader, BatchLoader) else None
@@ -268,7 +326,9 @@ class Seq2SeqModule(LightningModule):
         return {f"val/{name}": value for name, value in token_scores(sums).items()} if sums else {}
 
     def on_validation_epoch_end(self) -> None:
-        """Log the scores of a validation, unless the training loop, whose hook runs before, has taken them."""
+        """Log the scores of a validation, unless the training loop, whose hook runs before, has
+        taken them.
+        """
         if scores := self.take_validation_scores():
             if not self.trainer.sanity_checking:
                 self.val_losses.append(scores["val/loss"])
@@ -290,19 +350,26 @@ class DeviceSums:
         """Return the sums so far, in main memory."""
         return {name: value.cpu() for name, value in self.sums.items()}
 
-    def load_state_dicts(self, states: Sequence[Mapping[str, Tensor]], device: torch.device) -> None:
-        """Start from the total of several states: those of the processes whose part this one continues."""
+    def load_state_dicts(
+        self, states: Sequence[Mapping[str, Tensor]], device: torch.device
+    ) -> None:
+        """Start from the total of several states: those of the processes whose part this one
+        continues.
+        """
         self.sums = {}
         for state in states:
             self.add(**{name: value.to(device) for name, value in state.items()})
 
     def take(self, strategy: Strategy) -> dict[str, float]:
-        """Return the sums over all devices and reset them; a collective call, and the only wait for the device."""
+        """Return the sums over all devices and reset them; a collective call, and the only wait for
+        the device.
+        """
         if not self.sums:
             return {}
         names = sorted(self.sums)
         stacked = torch.stack([self.sums[name].float() for name in names])
-        stacked = stacked if stacked.device.type == "mps" else stacked.double()  # mps has no float64
+        # mps has no float64
+        stacked = stacked if stacked.device.type == "mps" else stacked.double()
         self.sums = {}
         return dict(zip(names, strategy.reduce(stacked, reduce_op="sum").tolist(), strict=True))
 
@@ -314,7 +381,8 @@ def is_frozen(block: Block) -> bool:
 
 
 def count_wrong_rows(logits: Tensor, target: Tensor, graded: Tensor) -> dict[str, Tensor]:
-    """Return how many of the graded rows have a wrong token under teacher forcing, and how many are graded.
+    """Return how many of the graded rows have a wrong token under teacher forcing, and how many are
+    graded.
 
     logits: (B, T, V), target: ids (B, T), graded: (B,) bool.
     """
@@ -326,15 +394,18 @@ Choose = Literal["argmax", "sample"]
 
 
 def replacement_rate(spent: float, *, rate: float, warmup: float) -> float:
-    """Return the probability that a token is replaced: linear up to `rate` over the share `warmup` of the budget."""
+    """Return the probability that a token is replaced: linear up to `rate` over the share `warmup`
+    of the budget.
+    """
     return rate * min(1.0, spent / warmup) if warmup else rate
 
 
 def sample_decoder_inputs(target: Tensor, logits: Tensor, rate: float, choose: Choose) -> Tensor:
-    """Replace some target tokens by what the model predicts there: scheduled sampling (Bengio et al. 2015).
+    """Replace some target tokens by what the model predicts there: scheduled sampling (Bengio et
+    al. 2015).
 
-    Parallel form in two passes over the target (Mihaylova & Martins 2019); logits are those of the first.
-    target: bos and the target (B, T), logits: (B, T, V) -> (B, T)
+    Parallel form in two passes over the target (Mihaylova & Martins 2019); logits are those of the
+    first. target: bos and the target (B, T), logits: (B, T, V) -> (B, T)
     """
     predicted = predict_tokens(logits[:, :-1], choose)  # (B, T - 1)
     true = target[:, 1:]
@@ -344,17 +415,24 @@ def sample_decoder_inputs(target: Tensor, logits: Tensor, rate: float, choose: C
 
 def predict_tokens(logits: Tensor, choose: Choose) -> Tensor:
     """Return a token for each position, never pad, bos or eos. (B, T, V) -> (B, T)"""
-    logits = logits.float().index_fill(-1, logits.new_tensor((PAD, BOS, EOS), dtype=torch.long), -torch.inf)
+    logits = logits.float().index_fill(
+        -1, logits.new_tensor((PAD, BOS, EOS), dtype=torch.long), -torch.inf
+    )
     if choose == "argmax":
         return logits.argmax(-1)
-    # the largest logit after Gumbel noise is a draw from the softmax, without a matrix of probabilities
+    # the largest logit after Gumbel noise is a draw from the softmax, without a matrix of
+    # probabilities
     return (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
 
 
-def add_gradient_noise(parameters: Iterable[Parameter], seed: int, step: int, noise: GradientNoise) -> None:
-    """Add Gaussian noise of variance scale / (1 + step)^decay to every gradient (Neelakantan 2015, section 3).
+def add_gradient_noise(
+    parameters: Iterable[Parameter], seed: int, step: int, noise: GradientNoise
+) -> None:
+    """Add Gaussian noise of variance scale / (1 + step)^decay to every gradient (Neelakantan 2015,
+    section 3).
 
-    A pure function of seed and step, which counts from 0, so that a resumed run gets the noise it would have had.
+    A pure function of seed and step, which counts from 0, so that a resumed run gets the noise it
+    would have had.
     """
     deviation = (noise.scale / (1.0 + step) ** noise.decay) ** 0.5
     # hashed, since neighbouring seeds of a generator may give related streams
@@ -362,6 +440,11 @@ def add_gradient_noise(parameters: Iterable[Parameter], seed: int, step: int, no
     noise_seed = int.from_bytes(digest[:8]) >> 1
     generators: dict[torch.device, Generator] = {}
     for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
-        generator = generators.setdefault(gradient.device, Generator(gradient.device).manual_seed(noise_seed))
-        noises = torch.randn(gradient.shape, generator=generator, device=gradient.device, dtype=gradient.dtype)
-        gradient.add_(local_part(noises, gradient), alpha=deviation)  # every device draws the whole, and adds its part
+        generator = generators.setdefault(
+            gradient.device, Generator(gradient.device).manual_seed(noise_seed)
+        )
+        noises = torch.randn(
+            gradient.shape, generator=generator, device=gradient.device, dtype=gradient.dtype
+        )
+        # every device draws the whole, and adds its part
+        gradient.add_(local_part(noises, gradient), alpha=deviation)

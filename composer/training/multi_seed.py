@@ -1,7 +1,8 @@
-"""`train --seeds`: the same recipe with several seeds, one run after another, and a summary of all of them.
+"""`train --seeds`: the same recipe with several seeds, one run after another, and a summary of all
+of them.
 
-Each seed's training is a command of its own, so that its folder is a run like any other, and nothing is left in this
-process of one that failed. Nothing here imports torch.
+Each seed's training is a command of its own, so that its folder is a run like any other, and
+nothing is left in this process of one that failed. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class SeedRun:
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """All seeds in a folder, in order; `best` has the best `metric` of those that finished, then the lowest loss."""
+    """All seeds in a folder, in order; `best` has the best `metric` of those that finished, then
+    the lowest loss.
+    """
 
     metric: str
     best: int | None
@@ -61,9 +64,11 @@ def train_seeds(
     resume: bool = False,
     start_from: Path | None = None,
 ) -> tuple[SeedRuns, int]:
-    """Train one seed after another; return the results and the exit status, 0 if any seed has finished.
+    """Train one seed after another; return the results and the exit status, 0 if any seed has
+    finished.
 
-    Raises RecipeError and RunError, with nothing written, where the recipe, the seeds or the folder are not fit.
+    Raises RecipeError and RunError, with nothing written, where the recipe, the seeds or the folder
+    are not fit.
     """
     check_single_process()
     loaded = load(recipe, overrides, data)
@@ -74,8 +79,11 @@ def train_seeds(
     if not resume or folder.is_file():
         run_dir.check_writable(RunDir(folder), resume=False)
     if RunDir(folder).record.exists():
-        raise RunError.of("this folder is a run of one seed", "name another with `--run DIR`", str(folder))
-    metric = f"val/{metric_name(training.selection_metric)}"  # a finished run has no score of a sample
+        raise RunError.of(
+            "this folder is a run of one seed", "name another with `--run DIR`", str(folder)
+        )
+    # a finished run has no score of a sample
+    metric = f"val/{metric_name(training.selection_metric)}"
     options: list[str | Path] = ["--resume"] if resume else []
     options += ["--data", data] if data is not None else []
     options += ["--from", start_from] if start_from is not None else []
@@ -91,7 +99,9 @@ def train_seeds(
             status = train_seed(run, [recipe, *overrides, f"training.seed={seed}", *options])
         results = seed_runs(folder, metric)
         if results.seeds:
-            atomic_write(folder / "seeds.json", (json.dumps(asdict(results), indent=2) + "\n").encode())
+            atomic_write(
+                folder / "seeds.json", (json.dumps(asdict(results), indent=2) + "\n").encode()
+            )
         if status in (2, *SIGNAL_STATUSES.values()):  # what is refused for one seed is for the next
             return results, status
     return results, int(all(seed.status != "finished" for seed in results.seeds))
@@ -100,16 +110,20 @@ def train_seeds(
 def train_seed(run: RunDir, arguments: Sequence[str | Path]) -> int:
     """Train one seed by a command with these arguments, and return its exit status."""
     command = seqcomposer_command("train", *map(str, arguments), "--run", str(run.path))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
+    # ignored in a shell's background job; a training listens
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     child = subprocess.Popen(command, env=python_environment(os.environ), process_group=0)
     status = wait_forwarding_signals(child)
-    if run.record.exists() and (record := run.read()).status == "running":  # killed, and could not say so itself
+    # killed, and could not say so itself
+    if run.record.exists() and (record := run.read()).status == "running":
         run.write(replace(record, status="failed"))
     return status
 
 
 def wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
-    """Wait for a training and forward signals to it; return its status, or 130 or 143 after a signal."""
+    """Wait for a training and forward signals to it; return its status, or 130 or 143 after a
+    signal.
+    """
     passed: signal.Signals | None = None
     while True:
         try:
@@ -123,14 +137,21 @@ def wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
 
 
 def parse_seeds(text: str, first: int) -> list[int]:
-    """Return the seeds of `--seeds`: `3` are three from `first` on, `1,2,5` are these. Raises RunError."""
+    """Return the seeds of `--seeds`: `3` are three from `first` on, `1,2,5` are these. Raises
+    RunError.
+    """
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    results = list(range(first, first + min(numbers[0], MAX_SEEDS + 1))) if len(numbers) == 1 else numbers
+    results = (
+        list(range(first, first + min(numbers[0], MAX_SEEDS + 1))) if len(numbers) == 1 else numbers
+    )
     if not 0 < len(results) <= MAX_SEEDS or len(set(results)) < len(results):
-        fix = "write how many, `--seeds 3`, or different ones with commas between them, `--seeds 1,2,5`"
+        fix = (
+            "write how many, `--seeds 3`, or different ones with commas between them, `--seeds"
+            " 1,2,5`"
+        )
         raise RunError.of(f"`--seeds {text}` is not a list of seeds", fix)
     return results
 
@@ -139,8 +160,14 @@ def check_single_process() -> None:
     """Raise RunError in one of several processes that a launcher has started."""
     one_of_srun = "SLURM_STEP_ID" in os.environ and os.environ.get("SLURM_NTASKS", "1") != "1"
     if one_of_srun or "LOCAL_RANK" in os.environ or "RANK" in os.environ:
-        message = "`--seeds` starts each training itself, and a launcher has started this process among others"
-        fix = "start it without the launcher and set `trainer: {devices: N}`, or train each seed with `training.seed=N`"
+        message = (
+            "`--seeds` starts each training itself, and a launcher has started this process among"
+            " others"
+        )
+        fix = (
+            "start it without the launcher and set `trainer: {devices: N}`, or train each seed with"
+            " `training.seed=N`"
+        )
         raise RunError.of(message, fix)
 
 
@@ -148,7 +175,11 @@ def seed_runs(folder: Path, metric: str) -> SeedRuns:
     """Return the results of every seed in `folder`."""
     seeds = [seed_run(seed, run) for seed, run in seed_dirs(folder).items()]
     ended = [run for run in seeds if run.status == "finished" and metric in run.scores]
-    best = max(ended, key=lambda run: [as_maximised(name, run.scores) for name in (metric, "val/loss")], default=None)
+    best = max(
+        ended,
+        key=lambda run: [as_maximised(name, run.scores) for name in (metric, "val/loss")],
+        default=None,
+    )
     return SeedRuns(metric, best.seed if best is not None else None, seeds)
 
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 LearningRate = Annotated[Positive, "the step size before the schedule's factor"]
 WeightDecay = Annotated[NonNegative, "L2 penalty added to the gradient"]
 Decay = Annotated[
-    Literal["matrices", "all"], "what weight decay falls on: matrices and embeddings, or biases and gains, too"
+    Literal["matrices", "all"],
+    "what weight decay falls on: matrices and embeddings, or biases and gains, too",
 ]
 Beta1 = Annotated[Rate, "decay of the mean of the gradients"]
 Beta2 = Annotated[Rate, "decay of the mean of their squares"]
@@ -23,7 +24,9 @@ Momentum = Annotated[Rate, "share of the last step that is kept"]
 
 
 def use_fused(trained: TrainedParameters) -> bool | None:
-    """Return True on a CPU, where the fused step costs a third. Elsewhere None: torch chooses, and 16 bits can clip."""
+    """Return True on a CPU, where the fused step costs a third. Elsewhere None: torch chooses, and
+    16 bits can clip.
+    """
     return trained.is_on_cpu() or None
 
 
@@ -49,7 +52,9 @@ class Adam(Optimizer):
 
         groups = self.groups(trained)
         betas, fused = (self.beta1, self.beta2), use_fused(trained)
-        return optim.Adam(groups, self.learning_rate, betas, self.eps, self.weight_decay, fused=fused)
+        return optim.Adam(
+            groups, self.learning_rate, betas, self.eps, self.weight_decay, fused=fused
+        )
 
 
 class AdamW(Optimizer):
@@ -78,7 +83,9 @@ class AdamW(Optimizer):
 
         groups = self.groups(trained)
         betas, fused = (self.beta1, self.beta2), use_fused(trained)
-        return optim.AdamW(groups, self.learning_rate, betas, self.eps, self.weight_decay, fused=fused)
+        return optim.AdamW(
+            groups, self.learning_rate, betas, self.eps, self.weight_decay, fused=fused
+        )
 
 
 class Sgd(Optimizer):
@@ -105,7 +112,9 @@ class Sgd(Optimizer):
         from torch import optim
 
         groups = self.groups(trained)
-        return optim.SGD(groups, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
+        return optim.SGD(
+            groups, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
+        )
 
 
 class RmsProp(Optimizer):
@@ -141,7 +150,13 @@ class RmsProp(Optimizer):
 
         groups = self.groups(trained)
         return optim.RMSprop(
-            groups, self.learning_rate, self.decay, self.eps, self.weight_decay, self.momentum, self.centered
+            groups,
+            self.learning_rate,
+            self.decay,
+            self.eps,
+            self.weight_decay,
+            self.momentum,
+            self.centered,
         )
 
 
@@ -172,7 +187,11 @@ class Adadelta(Optimizer):
 
         groups = self.groups(trained)
         return optim.Adadelta(
-            groups, lr=self.learning_rate, rho=self.decay, eps=self.eps, weight_decay=self.weight_decay
+            groups,
+            lr=self.learning_rate,
+            rho=self.decay,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
         )
 
 
@@ -214,5 +233,7 @@ class Adagrad(Optimizer):
         )
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {kind.word: kind for kind in (Adam, AdamW, Sgd, RmsProp, Adadelta, Adagrad)}
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    kind.word: kind for kind in (Adam, AdamW, Sgd, RmsProp, Adadelta, Adagrad)
+}
 """Every optimizer by its word in a recipe."""

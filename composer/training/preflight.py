@@ -1,4 +1,5 @@
-"""What is known before a training: all errors of the model, of a sample of the data and of this machine.
+"""What is known before a training: all errors of the model, of a sample of the data and of this
+machine.
 
 The rules stand in `composer.checks`; here they are run in their order.
 """
@@ -19,7 +20,14 @@ from composer.data.sources import DataSource
 from composer.errors import ComposerError, Fault, RecipeError
 from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe
-from composer.training.dry_run import DataUse, DryRun, depends_on_sizes, dry_run, epoch_size, stand_in_sizes
+from composer.training.dry_run import (
+    DataUse,
+    DryRun,
+    depends_on_sizes,
+    dry_run,
+    epoch_size,
+    stand_in_sizes,
+)
 from composer.training.process_state import restored_process
 
 T = TypeVar("T")
@@ -28,14 +36,17 @@ SHOWN = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "ti
 
 
 def check_recipe(recipe: Recipe, any_machine: bool = False, data: DataUse = "required") -> Plan:
-    """Return the plan of a recipe, with all warnings. Raise ComposerError with all that training would refuse.
+    """Return the plan of a recipe, with all warnings. Raise ComposerError with all that training
+    would refuse.
 
     any_machine: Whether to leave out what only this machine cannot do.
     """
     return check_and_sample(recipe, any_machine, data)[0]
 
 
-def check_and_sample(recipe: Recipe, any_machine: bool, data: DataUse) -> tuple[Plan, DryRun | None]:
+def check_and_sample(
+    recipe: Recipe, any_machine: bool, data: DataUse
+) -> tuple[Plan, DryRun | None]:
     """Return what `check_recipe` does, and what was read of the data, None where they are not here."""
     source = DataSource(recipe, recipe.folders())
     planned, sample = check_model_and_data(source, data=data)
@@ -47,7 +58,9 @@ def check_and_sample(recipe: Recipe, any_machine: bool, data: DataUse) -> tuple[
         warnings += faults(recipe, rule(recipe))
     if sample:
         limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames)
-        warnings += samples.warnings(ReadData(source, limits, sample.unfiltered or sample.data, sample.is_all))
+        warnings += samples.warnings(
+            ReadData(source, limits, sample.unfiltered or sample.data, sample.is_all)
+        )
     return replace(planned, warnings=tuple(warnings)), sample
 
 
@@ -56,13 +69,15 @@ def check_model_and_data(
 ) -> tuple[Plan, DryRun | None]:
     """Plan the model and encode a sample of the data. Raise ComposerError with every fault of both.
 
-    Not `sampled`, it inspects the files alone: for a training, which encodes all of them next. The size of a vocabulary
-    counts where a sample tells it, and else its upper bound.
+    Not `sampled`, it inspects the files alone: for a training, which encodes all of them next. The
+    size of a vocabulary counts where a sample tells it, and else its upper bound.
     """
     recipe = source.recipe
     sizes = stand_in_sizes(recipe) if data == "none" else None
     planned, of_model = _attempt(lambda: plan(recipe, sizes))
-    limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames) if planned else AnswerLimits()
+    limits = (
+        AnswerLimits(planned.max_target_ratios, planned.ctc_frames) if planned else AnswerLimits()
+    )
     if sampled or (of_model and depends_on_sizes(recipe)):
         sample, of_data = _attempt(lambda: dry_run(source, limits, data))
     else:
@@ -85,13 +100,16 @@ def _attempt(run: Callable[[], T]) -> tuple[T | None, list[Fault]]:
 
 
 def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> list[Fault]:
-    """Return why a recipe does not train on this machine: its cache, memory, devices, their precision, its packages."""
+    """Return why a recipe does not train on this machine: its cache, memory, devices, their
+    precision, its packages.
+    """
     recipe, errors = source.recipe, cache_faults(source) if sample else []
     errors += size_faults(machine.memory, recipe, planned, sample)
     for rule in machine.RULES:
         errors += faults(recipe, rule(recipe))
     if {*recipe.explicit.get("trainer", {})} - {*SHOWN} or recipe.training.precision == "16-mixed":
-        from composer.training.setup import build_trainer, silence_lightning  # late: Lightning takes seconds to import
+        # late: Lightning takes seconds to import
+        from composer.training.setup import build_trainer, silence_lightning
 
         try:
             with restored_process():
@@ -101,7 +119,8 @@ def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> 
             errors += error.faults
     hint = "`check --any-machine` leaves this out"
     return [
-        replace(fault, message=f"on this machine, {fault.message}", hint=f"{fault.hint}; {hint}") for fault in errors
+        replace(fault, message=f"on this machine, {fault.message}", hint=f"{fault.hint}; {hint}")
+        for fault in errors
     ]
 
 
@@ -110,7 +129,8 @@ def size_faults(
 ) -> list[Fault]:
     """Return what a rule has against the number of parameters, which is certain only with a sample."""
     errors = [*faults(recipe, rule(recipe, Sizes(planned.parameters, planned.frozen)))]
-    if errors and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
+    # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
+    if errors and sample:
         planned = plan(recipe, sample.data.tokenizers.sizes)
         errors = [*faults(recipe, rule(recipe, Sizes(planned.parameters, planned.frozen)))]
     return errors if sample else []

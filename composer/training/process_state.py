@@ -12,13 +12,20 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "pytorch_lightning.profilers")
+LOGGERS = (
+    "pytorch_lightning",
+    "lightning_fabric",
+    "lightning.pytorch",
+    "pytorch_lightning.profilers",
+)
 """Loggers whose levels a training sets."""
 
 
 @contextmanager
 def restored_process() -> Iterator[None]:
-    """Restore, in the end, variables, loggers, warnings, PyTorch's switches and the states of random numbers."""
+    """Restore, in the end, variables, loggers, warnings, PyTorch's switches and the states of
+    random numbers.
+    """
     variables, levels = dict(os.environ), [logging.getLogger(name).level for name in LOGGERS]
     numbers = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []

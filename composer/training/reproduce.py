@@ -1,9 +1,11 @@
-"""Reproduction of a run by `train RUN/recipe.yaml`, and the code and hardware recorded for it in run.json.
+"""Reproduction of a run by `train RUN/recipe.yaml`, and the code and hardware recorded for it in
+run.json.
 
-A reproduction finds its data where the run found them, reads with the run's own tokenizer (not every tokenizer trains
-to the same result twice), starts from the same initial weights, and repeats the steps that a budget in minutes made.
-With the same code on the same kind of machine it ends with the same weights, to the last bit: on a CPU, and on a GPU
-where `trainer.deterministic` is true. An override that changes the fingerprint makes it another run.
+A reproduction finds its data where the run found them, reads with the run's own tokenizer (not
+every tokenizer trains to the same result twice), starts from the same initial weights, and repeats
+the steps that a budget in minutes made. With the same code on the same kind of machine it ends with
+the same weights, to the last bit: on a CPU, and on a GPU where `trainer.deterministic` is true. An
+override that changes the fingerprint makes it another run.
 """
 
 from __future__ import annotations
@@ -55,23 +57,31 @@ class ReproducedRun:
     record: RunRecord
 
     def tokenizers(self, source: DataSource) -> Tokenizers | None:
-        """Return the run's tokenizers, or None if the data have changed. Raises RunError if tokenizer.json has."""
+        """Return the run's tokenizers, or None if the data have changed. Raises RunError if
+        tokenizer.json has.
+        """
         if not self.has_data(lines_sha256(source.recipe, pairs := source.all_pairs()), pairs):
             return None
         tokenizers = Tokenizers.load(self.run_dir.tokenizer)
         if tokenizers.sha256 != self.record.tokenizer_sha256:
             message = "this tokenizer is not the one that the run was trained with"
-            raise RunError.of(message, "restore tokenizer.json as it was", str(self.run_dir.tokenizer))
+            raise RunError.of(
+                message, "restore tokenizer.json as it was", str(self.run_dir.tokenizer)
+            )
         return tokenizers
 
     def has_data(self, lines: str, pairs: Mapping[str, Pairs]) -> bool:
-        """Return whether data are the run's, by their `lines_sha256`; of an older run, by the number of their lines."""
+        """Return whether data are the run's, by their `lines_sha256`; of an older run, by the
+        number of their lines.
+        """
         if self.record.fingerprint_parts:
             return self.record.fingerprint_parts.lines == lines
         return self.record.data.pairs == {split: len(rows) for split, rows in pairs.items()}
 
     def initial_run(self) -> Path | None:
-        """Return the run whose weights this run started from, None for random ones. Raises RunError if it is lost."""
+        """Return the run whose weights this run started from, None for random ones. Raises RunError
+        if it is lost.
+        """
         weights = self.record.initial_weights
         if not weights:
             return None
@@ -79,9 +89,14 @@ class ReproducedRun:
             if _matches(path, weights):
                 return path
         where = f" in {self.record.start_from}" if self.record.start_from else ""
-        message = f"the run whose weights this one started from was found neither beside it nor{where or ' elsewhere'}"
+        message = (
+            "the run whose weights this one started from was found neither beside it"
+            f" nor{where or ' elsewhere'}"
+        )
         fix = f"name the folder of that run with {START_FROM}"
-        raise RunError.of(f"{message}; their SHA-256 is {weights.weights}", fix, str(self.run_dir.path))
+        raise RunError.of(
+            f"{message}; their SHA-256 is {weights.weights}", fix, str(self.run_dir.path)
+        )
 
     def _candidate_runs(self, wanted: InitialWeights) -> Iterator[Path]:
         """Yield where the initial run was, then the runs beside this one that have its weights."""
@@ -96,18 +111,25 @@ class ReproducedRun:
                 yield path.parent
 
     def comparison_record(self, recipe: Recipe, data: Data, record: RunRecord) -> Reproduces:
-        """Return `reproduces` of the run.json `record` of a reproduction: this run, and all that is known to differ."""
+        """Return `reproduces` of the run.json `record` of a reproduction: this run, and all that is
+        known to differ.
+        """
         assert record.fingerprint_parts is not None  # which every training writes
         differs = []
         if not is_recorded(recipe, self.record):
             differs.append("its recipe.yaml has changed")
         if recipe.training.max_minutes is not None and self.record.planned_steps is None:
-            differs.append("its budget is in minutes, of whose spending it records the number of steps alone")
+            differs.append(
+                "its budget is in minutes, of whose spending it records the number of steps alone"
+            )
         if not self.has_data(record.fingerprint_parts.lines, data.pairs):
             differs.append("the data are not those that it was trained on")
         elif self.record.data.sha256 not in (None, record.data.sha256):
             differs.append("its lines become other tokens here")
-        differs += [f"since then, {change}" for change in changes_since(recipe.canonical, known_changes(self.record))]
+        differs += [
+            f"since then, {change}"
+            for change in changes_since(recipe.canonical, known_changes(self.record))
+        ]
         differs += environment_differences(self.record, record)
         differs += [f"it was resumed with {change}" for change in self.record.resumed_with]
         folder = next(iter(record.data.folders), None)  # where the data are now
@@ -120,11 +142,13 @@ class ReproducedRun:
         )
 
 
-def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | Path | None) -> ReproducedRun | None:
+def find_original_run(
+    recipe: Recipe, run: str | Path | None, start_from: str | Path | None
+) -> ReproducedRun | None:
     """Return the run that a training of `recipe` reproduces, or None.
 
-    It does if `recipe` is RUN/recipe.yaml without overrides that change results, unless the run itself is resumed
-    (`run` is its folder) or `start_from` is not the run that it started from.
+    It does if `recipe` is RUN/recipe.yaml without overrides that change results, unless the run
+    itself is resumed (`run` is its folder) or `start_from` is not the run that it started from.
     """
     run_dir = RunDir(recipe.file.absolute().parent)
     if recipe.file.name != run_dir.recipe.name or not run_dir.record.exists():
@@ -142,7 +166,8 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
 
 
 def reproduced_steps(run_dir: RunDir) -> Mapping[int, int]:
-    """Return how many steps the minutes of a run made, as it estimated them, by the step after which it did.
+    """Return how many steps the minutes of a run made, as it estimated them, by the step after
+    which it did.
 
     A run of 0.1.0 has no estimates: its minutes made the steps at which it ended.
     """
@@ -153,16 +178,25 @@ def reproduced_steps(run_dir: RunDir) -> Mapping[int, int]:
 
 
 def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) -> Path:
-    """Return the folder of a training where none is given: of a new run, of a reproduction, or of what is resumed.
+    """Return the folder of a training where none is given: of a new run, of a reproduction, or of
+    what is resumed.
 
-    Resumed by the recipe of a run, that is a reproduction of it which has begun, or else the run itself.
+    Resumed by the recipe of a run, that is a reproduction of it which has begun, or else the run
+    itself.
     """
-    original, own = find_original_run(recipe, None, start_from), RunDir(recipe.file.absolute().parent)
+    original, own = (
+        find_original_run(recipe, None, start_from),
+        RunDir(recipe.file.absolute().parent),
+    )
     folder = RUNS / (f"{recipe.name}-reproduction" if original else recipe.name)
     if original and folder.resolve() == own.path.resolve():
         folder = folder.with_name(f"{folder.name}-2")
     is_own = recipe.file.name == own.recipe.name and own.record.exists()
-    return own.path if resume and is_own and not (original and RunDir(folder).record.exists()) else folder
+    return (
+        own.path
+        if resume and is_own and not (original and RunDir(folder).record.exists())
+        else folder
+    )
 
 
 def _matches(run: Path, wanted: InitialWeights | None) -> bool:
@@ -172,11 +206,21 @@ def _matches(run: Path, wanted: InitialWeights | None) -> bool:
     return wanted is not None and exists and initial_weights(run_dir) == wanted
 
 
-def compare_outcome(reproduces: Reproduces, recipe: Recipe, weights: Path, on_gpu: bool) -> tuple[bool | None, str]:
-    """Return whether a reproduction has the run's final weights (None if it had none to compare), and a sentence."""
+def compare_outcome(
+    reproduces: Reproduces, recipe: Recipe, weights: Path, on_gpu: bool
+) -> tuple[bool | None, str]:
+    """Return whether a reproduction has the run's final weights (None if it had none to compare),
+    and a sentence.
+    """
     run, expected = RunDir(Path(reproduces.run)), reproduces.weights_sha256
     if expected is None:
-        return None, f"nothing to compare with: {run.path} had not finished when this began, or is an average"
+        return (
+            None,
+            (
+                f"nothing to compare with: {run.path} had not finished when this began, or is an"
+                " average"
+            ),
+        )
     same = f"the same weights as {run.path}, to the last bit"
     if sha256_of_file(weights) == expected:
         return True, same
@@ -188,8 +232,14 @@ def compare_outcome(reproduces: Reproduces, recipe: Recipe, weights: Path, on_gp
         return True, f"{same}, in a file that is written differently"
     reasons = [*reproduces.differs]
     if on_gpu and recipe.trainer.deterministic is not True:
-        reasons.append("sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`")
-    why = f"that may be because: {'; '.join(reasons)}" if reasons else "no known difference explains it"
+        reasons.append(
+            "sums on a GPU are rounded in no fixed order without `trainer: {deterministic: true}`"
+        )
+    why = (
+        f"that may be because: {'; '.join(reasons)}"
+        if reasons
+        else "no known difference explains it"
+    )
     return False, f"not the same weights as {run.path}: {difference}; {why}"
 
 
@@ -216,7 +266,8 @@ def source_sha256() -> str:
 
 
 def plug_in_versions(recipe: Recipe) -> dict[str, PlugIn]:
-    """Return the plug-ins whose blocks a recipe uses: their distribution, version, and SHA-256 of the module.
+    """Return the plug-ins whose blocks a recipe uses: their distribution, version, and SHA-256 of
+    the module.
 
     Of a block of this process alone it is the SHA-256 of the class.
     """
@@ -224,7 +275,12 @@ def plug_in_versions(recipe: Recipe) -> dict[str, PlugIn]:
     records: dict[str, PlugIn] = {}
     for word, block in OWN.items():
         if word in used:
-            records[word] = {"from": block.origin, "distribution": None, "version": None, "sha256": block.sha256}
+            records[word] = {
+                "from": block.origin,
+                "distribution": None,
+                "version": None,
+                "sha256": block.sha256,
+            }
     for point in plug_ins():
         if point.name in used:
             spec = importlib.util.find_spec(point.module)
@@ -239,19 +295,27 @@ def plug_in_versions(recipe: Recipe) -> dict[str, PlugIn]:
 
 
 def hardware(trainer: Trainer) -> dict[str, Scalar | tuple[str, ...]]:
-    """Return the hardware and what else can change how sums are rounded or which random numbers are drawn."""
+    """Return the hardware and what else can change how sums are rounded or which random numbers are
+    drawn.
+    """
     kind = trainer.strategy.root_device.type
     on_gpu = kind == "cuda"
     processors: list[str] = []
     with suppress(OSError):  # only Linux has the file
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        processors = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        processors = [
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        ]
     return {
         "platform": " ".join((platform.system(), platform.machine(), *platform.libc_ver())).strip(),
         "cpu": processors[0] if processors else platform.processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "device": kind,
-        "gpus": tuple(torch.cuda.get_device_name(device) for device in trainer.device_ids) if on_gpu else (),
+        "gpus": (
+            tuple(torch.cuda.get_device_name(device) for device in trainer.device_ids)
+            if on_gpu
+            else ()
+        ),
         "cuda": torch.version.cuda if on_gpu else None,
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,
         "matmul": torch.get_float32_matmul_precision(),
@@ -261,7 +325,9 @@ def hardware(trainer: Trainer) -> dict[str, Scalar | tuple[str, ...]]:
 
 
 def environment_differences(then: RunRecord, now: RunRecord) -> list[str]:
-    """Describe where the environments of two trainings differ. Versions and machines are compared if both are known."""
+    """Describe where the environments of two trainings differ. Versions and machines are compared
+    if both are known.
+    """
     differences = _differing(then.plug_ins, now.plug_ins)
     if then.versions and now.versions:
         differences += _differing(then.versions, now.versions)
@@ -281,7 +347,9 @@ def environment_differences(then: RunRecord, now: RunRecord) -> list[str]:
 def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
     """Describe the keys in which two mappings differ."""
     names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
-    return [f"{name}: {_text(one.get(name))} there, {_text(other.get(name))} here" for name in names]
+    return [
+        f"{name}: {_text(one.get(name))} there, {_text(other.get(name))} here" for name in names
+    ]
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,6 @@
-"""Initial state of a training: of its own run, which must be the same, or another run's weights that fit (`--from`)."""
+"""Initial state of a training: of its own run, which must be the same, or another run's weights
+that fit (`--from`).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ from composer.inference.run import Run
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.parameter_paths import Owner, module_owners
 from composer.model.weights import initialize, shapes, unique_tensors
-from composer.recipe.canonical_form import BUDGET_KEYS, DEFAULT_EPOCHS, TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT
+from composer.recipe.canonical_form import (
+    BUDGET_KEYS,
+    DEFAULT_EPOCHS,
+    TRAINER_WITH_EFFECT,
+    TRAINING_WITHOUT_EFFECT,
+)
 from composer.recipe.earlier_versions import without_removed_settings
 from composer.recipe.interpolation import substitute
 from composer.recipe.own_blocks import check_recorded_blocks
@@ -46,8 +53,11 @@ from composer.training.reproduce import ReproducedRun
 NEW_RUN = f"begin a new run with {OTHER_RUN}; {START_FROM} starts it from these weights"
 
 
-def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None) -> Tokenizers | None:
-    """Return the tokenizers of this run or of the run to start from, or None if they are to be trained.
+def existing_tokenizers(
+    recipe: Recipe, run_dir: RunDir, start_from: Path | None
+) -> Tokenizers | None:
+    """Return the tokenizers of this run or of the run to start from, or None if they are to be
+    trained.
 
     Those of a run whose kind of tokenizer, or whose encoders, are others are of no use.
     """
@@ -58,19 +68,23 @@ def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None
     other = RunDir(start_from)
     read_verified(other)
     tokenizers = Tokenizers.load(other.tokenizer)
-    is_same = tokenizers.settings == recipe.canonical["data"]["tokenizer"] and set(tokenizers.sides) == set(
-        text_names(recipe)
-    )
+    is_same = tokenizers.settings == recipe.canonical["data"]["tokenizer"] and set(
+        tokenizers.sides
+    ) == set(text_names(recipe))
     return tokenizers if is_same else None
 
 
 def resolve_initial_run(
-    requested: str | Path | None, record: RunRecord | None, run_dir: RunDir, original: ReproducedRun | None = None
+    requested: str | Path | None,
+    record: RunRecord | None,
+    run_dir: RunDir,
+    original: ReproducedRun | None = None,
 ) -> Path | None:
     """Return the run whose weights this run starts from, or None for random weights.
 
-    A resumed run keeps the one that run.json records, even if it was killed before its first checkpoint; a
-    reproduction keeps its original's. Raises RunError if `requested` differs from the recorded run.
+    A resumed run keeps the one that run.json records, even if it was killed before its first
+    checkpoint; a reproduction keeps its original's. Raises RunError if `requested` differs from the
+    recorded run.
     """
     path = Path(requested).absolute() if requested is not None else None
     if record is None:
@@ -79,15 +93,19 @@ def resolve_initial_run(
     if path is not None and path != recorded:
         began = f"from the weights of {recorded}" if recorded else "from random weights"
         fix = f"omit {START_FROM}, or begin a new run with {OTHER_RUN}"
-        raise RunError.of(f"this run started {began}, not from those of {path}", fix, str(run_dir.path))
+        raise RunError.of(
+            f"this run started {began}, not from those of {path}", fix, str(run_dir.path)
+        )
     return recorded
 
 
 def keep_meaning(recipe: Recipe, run_dir: RunDir, record: RunRecord) -> Recipe:
-    """Return a recipe with the meaning that it had when a run was begun with it, if it says what the run's own says.
+    """Return a recipe with the meaning that it had when a run was begun with it, if it says what
+    the run's own says.
 
-    A command that is given again then resumes a run of an earlier version, whose defaults were others. The budget and
-    `logging` may be others; a setting that the run's recipe leaves out is another one even where it is the default.
+    A command that is given again then resumes a run of an earlier version, whose defaults were
+    others. The budget and `logging` may be others; a setting that the run's recipe leaves out is
+    another one even where it is the default.
     """
     is_own = recipe.file.resolve() == run_dir.recipe.resolve()
     if is_own or not run_dir.recipe.is_file() or is_recorded(recipe, record):
@@ -96,22 +114,37 @@ def keep_meaning(recipe: Recipe, run_dir: RunDir, record: RunRecord) -> Recipe:
     own = literal_settings(load_node(run_dir.recipe, root))  # as it is written, in no run
     if own == literal_settings(recipe):
         return as_trained(recipe, stored_by(run_dir) or {})
-    # a run of an earlier version that was resumed before has what was another default written in its recipe
+    # a run of an earlier version that was resumed before has what was another default written in
+    # its recipe
     trained = as_trained(recipe, {})
     return trained if own == literal_settings(trained) else recipe
 
 
 def literal_settings(recipe: Recipe) -> Mapping[str, Any]:
-    """Return what decides a result as it is written in a recipe, without defaults and without the budget."""
+    """Return what decides a result as it is written in a recipe, without defaults and without the
+    budget.
+    """
     free = (*BUDGET_KEYS, *TRAINING_WITHOUT_EFFECT)
-    sections = {key: value for key, value in recipe.explicit.items() if key not in ("name", "description", "logging")}
-    training = {key: value for key, value in sections.get("training", {}).items() if key not in free}
-    trainer = {key: value for key, value in sections.get("trainer", {}).items() if key in TRAINER_WITH_EFFECT}
+    sections = {
+        key: value
+        for key, value in recipe.explicit.items()
+        if key not in ("name", "description", "logging")
+    }
+    training = {
+        key: value for key, value in sections.get("training", {}).items() if key not in free
+    }
+    trainer = {
+        key: value
+        for key, value in sections.get("trainer", {}).items()
+        if key in TRAINER_WITH_EFFECT
+    }
     return sections | {"training": training, "trainer": trainer}
 
 
 def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: RunRecord) -> None:
-    """Raise RunError if own blocks, or the recipe but for its budget, are not those that the run was started with."""
+    """Raise RunError if own blocks, or the recipe but for its budget, are not those that the run
+    was started with.
+    """
     check_recorded_blocks(record, run_dir.path, is_verifying())
     if is_recorded(recipe, record):
         return
@@ -122,16 +155,25 @@ def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: RunRecord) -> Non
     if differ_in_budget_alone(begun, recipe):
         return
     differences = [*result_differences(begun, recipe)]
-    began = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
-    # they were overrides then, or the recipe's file was edited since, or a default is another in this version
-    repeat = f"give {' '.join(began)} on the command line or in the recipe, or " if 0 < len(began) <= MAX_LISTED else ""
+    began = [
+        shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path
+    ]
+    # they were overrides then, or the recipe's file was edited since, or a default is another in
+    # this version
+    repeat = (
+        f"give {' '.join(began)} on the command line or in the recipe, or "
+        if 0 < len(began) <= MAX_LISTED
+        else ""
+    )
     fix = f"{repeat}resume with its own recipe, {run_dir.recipe}; or {NEW_RUN}"
     cause = describe_differences(differences)
     raise RunError.of(f"this run was started with another recipe: {cause}", fix, str(run_dir.path))
 
 
 def check_same_data(source: DataSource, data: Data, record: RunRecord, run_dir: RunDir) -> None:
-    """Raise RunError if the tokenizer, or the training or validation data, are not those of the run's start."""
+    """Raise RunError if the tokenizer, or the training or validation data, are not those of the
+    run's start.
+    """
     if data.tokenizers.sha256 != record.tokenizer_sha256:
         message = "this tokenizer has changed since the run was started"
         raise RunError.of(message, "restore tokenizer.json as it was", str(run_dir.tokenizer))
@@ -140,21 +182,32 @@ def check_same_data(source: DataSource, data: Data, record: RunRecord, run_dir: 
     for name, split, sha256 in hashes:
         encoded = data.splits.get(split)
         if sha256 is not None and (encoded is None or encoded.sha256 != sha256):
-            message = f"the {name} data have changed since this run was started, so it cannot be resumed exactly"
-            raise RunError.of(message, f"restore {_files_of(source, split)}, or {NEW_RUN}", str(run_dir.path))
+            message = (
+                f"the {name} data have changed since this run was started, so it cannot be resumed"
+                " exactly"
+            )
+            raise RunError.of(
+                message, f"restore {_files_of(source, split)}, or {NEW_RUN}", str(run_dir.path)
+            )
 
 
 def _files_of(source: DataSource, split: str) -> str:
-    """Return the files that a split is read from, for a message; `the files` where they are not known, or are many."""
+    """Return the files that a split is read from, for a message; `the files` where they are not
+    known, or are many.
+    """
     data = source.recipe.canonical["data"]
     settings = data["parallel"] or data["table"] or data["text"] or {}
     held_out = isinstance(settings.get(split), int)
     files = sorted(named_files(settings.get("train" if held_out else split), source.folders))
-    return " and ".join(f"`{file}`" for file in files) if 0 < len(files) <= MAX_LISTED else "the files"
+    return (
+        " and ".join(f"`{file}`" for file in files) if 0 < len(files) <= MAX_LISTED else "the files"
+    )
 
 
 def file_budget(recipe: Recipe) -> Budget | None:
-    """Return the limits of a training in a recipe's file, without overrides; None if the file alone is at fault."""
+    """Return the limits of a training in a recipe's file, without overrides; None if the file alone
+    is at fault.
+    """
     root = recipe.root
     if recipe.unchanged is not None:
         try:
@@ -169,10 +222,11 @@ def file_budget(recipe: Recipe) -> Budget | None:
 def resumed_recipe(
     recipe: Recipe, run_dir: RunDir, record: RunRecord, finish: bool, say: Callable[[str], None]
 ) -> Recipe:
-    """Return the recipe with the budget with which its run goes on; say which limits change, and why.
+    """Return the recipe with the budget with which its run goes on; say which limits change, and
+    why.
 
-    Each limit stays as run.json has it, unless the command line gives it, or the recipe's file gives another than it
-    did when the run last began. To `finish`, all stay.
+    Each limit stays as run.json has it, unless the command line gives it, or the recipe's file
+    gives another than it did when the run last began. To `finish`, all stay.
     """
     run = record.budgets[-1] if record.budgets else budget_of(recipe.training)
     section = recipe.root.value.get("training")
@@ -184,8 +238,12 @@ def resumed_recipe(
         if old == new:
             continue
         node = section and section.value.get(key)
-        is_override = (node and node.place.file == COMMAND_LINE) or (of_file and new != of_file.limits[key])
-        has_changed = of_file is not None and then is not None and of_file.limits[key] != then.limits[key]
+        is_override = (node and node.place.file == COMMAND_LINE) or (
+            of_file and new != of_file.limits[key]
+        )
+        has_changed = (
+            of_file is not None and then is not None and of_file.limits[key] != then.limits[key]
+        )
         source = "command line" if is_override else "recipe" if has_changed else ""
         unit = key.removeprefix("max_")
         was, now = (f"{limit:,.10g}" if limit else "no limit" for limit in (old, new))
@@ -194,16 +252,22 @@ def resumed_recipe(
             continue
         changes[key] = old
         if not finish:
-            say(f"budget: {was}{'' if old else ' of'} {unit}, as the run has it (the recipe: {now})")
+            say(
+                f"budget: {was}{'' if old else ' of'} {unit}, as the run has it (the recipe: {now})"
+            )
     training = {**recipe.explicit.get("training", {}), **changes}
-    training = {key: value for key, value in training.items() if value is not None or key not in changes}
+    training = {
+        key: value for key, value in training.items() if value is not None or key not in changes
+    }
     explicit = recipe.explicit | {"training": training}
     canonical = recipe.canonical | {"training": recipe.canonical["training"] | changes}
     return replace(recipe, explicit=explicit, canonical=canonical) if changes else recipe
 
 
 class Transfer(NamedTuple):
-    """Parameters that were taken from another run, and those that start anew, counted by the paths of their blocks."""
+    """Parameters that were taken from another run, and those that start anew, counted by the paths
+    of their blocks.
+    """
 
     taken: Mapping[str, int]
     new: Mapping[str, int]
@@ -214,17 +278,27 @@ class Transfer(NamedTuple):
         taken, new = sum(self.taken.values()), sum(self.new.values())
         if not new:
             return []
-        reason = "; its tokenizer is another, so embeddings and output do" if self.has_own_tokenizer else ""
+        reason = (
+            "; its tokenizer is another, so embeddings and output do"
+            if self.has_own_tokenizer
+            else ""
+        )
         width = max(map(len, self.new))
         rows = [f"    {path:<{width}}  {count:>12,}" for path, count in self.new.items()]
-        return [f"{taken:,} of {taken + new:,} parameters have its weights; these start anew{reason}:", *rows]
+        return [
+            f"{taken:,} of {taken + new:,} parameters have its weights; these start anew{reason}:",
+            *rows,
+        ]
 
 
-def transfer_weights(recipe: Recipe, tokenizers: Tokenizers, model: EncoderDecoder, other: Run) -> Transfer:
-    """Load the weights of another run into the blocks that `diff` calls the same, if all their shapes are.
+def transfer_weights(
+    recipe: Recipe, tokenizers: Tokenizers, model: EncoderDecoder, other: Run
+) -> Transfer:
+    """Load the weights of another run into the blocks that `diff` calls the same, if all their
+    shapes are.
 
-    Embeddings and output are taken where the tokenizer is the same. If anything starts anew, the model is initialized
-    first as the recipe says. Raises RunError if no weights fit.
+    Embeddings and output are taken where the tokenizer is the same. If anything starts anew, the
+    model is initialized first as the recipe says. Raises RunError if no weights fit.
     """
     is_same = tokenizers.sha256 == other.tokenizers.sha256 or recipe.tokenizer.is_extendable
     theirs, origins = owned_tensors(other.recipe, other.model), matched_paths(other.recipe, recipe)
@@ -236,7 +310,9 @@ def transfer_weights(recipe: Recipe, tokenizers: Tokenizers, model: EncoderDecod
         weights = theirs.get(origin, {}) if owner.is_block or is_same else {}
         fits = shapes(weights) == shapes(tensors)
         pairs += [(tensor, weights[name]) for name, tensor in tensors.items()] if fits else []
-        counts[fits][owner.text(recipe)] += sum(unique.pop(tensor.data_ptr(), 0) for tensor in tensors.values())
+        counts[fits][owner.text(recipe)] += sum(
+            unique.pop(tensor.data_ptr(), 0) for tensor in tensors.values()
+        )
     new, taken = counts
     if not taken:
         message = "these weights do not fit the model: no block is there that has the same shapes"
@@ -265,5 +341,11 @@ def owned_tensors(recipe: Recipe, model: EncoderDecoder) -> dict[Owner, dict[str
 def matched_paths(one: Recipe, other: Recipe) -> dict[BlockPath, BlockPath]:
     """Return the path in `one` of each block of `other` that is the same block, as `diff` sees it."""
     trees, others = stack_trees(one), stack_trees(other)
-    pairs = [pair for key in trees.keys() & others.keys() for pair in match_trees(trees[key], others[key])]
-    return {new.path: old.path for old, new in pairs if old.kind == new.kind and old.word == new.word}
+    pairs = [
+        pair
+        for key in trees.keys() & others.keys()
+        for pair in match_trees(trees[key], others[key])
+    ]
+    return {
+        new.path: old.path for old, new in pairs if old.kind == new.kind and old.word == new.word
+    }

@@ -37,16 +37,20 @@ def warm_up(at: Progress, warmup_steps: float) -> float:
 
 
 def spent_after_warmup(at: Progress, warmup_steps: float) -> float:
-    """Return the used-up share of what the warm-up leaves of the budget: 0 at its end, and 1 with the training.
+    """Return the used-up share of what the warm-up leaves of the budget: 0 at its end, and 1 with
+    the training.
 
-    The warm-up took `spent / warmups` of the budget: of a budget in minutes, too, as much as its steps took on average.
+    The warm-up took `spent / warmups` of the budget: of a budget in minutes, too, as much as its
+    steps took on average.
     """
     warmups = max(1.0, count_warmups(at, warmup_steps))
     return at.spent * (1 - 1 / warmups) / (1 - at.spent / warmups) if warmups > 1 else 0.0
 
 
 class InverseSqrt(Schedule):
-    """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3)."""
+    """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section
+    5.3).
+    """
 
     word = "inverse_sqrt"
     warmup_steps: PositiveWarmup = 400
@@ -58,7 +62,9 @@ class InverseSqrt(Schedule):
 
 
 class Cosine(Schedule):
-    """A linear warm-up, then half a cosine from 1 to `final` over the rest of the budget (Loshchilov & Hutter 2017)."""
+    """A linear warm-up, then half a cosine from 1 to `final` over the rest of the budget
+    (Loshchilov & Hutter 2017).
+    """
 
     word = "cosine"
     warmup_steps: WarmupSteps = 0
@@ -97,7 +103,8 @@ class Constant(Schedule):
 class Plateau(Schedule):
     """Made smaller each time that `patience` validations in a row bring no better loss.
 
-    `{patience: 1, monitor: perplexity, threshold: 1, compare_with: previous}` is the schedule of Kim et al. 2016.
+    `{patience: 1, monitor: perplexity, threshold: 1, compare_with: previous}` is the schedule of
+    Kim et al. 2016.
 
     Settings:
         factor: what the learning rate is multiplied with
@@ -124,7 +131,8 @@ class Plateau(Schedule):
         """Return what the learning rate is multiplied with."""
         best, waited, cuts = math.inf, 0, 0
         for loss in progress.losses:
-            value = math.exp(min(loss, 700.0)) if self.monitor == "perplexity" else loss  # exp(710) is no float
+            # exp(710) is no float
+            value = math.exp(min(loss, 700.0)) if self.monitor == "perplexity" else loss
             is_better = value < best - self.threshold
             best = value if is_better or self.compare_with == "previous" else best
             waited = 0 if is_better else waited + 1
@@ -134,7 +142,8 @@ class Plateau(Schedule):
 
 
 class EpochDecay(Schedule):
-    """The learning rate as it is in the first epochs, then made smaller with every epoch (Zaremba et al. 2014).
+    """The learning rate as it is in the first epochs, then made smaller with every epoch (Zaremba
+    et al. 2014).
 
     Settings:
         after: epochs with the learning rate as it is
@@ -177,6 +186,7 @@ class Staircase(Schedule):
 
 
 SCHEDULES: dict[str, type[Schedule]] = {
-    kind.word: kind for kind in (InverseSqrt, Cosine, Linear, Constant, Plateau, EpochDecay, Staircase)
+    kind.word: kind
+    for kind in (InverseSqrt, Cosine, Linear, Constant, Plateau, EpochDecay, Staircase)
 }
 """Every schedule by its word in a recipe."""

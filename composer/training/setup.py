@@ -1,4 +1,6 @@
-"""Set up a training in this process: data, module, callback, Lightning's Trainer; then run directory and loggers."""
+"""Set up a training in this process: data, module, callback, Lightning's Trainer; then run
+directory and loggers.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,12 @@ from composer.training.budget import budget_of, replace_budget
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, weight_averages
 from composer.training.datamodule import Curriculum, RecipeDataModule
-from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
+from composer.training.distributed import (
+    cluster_environment,
+    exit_with_launcher,
+    external_launcher,
+    launched_world,
+)
 from composer.training.lightning import (
     Callback,
     Checkpoint,
@@ -85,7 +92,13 @@ from composer.training.reproduce import (
     reproduced_steps,
     with_environment,
 )
-from composer.training.resume import Transfer, check_same_data, existing_tokenizers, file_budget, transfer_weights
+from composer.training.resume import (
+    Transfer,
+    check_same_data,
+    existing_tokenizers,
+    file_budget,
+    transfer_weights,
+)
 from composer.training.sharding import ShardedStrategy
 from composer.training.validation_decoder import training_metrics, validation_decoder
 from composer.training.wandb_logger import WandbLogger, run_config, run_tags, wandb_mode
@@ -99,10 +112,10 @@ TOKENIZER_SECONDS = 3600.0
 class TrainingSetup:
     """The parts of one training in this process.
 
-    `record` is the run.json that was there, None for a new run; `checkpoint` is what to resume from; `start_from` is
-    the run whose weights this one starts from, `transfer` what it takes of them; `original` is the run that it
-    reproduces; `budgets` are in order; `metrics` are those of decoded texts. `plan` is that of the model, None in all
-    processes but the main one.
+    `record` is the run.json that was there, None for a new run; `checkpoint` is what to resume
+    from; `start_from` is the run whose weights this one starts from, `transfer` what it takes of
+    them; `original` is the run that it reproduces; `budgets` are in order; `metrics` are those of
+    decoded texts. `plan` is that of the model, None in all processes but the main one.
     """
 
     source: DataSource
@@ -147,15 +160,20 @@ def setup(
 ) -> TrainingSetup:
     """Return data, module, callback and Trainer of a training; write nothing.
 
-    finish: Whether it takes no further step. planned: Of the recipe; only the main process needs it.
+    finish: Whether it takes no further step. planned: Of the recipe; only the main process needs
+    it.
 
-    Raises DataError if the data cannot be trained on, RunError if data, tokenizer or checkpoint are not those that the
-    run was begun with, RecipeError if Lightning refuses the configuration.
+    Raises DataError if the data cannot be trained on, RunError if data, tokenizer or checkpoint are
+    not those that the run was begun with, RecipeError if Lightning refuses the configuration.
     """
     recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
-    tokenizers = original.tokenizers(source) if original and not run_dir.tokenizer.exists() else None
-    tokenizers = tokenizers or existing_tokenizers(recipe, run_dir, start_from) or cached_tokenizers(source)
+    tokenizers = (
+        original.tokenizers(source) if original and not run_dir.tokenizer.exists() else None
+    )
+    tokenizers = (
+        tokenizers or existing_tokenizers(recipe, run_dir, start_from) or cached_tokenizers(source)
+    )
     data = RecipeDataModule(recipe, source, tokenizers)
     if record and run_dir.tokenizer.exists():
         check_same_data(source, data.data, record, run_dir)
@@ -166,7 +184,10 @@ def setup(
         display.say("no checkpoint is intact: the training begins again from its first step")
     if checkpoint is None and finish:
         message = "nothing of this training has been saved yet, so there is nothing to finish with"
-        fix = f"continue it with {RESUME}; where its loss has diverged, begin a new run with a smaller learning rate"
+        fix = (
+            f"continue it with {RESUME}; where its loss has diverged, begin a new run with a"
+            " smaller learning rate"
+        )
         raise RunError.of(message, fix, str(run_dir.path))
     recorded = record or (original.record if original else None)
     budgets = plan_budgets(recipe, recorded, record is not None, checkpoint, finish)
@@ -179,7 +200,8 @@ def setup(
     else:
         module = Seq2SeqModule(recipe.dump(), data.tokenizers.text, (recipe, data.tokenizers))
         if checkpoint is None:
-            with torch.random.fork_rng(devices=[]):  # its random weights must not move the stream of the training
+            # its random weights must not move the stream of the training
+            with torch.random.fork_rng(devices=[]):
                 other = open_run(start_from)
             transfer = transfer_weights(recipe, data.tokenizers, module.model, other)
             for line in transfer.describe():
@@ -190,28 +212,37 @@ def setup(
     curriculum = Curriculum(settings, training.seed) if settings else None
     data.plan_batches(module.model, training.accumulate, curriculum)
     assert data.batches is not None
-    # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
+    # without `validate_every` Lightning validates where an iteration of the sampler ends: after
+    # every epoch
     data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training.validate_every)
     metrics = training_metrics(recipe, data.data.splits)
     decoder = validation_decoder(recipe, data.data, metrics)
     if metrics and metrics.left_out:
         display.say(metrics.left_out)
-    loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
+    loop = TrainingLoopCallback(
+        recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets
+    )
     loop.reproduced_steps = steps_to_repeat(record, original)
     trainer = build_trainer(recipe, [*weight_averages(recipe), loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
-    return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer, metrics, planned)
+    return TrainingSetup(
+        *parts, start_from, checkpoint, original, budgets, transfer, metrics, planned
+    )
 
 
 def steps_to_repeat(record: RunRecord | None, original: ReproducedRun | None) -> Mapping[int, int]:
-    """Return the steps that the minutes of the reproduced run made, of a training that begins or resumes."""
+    """Return the steps that the minutes of the reproduced run made, of a training that begins or
+    resumes.
+    """
     if record and record.reproduces:
         return reproduced_steps(RunDir(Path(record.reproduces.run)))
     return reproduced_steps(original.run_dir) if original else {}
 
 
 def prepare_model(module: Seq2SeqModule, say: Callable[[str], None]) -> None:
-    """Compile the model, if its recipe says so. Raises RecipeError where a foreign block gives NaN or reads ahead."""
+    """Compile the model, if its recipe says so. Raises RecipeError where a foreign block gives NaN
+    or reads ahead.
+    """
     if errors := [*faults(module.recipe, values(module.model))]:
         raise RecipeError(errors)
     if module.recipe.training.compile:
@@ -219,11 +250,17 @@ def prepare_model(module: Seq2SeqModule, say: Callable[[str], None]) -> None:
 
 
 def plan_budgets(
-    recipe: Recipe, record: RunRecord | None, is_resumed: bool, checkpoint: Path | None, finish: bool
+    recipe: Recipe,
+    record: RunRecord | None,
+    is_resumed: bool,
+    checkpoint: Path | None,
+    finish: bool,
 ) -> tuple[Budget, ...]:
-    """Return the budgets of a training, in order: those that run.json records, and the recipe's if that is another.
+    """Return the budgets of a training, in order: those that run.json records, and the recipe's if
+    that is another.
 
-    record: run.json of the run that is resumed, or else of the one that is reproduced, which followed the same budgets.
+    record: run.json of the run that is resumed, or else of the one that is reproduced, which
+    followed the same budgets.
     """
     new = budget_of(recipe.training)
     budgets = record.budgets if record and record.budgets else (new,)
@@ -241,7 +278,12 @@ def plan_budgets(
 
 def start_logging(training: TrainingSetup) -> MetricsLogger:
     """Write what a run directory holds from its first moment, and open the log of metrics."""
-    run_dir, recipe, data, say = training.run_dir, training.recipe, training.data, training.display.say
+    run_dir, recipe, data, say = (
+        training.run_dir,
+        training.recipe,
+        training.data,
+        training.display.say,
+    )
     record = start_record(training)
     run_dir.write(record)
     run_dir.checkpoints.mkdir(exist_ok=True)
@@ -249,7 +291,9 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     if not run_dir.tokenizer.exists():
         data.tokenizers.save(run_dir.tokenizer)
     settings = recipe.logging.wandb
-    wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record.wandb_id, say)
+    wandb = WandbLogger(
+        wandb_mode(settings), settings, run_dir.path, recipe.name, record.wandb_id, say
+    )
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
     last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
@@ -278,8 +322,15 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
             say(f"differs from it: {difference}")
     sizes = ", ".join(f"{side} {size:,}" for side, size in record.vocabularies.items())
     noun = "pairs" if recipe.sources else "texts"
-    pairs = f"{len(data.train):,} training {noun}{', new ones in every epoch' if is_endless(recipe) else ''}"
-    frozen = f", {count:,} of them frozen" if (count := count_frozen(recipe, training.module.model)) else ""
+    pairs = (
+        f"{len(data.train):,} training"
+        f" {noun}{', new ones in every epoch' if is_endless(recipe) else ''}"
+    )
+    frozen = (
+        f", {count:,} of them frozen"
+        if (count := count_frozen(recipe, training.module.model))
+        else ""
+    )
     say(f"{record.parameters:,} parameters{frozen}; {pairs}; vocabulary: {sizes}")
     return MetricsLogger(writer, wandb, training.display)
 
@@ -289,12 +340,16 @@ def picture_of(training: TrainingSetup) -> str:
     try:
         return training.drawing.svg()
     except Exception as error:
-        training.display.say(f"no picture of the architecture for Weights & Biases: {one_line_error(error)}")
+        training.display.say(
+            f"no picture of the architecture for Weights & Biases: {one_line_error(error)}"
+        )
         return ""
 
 
 def start_record(training: TrainingSetup) -> RunRecord:
-    """Return run.json for a training that begins or resumes, perhaps with other code or on another machine."""
+    """Return run.json for a training that begins or resumes, perhaps with other code or on another
+    machine.
+    """
     if training.record is None or not training.run_dir.tokenizer.exists():
         return fresh_record(training)
     return resumed_record(training, training.record)
@@ -335,14 +390,20 @@ def fresh_record(training: TrainingSetup) -> RunRecord:
         parameters=count_parameters(module.model),
         wandb_id=secrets.token_hex(4),
     )
-    record = with_fingerprints(with_environment(record, recipe, training.trainer), training, TRAINING_CHANGES)
+    record = with_fingerprints(
+        with_environment(record, recipe, training.trainer), training, TRAINING_CHANGES
+    )
     if training.original:
-        return replace(record, reproduces=training.original.comparison_record(recipe, data.data, record))
+        return replace(
+            record, reproduces=training.original.comparison_record(recipe, data.data, record)
+        )
     return record
 
 
 def resumed_record(training: TrainingSetup, before: RunRecord) -> RunRecord:
-    """Return run.json for a training that resumes: with what has changed since it began, and its new budget."""
+    """Return run.json for a training that resumes: with what has changed since it began, and its
+    new budget.
+    """
     recipe, known = training.recipe, known_changes(before)
     record = replace(
         with_environment(before, recipe, training.trainer),
@@ -354,7 +415,9 @@ def resumed_record(training: TrainingSetup, before: RunRecord) -> RunRecord:
         data=replace(before.data, folders=data_folders(training)),  # the data may have moved
     )
     since = [f"other code: {change}" for change in changes_since(recipe.canonical, known)]
-    changes = dict.fromkeys([*before.resumed_with, *since, *environment_differences(before, record)])
+    changes = dict.fromkeys(
+        [*before.resumed_with, *since, *environment_differences(before, record)]
+    )
     record = replace(record, resumed_with=tuple(changes))
     if recipe.file.resolve() != training.run_dir.recipe.resolve():  # whose budget is the run's own
         record = replace(record, recipe_budget=file_budget(recipe))
@@ -366,8 +429,12 @@ def resumed_record(training: TrainingSetup, before: RunRecord) -> RunRecord:
     return with_fingerprints(record, training, known)
 
 
-def with_fingerprints(record: RunRecord, training: TrainingSetup, changes: Iterable[str]) -> RunRecord:
-    """Return run.json with the fingerprints of a training. changes: the TRAINING_CHANGES with which it began."""
+def with_fingerprints(
+    record: RunRecord, training: TrainingSetup, changes: Iterable[str]
+) -> RunRecord:
+    """Return run.json with the fingerprints of a training. changes: the TRAINING_CHANGES with which
+    it began.
+    """
     recipe, count = training.recipe, training.trainer.world_size
     draws = training.plan is not None and training.plan.draws_random_numbers
     lines = lines_sha256(recipe, training.data.data.pairs)
@@ -394,27 +461,38 @@ def data_folders(training: TrainingSetup) -> tuple[str, ...]:
 
 
 def wait_for_record(run_dir: RunDir) -> RunRecord:
-    """Return run.json once the main process has written all that the others read. Raises RunError after an hour."""
+    """Return run.json once the main process has written all that the others read. Raises RunError
+    after an hour.
+    """
     deadline = time.monotonic() + TOKENIZER_SECONDS
     while not run_dir.tokenizer.exists():
         if time.monotonic() > deadline:
             cause = "the first process has not written this file within an hour"
-            fix = f"read what the first process has printed, which may have been refused; {SHARE_FOLDER}"
+            fix = (
+                "read what the first process has printed, which may have been refused;"
+                f" {SHARE_FOLDER}"
+            )
             raise RunError.of(cause, fix, str(run_dir.tokenizer.absolute()))
         time.sleep(0.2)
     return run_dir.read()
 
 
-def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: Sequence[Logger] = ()) -> Trainer:
+def build_trainer(
+    recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: Sequence[Logger] = ()
+) -> Trainer:
     """Return the Trainer that `trainer:` and `training:` of a recipe describe.
 
-    Raises RecipeError if Lightning refuses the combination, at the place in the recipe that it most likely means.
+    Raises RecipeError if Lightning refuses the combination, at the place in the recipe that it most
+    likely means.
     """
     training, every = recipe.training, recipe.training.validate_every
     precision = str(training.precision)  # `bf16` and `16` are short forms
-    own = ("enable_progress_bar", "log_every_n_steps", "timeout_minutes")  # what Lightning does not read here
+    # what Lightning does not read here
+    own = ("enable_progress_bar", "log_every_n_steps", "timeout_minutes")
     chosen = recipe.trainer.as_data()
-    arguments = {key: value for key, value in chosen.items() if value is not None and key not in own}
+    arguments = {
+        key: value for key, value in chosen.items() if value is not None and key not in own
+    }
     exit_with_launcher()
     try:
         machine = resolve_devices(recipe)
@@ -423,7 +501,8 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
             "plugins": [AtomicCheckpointIO(), cluster_environment()],
             "callbacks": [*callbacks],
             "logger": [*loggers] or False,
-            # Lightning's own would be added to those that the caller gives: nothing is written twice
+            # Lightning's own would be added to those that the caller gives: nothing is written
+            # twice
             "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
             "enable_progress_bar": any(isinstance(callback, ProgressBar) for callback in callbacks),
             "enable_autolog_hparams": False,
@@ -431,10 +510,12 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
             "max_epochs": -1,  # the loop's budget ends the training
             "precision": {"bf16": "bf16-mixed", "16": "16-mixed"}.get(precision, precision),
             "accumulate_grad_batches": training.accumulate,
-            # every so many batches; or at the end of an epoch, and then the batch sampler ends with each
+            # every so many batches; or at the end of an epoch, and then the batch sampler ends with
+            # each
             "val_check_interval": every * training.accumulate if every else 1.0,
             "check_val_every_n_epoch": None if every else 1,
-            "use_distributed_sampler": False,  # the batch sampler splits batches over devices itself
+            # the batch sampler splits batches over devices itself
+            "use_distributed_sampler": False,
         }
         return Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
@@ -449,11 +530,13 @@ def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: S
 
 
 def resolve_devices(recipe: Recipe) -> dict[str, object]:
-    """Return accelerator, devices per machine, machines and strategy, with every `auto` of the recipe resolved.
+    """Return accelerator, devices per machine, machines and strategy, with every `auto` of the
+    recipe resolved.
 
-    Under a launcher (torchrun, srun) devices and machines are what it started. Otherwise a CPU gets one process, whose
-    threads already use the whole machine, and a notebook one device. Raises RecipeError if the recipe contradicts the
-    launcher, asks a notebook for several devices, or a CPU for `16-mixed`.
+    Under a launcher (torchrun, srun) devices and machines are what it started. Otherwise a CPU gets
+    one process, whose threads already use the whole machine, and a notebook one device. Raises
+    RecipeError if the recipe contradicts the launcher, asks a notebook for several devices, or a
+    CPU for `16-mixed`.
     """
     chosen = recipe.trainer.as_data()
     machine = {key: chosen[key] for key in ("accelerator", "devices", "num_nodes", "strategy")}
@@ -464,9 +547,18 @@ def resolve_devices(recipe: Recipe) -> dict[str, object]:
                 machine[key] = started
             elif num_devices(machine[key]) != started:
                 noun = "processes on each machine" if key == "devices" else "machines"
-                message = f"{external_launcher()} has started {started} {noun}, and `{key}` is {machine[key]}"
+                message = (
+                    f"{external_launcher()} has started {started} {noun}, and `{key}` is"
+                    f" {machine[key]}"
+                )
                 path = ("trainer", key)
-                raise RecipeError([recipe.fault("trainer", path, message, write(path, "auto", ", or start as many"))])
+                raise RecipeError(
+                    [
+                        recipe.fault(
+                            "trainer", path, message, write(path, "auto", ", or start as many")
+                        )
+                    ]
+                )
     elif on_cpu and machine["devices"] == "auto":
         machine |= {"accelerator": "cpu", "devices": 1}
     machine["num_nodes"] = 1 if machine["num_nodes"] == "auto" else machine["num_nodes"]
@@ -474,12 +566,19 @@ def resolve_devices(recipe: Recipe) -> dict[str, object]:
     if hasattr(sys, "ps1") and machine["accelerator"] != "tpu":
         machine["devices"] = 1 if machine["devices"] == "auto" else machine["devices"]
         if num_processes(machine) > 1:
-            message = "several devices need a process each, and a notebook or a console cannot be started again"
+            message = (
+                "several devices need a process each, and a notebook or a console cannot be started"
+                " again"
+            )
             path = ("trainer", "devices")
             fix = write(path, 1, ", or train by `seqcomposer train` or a script")
             raise RecipeError([recipe.fault("trainer", path, message, fix)])
     # a TPU's processes are Lightning's own matter
-    if machine["strategy"] == "auto" and machine["accelerator"] not in ("mps", "tpu") and num_processes(machine) > 1:
+    if (
+        machine["strategy"] == "auto"
+        and machine["accelerator"] not in ("mps", "tpu")
+        and num_processes(machine) > 1
+    ):
         machine["strategy"] = "ddp"
     if str(recipe.training.precision) == "16-mixed" and on_cpu:
         # Lightning would train in bf16-mixed, and call it 16-mixed
@@ -496,14 +595,17 @@ def num_devices(devices: Any) -> int:
 
 def num_processes(machine: Mapping[str, Any]) -> int:
     """Return how many processes train together on the resolved machines, one for each device."""
-    all_devices = max(1, torch.cuda.device_count())  # one of a Mac, and of a machine that plans for others' GPUs
+    # one of a Mac, and of a machine that plans for others' GPUs
+    all_devices = max(1, torch.cuda.device_count())
     return machine["num_nodes"] * (num_devices(machine["devices"]) or all_devices)
 
 
 def make_strategy(machine: Mapping[str, object], timeout: timedelta) -> Strategy | str:
     """Return Lightning's strategy; a process that waits for another longer than `timeout` ends."""
     if machine["strategy"] == "fsdp":
-        return ShardedStrategy(num_processes(machine), 1, save_distributed_checkpoint=False, timeout=timeout)
+        return ShardedStrategy(
+            num_processes(machine), 1, save_distributed_checkpoint=False, timeout=timeout
+        )
     return DDPStrategy(timeout=timeout) if machine["strategy"] == "ddp" else "auto"
 
 

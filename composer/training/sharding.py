@@ -1,4 +1,5 @@
-"""Sharded training (FSDP2): shard a model, gather and load full weights and optimizer moments, Lightning's strategy.
+"""Sharded training (FSDP2): shard a model, gather and load full weights and optimizer moments,
+Lightning's strategy.
 
 A checkpoint has full weights and moments, so any number of processes can write and read it.
 """
@@ -24,12 +25,15 @@ from composer.training.lightning import ModelParallelStrategy
 
 
 def shard(model: EncoderDecoder, mesh: DeviceMesh) -> None:
-    """Shard every parameter over the processes: a unit is gathered while it runs, the rest throughout a step."""
+    """Shard every parameter over the processes: a unit is gathered while it runs, the rest
+    throughout a step.
+    """
     # a block may return a view: whatever reads it makes a new tensor of it, by the contract
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for unit in fsdp_units(model):
         shard_unit(unit, mesh)
-        for method in ("start", "initial_output", "initial_outputs"):  # what may read parameters besides forward
+        # what may read parameters besides forward
+        for method in ("start", "initial_output", "initial_outputs"):
             register_fsdp_forward_method(unit, method)
     shard_unit(model, mesh)
     register_fsdp_forward_method(model, "step")
@@ -41,24 +45,37 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def fsdp_units(model: EncoderDecoder) -> list[Block]:
-    """Return the blocks that are gathered and freed as one: those of the outermost stacks, and a `repeat`'s iterations.
+    """Return the blocks that are gathered and freed as one: those of the outermost stacks, and a
+    `repeat`'s iterations.
 
-    None is inside a loop: its length may depend on the data, so processes would gather differently often. None shares
-    parameters with another place, where they must be gathered as well.
+    None is inside a loop: its length may depend on the data, so processes would gather differently
+    often. None shares parameters with another place, where they must be gathered as well.
     """
     stacks = [*(encoder.stack for encoder in model.readers().values()), model.decoder]
     total = count_parameters(model)
-    candidates = [(block, count_parameters(block)) for stack in stacks for block in shardable_blocks(stack)]
-    return [block for block, own in candidates if own and all(total[key] == count for key, count in own.items())]
+    candidates = [
+        (block, count_parameters(block)) for stack in stacks for block in shardable_blocks(stack)
+    ]
+    return [
+        block
+        for block, own in candidates
+        if own and all(total[key] == count for key, count in own.items())
+    ]
 
 
 def shardable_blocks(stack: Stack) -> Iterator[Block]:
-    """Yield the blocks of a stack that name nothing but their own output, and the iterations of an unshared `repeat`.
+    """Yield the blocks of a stack that name nothing but their own output, and the iterations of an
+    unshared `repeat`.
 
-    The gradient of that one output tells FSDP that those of the block's parameters are about to be computed.
+    The gradient of that one output tells FSDP that those of the block's parameters are about to be
+    computed.
     """
     for block, label, outputs in zip(stack.inner(), stack.labels, stack.gives, strict=True):
-        if isinstance(block, Repeat) and block.relaxation is None and len(block.stacks) == block.times:
+        if (
+            isinstance(block, Repeat)
+            and block.relaxation is None
+            and len(block.stacks) == block.times
+        ):
             for iteration in cast("list[Stack]", list(block.stacks)):
                 yield from shardable_blocks(iteration) if any(iteration.gives) else [iteration]
         elif outputs <= {label}:
@@ -67,7 +84,9 @@ def shardable_blocks(stack: Stack) -> Iterator[Block]:
 
 def count_parameters(module: nn.Module) -> Counter[int]:
     """Return how often each parameter is used in a module, by its identity."""
-    return Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
+    return Counter(
+        id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False)
+    )
 
 
 class Opaque:
@@ -80,28 +99,39 @@ class Opaque:
 def shard_unit(module: nn.Module, mesh: DeviceMesh) -> None:
     """Let FSDP gather the parameters of a module before it runs, and free them after.
 
-    The hooks that do so hand on copies of the mappings among the arguments; records and penalties are there to be
-    written into, so what comes after the first two arguments passes them by.
+    The hooks that do so hand on copies of the mappings among the arguments; records and penalties
+    are there to be written into, so what comes after the first two arguments passes them by.
     """
     fully_shard(module, mesh=mesh)
-    module.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], *map(Opaque, inputs[2:])), prepend=True)
-    module.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], *(opaque.content for opaque in inputs[2:])))
+    module.register_forward_pre_hook(
+        lambda _, inputs: (*inputs[:2], *map(Opaque, inputs[2:])), prepend=True
+    )
+    module.register_forward_pre_hook(
+        lambda _, inputs: (*inputs[:2], *(opaque.content for opaque in inputs[2:]))
+    )
 
 
 def own_part(value: Tensor) -> Tensor:
-    """Return this process's part of a tensor, sharded or not, without gradient; it shares its memory."""
+    """Return this process's part of a tensor, sharded or not, without gradient; it shares its
+    memory.
+    """
     return (value.to_local() if isinstance(value, DTensor) else value).detach()
 
 
 def local_part(value: object, like: Tensor) -> Any:
-    """Return this process's part of a full tensor, sharded as `like` is; anything else, a step count, as it is."""
+    """Return this process's part of a full tensor, sharded as `like` is; anything else, a step
+    count, as it is.
+    """
     if not (isinstance(like, DTensor) and isinstance(value, Tensor) and value.shape == like.shape):
         return value
-    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+    return distribute_tensor(
+        value.to(like.device), like.device_mesh, like.placements, src_data_rank=None
+    )
 
 
 def full_state(state: Mapping[Any, Any], keep: bool = True) -> dict[Any, Any]:
-    """Return a state with its tensors as one process would have them, in main memory; a collective call.
+    """Return a state with its tensors as one process would have them, in main memory; a collective
+    call.
 
     A process that does not `keep` it gets an empty one, and never holds more than one full tensor.
     """
@@ -116,11 +146,15 @@ def full_state(state: Mapping[Any, Any], keep: bool = True) -> dict[Any, Any]:
 def load_full_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load this process's part of a full state."""
     mine = module.state_dict()
-    module.load_state_dict({name: local_part(value, mine.get(name, value)) for name, value in state.items()})
+    module.load_state_dict(
+        {name: local_part(value, mine.get(name, value)) for name, value in state.items()}
+    )
 
 
 def full_optimizer_state(optimizer: Optimizer, keep: bool = True) -> dict[str, object]:
-    """Return the state of an optimizer of sharded parameters with full moments, as `full_state` returns them."""
+    """Return the state of an optimizer of sharded parameters with full moments, as `full_state`
+    returns them.
+    """
     state = optimizer.state_dict()
     moments = {number: full_state(values, keep) for number, values in state["state"].items()}
     return {**state, "state": moments}
@@ -137,7 +171,9 @@ def load_full_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) ->
 
 
 class ShardedStrategy(ModelParallelStrategy):
-    """Lightning strategy that shards every parameter over all devices; its checkpoints are full, by `CheckpointIO`."""
+    """Lightning strategy that shards every parameter over all devices; its checkpoints are full, by
+    `CheckpointIO`.
+    """
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         assert self.model is not None
@@ -146,7 +182,9 @@ class ShardedStrategy(ModelParallelStrategy):
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         return full_optimizer_state(optimizer, keep=self.is_global_zero)
 
-    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, object]:
+    def load_checkpoint(
+        self, checkpoint_path: Any, weights_only: bool | None = None
+    ) -> dict[str, object]:
         assert self.model is not None
         content = self.checkpoint_io.load_checkpoint(checkpoint_path, weights_only=weights_only)
         load_full_state(self.model, content["state_dict"])

@@ -1,4 +1,6 @@
-"""The plan of a training: of its model, of its largest batch, and what a trial on this machine showed."""
+"""The plan of a training: of its model, of its largest batch, and what a trial on this machine
+showed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(Plan):
-    """Plan with the largest batch of the training, and what a trial of it on this machine showed, if there was one."""
+    """Plan with the largest batch of the training, and what a trial of it on this machine showed,
+    if there was one.
+    """
 
     recipe: Recipe = field(repr=False)
     batch: BatchSize
@@ -29,8 +33,12 @@ class TrainingPlan(Plan):
 
     @cached_property
     def memory(self) -> MemoryEstimate:
-        """What the training takes of memory; it is counted when it is first asked for, which takes seconds."""
-        return estimate_memory(self.recipe, self.vocabularies, self.batch, self.trial and self.trial.spelled)
+        """What the training takes of memory; it is counted when it is first asked for, which takes
+        seconds.
+        """
+        return estimate_memory(
+            self.recipe, self.vocabularies, self.batch, self.trial and self.trial.spelled
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data, with `training`, its memory, and `trial`."""
@@ -40,13 +48,17 @@ class TrainingPlan(Plan):
 
 
 def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
-    """Return the plan of a recipe and of its training; with `time`, after a trial on its data. Raises ComposerError.
+    """Return the plan of a recipe and of its training; with `time`, after a trial on its data.
+    Raises ComposerError.
 
-    Without a trial no data need be there. After one the sizes of vocabularies are known; else they are upper bounds.
+    Without a trial no data need be there. After one the sizes of vocabularies are known; else they
+    are upper bounds.
     """
     planned, sample = check_and_sample(recipe, True, "required" if time else "if_here")
     if not time:
-        return TrainingPlan(**vars(planned), recipe=recipe, batch=largest_batch_of(recipe, sample), trial=None)
+        return TrainingPlan(
+            **vars(planned), recipe=recipe, batch=largest_batch_of(recipe, sample), trial=None
+        )
     from composer.training.trial_run import time_training  # late: Lightning takes seconds to import
 
     trial = time_training(recipe)
@@ -55,7 +67,8 @@ def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
 
 
 def plan_run(run: RunDir, data: str | Path | None = None, time: bool = False) -> TrainingPlan:
-    """Return the plan of a run: of its recipe, with its vocabularies, and its data if they are where they were.
+    """Return the plan of a run: of its recipe, with its vocabularies, and its data if they are
+    where they were.
 
     Raises ComposerError.
     """

@@ -1,4 +1,6 @@
-"""A training of a few steps in memory, before the real one: its speed on this machine and the memory it takes."""
+"""A training of a few steps in memory, before the real one: its speed on this machine and the
+memory it takes.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ from composer.training.process_state import restored_process
 from composer.training.setup import build_trainer, num_processes, resolve_devices, silence_lightning
 
 STEPS, LARGEST_STEPS = 10, 2
-"""Steps that are timed, and those before them, on the largest batch, of which the memory is measured."""
+"""Steps that are timed, and those before them, on the largest batch, of which the memory is
+measured.
+"""
 ONE_DEVICE = ("trainer.devices=1", "trainer.num_nodes=1", "trainer.strategy=auto")
 
 
 class TrialRun(NamedTuple):
-    """What a few steps took: `seconds` of `steps` with so many target `tokens`, and `peak_bytes` of all tensors.
+    """What a few steps took: `seconds` of `steps` with so many target `tokens`, and `peak_bytes` of
+    all tensors.
 
-    `devices`: among how many the batches are split; the steps are those of one of them, which waits for no other.
+    `devices`: among how many the batches are split; the steps are those of one of them, which waits
+    for no other.
     """
 
     steps: int
@@ -72,7 +78,11 @@ class TrialRun(NamedTuple):
     @property
     def budget_minutes(self) -> float:
         """Minutes of the whole budget, of which the first limit ends the training."""
-        limits = [self.minutes_per_epoch / self.steps_per_epoch * self.max_steps] if self.max_steps else []
+        limits = (
+            [self.minutes_per_epoch / self.steps_per_epoch * self.max_steps]
+            if self.max_steps
+            else []
+        )
         limits += [self.minutes_per_epoch * self.max_epochs] if self.max_epochs else []
         return min([*limits, *([self.max_minutes] if self.max_minutes else [])])
 
@@ -85,12 +95,18 @@ class TrialRun(NamedTuple):
 
 
 class TrialMeter(Callback):
-    """Callback that measures the memory of the first steps, then the time of `steps` others, and ends the training."""
+    """Callback that measures the memory of the first steps, then the time of `steps` others, and
+    ends the training.
+    """
 
     def __init__(self, device: str, steps: int = STEPS) -> None:
         self.device, self.steps, self.peak_bytes, self.seconds = device, steps, 0, 0.0
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or PyTorch's profiler writes to stderr
-        self.profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True) if device == "cpu" else None
+        self.profiler = (
+            profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+            if device == "cpu"
+            else None
+        )
         if self.profiler:
             self.profiler.start()
         else:
@@ -131,7 +147,8 @@ class TrialMeter(Callback):
 def peak_of_profile(profiler: profile) -> int:
     """Return the most bytes that PyTorch's allocator had handed out at once since a profile began.
 
-    They are those of all tensors and of what its operations put aside, as `torch.cuda.max_memory_allocated` has it.
+    They are those of all tensors and of what its operations put aside, as
+    `torch.cuda.max_memory_allocated` has it.
     """
     results: Any = profiler.profiler and profiler.profiler.kineto_results
     events = [event for event in results.events() if event.name() == "[memory]"]
@@ -144,7 +161,8 @@ def peak_of_profile(profiler: profile) -> int:
 
 @restored_process()
 def time_training(recipe: Recipe) -> TrialRun:
-    """Train some steps on the first batches of the recipe's data, in memory, on one device; write no run.
+    """Train some steps on the first batches of the recipe's data, in memory, on one device; write
+    no run.
 
     Raises DataError and RecipeError.
     """
@@ -162,13 +180,20 @@ def time_training(recipe: Recipe) -> TrialRun:
     assert module_data.batches is not None
     module_data.batches.world = devices
     slices = trial_slices(module_data.batches)
-    loader = BatchLoader(module_data.batches.corpus, slices, 0, module_data.tokenizers, recipe.data.packing)
+    loader = BatchLoader(
+        module_data.batches.corpus, slices, 0, module_data.tokenizers, recipe.data.packing
+    )
     run_trial(module, loader, meter)
     limits = [*recipe.training.limits.values()]
     return TrialRun(
         STEPS,
         meter.seconds,
-        round(sum(slices[at].tokens for at in range(LARGEST_STEPS * accumulate, len(slices), accumulate))),
+        round(
+            sum(
+                slices[at].tokens
+                for at in range(LARGEST_STEPS * accumulate, len(slices), accumulate)
+            )
+        ),
         module_data.batches.slices_in(0) // accumulate,
         meter.peak_bytes,
         device,
@@ -202,14 +227,17 @@ def spelled_tokens(data: RecipeDataModule, one: BatchSlice) -> Spelled:
 def run_trial(module: Seq2SeqModule, batches: Iterable[object], meter: TrialMeter) -> None:
     """Train a module on batches, in memory, until the meter ends it."""
     recipe = module.recipe
-    trainer = build_trainer(load_text(recipe.dump(), recipe.file, ONE_DEVICE), [*weight_averages(recipe), meter])
+    trainer = build_trainer(
+        load_text(recipe.dump(), recipe.file, ONE_DEVICE), [*weight_averages(recipe), meter]
+    )
     trainer.limit_val_batches = 0
     module.loop_progress = Progress(0, 0.0)
     trainer.fit(module, train_dataloaders=batches)
 
 
 def trial_slices(batches: EpochSampler) -> list[BatchSlice]:
-    """Return the slices of a trial: those of the largest batch, which come first, and of the first ones of an epoch.
+    """Return the slices of a trial: those of the largest batch, which come first, and of the first
+    ones of an epoch.
 
     Where a state is carried all are as large, and they stay in their order.
     """
@@ -220,7 +248,10 @@ def trial_slices(batches: EpochSampler) -> list[BatchSlice]:
         positions = side_positions(batches.corpus.of_epoch(slices[0].epoch))  # (pairs, sides)
 
         def size(update: Sequence[BatchSlice]) -> float:
-            return max(float(relative_size(len(one.rows), positions[one.rows].max(0).sum())) for one in update)
+            return max(
+                float(relative_size(len(one.rows), positions[one.rows].max(0).sum()))
+                for one in update
+            )
 
         largest = max(updates, key=size)
         steps = [largest] * LARGEST_STEPS + steps[:STEPS]

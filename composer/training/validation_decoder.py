@@ -1,4 +1,6 @@
-"""What is decoded at a validation: the first lines, or all of them where early stopping watches a score of all."""
+"""What is decoded at a validation: the first lines, or all of them where early stopping watches a
+score of all.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from composer.recipe.recipe import Recipe
 from composer.training.distributed import Ranks
 
 MAX_QUERIES = 1000
-"""Searches at most in a sample, where a sentence takes several: a search for each candidate length of its answer."""
+"""Searches at most in a sample, where a sentence takes several: a search for each candidate length
+of its answer.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,8 @@ class ValidationDecoder:
 
     lines: What the encoders read of them, and `texts` the same as texts.
     references: One or more of each line.
-    part: `val` where all lines are decoded as the recipe does, so that scores are those of an evaluation; else the
-    scores are of the first ones, and called `val_sample/...`.
+    part: `val` where all lines are decoded as the recipe does, so that scores are those of an
+    evaluation; else the scores are of the first ones, and called `val_sample/...`.
     """
 
     texts: Sequence[Line]
@@ -45,10 +49,14 @@ class ValidationDecoder:
     decoding: Decoder
     metrics: TextMetrics
 
-    def evaluate(self, model: EncoderDecoder, ranks: Ranks) -> tuple[dict[str, float], list[Sample]]:
-        """Return the scores of decoded lines, and the lines; both empty where nothing can be decoded.
+    def evaluate(
+        self, model: EncoderDecoder, ranks: Ranks
+    ) -> tuple[dict[str, float], list[Sample]]:
+        """Return the scores of decoded lines, and the lines; both empty where nothing can be
+        decoded.
 
-        Every rank decodes its part of the sentences; all of them return the same. A collective call.
+        Every rank decodes its part of the sentences; all of them return the same. A collective
+        call.
         """
         lengths = {side: [*map(num_positions, rows)] for side, rows in self.lines.ids.items()}
         count = self.count_lines(model, lengths)
@@ -57,7 +65,8 @@ class ValidationDecoder:
         own = self.lines.select(slice(ranks.rank, count, ranks.world))
         answers = answer_lines([model], self.tokenizers, own, self.decoding) if own.rows else []
         parts = ranks.gather([answers[row][0].text for row in own.rows])
-        size = len(self.texts) if count == len(self.lines.rows) else count  # a sample has text on every line
+        # a sample has text on every line
+        size = len(self.texts) if count == len(self.lines.rows) else count
         outputs = [""] * size
         for at, row in enumerate(self.lines.rows[:count]):
             outputs[row] = parts[at % ranks.world][at // ranks.world]
@@ -69,7 +78,9 @@ class ValidationDecoder:
         return {f"{self.part}/{name}": score for name, score in scores.items()}, samples
 
     def count_lines(self, model: EncoderDecoder, lengths: Lengths) -> int:
-        """Return how many lines are decoded: of a sample no more than `MAX_QUERIES` allow; 0 without sources."""
+        """Return how many lines are decoded: of a sample no more than `MAX_QUERIES` allow; 0
+        without sources.
+        """
         count = min(map(len, lengths.values()), default=0)
         queries = length_queries([model], lengths, self.decoding, [()] * count)
         is_cut = self.part == SAMPLE and len(queries) > MAX_QUERIES
@@ -77,24 +88,33 @@ class ValidationDecoder:
 
 
 def training_metrics(recipe: Recipe, splits: Mapping[str, Encoded]) -> TextMetrics | None:
-    """Return the metrics by which a training compares outputs, the same for all splits so that their scores compare.
+    """Return the metrics by which a training compares outputs, the same for all splits so that
+    their scores compare.
 
-    They suit the references of val, or else of the first split that is measured; None where nothing is decoded.
+    They suit the references of val, or else of the first split that is measured; None where nothing
+    is decoded.
     """
     split = next((name for name in ("val", *splits) if name in splits and name != "train"), "")
     is_decoding = split and recipe.sources
     return recipe_metrics(recipe, splits[split].lines, f" of {split}") if is_decoding else None
 
 
-def validation_decoder(recipe: Recipe, data: Data, metrics: TextMetrics | None) -> ValidationDecoder | None:
-    """Return what decodes in training: a sample of the lines, or all where early stopping watches a score of all.
+def validation_decoder(
+    recipe: Recipe, data: Data, metrics: TextMetrics | None
+) -> ValidationDecoder | None:
+    """Return what decodes in training: a sample of the lines, or all where early stopping watches a
+    score of all.
 
     None without validation lines, or metrics of them.
     """
     val = data.val
     if val is None or metrics is None:
         return None
-    pairs, sample, is_full = data.pairs["val"], recipe.training.validation_sample, recipe.validates_by_search
+    pairs, sample, is_full = (
+        data.pairs["val"],
+        recipe.training.validation_sample,
+        recipe.validates_by_search,
+    )
     lines, decoding = (None, recipe.decoding) if is_full else (sample.lines, sample.decoding)
     if not is_full and not (rows := nonempty(val)).all():  # the first lines might all be blank
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
@@ -102,4 +122,6 @@ def validation_decoder(recipe: Recipe, data: Data, metrics: TextMetrics | None) 
     texts = source_texts(recipe, pairs, lines)
     references = [list(column[:lines]) for column in (pairs.sides[TARGET], *pairs.references)]
     read = encoded_lines(texts, val)
-    return ValidationDecoder(texts, read, references, data.tokenizers, "val" if is_full else SAMPLE, decoding, metrics)
+    return ValidationDecoder(
+        texts, read, references, data.tokenizers, "val" if is_full else SAMPLE, decoding, metrics
+    )

@@ -17,15 +17,26 @@ SECONDS = 120.0
 
 
 def recorded_names(folder: Path, own: Path) -> Mapping[int, set[str]]:
-    """Return the names of what W&B has written offline in a run folder of each step, by W&B's own reader.
+    """Return the names of what W&B has written offline in a run folder of each step, by W&B's own
+    reader.
 
-    own: The folder of the segment that begins now. The last rows of a killed training are in no file, and of a damaged
-    file what can be read counts. Raises OSError, ValueError and subprocess.SubprocessError.
+    own: The folder of the segment that begins now. The last rows of a killed training are in no
+    file, and of a damaged file what can be read counts. Raises OSError, ValueError and
+    subprocess.SubprocessError.
     """
     names: defaultdict[int, set[str]] = defaultdict(set)
     files = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
     for file in (file for file in files if not file.parent.samefile(own)):
-        command = [sys.executable, "-P", "-m", "wandb", "leet", "inspect", "--json", str(file.resolve())]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "wandb",
+            "leet",
+            "inspect",
+            "--json",
+            str(file.resolve()),
+        ]
         done = subprocess.run(
             command,
             capture_output=True,

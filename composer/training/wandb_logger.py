@@ -24,7 +24,11 @@ from composer.runs.record import RunRecord
 from composer.training.wandb_history import recorded_names
 
 WandbMode = Literal["online", "offline", "disabled"]
-WANDB_MODES: dict[str, WandbMode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
+WANDB_MODES: dict[str, WandbMode] = {
+    "online": "online",
+    "offline": "offline",
+    "disabled": "disabled",
+}
 WANDB_MODES |= {"run": "online", "dryrun": "offline"}  # its older names
 """The values of the environment variable WANDB_MODE."""
 EARLIER_HOST = "api.wandb.ai"
@@ -32,43 +36,62 @@ EARLIER_HOST = "api.wandb.ai"
 INIT_TIMEOUT = 30.0
 """Seconds in which W&B has to answer when a run begins."""
 FINISH_TIMEOUT = 300.0
-"""Seconds in which it has to take what is left when a run ends; after them it can be sent with `wandb sync`."""
+"""Seconds in which it has to take what is left when a run ends; after them it can be sent with
+`wandb sync`.
+"""
 MIXING_FAMILIES = ("attention", "convolution", "memory", "recurrence")
 """Families of blocks that tell architectures apart; a run is tagged with those that it has."""
 
 
-def wandb_mode(settings: WandB | Literal[False] | None, environment: Mapping[str, str] = os.environ) -> WandbMode:
-    """Return the W&B mode of a run. `settings` is `logging.wandb`: False disables it, None is offline."""
+def wandb_mode(
+    settings: WandB | Literal[False] | None, environment: Mapping[str, str] = os.environ
+) -> WandbMode:
+    """Return the W&B mode of a run. `settings` is `logging.wandb`: False disables it, None is
+    offline.
+    """
     if settings is False:
         return "disabled"
     mode = WANDB_MODES.get(environment.get("WANDB_MODE", "").lower())
     if mode is None and settings is not None:
         mode = settings.mode or "online"
-    return "offline" if mode is None or (mode == "online" and not is_logged_in(environment)) else mode
+    return (
+        "offline" if mode is None or (mode == "online" and not is_logged_in(environment)) else mode
+    )
 
 
 def is_logged_in(environment: Mapping[str, str]) -> bool:
-    """Return whether there is a W&B key, in the environment or from `wandb login`. Contacts no server."""
+    """Return whether there is a W&B key, in the environment or from `wandb login`. Contacts no
+    server.
+    """
     if environment.get("WANDB_API_KEY"):
         return True
     named, known = environment.get("NETRC"), set[str]()
-    for path in [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]:
+    for path in (
+        [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    ):
         with suppress(OSError, netrc.NetrcParseError):
             known |= netrc.netrc(str(path)).hosts.keys()
     return bool(known) and not known.isdisjoint(hosts_of_key(environment))
 
 
 def hosts_of_key(environment: Mapping[str, str]) -> set[str | None]:
-    """Return the hosts whose key W&B would send: that of WANDB_BASE_URL, else its default by the installed version."""
-    from wandb import Settings  # imported late: it takes half a second, and most machines have no key
+    """Return the hosts whose key W&B would send: that of WANDB_BASE_URL, else its default by the
+    installed version.
+    """
+    # imported late: it takes half a second, and most machines have no key
+    from wandb import Settings
 
     default = Settings.model_fields["base_url"].default
-    host, own = (urlparse(url).hostname for url in (environment.get("WANDB_BASE_URL") or default, default))
+    host, own = (
+        urlparse(url).hostname for url in (environment.get("WANDB_BASE_URL") or default, default)
+    )
     return {host, EARLIER_HOST} if host == own else {host}
 
 
 def is_cache_writable() -> bool:
-    """Return whether W&B can write into its folder of the user's cache; else its service prints its log."""
+    """Return whether W&B can write into its folder of the user's cache; else its service prints its
+    log.
+    """
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wandb"
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,9 +111,11 @@ def describe_mode(mode: WandbMode, folder: Path) -> str:
 
 
 def run_config(recipe: Recipe, record: RunRecord) -> dict[str, object]:
-    """Return the config of a run: the resolved recipe with all defaults, and of run.json the RUN_FACTS.
+    """Return the config of a run: the resolved recipe with all defaults, and of run.json the
+    RUN_FACTS.
 
-    Names of axes are no keys of these; they are `logging.wandb.config`, which the run has from its start.
+    Names of axes are no keys of these; they are `logging.wandb.config`, which the run has from its
+    start.
     """
     facts = {
         "parameters": record.parameters,
@@ -102,14 +127,17 @@ def run_config(recipe: Recipe, record: RunRecord) -> dict[str, object]:
 
 
 def run_tags(recipe: Recipe) -> list[str]:
-    """Return the families of its blocks by which one looks for an architecture, such as `attention`, in order."""
+    """Return the families of its blocks by which one looks for an architecture, such as
+    `attention`, in order.
+    """
     words = {str(path[-1]) for path in block_paths(recipe.canonical["model"])}
     families = {recipe.rules["$defs"][f"block.{word}"]["x-family"] for word in words}
     return [family for family in MIXING_FAMILIES if family in families]
 
 
 def sweep_overrides(recipe: Recipe, name: str, point: Mapping[str, object]) -> list[str]:
-    """Return the overrides with which W&B shows a run as one of a sweep: its group, and its axes as keys of config.
+    """Return the overrides with which W&B shows a run as one of a sweep: its group, and its axes as
+    keys of config.
 
     A recipe's own group is kept; without `logging.wandb` it logs offline.
     """
@@ -122,9 +150,11 @@ def sweep_overrides(recipe: Recipe, name: str, point: Mapping[str, object]) -> l
 
 
 class WandbLogger:
-    """One run of W&B, or nothing at all where the mode is disabled or W&B fails: training goes on without.
+    """One run of W&B, or nothing at all where the mode is disabled or W&B fails: training goes on
+    without.
 
-    `trouble` says why it could not start. What fails later is said through `say`, once, and nothing more is logged.
+    `trouble` says why it could not start. What fails later is said through `say`, once, and nothing
+    more is logged.
     """
 
     def __init__(
@@ -144,9 +174,12 @@ class WandbLogger:
         self.recorded: Mapping[int, set[str]] = {}
         if mode == "disabled":
             return
-        # where artifacts wait to be sent, and where the service writes its log; without them that is the user's home
+        # where artifacts wait to be sent, and where the service writes its log; without them that
+        # is the user's home
         names = ["WANDB_DATA_DIR", *(["WANDB_CACHE_DIR"] if not is_cache_writable() else [])]
-        self.variables = {name: str((folder / "wandb").absolute()) for name in names if name not in os.environ}
+        self.variables = {
+            name: str((folder / "wandb").absolute()) for name in names if name not in os.environ
+        }
         os.environ.update(self.variables)
         chosen = settings or WandB()
         self.logs_model = chosen.artifact == "final"
@@ -158,16 +191,24 @@ class WandbLogger:
             _stop_service()  # it holds the run's id
             with suppress(Exception):
                 self.run, self.mode = _init("offline", chosen, folder, name, run_id), "offline"
-                self.trouble += f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb sync`"
+                self.trouble += (
+                    f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb"
+                    " sync`"
+                )
 
     def _attempt(self, log: Callable[[Any], object]) -> None:
-        """Call `log` with W&B's run, if there is one. Whatever W&B raises, training goes on without it."""
+        """Call `log` with W&B's run, if there is one. Whatever W&B raises, training goes on without
+        it.
+        """
         try:
             if self.run is not None:
                 log(self.run)
         except Exception as error:
             self.run, self.mode = None, "disabled"
-            self.say(f"Weights & Biases has failed, and nothing more is logged to it: {one_line_error(error)}")
+            self.say(
+                "Weights & Biases has failed, and nothing more is logged to it:"
+                f" {one_line_error(error)}"
+            )
             if isinstance(error, ConnectionError):
                 _stop_service()
 
@@ -176,8 +217,12 @@ class WandbLogger:
         """Whether anything is logged."""
         return self.run is not None
 
-    def describe(self, recipe: Path, config: Mapping[str, Any], tags: Sequence[str] = (), picture: str = "") -> None:
-        """Log what a run is: its config and tags, the recipe as an artifact, and the architecture as a page of HTML."""
+    def describe(
+        self, recipe: Path, config: Mapping[str, Any], tags: Sequence[str] = (), picture: str = ""
+    ) -> None:
+        """Log what a run is: its config and tags, the recipe as an artifact, and the architecture
+        as a page of HTML.
+        """
 
         def log(run: Any) -> None:
             import wandb
@@ -193,28 +238,38 @@ class WandbLogger:
         self._attempt(log)
 
     def resume(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Learn what W&B has of a resumed run, so that nothing is logged twice; `rows` are its metrics so far.
+        """Learn what W&B has of a resumed run, so that nothing is logged twice; `rows` are its
+        metrics so far.
 
-        A row is known by its step and its names. Online it is the server that knows up to which step there are rows.
+        A row is known by its step and its names. Online it is the server that knows up to which
+        step there are rows.
         """
 
         def learn(run: Any) -> None:
             sent = {int(row["step"]): {*row} for row in rows if row["step"] < run.starting_step}
-            self.recorded = sent if self.mode == "online" else recorded_names(folder, Path(run.dir).parent)
+            self.recorded = (
+                sent if self.mode == "online" else recorded_names(folder, Path(run.dir).parent)
+            )
 
         self._attempt(learn)
 
     def log_row(self, run: Any, row: Mapping[str, Any]) -> None:
-        """Log what W&B does not have of a row, as of the training's own step: it joins the rows of one step."""
+        """Log what W&B does not have of a row, as of the training's own step: it joins the rows of
+        one step.
+        """
         step = int(row["step"])
-        new = {name: value for name, value in row.items() if name not in self.recorded.get(step, ())}
+        new = {
+            name: value for name, value in row.items() if name not in self.recorded.get(step, ())
+        }
         if new:
             run.log({"step": step, **new}, step=step)
 
     def model(self, pack: Path, weights: Path) -> str:
-        """Log a pack as the artifact of the final model, and return how it is called, as `pull` takes it, or "".
+        """Log a pack as the artifact of the final model, and return how it is called, as `pull`
+        takes it, or "".
 
-        weights: The same weights where they stay. W&B reads them there and keeps no copy of its own.
+        weights: The same weights where they stay. W&B reads them there and keeps no copy of its
+        own.
         """
         names: list[str] = []
 
@@ -223,10 +278,14 @@ class WandbLogger:
 
             artifact = wandb.Artifact(f"model-{run.id}", type="model")
             for name in sorted(file.name for file in pack.iterdir()):
-                path, policy = (weights, "immutable") if name == weights.name else (pack / name, "mutable")
+                path, policy = (
+                    (weights, "immutable") if name == weights.name else (pack / name, "mutable")
+                )
                 artifact.add_file(str(path), name, policy=policy)
             run.log_artifact(artifact)
-            names.append("/".join(filter(None, (run.entity, run.project, f"model-{run.id}:latest"))))
+            names.append(
+                "/".join(filter(None, (run.entity, run.project, f"model-{run.id}:latest")))
+            )
 
         self._attempt(log)
         return f"wandb:{names[0]}" if names else ""
@@ -241,13 +300,17 @@ class WandbLogger:
         def log(run: Any) -> None:
             import wandb
 
-            table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
+            table = wandb.Table(
+                columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples]
+            )
             self.log_row(run, {"step": step, "samples": table})
 
         if samples:
             self._attempt(log)
 
-    def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, object]]) -> None:
+    def pictures(
+        self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, object]]
+    ) -> None:
         """Log attention maps and film strips as HTML, and the report's charts by source length."""
         if self.run is None:
             return
@@ -258,7 +321,10 @@ class WandbLogger:
         row: dict[str, Any] = {"step": step}
         if alignments:
             row["alignments"] = [wandb.Html(page, inject=False) for page in alignments]
-        for name, draw in (("bleu_by_source_length", bleu_chart), ("accuracy_by_source_length", accuracy_chart)):
+        for name, draw in (
+            ("bleu_by_source_length", bleu_chart),
+            ("accuracy_by_source_length", accuracy_chart),
+        ):
             if chart := draw("test", by_length):
                 row[name] = chart[0]
         self.log_row(self.run, row)
@@ -275,7 +341,8 @@ class WandbLogger:
 def _printable(setting: object) -> Any:
     # `wandb sync` prints names on a terminal
     return formatting.map_scalars(
-        setting, lambda leaf: formatting.strip_control_characters(leaf) if isinstance(leaf, str) else leaf
+        setting,
+        lambda leaf: formatting.strip_control_characters(leaf) if isinstance(leaf, str) else leaf,
     )
 
 
@@ -285,7 +352,10 @@ def _init(mode: WandbMode, settings: WandB, folder: Path, name: str, run_id: str
 
     load_wandb_settings()
     limits = {"init_timeout": INIT_TIMEOUT, "finish_timeout": FINISH_TIMEOUT}
-    own: dict[str, Any] = {"project": settings.project or "seqcomposer", "name": settings.name or name}
+    own: dict[str, Any] = {
+        "project": settings.project or "seqcomposer",
+        "name": settings.name or name,
+    }
     more = {"entity": settings.entity, "group": settings.group, "config": settings.config}
     own |= {key: value for key, value in more.items() if value}
     # else it runs `git diff` in the current folder, and so what the folder's configuration names

@@ -1,4 +1,6 @@
-"""Pictures of one sentence as an SVG file: a row for each block, with a heat map for each of its heads."""
+"""Pictures of one sentence as an SVG file: a row for each block, with a heat map for each of its
+heads.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,17 @@ from composer.viz.media import Medium, Strip
 from composer.viz.page import render
 
 WIDTH = 1000.0
-"""SVG units of a row, after which its next picture stands below; a wider picture has a row of its own."""
+"""SVG units of a row, after which its next picture stands below; a wider picture has a row of its
+own.
+"""
 MARGIN, GAP, TITLE, CAPTION = 12.0, 18.0, 22.0, 16.0
 """SVG units around all pictures, between them, and of a row's title and a picture's caption."""
 
 
 class Picture(NamedTuple):
-    """A picture: its caption, its viewBox, and what it shows, of which its template has a macro for each `kind`."""
+    """A picture: its caption, its viewBox, and what it shows, of which its template has a macro for
+    each `kind`.
+    """
 
     kind: str
     caption: str
@@ -49,7 +55,9 @@ class Figure(NamedTuple):
 
 
 def alignment_svg(title: str, pictures: Mapping[str, object]) -> str:
-    """Return an SVG file that every program draws. pictures: those of `composer.viz.alignments.pictures`."""
+    """Return an SVG file that every program draws. pictures: those of
+    `composer.viz.alignments.pictures`.
+    """
     figure = lay_out(rows_of(pictures))
     return render("alignment.svg", title=title, figure=figure, media=pictures["media"])
 
@@ -58,7 +66,10 @@ def rows_of(pictures: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the rows of a sentence's pictures, in the order of its page."""
     for title, id, strips in pictures["strips"]:
         for strip in strips:
-            yield Row(f"{title}, {strip.title}", [overlay(strip, id, at) for at in range(len(strip.overlays))])
+            yield Row(
+                f"{title}, {strip.title}",
+                [overlay(strip, id, at) for at in range(len(strip.overlays))],
+            )
     for _, _, blocks in pictures["groups"]:
         for name, maps in blocks:
             yield Row(name, [heat_map(one, pictures["media"]) for one in maps])

@@ -1,4 +1,6 @@
-"""Alignments of a run: attention heat maps, film strips and memory use for single sentences, as SVG on a page."""
+"""Alignments of a run: attention heat maps, film strips and memory use for single sentences, as SVG
+on a page.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from blocks.core.contract import Record
 from composer.data.pairs import TARGET
 from composer.formatting import count_noun
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
-from composer.inference.lines import LINES, GivenLine, check_lines, encode_lines, encode_targets, oom_as_run_failed
+from composer.inference.lines import (
+    LINES,
+    GivenLine,
+    check_lines,
+    encode_lines,
+    encode_targets,
+    oom_as_run_failed,
+)
 from composer.inference.run import Run
 from composer.model.encoder_decoder import StepInputs
 from composer.model.features import feature_settings
@@ -27,7 +36,15 @@ from composer.viz.figure_files import save_figure
 from composer.viz.media import Medium, Strip, cells_by_memory, medium_of_source, picture_strips
 from composer.viz.memory import Memory, memories
 from composer.viz.page import render, write_document
-from composer.viz.records import Attention, Film, SentenceRecords, attentions, films, source_labels, token_labels
+from composer.viz.records import (
+    Attention,
+    Film,
+    SentenceRecords,
+    attentions,
+    films,
+    source_labels,
+    token_labels,
+)
 
 MAX_TOKENS = 100
 """Tokens of a source, or of an output, beyond which a picture cannot be read."""
@@ -37,7 +54,8 @@ MAX_POSITIONS = 3000
 
 @dataclass(frozen=True)
 class Alignment:
-    """One sentence: source texts, the output, and what the model did; `note` says why pictures are missing or cut.
+    """One sentence: source texts, the output, and what the model did; `note` says why pictures are
+    missing or cut.
 
     `media` are the images and sounds among the sources. A notebook shows its pictures.
     """
@@ -53,17 +71,21 @@ class Alignment:
     @property
     def names(self) -> list[str]:
         """The source texts; of an image or a sound the end of its file's path."""
-        return [self.media[side].label if side in self.media else text for side, text in self.texts.items()]
+        return [
+            self.media[side].label if side in self.media else text
+            for side, text in self.texts.items()
+        ]
 
     def svg(self) -> str:
         """Return the pictures as an SVG file: a row for each block, a heat map for each head."""
         return alignment_svg(" → ".join([*self.names, self.output]), pictures(self, 1))
 
     def save(self, path: str | Path) -> Path:
-        """Write the pictures in the format of the file's suffix: .svg, .png, .pdf, or .html, a page.
+        """Write the pictures in the format of the file's suffix: .svg, .png, .pdf, or .html, a
+        page.
 
-        Raises RunError if the suffix is another one, if the file cannot be written, or is there and is no such picture,
-        and for .png and .pdf without the package vl-convert-python.
+        Raises RunError if the suffix is another one, if the file cannot be written, or is there and
+        is no such picture, and for .png and .pdf without the package vl-convert-python.
         """
         file = Path(path)
         if file.suffix.lower() == ".html":
@@ -76,7 +98,10 @@ class Alignment:
         return render("frame.html", page=alignment_page(self), height=height, title=self.output)
 
 
-SVG_HEAD = b'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="alignment"'
+SVG_HEAD = (
+    b'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    b' class="alignment"'
+)
 """How an SVG of alignments begins."""
 
 
@@ -92,11 +117,12 @@ def alignments(
     targets: Sequence[str] | None = None,
     max_tokens: int = MAX_TOKENS,
 ) -> list[Alignment]:
-    """Return the attention weights with which a run decodes each line, or the target that is given for it.
+    """Return the attention weights with which a run decodes each line, or the target that is given
+    for it.
 
-    A model without encoders reads the line instead. A line for several encoders is as `Run.translate` takes it. Raises
-    DataError if it has another number of texts, where `origin` is the file that the error names, and RunFailed if a
-    device runs out of memory.
+    A model without encoders reads the line instead. A line for several encoders is as
+    `Run.translate` takes it. Raises DataError if it has another number of texts, where `origin` is
+    the file that the error names, and RunFailed if a device runs out of memory.
     """
     read, _ = check_lines(run.recipe, lines, origin=origin)
     texts, ids = encode_lines(run.recipe, run.tokenizers, dict(enumerate(read, start=1)), origin)
@@ -109,7 +135,10 @@ def alignments(
         else:
             target = encode_targets(run.recipe, run.tokenizers, read, targets).target
             outputs = [target[row] for row in range(len(target))]
-        return [alignment(run, _row(texts, at), _row(ids, at), output, max_tokens) for at, output in enumerate(outputs)]
+        return [
+            alignment(run, _row(texts, at), _row(ids, at), output, max_tokens)
+            for at, output in enumerate(outputs)
+        ]
 
 
 def _row(columns: Mapping[str, Sequence[object]], at: int) -> dict[str, Any]:
@@ -125,13 +154,20 @@ def alignment(
 ) -> Alignment:
     """Return the attention weights of one sentence with a given output, with teacher forcing."""
     text = run.tokenizers.decode(TARGET, [output])[0]
-    # a grid's size depends on the output's length, so a part of the output would have other pictures
-    lengths = {side: len(row) for side, row in ids.items()} | {TARGET: len(output) if run.model.max_target_ratio else 0}
+    # a grid's size depends on the output's length, so a part of the output would have other
+    # pictures
+    lengths = {side: len(row) for side, row in ids.items()} | {
+        TARGET: len(output) if run.model.max_target_ratio else 0
+    }
     for side, length in lengths.items():
         settings = feature_settings(run.recipe.data, side)
-        limit, what = (max(MAX_POSITIONS, max_tokens), "positions") if settings else (max_tokens, "tokens")
+        limit, what = (
+            (max(MAX_POSITIONS, max_tokens), "positions") if settings else (max_tokens, "tokens")
+        )
         if length > limit:
-            return Alignment(texts, text, [], f"its {length} {what} are more than the {limit} of a picture")
+            return Alignment(
+                texts, text, [], f"its {length} {what} are more than the {limit} of a picture"
+            )
     note = f"the first {max_tokens} of {len(output)} tokens" if len(output) > max_tokens else ""
     output = output[:max_tokens]
     tokens = {side: source_labels(run.tokenizers, side, row) for side, row in ids.items()}
@@ -141,10 +177,19 @@ def alignment(
     source = {side: source_tensor([row], run.model.device) for side, row in ids.items()}
     with evaluation_mode([run.model]):
         # not the model itself: a compiled one would be compiled again
-        run.model.forward(source, torch.tensor([[BOS, *output]], device=run.model.device), StepInputs(records=records))
+        run.model.forward(
+            source,
+            torch.tensor([[BOS, *output]], device=run.model.device),
+            StepInputs(records=records),
+        )
     columns = {side: feature_settings(run.recipe.data, side) for side in ids}
-    read = {side: medium_of_source(texts[side], column, ids[side]) for side, column in columns.items()}
-    media, readers = {side: one for side, one in read.items() if one is not None}, run.model.readers()
+    read = {
+        side: medium_of_source(texts[side], column, ids[side]) for side, column in columns.items()
+    }
+    media, readers = (
+        {side: one for side, one in read.items() if one is not None},
+        run.model.readers(),
+    )
     cells = [cells_by_memory(side, readers[side], one.size) for side, one in media.items()]
     sentence = SentenceRecords(run.recipe, records, tokens, dict(ChainMap(*cells)))
     maps = list(attentions(sentence))
@@ -160,7 +205,9 @@ SHOWN_FIRST = "cross_attention"
 
 def alignment_page(alignment: Alignment) -> str:
     """Return a self-contained HTML page with the pictures of one sentence."""
-    return render("alignment.html", title="alignment", alignment=alignment, pictures=pictures(alignment, 1))
+    return render(
+        "alignment.html", title="alignment", alignment=alignment, pictures=pictures(alignment, 1)
+    )
 
 
 BlockMaps = list[tuple[str, list[heat_maps.HeatMap]]]
@@ -169,10 +216,11 @@ BlockMaps = list[tuple[str, list[heat_maps.HeatMap]]]
 def pictures(alignment: Alignment, number: int) -> dict[str, object]:
     """Return all pictures of a sentence, for the templates that draw them.
 
-    A group has the maps of all blocks of one type in the encoder or in the decoder: its title, whether it is open, and
-    the maps by block. A memory has a line of maps for each line of panels. `media` are the images and sounds, by ids of
-    the page; `strips` has for each block that reads an image its title, the image's id, and what is laid over it.
-    number: That of the sentence on the page, which makes ids unique.
+    A group has the maps of all blocks of one type in the encoder or in the decoder: its title,
+    whether it is open, and the maps by block. A memory has a line of maps for each line of panels.
+    `media` are the images and sounds, by ids of the page; `strips` has for each block that reads an
+    image its title, the image's id, and what is laid over it. number: That of the sentence on the
+    page, which makes ids unique.
     """
     axes: heat_maps.AxesByLabels = {}
     memory_axes: heat_maps.AxesByLabels = {}
@@ -182,7 +230,9 @@ def pictures(alignment: Alignment, number: int) -> dict[str, object]:
     for attention in alignment.attentions:
         cells, prefix = attention.cells, f"axes-{number}"
         if cells is None:
-            maps = heat_maps.attention_maps(attention, heat_maps.shared_axes(axes, prefix, attention))
+            maps = heat_maps.attention_maps(
+                attention, heat_maps.shared_axes(axes, prefix, attention)
+            )
         elif (one := alignment.media[cells.side]).hop:
             maps = heat_maps.sound_maps(attention, cells, one, ids[cells.side], axes, prefix)
         else:
@@ -191,9 +241,13 @@ def pictures(alignment: Alignment, number: int) -> dict[str, object]:
             continue
         blocks.setdefault((attention.word, attention.side), []).append((attention.block, maps))
     groups: list[tuple[str, bool, BlockMaps]] = []
-    for (word, side), members in sorted(blocks.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
+    for (word, side), members in sorted(
+        blocks.items(), key=lambda group: group[0][0] != SHOWN_FIRST
+    ):
         count = sum(len(maps) for _, maps in members)
-        title = f"{word} of {SIDE_TITLES.get(side, f'the encoder {side}')}: {count_noun(count, 'map')}"
+        title = (
+            f"{word} of {SIDE_TITLES.get(side, f'the encoder {side}')}: {count_noun(count, 'map')}"
+        )
         groups.append((title, not groups or word == SHOWN_FIRST, members))
     lines = [
         [heat_maps.panel_maps(line, memory_axes, f"cells-{number}") for line in memory.panels]

@@ -1,4 +1,6 @@
-"""Architecture diagrams of a recipe or run: SVG for light and dark, Mermaid flowcharts, Markdown and HTML files."""
+"""Architecture diagrams of a recipe or run: SVG for light and dark, Mermaid flowcharts, Markdown
+and HTML files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from composer.viz.figure_files import FIGURES, converter, is_figure, save_figure
 from composer.viz.page import DOCTYPE, check_can_overwrite, render, write_document
 from composer.viz.svg_styles import attributes, dark_rules
 
-MERMAID_HEAD = ('%%{init: {"flowchart": {"subGraphTitleMargin": {"top": 4, "bottom": 24}}}}%%', "flowchart TB")
+MERMAID_HEAD = (
+    '%%{init: {"flowchart": {"subGraphTitleMargin": {"top": 4, "bottom": 24}}}}%%',
+    "flowchart TB",
+)
 """First lines of a flowchart. The titles of groups have two lines; Mermaid leaves space for one."""
 SVG_HEAD = b'<svg xmlns="http://www.w3.org/2000/svg" class="architecture"'
 """How an SVG of an architecture begins."""
@@ -49,7 +54,11 @@ class Drawing:
         """Return the diagram as an SVG file with a light and a dark style."""
         styles = {"paint": attributes, "dark_rules": dark_rules}
         return render(
-            "architecture.svg", picture=place(self.graph), rounded=rounded_path, arrowhead=arrowhead, **styles
+            "architecture.svg",
+            picture=place(self.graph),
+            rounded=rounded_path,
+            arrowhead=arrowhead,
+            **styles,
         )
 
     def markdown(self) -> str:
@@ -58,20 +67,32 @@ class Drawing:
 
     def html(self) -> str:
         """Return a self-contained HTML page with the SVG, in which a click on a repeat folds it."""
-        return render("architecture.html", title=f"{self.graph.name}: architecture", drawings=self.folded())
+        return render(
+            "architecture.html", title=f"{self.graph.name}: architecture", drawings=self.folded()
+        )
 
     def folded(self) -> dict[str, str]:
-        """Return the SVG for every choice of repeats to fold, by the keys of their boxes; first that of none."""
+        """Return the SVG for every choice of repeats to fold, by the keys of their boxes; first
+        that of none.
+        """
         repeats = self.graph.repeats
         groups = [[repeat] for repeat in repeats] if len(repeats) <= MAX_FOLDED_ALONE else [repeats]
-        chosen = [list(chain(*some)) for size in range(len(groups) + 1) for some in combinations(groups, size)]
-        return {" ".join(box.key for box in boxes): Drawing(fold(self.graph, boxes)).svg() for boxes in chosen}
+        chosen = [
+            list(chain(*some))
+            for size in range(len(groups) + 1)
+            for some in combinations(groups, size)
+        ]
+        return {
+            " ".join(box.key for box in boxes): Drawing(fold(self.graph, boxes)).svg()
+            for boxes in chosen
+        }
 
     def save(self, path: str | Path) -> Path:
-        """Write the diagram in the format of the file's suffix: .svg, .png, .pdf, .mmd, .md or .html.
+        """Write the diagram in the format of the file's suffix: .svg, .png, .pdf, .mmd, .md or
+        .html.
 
-        Raises RunError if the suffix is another one, or the file cannot be written, or is there and is no diagram, and
-        for .png and .pdf without the package vl-convert-python.
+        Raises RunError if the suffix is another one, or the file cannot be written, or is there and
+        is no diagram, and for .png and .pdf without the package vl-convert-python.
         """
         file = Path(path)
         check_output(file)
@@ -85,10 +106,11 @@ class Drawing:
 
 
 def draw(recipe: Recipe | str | Path, vocabularies: Mapping[str, int] | None = None) -> Drawing:
-    """Return the diagram of a recipe, of a recipe file, or of a run folder with the vocabulary sizes of the run.
+    """Return the diagram of a recipe, of a recipe file, or of a run folder with the vocabulary
+    sizes of the run.
 
-    vocabularies: the size of every side's; by default the upper bounds that the recipe states. Raises RecipeError with
-    every fault of the recipe, and RunError if a folder is no run folder.
+    vocabularies: the size of every side's; by default the upper bounds that the recipe states.
+    Raises RecipeError with every fault of the recipe, and RunError if a folder is no run folder.
     """
     if not isinstance(recipe, Recipe):
         path = Path(recipe)
@@ -107,23 +129,31 @@ def draw_plan(recipe: Recipe, planned: Plan) -> Drawing:
 
 
 def check_output(file: Path) -> None:
-    """Raise RunError if a diagram cannot be written to a file, or would overwrite anything but a diagram."""
+    """Raise RunError if a diagram cannot be written to a file, or would overwrite anything but a
+    diagram.
+    """
     if file.suffix.lower() not in FORMATS:
         formats = ", ".join(f"`{suffix}` for {what}" for suffix, (what, _) in FORMATS.items())
-        raise RunError.of("the name of the file does not say what to draw", f"end it with {formats}", str(file))
+        raise RunError.of(
+            "the name of the file does not say what to draw", f"end it with {formats}", str(file)
+        )
     if file.suffix.lower() in FIGURES:
         converter(file)
     check_can_overwrite(file, "drawing", is_diagram)
 
 
 def is_diagram(file: Path) -> bool:
-    """Return whether a file is a diagram; a Markdown file, only if it has nothing else than a diagram."""
+    """Return whether a file is a diagram; a Markdown file, only if it has nothing else than a
+    diagram.
+    """
     if file.suffix.lower() in (".png", ".pdf"):
         return is_figure(file, is_diagram)
     content = file.read_bytes()
     has_flowchart = b"\n```mermaid\n" + FORMATS[".mmd"][1] in content
     is_flowchart_alone = has_flowchart and content.count(b"```") == 2 and content.endswith(b"```\n")
-    return content.startswith(FORMATS[file.suffix.lower()][1]) and (is_flowchart_alone or file.suffix.lower() != ".md")
+    return content.startswith(FORMATS[file.suffix.lower()][1]) and (
+        is_flowchart_alone or file.suffix.lower() != ".md"
+    )
 
 
 MAX_FOLDED_ALONE = 3
@@ -163,7 +193,8 @@ UNESCAPED = f" .,=+_-/:()[]{TIMES}"
 
 
 class Nodes(NamedTuple):
-    """Mermaid's names of the nodes at which the stream enters and leaves a box, and of the box itself.
+    """Mermaid's names of the nodes at which the stream enters and leaves a box, and of the box
+    itself.
 
     `entry` is "" if the box does not read the stream.
     """
@@ -191,15 +222,24 @@ class Flowchart:
         """Return the lines of the flowchart."""
         graph, nodes = self.graph, self.nodes
         titles = [f"accTitle: {escape_line(graph.name)}", f"accDescr: {escape_line(graph.summary)}"]
-        # Mermaid turns around the arrows that lead back to the node that it reads first, so loops are named at the top
-        loops = [entry for box in graph.boxes() if box.kind == "loop" and (entry := nodes[box.key].entry)]
+        # Mermaid turns around the arrows that lead back to the node that it reads first, so loops
+        # are named at the top
+        loops = [
+            entry for box in graph.boxes() if box.kind == "loop" and (entry := nodes[box.key].entry)
+        ]
         reads = []
         for edge in graph.edges:
             producer, reader = nodes[edge.producer], nodes[edge.reader]
             start = producer.entry if edge.of_input else producer.exit
             reads.append(f'{start} {ARROWS[edge.kind]}|"{escape_label(edge.name)}"| {reader.box}')
-        grids = ",".join(nodes[box.key].box for box in graph.boxes() if box.grid and not box.children)
-        styles = ["classDef grid stroke:#15803d,stroke-width:2px", f"class {grids} grid"] if grids else []
+        grids = ",".join(
+            nodes[box.key].box for box in graph.boxes() if box.grid and not box.children
+        )
+        styles = (
+            ["classDef grid stroke:#15803d,stroke-width:2px", f"class {grids} grid"]
+            if grids
+            else []
+        )
         lines = [*titles, *loops, *self.lines, *self.links, *reads, *styles]
         return "\n".join([*MERMAID_HEAD, *(INDENT + line for line in lines)]) + "\n"
 
@@ -212,7 +252,8 @@ class Flowchart:
     def add_box(self, box: Box, depth: int = 0) -> Nodes:
         """Add a box and all inside it, and return its nodes.
 
-        The stream goes through the children of a box from one to the next or, in a fork, into all and out of all.
+        The stream goes through the children of a box from one to the next or, in a fork, into all
+        and out of all.
         """
         if not box.children:
             name = self.add_node(box_label(box), depth, ROUND if box.kind == "memory" else SQUARE)
@@ -227,7 +268,9 @@ class Flowchart:
         end = self.add_node(escape_label(box.join), depth + 1, CIRCLE) if box.join else ""
         self.lines += [] if is_frame else [f"{INDENT * depth}end"]
         firsts, lasts = (children, children) if box.fork else (children[:1], children[-1:])
-        links = [] if box.fork else [(before.exit, after.entry) for before, after in pairwise(children)]
+        links = (
+            [] if box.fork else [(before.exit, after.entry) for before, after in pairwise(children)]
+        )
         links += [(start, child.entry) for child in firsts] + [(child.exit, end) for child in lasts]
         links += [(start, end)] if box.bypass else []
         self.links += [f"{a} --> {b}" for a, b in links if a and b]
@@ -240,7 +283,9 @@ def box_label(box: Box) -> str:
     title = f"<b>{escape_label(box.title)}</b>" if box.title else " "
     title += f" as {escape_label(box.name)}" if box.name and box.kind != "branch" else ""
     lines = [title, *map(escape_label, (*box.lines, *filter(None, [box.footer])))]
-    return "<br/>".join(["  ".join(lines[:-1]), lines[-1]] if box.children and box.footer else lines)
+    return "<br/>".join(
+        ["  ".join(lines[:-1]), lines[-1]] if box.children and box.footer else lines
+    )
 
 
 def escape_label(text: str) -> str:

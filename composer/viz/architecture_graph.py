@@ -1,4 +1,6 @@
-"""Architecture graph of a recipe: nested boxes in the order of the stream, their labels, and named reads as edges."""
+"""Architecture graph of a recipe: nested boxes in the order of the stream, their labels, and named
+reads as edges.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,12 @@ MAX_LINE, MAX_SETTING = 34, 60
 
 @dataclass(frozen=True)
 class Box:
-    """Node of the graph: a block, a part of the model, a branch, the loop of a `recurrent`, or an encoder's memory.
+    """Node of the graph: a block, a part of the model, a branch, the loop of a `recurrent`, or an
+    encoder's memory.
 
-    `children` follow one another or, in a `fork`, are parallel. `join` is the label where branches, or the output and a
-    `bypass`, are joined; a `sum` is the frame of such a join before a norm. `row` is the block's row of the plan,
-    `family` the block's.
+    `children` follow one another or, in a `fork`, are parallel. `join` is the label where branches,
+    or the output and a `bypass`, are joined; a `sum` is the frame of such a join before a norm.
+    `row` is the block's row of the plan, `family` the block's.
     """
 
     key: str
@@ -57,9 +60,11 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """Read of an output by its name: box `reader` reads the output of box `producer`, or its input (`of_input`).
+    """Read of an output by its name: box `reader` reads the output of box `producer`, or its input
+    (`of_input`).
 
-    `kind` is `memory` between parts of the model, `before` for the output of one position before, else `name`.
+    `kind` is `memory` between parts of the model, `before` for the output of one position before,
+    else `name`.
     """
 
     producer: str
@@ -71,7 +76,9 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """Architecture of a model: its encoders in order, then the decoder; `summary` has its sizes in one line."""
+    """Architecture of a model: its encoders in order, then the decoder; `summary` has its sizes in
+    one line.
+    """
 
     name: str
     summary: str
@@ -90,11 +97,12 @@ class Graph:
 
 @dataclass
 class Part:
-    """Encoder or decoder under construction, with its rows of the plan by their places in the recipe.
+    """Encoder or decoder under construction, with its rows of the plan by their places in the
+    recipe.
 
-    `used` are the named stacks that have been built in full. What can be read are the outputs of boxes with names
-    (`named`), an encoder's `memory`, and the embedding, by their keys; `readers` are the boxes that read by name, each
-    with the boxes around it.
+    `used` are the named stacks that have been built in full. What can be read are the outputs of
+    boxes with names (`named`), an encoder's `memory`, and the embedding, by their keys; `readers`
+    are the boxes that read by name, each with the boxes around it.
     """
 
     recipe: Recipe
@@ -112,16 +120,26 @@ class Part:
     def stack(self, place: RecipePath) -> tuple[Box, ...]:
         """Return the boxes of one list of blocks of the recipe, in order."""
         depth = len(place)
-        members = [row for row in self.rows.values() if len(row.place) == depth + 2 and row.place[:depth] == place]
+        members = [
+            row
+            for row in self.rows.values()
+            if len(row.place) == depth + 2 and row.place[:depth] == place
+        ]
         return tuple(map(self.box, members))
 
     def box(self, row: PlanRow) -> Box:
-        """Return the box of one block; a named stack that was used before is not built in full again."""
+        """Return the box of one block; a named stack that was used before is not built in full
+        again.
+        """
         settings = self.recipe.settings_at(row.place)
         title, is_repeated_use = row.block, False
         if row.block == "repeat":
             times = settings["times"]
-            title += f" {TIMES} {times}" if isinstance(times, int) else ", as often as there are positions"
+            title += (
+                f" {TIMES} {times}"
+                if isinstance(times, int)
+                else ", as often as there are positions"
+            )
         if row.block == "use":
             title += f" {settings['stack']}"
             is_repeated_use = settings["stack"] in self.used
@@ -157,13 +175,18 @@ class Part:
         return add_norm(box, settings["norm"]) if row.block == "residual" else box
 
     def inner_stacks(self, row: PlanRow, settings: Mapping[str, Any]) -> list[RecipePath]:
-        """Return the paths of the stacks in a block: `stack`, each of `branches`, or the one that `use` names."""
+        """Return the paths of the stacks in a block: `stack`, each of `branches`, or the one that
+        `use` names.
+        """
         if row.block == "use":
             return [("model", "stacks", settings["stack"])]
         depth = len(row.place)
         inner = [place for place in self.rows if place[:depth] == row.place and len(place) > depth]
-        # (setting, number, word) in a list of blocks; in a list of branches another number, or a name, stands before
-        return list(dict.fromkeys(place[: depth + 1 + isinstance(place[depth + 2], int)] for place in inner))
+        # (setting, number, word) in a list of blocks; in a list of branches another number, or a
+        # name, stands before
+        return list(
+            dict.fromkeys(place[: depth + 1 + isinstance(place[depth + 2], int)] for place in inner)
+        )
 
     def collect_names(self, box: Box, around: tuple[Box, ...] = ()) -> None:
         """Collect the named outputs, and the boxes that read by name, of a box and all inside it."""
@@ -181,29 +204,45 @@ class Part:
                 memory, _, inner = name.partition(".")
                 encoder = memories.get(memory, self)
                 if encoder is not self:
-                    producer = encoder.named.get(inner, encoder.embedding) if inner else encoder.memory
+                    producer = (
+                        encoder.named.get(inner, encoder.embedding) if inner else encoder.memory
+                    )
                     yield Edge(producer, reader.key, name, "memory")
                 elif name.startswith("prev."):
                     yield Edge(self.named[inner], reader.key, name, "before")
                 elif name in self.named:
                     yield Edge(self.named[name], reader.key, name, "name")
                 else:
-                    scopes = [box.key for box in around if box.row and box.row.block in SCOPES.get(name, ())]
+                    scopes = [
+                        box.key
+                        for box in around
+                        if box.row and box.row.block in SCOPES.get(name, ())
+                    ]
                     scope = scopes[-1] if scopes else None
-                    yield Edge(scope or self.embedding, reader.key, name, "name", of_input=scope is not None)
+                    yield Edge(
+                        scope or self.embedding,
+                        reader.key,
+                        name,
+                        "name",
+                        of_input=scope is not None,
+                    )
 
 
 def build_graph(recipe: Recipe, plan: Plan) -> Graph:
     """Return the graph of a recipe and its plan."""
     # each part has the rows from its embedding to the next one; CTC is a part of its own
     starts = [number for number, row in enumerate(plan.rows) if row.block in ("embedding", "ctc")]
-    built = [build_part(recipe, plan, plan.rows[start:stop]) for start, stop in pairwise([*starts, len(plan.rows)])]
+    built = [
+        build_part(recipe, plan, plan.rows[start:stop])
+        for start, stop in pairwise([*starts, len(plan.rows)])
+    ]
     memories = {part.name: part for part, _ in built if part.memory}
     edges = [edge for part, _ in built for edge in part.edges(memories)]
     # the end of an encoder that stands for its memory is drawn only where something reads it as one
     hidden = {part.memory for part in memories.values()} - {edge.producer for edge in edges}
     parts = (
-        replace(box, children=tuple(child for child in box.children if child.key not in hidden)) for _, box in built
+        replace(box, children=tuple(child for child in box.children if child.key not in hidden))
+        for _, box in built
     )
     flops = f"{si(plan.flops)} FLOPs for one pair of {plan.tokens} + {plan.tokens} tokens"
     sizes = format_bound(f"{si(plan.parameters)} parameters; {flops}", plan.at_most)
@@ -218,14 +257,21 @@ def build_part(recipe: Recipe, plan: Plan, rows: Sequence[PlanRow]) -> tuple[Par
     if rows[0].block == "ctc":
         ctc = recipe.model.output.ctc
         weight = ctc.weight if ctc else 0.0
-        texts, footer = (target_line(plan), "alone" if weight == 1 else f"weight {weight:g}"), format_size(rows[0])
-        only = Box("ctc", "block", "ctc", lines=texts, footer=footer, reads_stream=False, row=rows[0])
+        texts, footer = (
+            (target_line(plan), "alone" if weight == 1 else f"weight {weight:g}"),
+            format_size(rows[0]),
+        )
+        only = Box(
+            "ctc", "block", "ctc", lines=texts, footer=footer, reads_stream=False, row=rows[0]
+        )
         box = Box("ctc/part", "part", "ctc", children=(only,))
         part.collect_names(box)
         return part, box
     lines, footer = embedding_lines(recipe, rows[0], plan), format_size(rows[0])
     is_grid = rows[0].columns > 0
-    first = Box(part.embedding, "block", "embedding", lines=lines, footer=footer, grid=is_grid, row=rows[0])
+    first = Box(
+        part.embedding, "block", "embedding", lines=lines, footer=footer, grid=is_grid, row=rows[0]
+    )
     if place == ("model", "decoder"):
         lines, footer = output_lines(recipe, plan), format_size(rows[-1])
         last = Box("output", "block", "output", lines=lines, footer=footer, row=rows[-1])
@@ -245,22 +291,40 @@ def add_norm(residual: Box, place: str) -> Box:
         return replace(residual, children=(norm, *residual.children))
     if place == "none":
         return residual
-    frame = Box(f"{residual.key}/sum", "sum", "", children=residual.children, join=residual.join, bypass=True)
+    frame = Box(
+        f"{residual.key}/sum",
+        "sum",
+        "",
+        children=residual.children,
+        join=residual.join,
+        bypass=True,
+    )
     return replace(residual, children=(frame, norm), join="", bypass=False)
 
 
 def fold(graph: Graph, repeats: Sequence[Box]) -> Graph:
-    """Return the graph with each of these repeats as one box that names its blocks; edges into it end at this box."""
-    outer = {inner.key: box.key for box in reversed(repeats) for inner in box.walk()}  # the outermost one's comes last
+    """Return the graph with each of these repeats as one box that names its blocks; edges into it
+    end at this box.
+    """
+    # the outermost one's comes last
+    outer = {inner.key: box.key for box in reversed(repeats) for inner in box.walk()}
 
     def fold_box(box: Box) -> Box:
         if outer.get(box.key) != box.key:
             return replace(box, children=tuple(map(fold_box, box.children)))
-        blocks = [inner.title for inner in box.walk() if inner.title and not inner.children and inner.kind == "block"]
+        blocks = [
+            inner.title
+            for inner in box.walk()
+            if inner.title and not inner.children and inner.kind == "block"
+        ]
         return replace(box, children=(), lines=(*box.lines, *wrap(blocks, ", ")))
 
     edges = [
-        replace(edge, producer=outer.get(edge.producer, edge.producer), reader=outer.get(edge.reader, edge.reader))
+        replace(
+            edge,
+            producer=outer.get(edge.producer, edge.producer),
+            reader=outer.get(edge.reader, edge.reader),
+        )
         for edge in graph.edges
     ]
     edges = [edge for edge in dict.fromkeys(edges) if edge.producer != edge.reader]
@@ -268,7 +332,9 @@ def fold(graph: Graph, repeats: Sequence[Box]) -> Graph:
 
 
 def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
-    """Return the blocks of a `recurrent` with those that run position by position in a box of their own."""
+    """Return the blocks of a `recurrent` with those that run position by position in a box of their
+    own.
+    """
     inside = [index for index, box in enumerate(boxes) if box.row is not None and box.row.loops]
     if not inside:
         return boxes
@@ -280,15 +346,26 @@ def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
 def setting_lines(
     recipe: Recipe, row: PlanRow, settings: Mapping[str, object], is_repeated_use: bool
 ) -> tuple[str, ...]:
-    """Return lines with the settings that differ from their defaults or are usually set, and with what is read."""
+    """Return lines with the settings that differ from their defaults or are usually set, and with
+    what is read.
+    """
     rules = recipe.rules["$defs"][f"block.{row.block}"]
     shown = {} if row.block == "use" else settings
     shown = {key: value for key, value in shown.items() if is_shown(recipe, row, key, value, rules)}
     first = rules.get("x-first")
-    items = [format_setting(key, value, key == first and value not in row.reads) for key, value in shown.items()]
+    items = [
+        format_setting(key, value, key == first and value not in row.reads)
+        for key, value in shown.items()
+    ]
     words: set[str] = set()
     for value in shown.values():
-        values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+        values = (
+            value.values()
+            if isinstance(value, Mapping)
+            else value
+            if isinstance(value, list)
+            else [value]
+        )
         words |= set(map(str, values))
     unnamed = [name for name in row.reads if name not in words]
     items += [f"reads {', '.join(unnamed)}"] if unnamed else []
@@ -329,7 +406,9 @@ def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[
 def format_setting(key: str, value: object, is_first: bool) -> str:
     """Return a setting as text: `heads=8`, `gru`, `bidirectional`."""
     is_word = (is_first and isinstance(value, str)) or key == "of"
-    text = format_value(value) if is_word else key if value is True else f"{key}={format_value(value)}"
+    text = (
+        format_value(value) if is_word else key if value is True else f"{key}={format_value(value)}"
+    )
     return text if len(text) <= MAX_SETTING else f"{text[: MAX_SETTING - 1]}…"
 
 
@@ -352,7 +431,9 @@ def format_size(row: PlanRow) -> str:
 
 
 def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]:
-    """Return what an embedding embeds, of what kind it is, and whether its matrix is tied; or what is no token."""
+    """Return what an embedding embeds, of what kind it is, and whether its matrix is tied; or what
+    is no token.
+    """
     key = {"encoder": "source", "decoder": "target"}.get(str(row.place[-1]), str(row.place[-1]))
     if features := feature_settings(recipe.data, key):
         return (f"{key}, {describe_features(features)}",)
@@ -372,7 +453,11 @@ def format_kind(choice: EmbeddingKind | OutputKind, texts: Mapping[str, str]) ->
 def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
     """Return what the output predicts, of what kind it is, and whether its matrix is tied."""
     settings = recipe.model.output
-    kinds = {"linear": "", "sigmoid": "a sigmoid for each bit", "identity": "the logits as they arrive"}
+    kinds = {
+        "linear": "",
+        "sigmoid": "a sigmoid for each bit",
+        "identity": "the logits as they arrive",
+    }
     kind = format_kind(settings.kind, kinds)
     tied = f"shares its matrix with {', '.join(settings.tie)}" if settings.tie else ""
     length = f"outputs of length {settings.length}" if settings.length else ""

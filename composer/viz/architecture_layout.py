@@ -1,6 +1,8 @@
-"""Layout of an architecture graph: sizes and positions of its boxes, and the lines of the stream through them.
+"""Layout of an architecture graph: sizes and positions of its boxes, and the lines of the stream
+through them.
 
-Lengths are pixels at the picture's own size, with (0, 0) at the top left. The font has a fixed width.
+Lengths are pixels at the picture's own size, with (0, 0) at the top left. The font has a fixed
+width.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ PAD, MARGIN, GAP, PART_GAP = 10.0, 20.0, 18.0, 44.0
 JOIN_SPACE, JOIN_HEIGHT = 34.0, 20.0
 """Space at the bottom of a box for its join, and the height of the join."""
 LANE, PORT, TRACK = 10.0, 12.0, 9.0
-"""Distance of parallel vertical edges, of the ends of edges at one box, and of parallel horizontal edges."""
+"""Distance of parallel vertical edges, of the ends of edges at one box, and of parallel horizontal
+edges.
+"""
 STEP = 4.0
 """Grid of the heights at which edges end."""
 BYPASS = 20.0
@@ -69,10 +73,11 @@ class Text(NamedTuple):
 
 @dataclass(eq=False)
 class PlacedBox:
-    """Box with its position, size, and the keys of the edges that end at its `left`, `right` or `bottom`.
+    """Box with its position, size, and the keys of the edges that end at its `left`, `right` or
+    `bottom`.
 
-    `lanes` is the number of vertical edges for which there is space at each side of its children, `tracks` that of
-    horizontal edges above its branches.
+    `lanes` is the number of vertical edges for which there is space at each side of its children,
+    `tracks` that of horizontal edges above its branches.
     """
 
     box: Box
@@ -117,7 +122,9 @@ class PlacedBox:
     @property
     def header_height(self) -> float:
         """Height of the text, or more if many edges end there."""
-        texts = 2 * PAD - 4 + LINE_HEIGHT * len(self.text_lines) if self.text_lines else self.padding
+        texts = (
+            2 * PAD - 4 + LINE_HEIGHT * len(self.text_lines) if self.text_lines else self.padding
+        )
         return max(texts, PORT * max(len(self.left), len(self.right)) + 6)
 
     @property
@@ -136,7 +143,9 @@ class PlacedBox:
 
     @property
     def child_margin(self) -> float:
-        """Space at each side of the children; equal at both sides, so that the stream stays in the middle."""
+        """Space at each side of the children; equal at both sides, so that the stream stays in the
+        middle.
+        """
         return self.padding + 2 + max(BYPASS * self.box.bypass, LANE * self.lanes)
 
     @property
@@ -172,7 +181,9 @@ class PlacedBox:
         return snap(self.y + self.header_height + GAP / 2 + TRACK * (number + 0.5), from_left)
 
     def stream_lines(self) -> Iterator[StreamLine]:
-        """Yield the stream through the children: from one to the next, or into all branches and out of them."""
+        """Yield the stream through the children: from one to the next, or into all branches and out
+        of them.
+        """
         if not self.children:
             return
         join, last = self.join, self.children[-1]
@@ -180,13 +191,24 @@ class PlacedBox:
         if self.box.fork:
             split, under = top + GAP / 4, max(child.y + child.h for child in self.children) + 6
             for child in self.children:
-                x, start, below = child.center, (self.center, top), (child.center, child.y + child.h)
-                yield StreamLine(straighten([start, (self.center, split), (x, split), (x, child.y)]))
+                x, start, below = (
+                    child.center,
+                    (self.center, top),
+                    (child.center, child.y + child.h),
+                )
+                yield StreamLine(
+                    straighten([start, (self.center, split), (x, split), (x, child.y)])
+                )
                 yield StreamLine(straighten([below, (x, under), (self.center, under), into_join]))
         else:
-            ends = [(self.center, top), *((child.center, child.y + child.h) for child in self.children)]
+            ends = [
+                (self.center, top),
+                *((child.center, child.y + child.h) for child in self.children),
+            ]
             for end, child in zip(ends, self.children, strict=False):
-                is_start = child is self.children[0] and (self.box.kind == "part" or child.box.kind == "sum")
+                is_start = child is self.children[0] and (
+                    self.box.kind == "part" or child.box.kind == "sum"
+                )
                 if child.box.reads_stream and not is_start:
                     yield StreamLine((end, (child.center, child.y)))
             if self.box.join:
@@ -194,10 +216,14 @@ class PlacedBox:
             elif self.box.kind != "part":
                 yield StreamLine((ends[-1], (last.center, self.y + self.h)), arrowhead=False)
         if self.box.join:
-            yield StreamLine(((join.x, join.y + join.h / 2), (join.x, self.y + self.h)), arrowhead=False)
+            yield StreamLine(
+                ((join.x, join.y + join.h / 2), (join.x, self.y + self.h)), arrowhead=False
+            )
         if self.box.bypass:
             x, fork = self.x + self.padding + BYPASS / 4 + 2, top + self.lead / 2 - 4
-            yield StreamLine(((self.center, fork), (x, fork), (x, join.y), (join.x - join.w / 2, join.y)))
+            yield StreamLine(
+                ((self.center, fork), (x, fork), (x, join.y), (join.x - join.w / 2, join.y))
+            )
 
     def ancestors(self) -> Iterator[PlacedBox]:
         """Yield the boxes around this one, the innermost first."""
@@ -228,12 +254,16 @@ class PlacedBox:
             child.set_least_widths()
         texts = max(map(text_width, self.text_lines), default=0.0) + 2 * self.text_margin
         widths = [child.w for child in self.children]
-        across = sum(widths) + GAP * (len(widths) - 1) if self.box.fork else max(widths, default=0.0)
+        across = (
+            sum(widths) + GAP * (len(widths) - 1) if self.box.fork else max(widths, default=0.0)
+        )
         least = 60.0 if self.box.kind == "memory" else 120.0
         self.w = max(texts, across + 2 * self.child_margin if widths else 0.0, least)
 
     def stretch(self, x: float, width: float) -> None:
-        """Place this box and all inside it in a column that begins at `x`, and widen them to its width."""
+        """Place this box and all inside it in a column that begins at `x`, and widen them to its
+        width.
+        """
         stretched = width if self.children or width <= MAX_STRETCH else max(self.w, MAX_STRETCH)
         stretched = self.w if self.box.kind == "memory" else stretched
         spare = (stretched - self.w) / max(len(self.children), 1)
@@ -248,7 +278,9 @@ class PlacedBox:
 
 @dataclass
 class Layout:
-    """All boxes with their positions. `lanes` are the vertical edges right of each part, `tracks` those below all."""
+    """All boxes with their positions. `lanes` are the vertical edges right of each part, `tracks`
+    those below all.
+    """
 
     graph: Graph
     parts: list[PlacedBox]
@@ -272,7 +304,9 @@ class Layout:
         for number, part in enumerate(self.parts):
             part.set_least_widths()
             part.stretch(x, part.w)
-            x += part.w + (PART_GAP + LANE * self.lanes[number] if part is not self.parts[-1] else 0.0)
+            x += part.w + (
+                PART_GAP + LANE * self.lanes[number] if part is not self.parts[-1] else 0.0
+            )
         heading = max(text_width(self.graph.name) * 1.5, text_width(self.graph.summary))
         lowest = max(part.y + part.h for part in self.parts)
         self.width = max(x, heading + MARGIN) + MARGIN
@@ -280,7 +314,9 @@ class Layout:
 
 
 def snap(y: float, from_left: bool) -> float:
-    """Return a height near y on the grid; edges from the left are half a step off, so that they never meet others."""
+    """Return a height near y on the grid; edges from the left are half a step off, so that they
+    never meet others.
+    """
     odd = STEP / 2 if from_left else 0.0
     return round((y - odd) / STEP) * STEP + odd
 
@@ -297,7 +333,9 @@ def straighten(points: Iterable[Point]) -> list[Point]:
     for point in points:
         if corners and corners[-1] == point:
             continue
-        if len(corners) > 1 and any(corners[-2][axis] == corners[-1][axis] == point[axis] for axis in (0, 1)):
+        if len(corners) > 1 and any(
+            corners[-2][axis] == corners[-1][axis] == point[axis] for axis in (0, 1)
+        ):
             corners[-1] = point
         else:
             corners.append(point)

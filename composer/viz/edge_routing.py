@@ -1,8 +1,9 @@
-"""Orthogonal edge routing for an architecture graph: edges run beside the blocks, never over a text.
+"""Orthogonal edge routing for an architecture graph: edges run beside the blocks, never over a
+text.
 
-Edges inside a part run down at the right of the innermost box around all their ends; those that read an encoder run
-between the parts and arrive from the left. Out of a branch an edge goes up beside its blocks and across above all
-branches. So an edge crosses lines and borders, and no text.
+Edges inside a part run down at the right of the innermost box around all their ends; those that
+read an encoder run between the parts and arrive from the left. Out of a branch an edge goes up
+beside its blocks and across above all branches. So an edge crosses lines and borders, and no text.
 """
 
 from __future__ import annotations
@@ -13,17 +14,30 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from composer.viz.architecture_graph import Edge
-from composer.viz.architecture_layout import HEADING, LANE, MARGIN, PAD, PART_GAP, Layout, PlacedBox, Point, straighten
+from composer.viz.architecture_layout import (
+    HEADING,
+    LANE,
+    MARGIN,
+    PAD,
+    PART_GAP,
+    Layout,
+    PlacedBox,
+    Point,
+    straighten,
+)
 
 CORNER_RADIUS = 5.0
 Side = Literal["left", "right"]
 Aisle = tuple[PlacedBox, Side] | int
-"""Where vertical edges run: at a side of the children of a box, or in the gap right of the part of that number."""
+"""Where vertical edges run: at a side of the children of a box, or in the gap right of the part of
+that number.
+"""
 
 
 @dataclass(eq=False)
 class End:
-    """End of an edge at a box; `branches` are those that it leaves, the innermost first, each at this `side`.
+    """End of an edge at a box; `branches` are those that it leaves, the innermost first, each at
+    this `side`.
 
     `of_input` is whether it ends at the input of the box, and so runs inside it.
     """
@@ -47,10 +61,11 @@ class End:
 
 @dataclass(eq=False)
 class Net:
-    """Edges with one producer that share their way, with their lane in each aisle and their track in each fork.
+    """Edges with one producer that share their way, with their lane in each aisle and their track
+    in each fork.
 
-    `home` is the innermost box around all ends, if in one part. Between two parts it is None; `under` is then the
-    number of the track below all parts, unless the two are neighbours.
+    `home` is the innermost box around all ends, if in one part. Between two parts it is None;
+    `under` is then the number of the track below all parts, unless the two are neighbours.
     """
 
     kind: str
@@ -88,7 +103,8 @@ class Route(NamedTuple):
 def route_edges(layout: Layout) -> list[Route]:
     """Place every box of a layout, and return the routes of its edges.
 
-    Both at once, since edges take space: tracks make boxes higher, and lanes, which depend on heights, make them wider.
+    Both at once, since edges take space: tracks make boxes higher, and lanes, which depend on
+    heights, make them wider.
     """
     nets = build_nets(layout)
     for net in nets:
@@ -107,7 +123,9 @@ def route_edges(layout: Layout) -> list[Route]:
 def build_nets(layout: Layout) -> list[Net]:
     """Return the nets of a layout; each end is added to its box."""
     boxes = {placed.box.key: placed for placed in layout.walk()}
-    part = {placed.box.key: number for number, root in enumerate(layout.parts) for placed in root.walk()}
+    part = {
+        placed.box.key: number for number, root in enumerate(layout.parts) for placed in root.walk()
+    }
     nets: dict[tuple[str, bool, str, int], Net] = {}
     for edge in layout.graph.edges:
         key = (edge.producer, edge.of_input, edge.kind, part[edge.reader])
@@ -125,14 +143,20 @@ def build_nets(layout: Layout) -> list[Net]:
             reader.left.append(port)
         else:
             reader.right.insert(0, port)
-        nets[key].readers.append((edge, End(reader, port, "left" if edge.kind == "memory" else "right")))
+        nets[key].readers.append(
+            (edge, End(reader, port, "left" if edge.kind == "memory" else "right"))
+        )
     return list(nets.values())
 
 
 def assign_tracks(net: Net) -> None:
-    """Set the home of a net, the branches that its ends leave, and its track above those of each fork."""
+    """Set the home of a net, the branches that its ends leave, and its track above those of each
+    fork.
+    """
     if net.kind != "memory":
-        net.home = next(box for box in net.producer.columns if all(box in end.columns for end in net.ends))
+        net.home = next(
+            box for box in net.producer.columns if all(box in end.columns for end in net.ends)
+        )
     for end in net.ends:
         inside = end.columns if net.home is None else end.columns[: end.columns.index(net.home)]
         end.branches = [box for box in inside if box.box.kind == "branch"]
@@ -144,7 +168,9 @@ def assign_tracks(net: Net) -> None:
 
 
 def assign_lanes(layout: Layout, nets: Iterable[Net]) -> None:
-    """Give every vertical piece a lane in which nothing else is at its heights, the short ones nearest to the boxes."""
+    """Give every vertical piece a lane in which nothing else is at its heights, the short ones
+    nearest to the boxes.
+    """
     pieces: dict[Aisle, list[tuple[float, float, Net]]] = defaultdict(list)
     for net in nets:
         for aisle, heights in connected_heights(layout, net).items():
@@ -152,7 +178,11 @@ def assign_lanes(layout: Layout, nets: Iterable[Net]) -> None:
     for aisle, in_aisle in pieces.items():
         lanes: list[list[tuple[float, float]]] = []
         for low, high, net in sorted(in_aisle, key=lambda piece: piece[1] - piece[0]):
-            free = (n for n, lane in enumerate(lanes) if all(high + PAD < a or b + PAD < low for a, b in lane))
+            free = (
+                n
+                for n, lane in enumerate(lanes)
+                if all(high + PAD < a or b + PAD < low for a, b in lane)
+            )
             number = net.lanes[aisle] = next(free, len(lanes))
             if number == len(lanes):
                 lanes.append([])

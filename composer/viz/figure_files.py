@@ -1,4 +1,6 @@
-"""Figures as files: SVG as it is, PNG and PDF of it by vl-convert, which needs nothing of the system."""
+"""Figures as files: SVG as it is, PNG and PDF of it by vl-convert, which needs nothing of the
+system.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,26 @@ PNG_HEAD, PDF_HEAD = b"\x89PNG\r\n\x1a\n", b"%PDF-"
 def save_figure(file: Path, svg: str, what: str, is_svg: Callable[[Path], bool]) -> Path:
     """Write a figure in the format of the file's suffix, and return the file.
 
-    what: The noun for it in errors. is_svg: Whether an SVG file is one of its kind, and may be overwritten.
+    what: The noun for it in errors. is_svg: Whether an SVG file is one of its kind, and may be
+    overwritten.
 
-    Raises RunError for another suffix, without vl-convert, where the file cannot be written, or is no such figure.
+    Raises RunError for another suffix, without vl-convert, where the file cannot be written, or is
+    no such figure.
     """
     convert = converter(file)
     return write_document(file, what, convert(svg), lambda path: is_figure(path, is_svg))
 
 
 def converter(file: Path) -> Callable[[str], bytes]:
-    """Return what makes the bytes of a file of an SVG's text. Raises RunError for another suffix, or without it."""
+    """Return what makes the bytes of a file of an SVG's text. Raises RunError for another suffix,
+    or without it.
+    """
     suffix = file.suffix.lower()
     if suffix not in FIGURES:
         formats = ", ".join(f"`{suffix}` for {what}" for suffix, what in FIGURES.items())
-        raise RunError.of("the name of the file does not say what to draw", f"end it with {formats}", str(file))
+        raise RunError.of(
+            "the name of the file does not say what to draw", f"end it with {formats}", str(file)
+        )
     if suffix == ".svg":
         return str.encode
     vl_convert = load_vl_convert(file)
@@ -51,7 +59,9 @@ def chart_svg(spec: Mapping[str, object], file: Path) -> str:
 
 
 def load_vl_convert(file: Path) -> ModuleType:
-    """Import vl-convert, for the errors to name this file. Raises RunError where it is not installed."""
+    """Import vl-convert, for the errors to name this file. Raises RunError where it is not
+    installed.
+    """
     try:
         import vl_convert  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
@@ -61,7 +71,9 @@ def load_vl_convert(file: Path) -> ModuleType:
 
 
 def mark_png(png: bytes) -> bytes:
-    """Return a PNG file that says which software wrote it, behind the head of 33 bytes that all have."""
+    """Return a PNG file that says which software wrote it, behind the head of 33 bytes that all
+    have.
+    """
     content = b"tEXt" + b"Software\0" + MARK
     chunk = (len(content) - 4).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
     return png[:33] + chunk + png[33:]

@@ -23,7 +23,9 @@ BANDS_GAP = 6
 MAX_LABEL = 14
 """Characters of an axis label, after which it is cut."""
 WIDTH = 6.7
-"""SVG units of a cell of a label's font, in which all letters have one width; Chinese ones have two cells."""
+"""SVG units of a cell of a label's font, in which all letters have one width; Chinese ones have two
+cells.
+"""
 SLANT, SIN, COS = 60, 0.87, 0.5
 """Degrees by which the labels of columns are turned; their sine and cosine."""
 MAX_HEIGHT, MIN_ROW = 420, 3.0
@@ -65,7 +67,8 @@ AxesByLabels = dict[tuple[tuple[str, ...], tuple[str, ...]], Axes]
 
 
 class HeatMap(NamedTuple):
-    """Heat map as an SVG: a grey level for each cell, and references to its axes and to the sound above it.
+    """Heat map as an SVG: a grey level for each cell, and references to its axes and to the sound
+    above it.
 
     white, black: The weights that are drawn so.
     """
@@ -95,12 +98,17 @@ class HeatMap(NamedTuple):
         width, height = self.axes.size
         left = max(map(label_width, self.axes.rows)) + 6
         last = "" if self.axes.ticks else self.axes.columns[-1]
-        right, below = max(0.0, COS * label_width(last) - CELL / 2) + 4, 18 if self.axes.ticks else 2
+        right, below = (
+            max(0.0, COS * label_width(last) - CELL / 2) + 4,
+            18 if self.axes.ticks else 2,
+        )
         return -left, -self.top, left + width + right, self.top + height + below
 
 
 def shared_axes(axes: AxesByLabels, prefix: str, labelled: Attention | Panel, *size: Any) -> Axes:
-    """Return the axes of a map, new ones if no map before had its labels; size: the fields of `Axes` after them."""
+    """Return the axes of a map, new ones if no map before had its labels; size: the fields of
+    `Axes` after them.
+    """
     labels = tuple(labelled.rows), tuple(labelled.columns)
     return axes.setdefault(labels, Axes(f"{prefix}-{len(axes)}", *labels, *size))
 
@@ -118,9 +126,15 @@ def attention_maps(attention: Attention, axes: Axes) -> list[HeatMap]:
 
 
 def sound_maps(
-    attention: Attention, cells: Cells, sound: Medium, sound_id: str, axes: AxesByLabels, prefix: str
+    attention: Attention,
+    cells: Cells,
+    sound: Medium,
+    sound_id: str,
+    axes: AxesByLabels,
+    prefix: str,
 ) -> list[HeatMap]:
-    """Return a map for each head of an attention over a sound, below its spectrogram: what is read at each time.
+    """Return a map for each head of an attention over a sound, below its spectrogram: what is read
+    at each time.
 
     The largest weight is black: spread over many frames, all are small.
     """
@@ -130,7 +144,9 @@ def sound_maps(
     column_width = float(cells.height) * sound.shown_size[0] / sound.size[0]
     own = shared_axes(axes, prefix, timed, CELL, column_width, tuple(sound.ticks))
     top = BANDS_HEIGHT + BANDS_GAP
-    return [one._replace(top=top, black=black, sound=sound_id) for one in attention_maps(timed, own)]
+    return [
+        one._replace(top=top, black=black, sound=sound_id) for one in attention_maps(timed, own)
+    ]
 
 
 def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list[HeatMap]:
@@ -148,7 +164,10 @@ def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list
 def describe_panel(panel: Panel) -> str:
     """Return a memory's map in words, for those who cannot see it."""
     best = zip(panel.columns, panel.values.argmax(0).tolist(), strict=True)
-    return f"{panel.title}. Largest at each moment: {'; '.join(f'{token}: {panel.rows[row]}' for token, row in best)}"
+    return (
+        f"{panel.title}. Largest at each moment:"
+        f" {'; '.join(f'{token}: {panel.rows[row]}' for token, row in best)}"
+    )
 
 
 def grey_levels(weights: np.ndarray) -> np.ndarray:
@@ -157,9 +176,14 @@ def grey_levels(weights: np.ndarray) -> np.ndarray:
     return 255 - levels
 
 
-def turned_labels(labels: Sequence[str], x: int = CELL - 3, y: int = -4, angle: int = -SLANT) -> list[tuple[str, str]]:
+def turned_labels(
+    labels: Sequence[str], x: int = CELL - 3, y: int = -4, angle: int = -SLANT
+) -> list[tuple[str, str]]:
     """Return the labels of columns, by default those above, each with its SVG transform."""
-    return [(shorten(label), f"translate({CELL * at + x} {y})rotate({angle})") for at, label in enumerate(labels)]
+    return [
+        (shorten(label), f"translate({CELL * at + x} {y})rotate({angle})")
+        for at, label in enumerate(labels)
+    ]
 
 
 def label_height(labels: Sequence[str]) -> float:
@@ -178,15 +202,21 @@ def shorten(label: str) -> str:
 
 
 FRAME_CELL, FRAME_GAP = 8, 5
-"""SVG units of a cell's height in a frame, and between frames; its width is CELL, so that tokens fit above it."""
+"""SVG units of a cell's height in a frame, and between frames; its width is CELL, so that tokens
+fit above it.
+"""
 AXIS_COLORS = np.array([[0.25, 0.25, 0.25], [0.24, -0.24, 0.0], [0.11, 0.11, -0.27]])
 """What each principal component adds to red, green and blue: lightness, red-green, yellow-blue."""
 COLOR_RANGE, MIN_RANGE = 2.0, 0.25
-"""Standard deviations to each side of a colour's range; the least range of a component, as a share of the first's."""
+"""Standard deviations to each side of a colour's range; the least range of a component, as a share
+of the first's.
+"""
 
 
 class FilmStrip(NamedTuple):
-    """Film strip as an SVG: its viewBox, the size of a frame, and each frame's label, y and colours (H, W, 3)."""
+    """Film strip as an SVG: its viewBox, the size of a frame, and each frame's label, y and colours
+    (H, W, 3).
+    """
 
     caption: str
     description: str
@@ -235,13 +265,15 @@ def describe_film(film: Film) -> str:
 
 
 def vector_colors(images: np.ndarray) -> np.ndarray:
-    """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3), RGB levels
+    """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3),
+    RGB levels
 
     Its first three principal components, each by its own spread.
     """
     cells = np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     cells = cells.reshape(-1, images.shape[-1])  # (C, D)
-    least = float(np.abs(cells).max()) * 1e-4  # smaller differences are rounding, and have no colour
+    # smaller differences are rounding, and have no colour
+    least = float(np.abs(cells).max()) * 1e-4
     cells = cells - cells.mean(0)
     axes = np.linalg.eigh(cells.T @ cells)[1][:, :-4:-1]  # (D, 3), or fewer where D is
     strongest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
@@ -250,5 +282,7 @@ def vector_colors(images: np.ndarray) -> np.ndarray:
     spread = np.maximum(spread, max(MIN_RANGE * spread[0], least))
     scaled = np.divide(scores, spread, out=np.zeros_like(scores), where=spread > 0).clip(-1, 1)
     components = np.pad(scaled, ((0, 0), (0, 3 - scaled.shape[1])))  # (C, 3)
-    pixels: np.ndarray = (255 * (0.5 + components @ AXIS_COLORS)).round().clip(0, 255).astype(np.uint8)
+    pixels: np.ndarray = (
+        (255 * (0.5 + components @ AXIS_COLORS)).round().clip(0, 255).astype(np.uint8)
+    )
     return pixels.reshape(*images.shape[:3], 3).swapaxes(1, 2)

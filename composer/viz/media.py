@@ -1,4 +1,6 @@
-"""Images and sounds as a model reads them, and attention laid over them: where in them each position of a memory is."""
+"""Images and sounds as a model reads them, and attention laid over them: where in them each
+position of a memory is.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,10 @@ HEAT, OPACITY = (255, 75, 0), 0.75
 class Medium(NamedTuple):
     """An image or a sound as an encoder reads it.
 
-    pixels: The image, or the spectrogram, in which time goes from left to right and the lowest band is at the bottom.
-    size: Its positions, and the columns of each; 0 of a sound. is_turned: Whether the positions are an image's columns.
-    rate, hop: Samples in a second of a sound, and the seconds from frame to frame; 0 of an image.
+    pixels: The image, or the spectrogram, in which time goes from left to right and the lowest band
+    is at the bottom. size: Its positions, and the columns of each; 0 of a sound. is_turned: Whether
+    the positions are an image's columns. rate, hop: Samples in a second of a sound, and the seconds
+    from frame to frame; 0 of an image.
     """
 
     file: str
@@ -93,11 +96,15 @@ class Medium(NamedTuple):
         sound, reason = embed_sound(self.file, self.rate)
         if not sound:
             return Markup('<span class="soft">It cannot be played here: {}.</span>').format(reason)
-        return Markup('<audio controls="controls" preload="metadata" src="{}"></audio>').format(sound)
+        return Markup('<audio controls="controls" preload="metadata" src="{}"></audio>').format(
+            sound
+        )
 
 
 def medium(file: str, settings: TableColumn, features: np.ndarray) -> Medium:
-    """Return what is in a file, as its column's settings say. features: (T, W, C) bytes, or frames (T, F)"""
+    """Return what is in a file, as its column's settings say. features: (T, W, C) bytes, or frames
+    (T, F)
+    """
     if settings.kind == "audio":
         low, high = np.percentile(features, [QUIETEST, LOUDEST])
         levels = ((features - low) / max(high - low, 1e-6)).clip(0.0, 1.0)
@@ -107,11 +114,15 @@ def medium(file: str, settings: TableColumn, features: np.ndarray) -> Medium:
         return Medium(file, pixels, (len(features), 0), False, rate, hop)
     is_turned = settings.positions == "columns"
     pixels = features.swapaxes(0, 1) if is_turned else features  # (H, W, C)
-    return Medium(file, pixels[..., 0] if pixels.shape[2] == 1 else pixels, features.shape[:2], is_turned)
+    return Medium(
+        file, pixels[..., 0] if pixels.shape[2] == 1 else pixels, features.shape[:2], is_turned
+    )
 
 
 def medium_of_source(file: str, settings: TableColumn | None, row: Any) -> Medium | None:
-    """Return what an encoder reads of a file: (T, W, C) from 0 to 1, NaN is padding, or (T, F); None of all else."""
+    """Return what an encoder reads of a file: (T, W, C) from 0 to 1, NaN is padding, or (T, F);
+    None of all else.
+    """
     if settings is None or settings.kind == "vectors":
         return None
     if settings.kind == "image":
@@ -129,12 +140,20 @@ def embed_sound(file: str, rate: int) -> tuple[str, str]:
         return "", "its file can no longer be read"
     if 2 * len(samples) > MAX_SOUND:
         longest = MAX_SOUND / 2 / rate
-        return "", f"it lasts {len(samples) / rate:.1f} s, and a page holds sounds of up to {longest:.0f} s"
+        return (
+            "",
+            (
+                f"it lasts {len(samples) / rate:.1f} s, and a page holds sounds of up to"
+                f" {longest:.0f} s"
+            ),
+        )
     return f"data:audio/wav;base64,{base64.b64encode(wav_file(samples, rate)).decode()}", ""
 
 
 def example(file: str, settings: TableColumn | None) -> str | Markup:
-    """Return a source of a table as a page shows it: a text as it is, an image or a sound with its file's name."""
+    """Return a source of a table as a page shows it: a text as it is, an image or a sound with its
+    file's name.
+    """
     if settings is None or settings.kind == "vectors":
         return file
     read = read_file(file, settings)
@@ -147,7 +166,8 @@ def example(file: str, settings: TableColumn | None) -> str | Markup:
 class Cells(NamedTuple):
     """Cells of an image or a sound that the positions of a memory are, row by row.
 
-    A row has `columns` cells. Each is `height` positions high and `width` columns wide, of what the encoder reads.
+    A row has `columns` cells. Each is `height` positions high and `width` columns wide, of what the
+    encoder reads.
     """
 
     side: str
@@ -163,24 +183,32 @@ class Cells(NamedTuple):
 
 
 def cells_by_memory(side: str, encoder: Encoder, size: tuple[int, int]) -> dict[str, Cells]:
-    """Return where the positions of an encoder's memories are, by the memories' names, where that is known.
+    """Return where the positions of an encoder's memories are, by the memories' names, where that
+    is known.
 
     size: Positions of the image or the sound, and columns of the image.
     """
-    names = {encoder.memory: None} | {f"{encoder.memory}.{name}": name for name in encoder.stack.labels if name}
+    names = {encoder.memory: None} | {
+        f"{encoder.memory}.{name}": name for name in encoder.stack.labels if name
+    }
     cells = {memory: memory_cells(side, encoder, size, name) for memory, name in names.items()}
     return {memory: one for memory, one in cells.items() if one is not None}
 
 
-def memory_cells(side: str, encoder: Encoder, size: tuple[int, int], name: str | None = None) -> Cells | None:
-    """Return where the positions of what an encoder, or its block called `name`, leaves are; None if it is not known.
+def memory_cells(
+    side: str, encoder: Encoder, size: tuple[int, int], name: str | None = None
+) -> Cells | None:
+    """Return where the positions of what an encoder, or its block called `name`, leaves are; None
+    if it is not known.
 
-    Blocks that keep the number of positions are taken to leave each where it is. size: as in `cells_by_memory`.
+    Blocks that keep the number of positions are taken to leave each where it is. size: as in
+    `cells_by_memory`.
     """
     positions, columns = size
     stream = Stream(encoder.embedding.embedding_dim, encoder.columns > 0, columns=encoder.columns)
     flat: tuple[Cells, Stream] | None = None
-    step = 1  # columns of the image that one column of the stream stands for; 0 if that is not known
+    # columns of the image that one column of the stream stands for; 0 if that is not known
+    step = 1
     for block, label in zip(encoder.stack.inner(), encoder.stack.labels, strict=True):
         before, stream = stream, block.out
         if any(isinstance(inner, Reverse) for inner in block.modules()):
@@ -191,7 +219,10 @@ def memory_cells(side: str, encoder: Encoder, size: tuple[int, int], name: str |
             return None
         elif isinstance(block, Flatten):
             in_row = -(-columns // step) if columns and step else before.columns
-            flat = Cells(side, before.length(positions), in_row, 1 / before.length_ratio, step), stream
+            flat = (
+                Cells(side, before.length(positions), in_row, 1 / before.length_ratio, step),
+                stream,
+            )
         if label is not None and label == name:
             break
     if stream.grid or not stream.length_ratio or (columns and not step):
@@ -202,23 +233,27 @@ def memory_cells(side: str, encoder: Encoder, size: tuple[int, int], name: str |
 
 
 def column_step(block: Block, before: Stream) -> int:
-    """Return how many columns of the grid before it one of a block's stands for; 0 if that is not known."""
+    """Return how many columns of the grid before it one of a block's stands for; 0 if that is not
+    known.
+    """
     if isinstance(block, Patches | Conv2d | Pool2d):
         return (block.size if isinstance(block, Patches) else block.stride)[1]
     return int(block.out.columns == before.columns)
 
 
 def times(cells: Cells, hop: float) -> list[str]:
-    """Return the time of each row of cells of a sound, the middle of its frames: a frame is centred at its time."""
+    """Return the time of each row of cells of a sound, the middle of its frames: a frame is centred
+    at its time.
+    """
     return [f"{float((row + 0.5) * cells.height - 0.5) * hop:.2f} s" for row in range(cells.rows)]
 
 
 class Strip(NamedTuple):
     """The same picture for each word that is written, with one head's attention laid over it.
 
-    `size`: width and height of what is laid over, in CSS pixels, from the picture's corner at the top left.
-    `opaque`: the weight that would hide the picture. An overlay is a word, an image with a pixel for each cell, and it
-    in words.
+    `size`: width and height of what is laid over, in CSS pixels, from the picture's corner at the
+    top left. `opaque`: the weight that would hide the picture. An overlay is a word, an image with
+    a pixel for each cell, and it in words.
     """
 
     title: str
@@ -228,26 +263,42 @@ class Strip(NamedTuple):
     overlays: list[tuple[str, str, str]]
 
 
-def picture_strips(words: Sequence[str], weights: np.ndarray, one: Medium, cells: Cells) -> list[Strip]:
+def picture_strips(
+    words: Sequence[str], weights: np.ndarray, one: Medium, cells: Cells
+) -> list[Strip]:
     """Return a strip for each head, and before several one for their mean. weights: (H, T, S)"""
     grids = cells.grid(weights)  # (H, T, rows, columns)
-    height, width = float(cells.rows * cells.height), float(cells.columns * cells.width)  # in pixels of the image
+    # in pixels of the image
+    height, width = float(cells.rows * cells.height), float(cells.columns * cells.width)
     if one.is_turned:
         grids, height, width = grids.swapaxes(2, 3), width, height
     scale = one.shown_size[0] / one.pixels.shape[1]
     heads = [(f"head {number}", head) for number, head in enumerate(grids, start=1)]
     if len(heads) > 1:
         heads.insert(0, (f"mean of {len(heads)} heads", grids.mean(0)))
-    return [picture_strip(title, words, head, one, (scale * width, scale * height)) for title, head in heads]
+    return [
+        picture_strip(title, words, head, one, (scale * width, scale * height))
+        for title, head in heads
+    ]
 
 
-def picture_strip(title: str, words: Sequence[str], grids: np.ndarray, one: Medium, size: tuple[float, float]) -> Strip:
-    """Return the strip of one head; its largest weight hides OPACITY of the picture. grids: (T, rows, columns)"""
+def picture_strip(
+    title: str, words: Sequence[str], grids: np.ndarray, one: Medium, size: tuple[float, float]
+) -> Strip:
+    """Return the strip of one head; its largest weight hides OPACITY of the picture. grids: (T,
+    rows, columns)
+    """
     opaque = max(float(grids.max()), 1e-9) / OPACITY
     alphas = (WHITE * grids / opaque).round().astype(np.uint8)[..., None]  # (T, rows, columns, 1)
     colours = np.broadcast_to(np.array(HEAT, np.uint8), (*grids.shape, 3))
     images = map(png_uri, np.concatenate([colours, alphas], -1))
-    return Strip(title, one, size, opaque, [*zip(words, images, map(describe_cells, words, grids), strict=True)])
+    return Strip(
+        title,
+        one,
+        size,
+        opaque,
+        [*zip(words, images, map(describe_cells, words, grids), strict=True)],
+    )
 
 
 def describe_cells(word: str, grid: np.ndarray) -> str:

@@ -1,4 +1,6 @@
-"""Memory use of a run, sentence by sentence: read and write weights, contents of stacks, hops, registers."""
+"""Memory use of a run, sentence by sentence: read and write weights, contents of stacks, hops,
+registers.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ SHADES = 10
 
 @dataclass(frozen=True)
 class Panel:
-    """Heat map over time: a value for each row and position. A cell is white at `low` and full at 1."""
+    """Heat map over time: a value for each row and position. A cell is white at `low` and full at
+    1.
+    """
 
     title: str
     rows: list[str]  # R
@@ -62,7 +66,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Memory:
-    """Panels and tables of one block, or of equal blocks in the encoder and the decoder, side by side.
+    """Panels and tables of one block, or of equal blocks in the encoder and the decoder, side by
+    side.
 
     `kind` is the key of their explanation in `report.html`; `note` says what is left out.
     """
@@ -111,9 +116,14 @@ def memories(sentence: SentenceRecords) -> list[Memory]:
     for recording in recordings(sentence):
         name = next(name for name in BY_RECORD if name in recording.values)
         # cells grow in number; all else has one shape on both sides, or has maps of its own
-        shapes = () if name == STRENGTHS else tuple(values[0].shape[2:] for values in recording.values.values())
+        shapes = (
+            ()
+            if name == STRENGTHS
+            else tuple(values[0].shape[2:] for values in recording.values.values())
+        )
         kind = (name, recording.record.path[-1], shapes)
-        # the n-th memory of a kind in the encoder is shown beside the n-th of this kind in the decoder
+        # the n-th memory of a kind in the encoder is shown beside the n-th of this kind in the
+        # decoder
         counts[kind, recording.side] += 1
         groups.setdefault((*kind, counts[kind, recording.side]), []).append(recording)
     return [BY_RECORD[str(kind[0])](group) for kind, group in groups.items()]
@@ -129,7 +139,11 @@ def recordings(sentence: SentenceRecords) -> Iterator[Recording]:
             continue
         # a machine has steps instead of positions
         runs = {
-            name: sentence.passes(record.path, values) if name not in (REGISTERS, HALTING) else [[v] for v in values]
+            name: (
+                sentence.passes(record.path, values)
+                if name not in (REGISTERS, HALTING)
+                else [[v] for v in values]
+            )
             for name, values in by_name.items()
         }
         for turn in range(min(map(len, runs.values()))):
@@ -146,7 +160,9 @@ def as_array(values: Tensor) -> np.ndarray:
 
 def slots(group: Sequence[Recording]) -> Memory:
     """Return the write and read weights of a memory with slots (NTM)."""
-    weights = {name: [recording.joined(name) for recording in group] for name in (WRITES, READS)}  # (T, H, N) each
+    weights = {
+        name: [recording.joined(name) for recording in group] for name in (WRITES, READS)
+    }  # (T, H, N) each
     highest = np.max([values.max((0, 1)) for values in chain(*weights.values())], 0)  # (N,)
     shown = shortest_arc(highest > NEGLIGIBLE)
     rows = [f"slot {number}" for number in shown]
@@ -154,13 +170,20 @@ def slots(group: Sequence[Recording]) -> Memory:
     for name, kind in ((WRITES, "write"), (READS, "read")):
         for head in range(weights[name][0].shape[1]):
             title, of_group = f"{kind} head {head + 1}", zip(group, weights[name], strict=True)
-            panels.append([recording.panel(title, rows, values[:, head, shown].T) for recording, values in of_group])
+            panels.append(
+                [
+                    recording.panel(title, rows, values[:, head, shown].T)
+                    for recording, values in of_group
+                ]
+            )
     note = note_on_range(shown, len(highest), "slots")
     return Memory([recording.block for recording in group], "slots", note, panels)
 
 
 def shortest_arc(used: np.ndarray) -> list[int]:
-    """Return the shortest range of a circle that has all that is used; the whole circle if nothing is. used: (N,)"""
+    """Return the shortest range of a circle that has all that is used; the whole circle if nothing
+    is. used: (N,)
+    """
     numbers = np.flatnonzero(used)
     if len(numbers) == 0:
         return list(range(len(used)))
@@ -174,9 +197,18 @@ def note_on_range(shown: Sequence[int], count: int, what: str) -> str:
     """Return a note on which slots or cells of a circle are shown; "" if all are."""
     if len(shown) == count:
         return ""
-    parts = [(shown[0], shown[-1])] if shown[0] <= shown[-1] else [(shown[0], count - 1), (0, shown[-1])]
-    ranges = " and ".join(f"{first} to {last}" if first < last else str(first) for first, last in parts)
-    return f"Shown: {what} {ranges}, of {count} counted from 0; all weights elsewhere are below {NEGLIGIBLE}."
+    parts = (
+        [(shown[0], shown[-1])]
+        if shown[0] <= shown[-1]
+        else [(shown[0], count - 1), (0, shown[-1])]
+    )
+    ranges = " and ".join(
+        f"{first} to {last}" if first < last else str(first) for first, last in parts
+    )
+    return (
+        f"Shown: {what} {ranges}, of {count} counted from 0; all weights elsewhere are below"
+        f" {NEGLIGIBLE}."
+    )
 
 
 STRENGTH_KINDS = {STRENGTHS: "strength", READS: "read", BOTTOM: "read at the bottom"}
@@ -188,7 +220,9 @@ def cells(group: Sequence[Recording]) -> Memory:
     labels: list[str] = []
     notes = []
     for recording in group:
-        values = {name: pad_cells(recording.values[name], BOTTOM in recording.values) for name in lines}  # (T, n)
+        values = {
+            name: pad_cells(recording.values[name], BOTTOM in recording.values) for name in lines
+        }  # (T, n)
         labels = cell_labels(recording, values[STRENGTHS].shape[1], labels)
         used = np.flatnonzero(np.max([value.max(0) for value in values.values()], 0) > NEGLIGIBLE)
         shown = range(used[0], used[-1] + 1) if len(used) else range(len(labels))
@@ -201,15 +235,23 @@ def cells(group: Sequence[Recording]) -> Memory:
 
 
 def pad_cells(values: Sequence[Tensor], at_both_ends: bool) -> np.ndarray:
-    """Return values of the cells at each moment, 0 for cells that are pushed later. (1, t, n) each -> (T, N)"""
+    """Return values of the cells at each moment, 0 for cells that are pushed later. (1, t, n) each
+    -> (T, N)
+    """
     most = max(value.shape[2] for value in values)
     missing = [most - value.shape[2] for value in values]
-    padding = [(count // 2, count - count // 2) if at_both_ends else (0, count) for count in missing]
-    return as_array(torch.cat([F.pad(value[0], ends) for value, ends in zip(values, padding, strict=True)]))
+    padding = [
+        (count // 2, count - count // 2) if at_both_ends else (0, count) for count in missing
+    ]
+    return as_array(
+        torch.cat([F.pad(value[0], ends) for value, ends in zip(values, padding, strict=True)])
+    )
 
 
 def cell_labels(recording: Recording, count: int, continued: Sequence[str]) -> list[str]:
-    """Return the moment at which each cell was pushed, or numbers. continued: labels of the memory it starts from."""
+    """Return the moment at which each cell was pushed, or numbers. continued: labels of the memory
+    it starts from.
+    """
     below = recording.columns[::-1] if BOTTOM in recording.values else []
     for earlier in ([], continued):
         if count == len(below) + len(earlier) + len(recording.columns):
@@ -221,34 +263,55 @@ def stacks(group: Sequence[Recording]) -> Memory:
     """Return the contents of the first few discrete stacks."""
     contents = [recording.joined(STACKS) for recording in group]  # (T, stacks, depth)
     count = contents[0].shape[1]
-    full = np.flatnonzero(np.max([values.max((0, 1)) for values in contents], 0) > EMPTY + NEGLIGIBLE)
+    full = np.flatnonzero(
+        np.max([values.max((0, 1)) for values in contents], 0) > EMPTY + NEGLIGIBLE
+    )
     rows = ["top", *(f"{depth} below" for depth in range(1, full[-1] + 1 if len(full) else 1))]
     panels = []
     for which in range(min(MAX_STACKS, count)):
         tops = [values[:, which, : len(rows)].T for values in contents]
-        panels.append([rec.panel(f"stack {which + 1}", rows, top, EMPTY) for rec, top in zip(group, tops, strict=True)])
+        panels.append(
+            [
+                rec.panel(f"stack {which + 1}", rows, top, EMPTY)
+                for rec, top in zip(group, tops, strict=True)
+            ]
+        )
     note = f"Shown: the first {MAX_STACKS} of {count} stacks." if count > MAX_STACKS else ""
     return Memory([recording.block for recording in group], "stacks", note, panels)
 
 
 def hops(group: Sequence[Recording]) -> Memory:
-    """Return the weights of each hop: a table if all positions have the same query, else a map for each hop."""
+    """Return the weights of each hop: a table if all positions have the same query, else a map for
+    each hop.
+    """
     blocks = [recording.block for recording in group]
     weights = [(recording, recording.joined(HOPS)) for recording in group]  # (T, K, N)
     if all(bool((values == values[:1]).all()) for _, values in weights):
-        return Memory(blocks, "hop_table", tables=[hop_table(recording, values[0].T) for recording, values in weights])
+        return Memory(
+            blocks,
+            "hop_table",
+            tables=[hop_table(recording, values[0].T) for recording, values in weights],
+        )
     panels = []
     for recording, values in weights:
         rows = axis_labels(recording.sentence.tokens_read(recording.record.path), values.shape[2])
-        panels.append([recording.panel(f"hop {k + 1}", rows, values[:, k].T) for k in range(values.shape[1])])
+        panels.append(
+            [recording.panel(f"hop {k + 1}", rows, values[:, k].T) for k in range(values.shape[1])]
+        )
     return Memory(blocks, "hop_maps", panels=panels)
 
 
 def hop_table(recording: Recording, weights: np.ndarray) -> Table:
-    """Return the weights of each hop on each row, titled with the question and the answer. weights: (N, K)"""
+    """Return the weights of each hop on each row, titled with the question and the answer. weights:
+    (N, K)
+    """
     sentence, path = recording.sentence, recording.record.path
-    question = sentence.memory_tokens(str(sentence.recipe.settings_at(path).get("query") or ""))[:-1]
-    title = " → ".join(" ".join(words) for words in (question, sentence.tokens[TARGET][1:]) if words)
+    question = sentence.memory_tokens(str(sentence.recipe.settings_at(path).get("query") or ""))[
+        :-1
+    ]
+    title = " → ".join(
+        " ".join(words) for words in (question, sentence.tokens[TARGET][1:]) if words
+    )
     rows = axis_labels(sentence.tokens_read(path), len(weights))
     columns = [f"hop {hop + 1}" for hop in range(weights.shape[1])]
     texts = [[share(weight) for weight in row] for row in weights.tolist()]
@@ -262,7 +325,9 @@ def share(value: float) -> str:
 
 def registers(group: Sequence[Recording]) -> Memory:
     """Return the registers of a neural random-access machine at each step, and when it stops."""
-    first_steps = [[recording.joined(name)[:MAX_STEPS] for name in (REGISTERS, HALTING)] for recording in group]
+    first_steps = [
+        [recording.joined(name)[:MAX_STEPS] for name in (REGISTERS, HALTING)] for recording in group
+    ]
     tables = [register_table(*values) for values in first_steps]
     steps = len(group[0].joined(HALTING))
     note = f"Shown: the first {MAX_STEPS} of {steps} steps." if steps > MAX_STEPS else ""
@@ -270,11 +335,23 @@ def registers(group: Sequence[Recording]) -> Memory:
 
 
 def register_table(registers: np.ndarray, halting: np.ndarray) -> Table:
-    """Return a table of one run. registers: (steps, R, M), probabilities of integers; halting: (steps,)"""
+    """Return a table of one run. registers: (steps, R, M), probabilities of integers; halting:
+    (steps,)
+    """
     rows = [*(f"r{number + 1}" for number in range(registers.shape[1])), "stops"]
     columns = [str(step + 1) for step in range(len(halting))]
-    texts = [*(list(map(str, row)) for row in registers.argmax(2).T.tolist()), list(map(share, halting.tolist()))]
-    return Table("registers", "step", rows, columns, texts, np.concatenate((registers.max(2).T, halting[None])))
+    texts = [
+        *(list(map(str, row)) for row in registers.argmax(2).T.tolist()),
+        list(map(share, halting.tolist())),
+    ]
+    return Table(
+        "registers",
+        "step",
+        rows,
+        columns,
+        texts,
+        np.concatenate((registers.max(2).T, halting[None])),
+    )
 
 
 BY_RECORD = {WRITES: slots, STRENGTHS: cells, STACKS: stacks, HOPS: hops, REGISTERS: registers}

@@ -1,4 +1,6 @@
-"""Self-contained HTML pages from Jinja2 templates, with Plotly charts: nothing loaded from elsewhere, text escaped."""
+"""Self-contained HTML pages from Jinja2 templates, with Plotly charts: nothing loaded from
+elsewhere, text escaped.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ DOCTYPE = b"<!DOCTYPE html>"
 def render(template: str, **context: object) -> str:
     """Return a template of `composer/viz/templates` filled in.
 
-    Values are escaped unless they are `Markup`, and control characters, which no page may hold, are replaced. A page
-    extends `base.html`, takes a `title`, and fills the blocks `body` and, for CSS of its own, `style`.
+    Values are escaped unless they are `Markup`, and control characters, which no page may hold, are
+    replaced. A page extends `base.html`, takes a `title`, and fills the blocks `body` and, for CSS
+    of its own, `style`.
     """
     return load_templates().get_template(template).render(**context)
 
@@ -42,11 +45,14 @@ def is_html(file: Path) -> bool:
     return file.read_bytes().startswith(DOCTYPE)
 
 
-def write_document(file: Path, what: str, text: str | bytes, is_document: Callable[[Path], bool] = is_html) -> Path:
-    """Write a page or a picture atomically, and return its file; `what` is the noun for it in errors.
+def write_document(
+    file: Path, what: str, text: str | bytes, is_document: Callable[[Path], bool] = is_html
+) -> Path:
+    """Write a page or a picture atomically, and return its file; `what` is the noun for it in
+    errors.
 
-    A file that is there is overwritten if it `is_document`, so that nothing else is lost. Raises RunError if it may
-    not be, or cannot be written.
+    A file that is there is overwritten if it `is_document`, so that nothing else is lost. Raises
+    RunError if it may not be, or cannot be written.
     """
     check_can_overwrite(file, what, is_document)
     with os_errors_as_run_errors(file):
@@ -54,8 +60,12 @@ def write_document(file: Path, what: str, text: str | bytes, is_document: Callab
     return file
 
 
-def check_can_overwrite(file: Path, what: str, is_document: Callable[[Path], bool] = is_html) -> None:
-    """Raise the errors of `write_document` that can be foreseen, before what is written has been computed."""
+def check_can_overwrite(
+    file: Path, what: str, is_document: Callable[[Path], bool] = is_html
+) -> None:
+    """Raise the errors of `write_document` that can be foreseen, before what is written has been
+    computed.
+    """
     reason = ""
     with os_errors_as_run_errors(file):
         if not file.parent.is_dir():
@@ -68,10 +78,14 @@ def check_can_overwrite(file: Path, what: str, is_document: Callable[[Path], boo
 
 
 def png_uri(pixels: np.ndarray) -> str:
-    """Return grey levels (H, W), or colours (H, W, 3) with their opacity or without, as a data URI of a PNG file."""
+    """Return grey levels (H, W), or colours (H, W, 3) with their opacity or without, as a data URI
+    of a PNG file.
+    """
     from plotly.utils import image_array_to_data_uri  # imported late: most pages have no picture
 
-    return str(image_array_to_data_uri(np.ascontiguousarray(pixels), backend="pypng", compression=9))
+    return str(
+        image_array_to_data_uri(np.ascontiguousarray(pixels), backend="pypng", compression=9)
+    )
 
 
 ZOOM = 8
@@ -79,7 +93,9 @@ ZOOM = 8
 
 
 def sharp_png_uri(pixels: np.ndarray) -> str:
-    """Return the data URI of a PNG file in which a cell is a square of ZOOM by ZOOM pixels. pixels: as `png_uri`."""
+    """Return the data URI of a PNG file in which a cell is a square of ZOOM by ZOOM pixels. pixels:
+    as `png_uri`.
+    """
     return png_uri(pixels.repeat(ZOOM, 0).repeat(ZOOM, 1))
 
 
@@ -90,7 +106,11 @@ def load_templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     def strip_text(value: object) -> object:
-        return strip_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        return (
+            strip_control_characters(value)
+            if isinstance(value, str) and not isinstance(value, Markup)
+            else value
+        )
 
     environment = Environment(
         loader=PackageLoader("composer.viz", "templates"),
@@ -104,7 +124,8 @@ def load_templates() -> Environment:
     environment.filters["coordinate"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
     folder = files("composer.viz") / "templates"
     environment.globals.update(
-        asset=lambda name: Markup((folder / name).read_text(encoding="utf-8")),  # as it is, not escaped
+        # as it is, not escaped
+        asset=lambda name: Markup((folder / name).read_text(encoding="utf-8")),
         plotly_script=plotly_script,
         security_policy=security_policy,
     )
@@ -113,14 +134,21 @@ def load_templates() -> Environment:
 
 def security_policy(scripts: Iterable[str]) -> str:
     """Return the policy of a page that loads nothing from elsewhere and runs these scripts only."""
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    digests = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    )
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     # Plotly draws the pictures that it saves as a blob of the page
-    return f"default-src 'none'; img-src data: blob:; media-src data:; style-src 'unsafe-inline'; script-src {allowed}"
+    return (
+        "default-src 'none'; img-src data: blob:; media-src data:; style-src 'unsafe-inline';"
+        f" script-src {allowed}"
+    )
 
 
 MAX_POINTS, MAX_MARKERS = 300, 60
-"""Points of a curve, beyond which each is the mean of several, and beyond which they have no markers."""
+"""Points of a curve, beyond which each is the mean of several, and beyond which they have no
+markers.
+"""
 Point = tuple[float, float]
 Rows = Sequence[Mapping[str, Any]]
 """Rows of metrics.jsonl, or of scores by source length."""
@@ -136,17 +164,19 @@ class Curve(NamedTuple):
 
 
 def figure_html(figure: Figure, description: str = "") -> Markup:
-    """Return a Plotly figure as an element of a page; `script.js` draws it, in the page's colours, light and dark.
+    """Return a Plotly figure as an element of a page; `script.js` draws it, in the page's colours,
+    light and dark.
 
-    What a figure leaves unset (colours, fonts, grid, background) follows the page; its template is ignored. Texts of
-    users, such as names of runs, must pass through `chart_text`, since Plotly reads some HTML. description: the chart
-    in words, for those who cannot see it.
+    What a figure leaves unset (colours, fonts, grid, background) follows the page; its template is
+    ignored. Texts of users, such as names of runs, must pass through `chart_text`, since Plotly
+    reads some HTML. description: the chart in words, for those who cannot see it.
     """
     from jinja2.utils import htmlsafe_json_dumps
 
     content = json.loads(figure.to_json())
     content["layout"].pop("template", None)
-    # not Plotly's own HTML: that is a script for each figure, and the page's policy allows only those that it lists
+    # not Plotly's own HTML: that is a script for each figure, and the page's policy allows only
+    # those that it lists
     element = Markup('<div class="plot" role="img" aria-label="{}" data-figure=\'{}\'></div>')
     return element.format(strip_control_characters(description), htmlsafe_json_dumps(content))
 
@@ -172,7 +202,9 @@ def line_chart(
     logarithmic: bool = False,
     y_range: tuple[float, float] | None = None,
 ) -> Figure:
-    """Return a figure of curves. A logarithmic y axis shows positive values only; `y_range` is that of a linear one."""
+    """Return a figure of curves. A logarithmic y axis shows positive values only; `y_range` is that
+    of a linear one.
+    """
     from plotly.graph_objects import Figure, Scatter
 
     figure = Figure()
@@ -182,7 +214,9 @@ def line_chart(
         xs, ys = [x for x, _ in points], [y for _, y in points]
         hover = "%{y:.5~g} at " + x_label + " %{x:,.0f}"
         name = chart_text(curve.name)
-        figure.add_trace(Scatter(x=xs, y=ys, name=name, mode=mode, marker={"size": 5}, hovertemplate=hover))
+        figure.add_trace(
+            Scatter(x=xs, y=ys, name=name, mode=mode, marker={"size": 5}, hovertemplate=hover)
+        )
     figure.update_xaxes(title=x_label)
     figure.update_yaxes(title=y_label, type="log" if logarithmic else "linear", range=y_range)
     return style_figure(figure, title)
@@ -191,7 +225,13 @@ def line_chart(
 def style_figure(figure: Figure, title: str) -> Figure:
     """Set the title and the layout that all charts share; returns the figure."""
     return figure.update_layout(
-        title={"text": chart_text(title), "font": {"size": 15}, "x": 0.01, "y": 0.97, "yanchor": "top"},
+        title={
+            "text": chart_text(title),
+            "font": {"size": 15},
+            "x": 0.01,
+            "y": 0.97,
+            "yanchor": "top",
+        },
         showlegend=len(figure.data) > 1,
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         margin={"l": 55, "r": 15, "t": 80, "b": 45},
@@ -215,7 +255,9 @@ def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     """Return at most `limit` points, each the mean of as many neighbours as any other."""
     size = max(1, -(-len(points) // limit))
     parts = [points[at : at + size] for at in range(0, len(points), size)]
-    return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
+    return [
+        (sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts
+    ]
 
 
 class ChartSpec(NamedTuple):
@@ -232,7 +274,12 @@ OTHER_CHARTS = (
     ChartSpec("Learning rate", "learning rate", ("train/learning_rate",)),
     ChartSpec("Speed", "target tokens per second", ("train/tokens_per_second",)),
     ChartSpec("Level of the curriculum", "level", ("train/level",)),
-    ChartSpec("Training sequences with an error", "share, 0 to 1", ("train/sequence_error",), y_range=(0.0, 1.0)),
+    ChartSpec(
+        "Training sequences with an error",
+        "share, 0 to 1",
+        ("train/sequence_error",),
+        y_range=(0.0, 1.0),
+    ),
 )
 """Charts of what is logged beside the metrics."""
 
@@ -245,7 +292,9 @@ class CurveChart(NamedTuple):
 
 
 def learning_charts(rows: Rows) -> list[CurveChart]:
-    """Return every chart of metrics, and of what is logged beside them, of which the run has logged something."""
+    """Return every chart of metrics, and of what is logged beside them, of which the run has logged
+    something.
+    """
     specs: dict[str, ChartSpec] = {}
     for name, metric in METRICS.items():
         title = metric.chart or metric.label.capitalize()
@@ -283,11 +332,15 @@ def bleu_chart(split: str, by_length: Rows) -> Chart | None:
     names = [f"{chart_text(str(row.get(unit, '')))}<br>n={row['lines']:,}" for row in rows]
     values = [float(row["bleu"]) for row in rows]
     hover = "%{x}: %{y:.2f}<extra></extra>"
-    figure = go.Figure(go.Bar(x=names, y=values, texttemplate="%{y:.1f}", hovertemplate=hover, cliponaxis=False))
+    figure = go.Figure(
+        go.Bar(x=names, y=values, texttemplate="%{y:.1f}", hovertemplate=hover, cliponaxis=False)
+    )
     figure.update_traces(textposition="outside")
     figure.update_xaxes(title=f"{unit} of the source", type="category")
     figure.update_yaxes(title=f"{metric.label}, {metric.unit}", rangemode="tozero")
-    words = " ".join(f"{row.get(unit, '')} {unit}: {row['bleu']:.1f} (n={row['lines']:,})." for row in rows)
+    words = " ".join(
+        f"{row.get(unit, '')} {unit}: {row['bleu']:.1f} (n={row['lines']:,})." for row in rows
+    )
     return style_figure(figure, title), f"{title}. {words}"
 
 
@@ -298,7 +351,9 @@ def accuracy_chart(split: str, by_length: Rows) -> Chart | None:
     if not rows:
         return None
     metrics = {name: METRICS_BY_LENGTH[name] for name in ("exact_match", "positional_accuracy")}
-    curves = [Curve(metric.label, points(rows, name, False, "words")) for name, metric in metrics.items()]
+    curves = [
+        Curve(metric.label, points(rows, name, False, "words")) for name, metric in metrics.items()
+    ]
     curves = [curve for curve in curves if curve.points]
     title = f"Accuracy on {split}"
     unit = f"share, {metrics['exact_match'].unit}"
@@ -307,6 +362,12 @@ def accuracy_chart(split: str, by_length: Rows) -> Chart | None:
 
 
 def points(rows: Rows, key: str, positive: bool, x_key: str = "step") -> list[Point]:
-    """Return the finite values that were logged under a key, by `x_key`. positive: without those that are not."""
-    values = [(float(row[x_key]), float(row[key])) for row in rows if isinstance(row.get(key), int | float)]
+    """Return the finite values that were logged under a key, by `x_key`. positive: without those
+    that are not.
+    """
+    values = [
+        (float(row[x_key]), float(row[key]))
+        for row in rows
+        if isinstance(row.get(key), int | float)
+    ]
     return [(x, y) for x, y in values if math.isfinite(y) and (y > 0 or not positive)]

@@ -1,4 +1,6 @@
-"""Attention maps and film strips from what the blocks of a model record, with the tokens at their positions."""
+"""Attention maps and film strips from what the blocks of a model record, with the tokens at their
+positions.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ MAX_FRAMES, MAX_CELLS = 24, 8000
 
 
 def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str]:
-    """Return the labels of a source's positions: its tokens and eos, the sentences of a story, or numbers from 1."""
+    """Return the labels of a source's positions: its tokens and eos, the sentences of a story, or
+    numbers from 1.
+    """
     if isinstance(row, Tensor) and row.is_floating_point():
         return [str(position) for position in range(1, len(row) + 1)]
     ids = torch.as_tensor(row).tolist()
@@ -42,15 +46,19 @@ def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str
 
 def token_labels(tokenizers: Tokenizers, side: str, ids: Sequence[int]) -> list[str]:
     """Return the text of each token, a dot for white space."""
-    return [text if text.strip() else BLANK for text in tokenizers.decode(side, [[token] for token in ids])]
+    return [
+        text if text.strip() else BLANK
+        for text in tokenizers.decode(side, [[token] for token in ids])
+    ]
 
 
 @dataclass(frozen=True)
 class SentenceRecords:
     """What the blocks recorded for one sentence.
 
-    `tokens` are those at the positions of every side: of a source its tokens and eos; of the target bos and its tokens.
-    `cells`: Where in an image or a sound the positions of a memory are, by the memory's name.
+    `tokens` are those at the positions of every side: of a source its tokens and eos; of the target
+    bos and its tokens. `cells`: Where in an image or a sound the positions of a memory are, by the
+    memory's name.
     """
 
     recipe: Recipe
@@ -60,14 +68,22 @@ class SentenceRecords:
 
     @property
     def answer(self) -> list[str]:
-        """The tokens of the answer and eos: position t of a decoder is labelled with what it predicts."""
+        """The tokens of the answer and eos: position t of a decoder is labelled with what it
+        predicts.
+        """
         return [*self.tokens[TARGET][1:], SPECIAL_TOKENS[EOS]]
 
     def sides(self, path: Path) -> list[str]:
-        """Return the sides whose tokens may be at a block's positions: one, or any for a block of a named stack."""
+        """Return the sides whose tokens may be at a block's positions: one, or any for a block of a
+        named stack.
+        """
         if path[1] == "stacks":
             return [TARGET, *(side for side in self.tokens if side != TARGET)]
-        return [str(path[2]) if path[1] == "encoders" else {"encoder": "source", "decoder": TARGET}[str(path[1])]]
+        return [
+            str(path[2])
+            if path[1] == "encoders"
+            else {"encoder": "source", "decoder": TARGET}[str(path[1])]
+        ]
 
     def side_of_length(self, path: Path, length: int) -> str:
         """Return the side of a block that has so many positions."""
@@ -84,7 +100,9 @@ class SentenceRecords:
         return axis_labels(tokens, length, len(self.tokens[TARGET]))
 
     def tokens_read(self, path: Path) -> list[str]:
-        """Return the tokens of the memory, or memories in a row, that a block reads; or its branches or experts."""
+        """Return the tokens of the memory, or memories in a row, that a block reads; or its
+        branches or experts.
+        """
         settings = self.recipe.settings_at(path)
         branches = settings.get("branches")
         if isinstance(branches, Mapping):
@@ -94,29 +112,47 @@ class SentenceRecords:
         return [token for name in self.memories_read(path) for token in self.memory_tokens(name)]
 
     def memory_tokens(self, name: str) -> Sequence[str]:
-        """Return the tokens of a memory, which is called `encoder`, or `encoder.x` for its output named x."""
+        """Return the tokens of a memory, which is called `encoder`, or `encoder.x` for its output
+        named x.
+        """
         keys = {memory: key for key, memory, _, _ in encoder_stacks(self.recipe.model)}
         return self.tokens.get(keys.get(name.partition(".")[0], ""), ())
 
     def memories_read(self, path: Path) -> list[str]:
-        """Return the names of the memories that a block reads: `encoder`, or `encoder.x` for its output named x."""
+        """Return the names of the memories that a block reads: `encoder`, or `encoder.x` for its
+        output named x.
+        """
         settings = self.recipe.settings_at(path)
         first = next((memory for _, memory, _, _ in encoder_stacks(self.recipe.model)), "")
         names = settings.get("from") or settings.get("keys") or first
         return [str(name) for name in (names if isinstance(names, list) else [names])]
 
     def block_name(self, record: Record, with_iterations: bool = True) -> str:
-        """Return the path of a block as the recipe writes it, with the iteration of every `repeat` around it."""
-        iterations = "".join(f", iteration {number + 1}" for number in record.iterations) if with_iterations else ""
+        """Return the path of a block as the recipe writes it, with the iteration of every `repeat`
+        around it.
+        """
+        iterations = (
+            "".join(f", iteration {number + 1}" for number in record.iterations)
+            if with_iterations
+            else ""
+        )
         return source_path(self.recipe, record.path).removeprefix("model.") + iterations
 
     def block_title(self, record: Record) -> str:
-        """Return a block in words, `decoder layer 1, cross-attention`, with its path where another has these words."""
+        """Return a block in words, `decoder layer 1, cross-attention`, with its path where another
+        has these words.
+        """
         layers = ".".join(str(number + 1) for number in record.iterations)
         part, block = part_and_word(record.path)
         title = f"{part}{f' layer {layers}' if layers else ''}, {block}"
-        is_unique = len({path for path, _, _ in self.values if part_and_word(path) == (part, block)}) == 1
-        return title if is_unique else f"{title}, {source_path(self.recipe, record.path).removeprefix('model.')}"
+        is_unique = (
+            len({path for path, _, _ in self.values if part_and_word(path) == (part, block)}) == 1
+        )
+        return (
+            title
+            if is_unique
+            else f"{title}, {source_path(self.recipe, record.path).removeprefix('model.')}"
+        )
 
 
 def part_and_word(path: Path) -> tuple[str, str]:
@@ -128,16 +164,20 @@ def part_and_word(path: Path) -> tuple[str, str]:
 def axis_labels(tokens: Sequence[str], length: int, answer: int = 0) -> list[str]:
     """Return labels for so many positions.
 
-    These are the tokens, followed by blanks where there is room for an answer of `answer` positions, or numbers where
-    a block has made more or fewer positions than there are tokens.
+    These are the tokens, followed by blanks where there is room for an answer of `answer`
+    positions, or numbers where a block has made more or fewer positions than there are tokens.
     """
     if len(tokens) < length == answer:
         return [*tokens, *[BLANK] * (length - len(tokens))]
-    return list(tokens) if len(tokens) == length else [str(number) for number in range(1, length + 1)]
+    return (
+        list(tokens) if len(tokens) == length else [str(number) for number in range(1, length + 1)]
+    )
 
 
 def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[list[Tensor]]:
-    """Yield recorded values in parts of a side's length each, since a named stack may run several times."""
+    """Yield recorded values in parts of a side's length each, since a named stack may run several
+    times.
+    """
     part: list[Tensor] = []
     for value in values:
         if part and sum(piece.shape[1] for piece in part) in lengths:
@@ -149,10 +189,11 @@ def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[l
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention weights of one block: `block` says which, and which of several runs; `word` its type, `side` where.
+    """Attention weights of one block: `block` says which, and which of several runs; `word` its
+    type, `side` where.
 
-    In the decoder, a row is labelled with the token that is predicted there. `cells`: Where in an image or a sound the
-    columns are, None if that is not known.
+    In the decoder, a row is labelled with the token that is predicted there. `cells`: Where in an
+    image or a sound the columns are, None if that is not known.
     """
 
     block: str
@@ -168,20 +209,31 @@ def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
     """Yield the weights of every attention, in the order in which they ran."""
     answer = len(sentence.tokens[TARGET])
     for record, values in sentence.values.items():
-        if record.name in ("branches", "experts"):  # of a `parallel` or a mixture: one head, no memory
+        # of a `parallel` or a mixture: one head, no memory
+        if record.name in ("branches", "experts"):
             recorded = [value[:, :, None] for value in values if value.dim() == 3]
         else:
             recorded = [value for value in values if record.name == "weights" and value.dim() == 4]
         parts = sentence.passes(record.path, recorded) if recorded else []
         for number, part in enumerate(parts, start=1):
             title = sentence.block_title(record) + (f", run {number}" if len(parts) > 1 else "")
-            word, side = str(record.path[-1]), sentence.side_of_length(record.path, sum(v.shape[1] for v in part))
+            word, side = (
+                str(record.path[-1]),
+                sentence.side_of_length(record.path, sum(v.shape[1] for v in part)),
+            )
             is_self = word in SELF_ATTENTION
-            joined = join_self_attention(part) if is_self else join_cross_attention(part)  # (T, H, S)
+            joined = (
+                join_self_attention(part) if is_self else join_cross_attention(part)
+            )  # (T, H, S)
             weights = joined.transpose(0, 1).float().cpu().numpy()  # (H, T, S)
             read = sentence.tokens[side] if is_self else sentence.tokens_read(record.path)
-            rows, columns = sentence.labels(side, weights.shape[1]), axis_labels(read, weights.shape[2], answer)
-            memories = [] if is_self or record.name == "branches" else sentence.memories_read(record.path)
+            rows, columns = (
+                sentence.labels(side, weights.shape[1]),
+                axis_labels(read, weights.shape[2], answer),
+            )
+            memories = (
+                [] if is_self or record.name == "branches" else sentence.memories_read(record.path)
+            )
             cells = sentence.cells.get(memories[0]) if len(memories) == 1 else None
             yield Attention(title, word, side, rows, columns, weights, cells)
 
@@ -195,7 +247,8 @@ def join_cross_attention(values: Sequence[Tensor]) -> Tensor:
 def join_self_attention(values: Sequence[Tensor]) -> Tensor:
     """Return weights of consecutive positions over one another. (1, t, H, N) each -> (T, H, T)
 
-    The last of the N slots is the value's own last position; slots before the first position are a window's padding.
+    The last of the N slots is the value's own last position; slots before the first position are a
+    window's padding.
     """
     rows, after = [], 0
     length = sum(value.shape[1] for value in values)
@@ -211,8 +264,8 @@ def join_self_attention(values: Sequence[Tensor]) -> Tensor:
 class Film:
     """Film strip of a grid: an encoder's after each step, or a decoder's memory at each token.
 
-    `block` is what made the last frame; `frames` has a label for each frame shown, of `total`; `read` and, where an
-    answer is read off the positions, `output` are the tokens above and below.
+    `block` is what made the last frame; `frames` has a label for each frame shown, of `total`;
+    `read` and, where an answer is read off the positions, `output` are the tokens above and below.
     """
 
     block: str
@@ -225,7 +278,9 @@ class Film:
 
 
 class Frame(NamedTuple):
-    """Grid that a block of an encoder left: an image (N, W, D), the number of the run, and the part of the model."""
+    """Grid that a block of an encoder left: an image (N, W, D), the number of the run, and the part
+    of the model.
+    """
 
     record: Record
     image: Tensor
@@ -234,31 +289,47 @@ class Frame(NamedTuple):
 
     @property
     def step(self) -> tuple[Any, ...]:
-        """Key that all blocks of one iteration share; the last image with a key is what the iteration leaves."""
+        """Key that all blocks of one iteration share; the last image with a key is what the
+        iteration leaves.
+        """
         depth = len(part_of(self.record))
         return self.turn, self.record.iterations, self.record.path[: depth + 2]
 
     @property
     def label(self) -> str:
-        """The number of the iteration in each `repeat`, counted from 1; outside of one the type of the block."""
+        """The number of the iteration in each `repeat`, counted from 1; outside of one the type of
+        the block.
+        """
         number = ".".join(str(iteration + 1) for iteration in self.record.iterations)
         return f"step {number}" if number else str(self.record.path[-1])
 
 
 def films(sentence: SentenceRecords) -> Iterator[Film]:
-    """Yield the film strips of one sentence: one for each encoder's grid and each memory that a decoder changes."""
-    steps = [last for _, (*_, last) in groupby(encoder_frames(sentence.values), key=lambda frame: frame.step)]
+    """Yield the film strips of one sentence: one for each encoder's grid and each memory that a
+    decoder changes.
+    """
+    steps = [
+        last
+        for _, (*_, last) in groupby(encoder_frames(sentence.values), key=lambda frame: frame.step)
+    ]
     for (part, _), frames in groupby(steps, key=lambda frame: (frame.part, frame.image.shape)):
         strip = list(frames)
-        if len(strip) == 1 and strip[0].record.path[-1] == "grid":  # as the block makes it, and nothing changes it
+        # as the block makes it, and nothing changes it
+        if len(strip) == 1 and strip[0].record.path[-1] == "grid":
             continue
         side = next((side for side in sentence.sides(part) if side != TARGET), TARGET)
-        images, labels = torch.stack([frame.image for frame in strip]), [frame.label for frame in strip]
+        images, labels = (
+            torch.stack([frame.image for frame in strip]),
+            [frame.label for frame in strip],
+        )
         strip_film = film(sentence, strip[-1].record, side, images, labels, sentence.tokens[side])
         length = len(strip_film.read)
         words = (path[-1] for path in block_paths(sentence.recipe.canonical["model"]["decoder"]))
-        in_place = "source_state" in words and len(sentence.answer) <= length  # token t is read at position t
-        yield replace(strip_film, output=axis_labels(sentence.answer, length, length) if in_place else [])
+        # token t is read at position t
+        in_place = "source_state" in words and len(sentence.answer) <= length
+        yield replace(
+            strip_film, output=axis_labels(sentence.answer, length, length) if in_place else []
+        )
     for record, values in sentence.values.items():
         if record.name == "image" and values[0].dim() == 5:
             before = sentence.values[record._replace(name="before")][0]
@@ -268,7 +339,12 @@ def films(sentence: SentenceRecords) -> Iterator[Film]:
 
 
 def film(
-    sentence: SentenceRecords, record: Record, side: str, images: Tensor, labels: Sequence[str], read: Sequence[str]
+    sentence: SentenceRecords,
+    record: Record,
+    side: str,
+    images: Tensor,
+    labels: Sequence[str],
+    read: Sequence[str],
 ) -> Film:
     """Return a film strip with evenly spaced frames of all images. images: (frames, N, W, D)"""
     total, length, columns, _ = images.shape
@@ -287,7 +363,12 @@ def encoder_frames(records: Mapping[Record, Sequence[Tensor]]) -> Iterator[Frame
     for turn in range(max(map(len, records.values()), default=0)):
         for record, values in records.items():
             part = part_of(record) if record.path[1] != "stacks" else part or part_of(record)
-            if turn < len(values) and record.name == "image" and values[turn].dim() == 4 and part[1] != "decoder":
+            if (
+                turn < len(values)
+                and record.name == "image"
+                and values[turn].dim() == 4
+                and part[1] != "decoder"
+            ):
                 yield Frame(record, values[turn][0], turn, part)
 
 
@@ -297,6 +378,8 @@ def part_of(record: Record) -> Path:
 
 
 def frame_numbers(count: int, cells: int) -> list[int]:
-    """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first and the last."""
+    """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first
+    and the last.
+    """
     limit = min(count, max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
     return [round(at * (count - 1) / max(1, limit - 1)) for at in range(limit)]

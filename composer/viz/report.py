@@ -1,4 +1,6 @@
-"""HTML report of a run: scores, learning curves, translations, attention maps, memory use and the architecture."""
+"""HTML report of a run: scores, learning curves, translations, attention maps, memory use and the
+architecture.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ Say = Callable[[str], None]
 
 
 class Sentence(NamedTuple):
-    """What the encoders read of a line, or how a text begins; its references; and what the model wrote."""
+    """What the encoders read of a line, or how a text begins; its references; and what the model
+    wrote.
+    """
 
     texts: Line
     references: Sequence[str | None]
@@ -71,11 +75,15 @@ ScoredSentence = tuple[float, Sentence]
 Translated = tuple[list[Sentence], list[ScoredSentence], Sequence[Mapping[str, Any]]]
 """Sentences with their translations, the worst of them, and the scores by source length."""
 ComparedTexts = list[tuple[str, str | Markup, bool]]
-"""The texts of a sentence: label, text, or an image or a sound, and whether it equals the reference."""
+"""The texts of a sentence: label, text, or an image or a sound, and whether it equals the
+reference.
+"""
 
 
 class Source(NamedTuple):
-    """What the report translates and shows: the run, its open weights, the split, and why something is missing."""
+    """What the report translates and shows: the run, its open weights, the split, and why something
+    is missing.
+    """
 
     run_dir: RunDir
     recipe: Recipe
@@ -107,8 +115,10 @@ def report(
         sentences: Source lines whose alignments are shown; by default a few of the split.
         output: The file; by default `report.html` in the run folder.
         say: Receives progress messages.
-        checkpoint: `last`, `best` or a step; by default the final weights, or the last checkpoint before the end.
-        figures: A new folder for the architecture, the learning curves and the alignments as SVG, PNG and PDF.
+        checkpoint: `last`, `best` or a step; by default the final weights, or the last checkpoint
+            before the end.
+        figures: A new folder for the architecture, the learning curves and the alignments as SVG,
+            PNG and PDF.
 
     Raises:
         RunError: If the folder is no run, or the report cannot be written.
@@ -132,44 +142,63 @@ def report(
     source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes, scores)
     translated = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
-        raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path))
+        raise RunError.of(
+            f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path)
+        )
     shown: Sequence[Alignment] = []
     if source.run is not None:
-        shown = alignments(source.run, sentences or choose_sentences(source.run, translated[0]), "--sentence")
+        shown = alignments(
+            source.run, sentences or choose_sentences(source.run, translated[0]), "--sentence"
+        )
     for note in source.notes:
         say(note)
     if figures is not None:
-        files = write_figures(Path(figures), draw_model(source), learning_charts(source.rows), shown)
+        files = write_figures(
+            Path(figures), draw_model(source), learning_charts(source.rows), shown
+        )
         say(f"wrote {len(files)} files of figures to {figures}")
     return write_document(file, "report", page(source, translated, shown))
 
 
 def open_weights(run_dir: RunDir, checkpoint: str | int | None) -> tuple[Run | None, str]:
-    """Return the run and which weights it has, the final or a checkpoint's, or None and why there are none."""
+    """Return the run and which weights it has, the final or a checkpoint's, or None and why there
+    are none.
+    """
     if checkpoint is None and not run_dir.weights.exists():
         if not list_checkpoints(run_dir.checkpoints):
             return None, "the run has neither final weights nor a checkpoint"
         try:
             run = open_run(run_dir.path, checkpoint="last")
-        except (RunError, OSError) as error:  # a training that goes on may have replaced it by a newer one
+        except (
+            RunError,
+            OSError,
+        ) as error:  # a training that goes on may have replaced it by a newer one
             return None, f"its last checkpoint cannot be read: {one_line_error(error)}"
     else:
         run = open_run(run_dir.path, checkpoint=checkpoint)
-    return run, f"the checkpoint after {checkpoint_step(run.checkpoint):,} steps" if run.checkpoint else FINAL
+    return (
+        run,
+        f"the checkpoint after {checkpoint_step(run.checkpoint):,} steps"
+        if run.checkpoint
+        else FINAL,
+    )
 
 
 def last_validation(rows: Rows, run: Run | None) -> dict[str, object]:
     """Return the row of the last validation; of an opened checkpoint, the last one until then."""
     step = checkpoint_step(run.checkpoint) if run and run.checkpoint else None
-    validations = [row for row in rows if "val/loss" in row and (step is None or row["step"] <= step)]
+    validations = [
+        row for row in rows if "val/loss" in row and (step is None or row["step"] <= step)
+    ]
     return dict(validations[-1]) if validations else {}
 
 
 def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> Translated:
-    """Return sentences with their translations, the worst, and the scores by source length: known or new ones.
+    """Return sentences with their translations, the worst, and the scores by source length: known
+    or new ones.
 
-    A model without encoders gets the first half of each line, and continues it. split, data: the user's options; only
-    then are missing files an error.
+    A model without encoders gets the first half of each line, and continues it. split, data: the
+    user's options; only then are missing files an error.
     """
     run = source.run
     pairs = open_split(source, run, split, data) if run is not None else None
@@ -180,13 +209,25 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     sides = run.recipe.sources
     recorded = source.run_dir.hypotheses(source.split)
     recorded_outputs = sides and is_measured
-    outputs = evaluation.read_hypotheses(recorded, [pairs.sides[TARGET], *pairs.references]) if recorded_outputs else []
+    outputs = (
+        evaluation.read_hypotheses(recorded, [pairs.sides[TARGET], *pairs.references])
+        if recorded_outputs
+        else []
+    )
     # the length of a question says nothing about its story
     measure = bool(sides) and known is None and not run.recipe.data.babi
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
     references = [list(lines[:count]) for lines in (pairs.sides[TARGET], *pairs.references)]
-    lines = evaluation.source_texts(run.recipe, pairs, count) if sides else [first_half(line) for line in references[0]]
-    if sides and count == len(pairs) and (lost := lost_references(run.tokenizers, references).describe()):
+    lines = (
+        evaluation.source_texts(run.recipe, pairs, count)
+        if sides
+        else [first_half(line) for line in references[0]]
+    )
+    if (
+        sides
+        and count == len(pairs)
+        and (lost := lost_references(run.tokenizers, references).describe())
+    ):
         source.notes.append(f"Of {source.split}, {lost}.")
     outputs = outputs or [best.text for best in evaluation.decode_lines(run, lines, say)]
     samples = list(map(Sentence, lines, [*zip(*references, strict=True)], outputs))
@@ -196,7 +237,9 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     metrics = evaluation.run_metrics(run, references[0])
     for name, score in metrics.scores(outputs, references).items():
         source.scores.setdefault(f"{source.split}/{name}", score)
-    tables = evaluation.scores_by_length(run.recipe, metrics, [line[0] for line in lines], outputs, references)
+    tables = evaluation.scores_by_length(
+        run.recipe, metrics, [line[0] for line in lines], outputs, references
+    )
     return samples, worst, next(iter(tables.values()), [])
 
 
@@ -207,7 +250,9 @@ def first_half(text: str) -> Line:
 
 
 def worst_samples(samples: Sequence[Sentence]) -> list[ScoredSentence]:
-    """Return the sentences of the lowest chrF with it, without those that equal a reference, or have none."""
+    """Return the sentences of the lowest chrF with it, without those that equal a reference, or
+    have none.
+    """
     scorer = METRICS["chrf"].scorer()
     rows = [(sample, references_of(sample.references)) for sample in samples]
     wrong = [(sample, of) for sample, of in rows if of and not is_exact(sample.translation, of)]
@@ -216,9 +261,13 @@ def worst_samples(samples: Sequence[Sentence]) -> list[ScoredSentence]:
 
 
 def open_split(source: Source, run: Run, split: str | None, data: Path | None) -> Pairs | None:
-    """Return the texts of the split; None, and a note on the page, if they are missing and were not asked for."""
+    """Return the texts of the split; None, and a note on the page, if they are missing and were not
+    asked for.
+    """
     if not source.split:
-        source.notes.append("No translations of data: the recipe has neither a test nor a validation split.")
+        source.notes.append(
+            "No translations of data: the recipe has neither a test nor a validation split."
+        )
         return None
     try:
         if source.split == "train":
@@ -228,16 +277,22 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         if data is not None or split is not None:
             raise
         messages = "; ".join(dict.fromkeys(fault.message for fault in error.faults))
-        source.notes.append(f"No translations of data: {messages}. Pass the folder of the files with `--data DIR`.")
+        source.notes.append(
+            f"No translations of data: {messages}. Pass the folder of the files with `--data DIR`."
+        )
         return None
 
 
 def choose_sentences(run: Run, samples: Sequence[Sentence]) -> list[Line]:
     """Return a few sentences for pictures: the first that are neither empty nor long.
 
-    Without encoders these are whole lines. A task whose test is longer than its training has short ones in `val`.
+    Without encoders these are whole lines. A task whose test is longer than its training has short
+    ones in `val`.
     """
-    lines = [sample.texts if run.recipe.sources else reference_texts(sample) for sample in samples[:NUM_EXAMPLES]]
+    lines = [
+        sample.texts if run.recipe.sources else reference_texts(sample)
+        for sample in samples[:NUM_EXAMPLES]
+    ]
     lines = [line for line in lines if has_text(line)]
     if lines and not any(map(is_short, lines)) and run.recipe.data.generate:
         pairs = generate_pairs(run.recipe, "val")
@@ -266,7 +321,8 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
     bleu, accuracy = bleu_chart(source.split, by_length), accuracy_chart(source.split, by_length)
     counts = [row["lines"] for row in by_length]
-    was_killed = record.status == "running" and is_locked(source.run_dir) is False  # and could not write how it ended
+    # and could not write how it ended
+    was_killed = record.status == "running" and is_locked(source.run_dir) is False
     sections = [
         ("curves", "Learning curves", learning_curves(source.rows)),
         ("length", "BLEU by source length", bleu and figure_html(*bleu)),
@@ -291,10 +347,14 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
         has_source=bool(sides),
         num_examples=NUM_EXAMPLES,
         worst=worst,
-        compare_sample=partial(compare_sample, columns={side: feature_settings(recipe.data, side) for side in sides}),
+        compare_sample=partial(
+            compare_sample, columns={side: feature_settings(recipe.data, side) for side in sides}
+        ),
         shown_kinds=list(dict.fromkeys(memory.kind for one in shown for memory in one.memories)),
         has_sounds=any(medium.hop for one in shown for medium in one.media.values()),
-        counts=" to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else "",
+        counts=" to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
+        if counts
+        else "",
         versions=record.versions,
         now=to_minute(utc_now()),
     )
@@ -305,12 +365,19 @@ def hints(source: Source) -> list[str]:
     record = source.record
     if not record.is_finished or source.recipe.data.generate:
         return []
-    sizes, unknown = record.data.pairs if source.recipe.sources else {}, record.data.val_unknown or 0.0
-    return evaluation.training_hints(source.rows, sizes, record.epochs or 0, source.recipe.training, unknown)
+    sizes, unknown = (
+        record.data.pairs if source.recipe.sources else {},
+        record.data.val_unknown or 0.0,
+    )
+    return evaluation.training_hints(
+        source.rows, sizes, record.epochs or 0, source.recipe.training, unknown
+    )
 
 
 def facts(source: Source) -> dict[str, str]:
-    """Return what run.json says about the run, as text; of a run that goes on, what its last rows say."""
+    """Return what run.json says about the run, as text; of a run that goes on, what its last rows
+    say.
+    """
     record = source.record
     last = {key: value for row in source.rows for key, value in row.items()}
     spent = last.get("step"), last.get("epoch"), last.get("minutes")
@@ -345,8 +412,14 @@ SPLIT_TITLES = {"val": "validation", SAMPLE: "a sample of it"}
 
 def score_table(source: Source) -> dict[str, object]:
     """Return the splits that have scores, and the label, the scores and the meaning of each metric."""
-    scores = {name: value for name, value in source.scores.items() if isinstance(value, int | float)}
-    splits = ["val", SAMPLE, *(name for name in available_splits(source.recipe) if name not in ("train", "val"))]
+    scores = {
+        name: value for name, value in source.scores.items() if isinstance(value, int | float)
+    }
+    splits = [
+        "val",
+        SAMPLE,
+        *(name for name in available_splits(source.recipe) if name not in ("train", "val")),
+    ]
     columns = [split for split in splits if any(f"{split}/{name}" in scores for name in METRICS)]
     rows = []
     for name, metric in METRICS.items():
@@ -368,7 +441,10 @@ def compare_sample(sample: Sentence, columns: Mapping[str, TableColumn | None]) 
     ]
     output, (reference,) = sample.translation, reference_texts(sample)
     is_right = is_exact(output, sample.references)
-    outputs = [("reference", reference, False), ("translation" if columns else "continuation", output, is_right)]
+    outputs = [
+        ("reference", reference, False),
+        ("translation" if columns else "continuation", output, is_right),
+    ]
     return [*((name, text, False) for name, text in inputs), *outputs]
 
 
@@ -377,9 +453,13 @@ def architecture(source: Source) -> dict[str, str] | Markup:
     try:
         return draw_model(source).folded()
     except RecipeError as error:  # a block of a plug-in may be missing on this machine
-        return Markup('<p class="soft">It cannot be shown here: {}.</p>').format(error.faults[0].message)
+        return Markup('<p class="soft">It cannot be shown here: {}.</p>').format(
+            error.faults[0].message
+        )
 
 
 def draw_model(source: Source) -> Drawing:
-    """Return the diagram of the model with the run's vocabularies. Raises RecipeError if it cannot be built here."""
+    """Return the diagram of the model with the run's vocabularies. Raises RecipeError if it cannot
+    be built here.
+    """
     return draw(source.recipe, vocabularies=source.record.vocabularies or None)

@@ -20,18 +20,24 @@ SIZES = {"labelFontSize": 11, "titleFontSize": 12}
 
 
 def check_folder(folder: Path) -> None:
-    """Raise RunError if no figures can be written to a folder: it is there and not empty, or vl-convert is missing."""
+    """Raise RunError if no figures can be written to a folder: it is there and not empty, or
+    vl-convert is missing.
+    """
     with os_errors_as_run_errors(folder):
         is_taken = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
     if is_taken:
-        raise RunError.of("the folder for figures exists and is not empty", "name another one", str(folder))
+        raise RunError.of(
+            "the folder for figures exists and is not empty", "name another one", str(folder)
+        )
     converter(folder / "architecture.pdf")
 
 
 def write_figures(
     folder: Path, drawing: Drawing, charts: Sequence[CurveChart], shown: Sequence[Alignment]
 ) -> list[Path]:
-    """Write each figure as SVG, PNG and PDF to a folder, and return the files. Raises as `check_folder`."""
+    """Write each figure as SVG, PNG and PDF to a folder, and return the files. Raises as
+    `check_folder`.
+    """
     check_folder(folder)
     files = []
     with os_errors_as_run_errors(folder):
@@ -64,14 +70,21 @@ def file_name(title: str) -> str:
 def vega_lite(chart: CurveChart) -> dict[str, object]:
     """Return a chart of curves over steps for Vega-Lite."""
     spec, curves = chart
-    values = [{"step": x, "value": y, "curve": curve.name} for curve in curves for x, y in curve.points]
+    values = [
+        {"step": x, "value": y, "curve": curve.name} for curve in curves for x, y in curve.points
+    ]
     scale: dict[str, object] = {"type": "log"} if spec.logarithmic else {"zero": False}
     if spec.y_range:
         scale["domain"] = [*spec.y_range]
     encoding: dict[str, Any] = {
         "x": {"field": "step", "type": "quantitative", "title": "step", "scale": {"nice": False}},
         "y": {"field": "value", "type": "quantitative", "title": spec.unit, "scale": scale},
-        "color": {"field": "curve", "type": "nominal", "title": None, "sort": [curve.name for curve in curves]},
+        "color": {
+            "field": "curve",
+            "type": "nominal",
+            "title": None,
+            "sort": [curve.name for curve in curves],
+        },
     }
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",

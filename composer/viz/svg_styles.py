@@ -1,6 +1,8 @@
-"""How drawings look: attributes with literal colours, which every program draws, and the same in dark as CSS.
+"""How drawings look: attributes with literal colours, which every program draws, and the same in
+dark as CSS.
 
-CSS with variables is for browsers alone: librsvg, CairoSVG and Inkscape draw a black box where a colour is one.
+CSS with variables is for browsers alone: librsvg, CairoSVG and Inkscape draw a black box where a
+colour is one.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ FAMILIES = (
 
 
 class Rule(NamedTuple):
-    """Attributes of the elements that a selector of CSS takes: a tag, or classes, all of which an element has."""
+    """Attributes of the elements that a selector of CSS takes: a tag, or classes, all of which an
+    element has.
+    """
 
     selector: str
     attributes: Mapping[str, str]
@@ -86,7 +90,10 @@ RULES: Sequence[Rule] = (
     Rule(".loop", {"fill": "none", "stroke": "name", "stroke-dasharray": "5 4"}),
     Rule(".memory", {"stroke": "memory", "stroke-width": "1.5"}),
     Rule(".stream", {"fill": "none", "stroke": "stream", "stroke-width": "1.25"}),
-    Rule(".read", {"fill": "none", "stroke": "name", "stroke-width": "1.5", "stroke-linejoin": "round"}),
+    Rule(
+        ".read",
+        {"fill": "none", "stroke": "name", "stroke-width": "1.5", "stroke-linejoin": "round"},
+    ),
     Rule(".tip", {"fill": "stream", "stroke": "none"}),
     Rule(".join", {"fill": "paper", "stroke": "stream"}),
     Rule(".family.memory", {"fill": "memories", "stroke": "edge", "stroke-width": "1"}),
@@ -103,20 +110,31 @@ RULES: Sequence[Rule] = (
 
 @cache
 def attributes(tag: str, style: str = "") -> Mapping[str, str]:
-    """Return the class and the attributes of an element with these classes, separated by spaces, on paper."""
+    """Return the class and the attributes of an element with these classes, separated by spaces, on
+    paper.
+    """
     merged = {"class": style} if style else {}
     for rule in RULES:
         if rule.takes(tag, style):
-            merged |= {key: COLORS[value].light if value in COLORS else value for key, value in rule.attributes.items()}
+            merged |= {
+                key: COLORS[value].light if value in COLORS else value
+                for key, value in rule.attributes.items()
+            }
     return merged
 
 
 @cache
 def dark_rules(scope: str) -> Sequence[str]:
-    """Return rules of CSS for the elements in `scope`, a selector, on a dark screen; they win over attributes."""
+    """Return rules of CSS for the elements in `scope`, a selector, on a dark screen; they win over
+    attributes.
+    """
     rules = [f"{scope} {{ fill: {COLORS['ink'].dark}; background: {COLORS['paper'].dark}; }}"]
     for rule in RULES[1:]:
-        colors = [f"{key}: {COLORS[value].dark};" for key, value in rule.attributes.items() if value in COLORS]
+        colors = [
+            f"{key}: {COLORS[value].dark};"
+            for key, value in rule.attributes.items()
+            if value in COLORS
+        ]
         if colors:
             rules.append(f"{scope} {rule.selector} {{ {' '.join(colors)} }}")
     return rules

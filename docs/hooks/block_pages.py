@@ -1,4 +1,6 @@
-"""Generate a page for each block from its code: description, equation, settings, example, recipes, source."""
+"""Generate a page for each block from its code: description, equation, settings, example, recipes,
+source.
+"""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
@@ -60,9 +62,17 @@ def parse_docstring(name: str) -> BlockDoc:
     end = shapes if separator else rest.partition("\nShapes:")[2]
     parts = re.split(r"\bState: |\bState on a causal site: |\nRaises BlockError ", end)
     kinds = re.findall(r"\b(State: |State on a causal site: )|\n(Raises BlockError )", end)
-    by_kind = dict(zip(["shapes", *("raises" if raised else "state" for _, raised in kinds)], parts, strict=True))
+    by_kind = dict(
+        zip(
+            ["shapes", *("raises" if raised else "state" for _, raised in kinds)],
+            parts,
+            strict=True,
+        )
+    )
     flat = {key: " ".join(text.split()) for key, text in by_kind.items()}
-    return BlockDoc(body.strip().split("\n\n"), flat["shapes"], flat.get("state", ""), flat.get("raises", ""))
+    return BlockDoc(
+        body.strip().split("\n\n"), flat["shapes"], flat.get("state", ""), flat.get("raises", "")
+    )
 
 
 def block_schemas() -> dict[str, Any]:
@@ -78,10 +88,17 @@ def settings_table(block_schema: Mapping[str, Any]) -> str:
     """Return the table of settings of a schema."""
     required = block_schema.get("required", ())
     rows = [
-        (f"`{name}`", format_type(rule), format_default(name, rule, required), typeset(rule.get("description", "")))
+        (
+            f"`{name}`",
+            format_type(rule),
+            format_default(name, rule, required),
+            typeset(rule.get("description", "")),
+        )
         for name, rule in block_schema["properties"].items()
     ]
-    return table(("setting", "takes", "default", "meaning"), rows) if rows else "It has no settings."
+    return (
+        table(("setting", "takes", "default", "meaning"), rows) if rows else "It has no settings."
+    )
 
 
 def format_type(setting: Mapping[str, Any]) -> str:
@@ -98,7 +115,8 @@ def format_default(name: str, setting: Mapping[str, Any], required: Any) -> str:
     return "–" if setting.get("default") is None else f"`{scalar_text(setting['default'])}`"
 
 
-# ------------------------------------------------------------------------------------------- examples
+# -------------------------------------------------------------------------------------------
+# examples
 
 
 @cache
@@ -107,7 +125,10 @@ def recipes_by_block() -> dict[str, tuple[GalleryRecipe, ...]]:
     recipes: dict[str, list[GalleryRecipe]] = {name: [] for name in blocks()}
     for recipe in gallery_recipes():
         for name in {
-            name for name, _ in find_blocks(model_stacks(recipe.recipe.canonical["model"]), frozenset(blocks()))
+            name
+            for name, _ in find_blocks(
+                model_stacks(recipe.recipe.canonical["model"]), frozenset(blocks())
+            )
         }:
             recipes[name].append(recipe)
     return {name: tuple(recipes) for name, recipes in recipes.items()}
@@ -116,7 +137,9 @@ def recipes_by_block() -> dict[str, tuple[GalleryRecipe, ...]]:
 def block_fragments(name: str) -> Iterator[tuple[str, GalleryRecipe]]:
     """Yield a block as each recipe writes it, in YAML."""
     for recipe in recipes_by_block()[name]:
-        for block, item in find_blocks(model_stacks(recipe.recipe.explicit["model"]), frozenset(blocks())):
+        for block, item in find_blocks(
+            model_stacks(recipe.recipe.explicit["model"]), frozenset(blocks())
+        ):
             if block == name:
                 yield dump([item]), recipe
 
@@ -124,14 +147,19 @@ def block_fragments(name: str) -> Iterator[tuple[str, GalleryRecipe]]:
 @cache
 def example(name: str) -> tuple[str, GalleryRecipe | None]:
     """Return the most informative short fragment and its recipe, or a derived example without one."""
-    candidates = sorted(block_fragments(name), key=lambda pair: (-example_score(pair[0]), len(pair[0]), pair[1].slug))
+    candidates = sorted(
+        block_fragments(name),
+        key=lambda pair: (-example_score(pair[0]), len(pair[0]), pair[1].slug),
+    )
     if name in MODELS:
         return MODELS[name], None
     return candidates[0] if candidates else (derived_example(name), None)
 
 
 def derived_example(name: str) -> str:
-    """Return an encoder's stack with a block that no recipe uses: the first of a few around it that a plan accepts."""
+    """Return an encoder's stack with a block that no recipe uses: the first of a few around it that
+    a plan accepts.
+    """
     settings = {setting: REQUIRED[kind] for setting, kind in required_kinds(blocks()[name]).items()}
     before = [GATE] if "gate" in repr(settings) else []
     block = {name: settings} if settings else name
@@ -154,10 +182,14 @@ def required_kinds(block: type[Block]) -> dict[str, str]:
     required = [
         parameter
         for parameter in inspect.signature(block).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is inspect.Parameter.empty
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        and parameter.default is inspect.Parameter.empty
     ]
     annotations = {parameter.name: get_args(hints[parameter.name]) for parameter in required}
-    return {name: next(note.name for note in notes if isinstance(note, Kind)) for name, notes in annotations.items()}
+    return {
+        name: next(note.name for note in notes if isinstance(note, Kind))
+        for name, notes in annotations.items()
+    }
 
 
 def example_score(text: str) -> int:
@@ -227,5 +259,8 @@ def index_page() -> str:
         "# Blocks",
         "A block is one item of a stack: `- name`, or `- name: {settings}`. "
         "These pages are generated from the code of the blocks (`python -m docs.hooks.pages`).",
-        *(f"## {family}\n\n{table(('block', 'what it is'), rows)}" for family, rows in sorted(families.items())),
+        *(
+            f"## {family}\n\n{table(('block', 'what it is'), rows)}"
+            for family, rows in sorted(families.items())
+        ),
     )

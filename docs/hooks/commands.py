@@ -25,7 +25,9 @@ def page() -> str:
     command_list = commands()
     rows = [(f"[`{name}`](#{name})", short_help(command)) for name, command in command_list.items()]
     sections = [command_section(name, command) for name, command in command_list.items()]
-    return markdown.join_parts("# Commands", INTRODUCTION, markdown.table(("command", "description"), rows), *sections)
+    return markdown.join_parts(
+        "# Commands", INTRODUCTION, markdown.table(("command", "description"), rows), *sections
+    )
 
 
 def commands() -> dict[str, click.Command]:
@@ -46,10 +48,14 @@ def command_section(name: str, command: click.Command) -> str:
     parameters = markdown.table(("argument", ""), rows)
     example_code = markdown.code("\n".join(examples(command)), "sh") if examples(command) else ""
     text = cleandoc(command.help or "")
-    return markdown.join_parts(f"## {name}", text, markdown.code(usage), parameters, example_code).rstrip()
+    return markdown.join_parts(
+        f"## {name}", text, markdown.code(usage), parameters, example_code
+    ).rstrip()
 
 
-def help_records(params: Iterable[click.Parameter], context: click.Context) -> Iterator[tuple[str, str]]:
+def help_records(
+    params: Iterable[click.Parameter], context: click.Context
+) -> Iterator[tuple[str, str]]:
     """Yield the name and help of each argument and option."""
     for param in params:
         record = param.get_help_record(context)

@@ -1,4 +1,6 @@
-"""The recipes of this repository as the gallery shows them: loaded and costed once, with the scores of their runs."""
+"""The recipes of this repository as the gallery shows them: loaded and costed once, with the scores
+of their runs.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class GalleryRecipe:
         """The comment at the top, as prose."""
         comment = re.match(r"(?:#.*\n)*", self.text + "\n")
         assert comment is not None
-        return " ".join(line.lstrip("# ").strip() for line in comment[0].splitlines() if line.strip("# "))
+        return " ".join(
+            line.lstrip("# ").strip() for line in comment[0].splitlines() if line.strip("# ")
+        )
 
     @property
     def extends(self) -> tuple[Path, ...]:
@@ -139,7 +143,9 @@ def compute_costs() -> dict[str, Cost]:
         for recipe in gallery_recipes()
     }
     CACHE.parent.mkdir(exist_ok=True)
-    CACHE.write_text(json.dumps({keys[slug]: cost for slug, cost in costs.items()}), encoding="utf-8")
+    CACHE.write_text(
+        json.dumps({keys[slug]: cost for slug, cost in costs.items()}), encoding="utf-8"
+    )
     return costs
 
 
@@ -150,23 +156,32 @@ def cost_code_sha256() -> str:
 
 
 def cache_key(recipe: GalleryRecipe, code: str) -> str:
-    """Return the key of a recipe's cached cost, with vocabulary bounds of its data, and drawing, which has its name."""
+    """Return the key of a recipe's cached cost, with vocabulary bounds of its data, and drawing,
+    which has its name.
+    """
     fingerprints = recipe.recipe.fingerprints
-    return hashlib.sha256(f"{code}{recipe.slug}{fingerprints['model']}{fingerprints['data']}".encode()).hexdigest()
+    return hashlib.sha256(
+        f"{code}{recipe.slug}{fingerprints['model']}{fingerprints['data']}".encode()
+    ).hexdigest()
 
 
 def compute_cost(recipe: Recipe) -> Cost:
     """Plan and draw a recipe."""
     plan = recipe.plan()
-    return Cost(plan.parameters, plan.flops, plan.state_bytes, Drawing(build_graph(recipe, plan)).svg())
+    return Cost(
+        plan.parameters, plan.flops, plan.state_bytes, Drawing(build_graph(recipe, plan)).svg()
+    )
 
 
-# ------------------------------------------------------------------------------------------- results
+# -------------------------------------------------------------------------------------------
+# results
 
 
 @cache
 def load_results() -> dict[str, list[dict[str, Any]]]:
-    """Return the runs in docs/results.json by the slug of the recipe, if the recipe is unchanged since."""
+    """Return the runs in docs/results.json by the slug of the recipe, if the recipe is unchanged
+    since.
+    """
     results = json.loads((ROOT / "docs/results.json").read_text(encoding="utf-8"))
     recipes = {f"recipes/{recipe.slug}.yaml": recipe for recipe in gallery_recipes()}
     return {
@@ -177,14 +192,17 @@ def load_results() -> dict[str, list[dict[str, Any]]]:
 
 
 def measured_page(slug: str) -> str:
-    """Return the page of measurements that names a recipe by its path, or by a name that is no plain word.
+    """Return the page of measurements that names a recipe by its path, or by a name that is no
+    plain word.
 
     A page on which a line names it and says `not run` has not measured it.
     """
     folder, _, name = slug.rpartition("/")
     for page in sorted((ROOT / "docs").glob("measured-*.md")):
         text = page.read_text(encoding="utf-8")
-        is_named = slug in text or ("_" in name and f"{folder}/" in text and re.search(rf"\b{name}\b", text))
+        is_named = slug in text or (
+            "_" in name and f"{folder}/" in text and re.search(rf"\b{name}\b", text)
+        )
         if is_named and not re.search(rf"\b{name}\b.*\bnot run\b", text):
             return page.name
     return ""

@@ -1,4 +1,6 @@
-"""Typeset docstrings as HTML: equations in plain text become subscripts, superscripts and Greek letters."""
+"""Typeset docstrings as HTML: equations in plain text become subscripts, superscripts and Greek
+letters.
+"""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
@@ -7,8 +9,9 @@ import html
 import re
 from collections.abc import Iterator
 
-MIN_FULL_WIDTH = 108
-"""A docstring line that would be longer than this with the next word was wrapped rather than ended."""
+MIN_FULL_WIDTH = 88
+"""A docstring line that would be longer than this with the next word was wrapped rather than ended.
+"""
 SIGNS = {
     "alpha": "α",
     "beta": "β",
@@ -49,7 +52,12 @@ def join_wrapped_lines(paragraph: str) -> Iterator[str]:
         text = line.strip()
         wrapped = len(previous) + 1 + len(text.split(" ")[0]) > MIN_FULL_WIDTH
         wrapped = wrapped or (previous.endswith(",") and not is_displayed(previous))
-        ended = not wrapped or is_displayed(line) or is_displayed(previous) or re.match(r"[a-z_]+: ", text)
+        ended = (
+            not wrapped
+            or is_displayed(line)
+            or is_displayed(previous)
+            or re.match(r"[a-z_]+: ", text)
+        )
         if joined and ended:
             yield joined
             joined = ""
@@ -66,14 +74,19 @@ def render_paragraph(text: str) -> str:
     """Render a paragraph of a docstring as HTML, with equations on lines of their own."""
     parts = [part.strip() for line in join_wrapped_lines(text) for part in line.split(";   ")]
     return "\n".join(
-        f'<p class="equation">{typeset(part, True)}</p>' if is_equation(part) else f"<p>{typeset(part)}</p>"
+        f'<p class="equation">{typeset(part, True)}</p>'
+        if is_equation(part)
+        else f"<p>{typeset(part)}</p>"
         for part in parts
     )
 
 
 def is_equation(line: str) -> bool:
     """Return whether a line is an equation rather than prose that mentions one."""
-    words = re.findall(r"(?<![\w_^(])[a-z]{3,}(?![\w_(])", re.sub(r"\([^()]*(?:equations?|section)[^()]*\)", "", line))
+    words = re.findall(
+        r"(?<![\w_^(])[a-z]{3,}(?![\w_(])",
+        re.sub(r"\([^()]*(?:equations?|section)[^()]*\)", "", line),
+    )
     return len(MATH.findall(line)) > 0 and " = " in line and len(words) <= 3 + len(line) // 20
 
 
@@ -110,5 +123,9 @@ def _variables(text: str, equation: bool) -> str:
     """Set single letters in italics as variables, but for the words `a`, `A` and `I` in prose."""
     text = re.sub(r"\b(alpha|beta|gamma|theta|lambda|sigma)\b", lambda match: SIGNS[match[1]], text)
     letters = "A-Za-zα-ω" if equation else "B-HJ-Zb-zα-ω"
-    text = re.sub(rf"(?<![\w&<.'’-])(?<!</)(?<!&lt;)(?!{ARTICLE})([{letters}]\u0303?)(?![\w>;-])", r"<i>\1</i>", text)
+    text = re.sub(
+        rf"(?<![\w&<.'’-])(?<!</)(?<!&lt;)(?!{ARTICLE})([{letters}]\u0303?)(?![\w>;-])",
+        r"<i>\1</i>",
+        text,
+    )
     return text if equation else re.sub(r"(?<![\w&<;.])([aA])(?=<sub>|<sup>)", r"<i>\1</i>", text)

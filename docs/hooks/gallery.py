@@ -10,12 +10,26 @@ from statistics import mean
 from typing import Any
 
 from composer.recipe.metrics import METRICS
-from docs.hooks.corpus import ROOT, Cost, GalleryRecipe, gallery_recipes, load_results, measured_page
+from docs.hooks.corpus import (
+    ROOT,
+    Cost,
+    GalleryRecipe,
+    gallery_recipes,
+    load_results,
+    measured_page,
+)
 from docs.hooks.markdown import code, collapsible, file_link, format_si, join_parts, table
 
 Run = Mapping[str, Any]
 Costs = Mapping[str, Cost]
-METRIC_COLUMNS = ("exact_match", "token_accuracy", "bleu", "chrf", "perplexity", "bits_per_sequence")
+METRIC_COLUMNS = (
+    "exact_match",
+    "token_accuracy",
+    "bleu",
+    "chrf",
+    "perplexity",
+    "bits_per_sequence",
+)
 """Metrics of the tables, in this order; shares are shown in percent."""
 SPLITS = {"test": "the test data", "val": "the validation data"}
 INTRODUCTION = """\
@@ -50,11 +64,19 @@ def recipe_page(recipe: GalleryRecipe, cost: Cost) -> str:
         "## Cost",
         cost_line(cost),
         "## Scores",
-        score_tables(load_results().get(recipe.slug, ())) or no_scores(recipe, f"gallery/{recipe.slug}.md"),
+        score_tables(load_results().get(recipe.slug, ()))
+        or no_scores(recipe, f"gallery/{recipe.slug}.md"),
         "## Recipe",
-        code(f"seqcomposer check recipes/{recipe.slug}.yaml\nseqcomposer train recipes/{recipe.slug}.yaml", "sh"),
+        code(
+            f"seqcomposer check recipes/{recipe.slug}.yaml\nseqcomposer train"
+            f" recipes/{recipe.slug}.yaml",
+            "sh",
+        ),
         code(recipe.text, "yaml", f"recipes/{recipe.slug}.yaml"),
-        *(file_link(f"{path.relative_to(ROOT)}", f"gallery/{recipe.slug}.md") for path in recipe.extends),
+        *(
+            file_link(f"{path.relative_to(ROOT)}", f"gallery/{recipe.slug}.md")
+            for path in recipe.extends
+        ),
         collapsible("Without `extends` and `vars`", code(recipe.recipe.dump(), "yaml")),
     )
 
@@ -72,10 +94,14 @@ def picture(file: str, name: str, attributes: str = "") -> str:
 
 def cost_line(cost: Cost) -> str:
     """Return the cost as a sentence."""
-    state = f"{format_si(cost.state_bytes)}B of decoding state" if cost.state_bytes else "no decoding state"
+    state = (
+        f"{format_si(cost.state_bytes)}B of decoding state"
+        if cost.state_bytes
+        else "no decoding state"
+    )
     return (
-        f"{cost.parameters:,} parameters; {format_si(cost.flops)}FLOPs for a pair of 32 source and 32 target tokens; "
-        f"{state} after them."
+        f"{cost.parameters:,} parameters; {format_si(cost.flops)}FLOPs for a pair of 32 source and"
+        f" 32 target tokens; {state} after them."
     )
 
 
@@ -83,7 +109,9 @@ def cost_line(cost: Cost) -> str:
 
 
 def score_tables(runs: Sequence[Run]) -> str:
-    """Return the tables of a recipe's runs: those with test scores, then those with validation scores only."""
+    """Return the tables of a recipe's runs: those with test scores, then those with validation
+    scores only.
+    """
     if not runs:
         return ""
     parts = [[run for run in runs if scored_split(run) == split] for split in ("test", "val")]
@@ -91,7 +119,9 @@ def score_tables(runs: Sequence[Run]) -> str:
 
 
 def no_scores(recipe: GalleryRecipe, page: str) -> str:
-    """Return why a recipe has no scores: an earlier version of it was run, or nobody has run it here."""
+    """Return why a recipe has no scores: an earlier version of it was run, or nobody has run it
+    here.
+    """
     if measured := measured_page(recipe.slug):
         return f"[An earlier version]({'../' * page.count('/')}{measured}) was run."
     return "Not run."
@@ -103,19 +133,37 @@ def score_table(runs: Sequence[Run]) -> str:
     for run in runs:
         groups[tuple(differences_except_seed(run))].append(run)
     split = scored_split(runs[0])
-    metrics = [name for name in METRIC_COLUMNS if any(metric_value(run, split, name) is not None for run in runs)]
-    header = ("differences from the recipe", "seeds", *(METRICS[name].label for name in metrics), "steps", "minutes")
-    rows = [score_row(differs, group, split, metrics) for differs, group in sorted(groups.items(), key=natural_order)]
-    seeds = "; means over seeds, with minimum and maximum in brackets" if len(rows) < len(runs) else ""
+    metrics = [
+        name
+        for name in METRIC_COLUMNS
+        if any(metric_value(run, split, name) is not None for run in runs)
+    ]
+    header = (
+        "differences from the recipe",
+        "seeds",
+        *(METRICS[name].label for name in metrics),
+        "steps",
+        "minutes",
+    )
+    rows = [
+        score_row(differs, group, split, metrics)
+        for differs, group in sorted(groups.items(), key=natural_order)
+    ]
+    seeds = (
+        "; means over seeds, with minimum and maximum in brackets" if len(rows) < len(runs) else ""
+    )
     return join_parts(
-        f"Measured on {SPLITS[split]}, decoded as in the recipe unless a row says otherwise{seeds}.",
+        f"Measured on {SPLITS[split]}, decoded as in the recipe unless a row says"
+        f" otherwise{seeds}.",
         table(header, rows, len(header) - 1),
     )
 
 
 def natural_order(group: tuple[tuple[str, ...], list[Run]]) -> tuple[list[Any], ...]:
     """Return a sort key of the differences, numbers compared as numbers."""
-    return ([int(part) if part.isdigit() else part for part in re.split(r"(\d+)", " ".join(group[0]))],)
+    return (
+        [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", " ".join(group[0]))],
+    )
 
 
 def scored_split(run: Run) -> str:
@@ -123,17 +171,24 @@ def scored_split(run: Run) -> str:
     return "test" if any(key.startswith("test/") for key in run["scores"]) else "val"
 
 
-def score_row(differs: tuple[str, ...], group: Sequence[Run], split: str, metrics: Sequence[str]) -> tuple[str, ...]:
+def score_row(
+    differs: tuple[str, ...], group: Sequence[Run], split: str, metrics: Sequence[str]
+) -> tuple[str, ...]:
     """Return the row of runs that differ only in their seeds."""
     differences = " ".join(f"`{difference}`" for difference in differs) or "none"
     seeds = str(group[0]["seed"]) if len(group) == 1 else f"{len(group)} seeds"
-    cells = [format_spread([metric_value(run, split, name) for run in group], metric_unit(name)) for name in metrics]
+    cells = [
+        format_spread([metric_value(run, split, name) for run in group], metric_unit(name))
+        for name in metrics
+    ]
     budget = [format_spread([run[key] for run in group]) for key in ("steps", "minutes")]
     return (differences, seeds, *cells, *budget)
 
 
 def metric_value(run: Run, split: str, name: str) -> float | None:
-    """Return a score, or None; BLEU 0 is left out, since answers of fewer than four words always have it."""
+    """Return a score, or None; BLEU 0 is left out, since answers of fewer than four words always
+    have it.
+    """
     score = run["scores"].get(f"{split}/{name}")
     if score is None or (name == "bleu" and score == 0.0):
         return None
@@ -164,15 +219,25 @@ def format_number(number: float) -> str:
 
 def provenance(runs: Sequence[Run]) -> str:
     """Return where the scores come from: dates, versions, fingerprints."""
-    versions = sorted({f"{name} {version}" for run in runs for name, version in run["versions"].items()})
+    versions = sorted(
+        {f"{name} {version}" for run in runs for name, version in run["versions"].items()}
+    )
     days = sorted({run["ended"][:10] for run in runs})
     dates = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     header = ("differences from the recipe", "run fingerprint", "parameters", "training pairs")
     rows = []
     for run in runs:
-        fingerprint, pairs = f"`{run['fingerprints']['run'][:16]}`", str(run["pairs"].get("train") or "–")
-        rows.append((" ".join(run["differs"]) or "none", fingerprint, f"{run['parameters']:,}", pairs))
-    source = f"Ended {dates}. {', '.join(versions)}. Collected from the run folders by `benchmarks/results.py`."
+        fingerprint, pairs = (
+            f"`{run['fingerprints']['run'][:16]}`",
+            str(run["pairs"].get("train") or "–"),
+        )
+        rows.append(
+            (" ".join(run["differs"]) or "none", fingerprint, f"{run['parameters']:,}", pairs)
+        )
+    source = (
+        f"Ended {dates}. {', '.join(versions)}. Collected from the run folders by"
+        " `benchmarks/results.py`."
+    )
     return collapsible("Provenance", f"{source}\n\n{table(header, rows, 2)}")
 
 
@@ -216,9 +281,17 @@ def best_score(recipe: GalleryRecipe) -> str:
     fewest = min(len(differences_except_seed(run)) for run in runs)
     nearest = [run for run in runs if len(differences_except_seed(run)) == fewest]
     nearest = [run for run in nearest if scored_split(run) == "test"] or nearest
-    group = [run for run in nearest if differences_except_seed(run) == differences_except_seed(nearest[0])]
+    group = [
+        run
+        for run in nearest
+        if differences_except_seed(run) == differences_except_seed(nearest[0])
+    ]
     split = scored_split(group[0])
-    name = next(name for name in metric_preference(recipe) if metric_value(group[0], split, name) is not None)
+    name = next(
+        name
+        for name in metric_preference(recipe)
+        if metric_value(group[0], split, name) is not None
+    )
     unit = metric_unit(name) or f" {METRICS[name].label}"
     note = " on validation data" if split == "val" else ""
     score = format_number(mean([metric_value(run, split, name) or 0.0 for run in group]))
@@ -227,7 +300,9 @@ def best_score(recipe: GalleryRecipe) -> str:
 
 def differences_except_seed(run: Run) -> list[str]:
     """Return the differences of a run except its seed."""
-    return [difference for difference in run["differs"] if not difference.startswith("training.seed=")]
+    return [
+        difference for difference in run["differs"] if not difference.startswith("training.seed=")
+    ]
 
 
 def metric_preference(recipe: GalleryRecipe) -> tuple[str, ...]:

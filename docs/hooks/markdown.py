@@ -11,7 +11,11 @@ LARGE = (("T", 1e12), ("G", 1e9), *SIGNS)
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
     """Return a Markdown table whose last `numbers` columns are right-aligned."""
     alignment = ["---"] * (len(head) - numbers) + ["--:"] * numbers
-    cells = [head, alignment, *([cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows)]
+    cells = [
+        head,
+        alignment,
+        *([cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows),
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 

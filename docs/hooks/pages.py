@@ -1,4 +1,5 @@
-"""Write the generated pages of the documentation: blocks, gallery, commands and keys, with every drawing.
+"""Write the generated pages of the documentation: blocks, gallery, commands and keys, with every
+drawing.
 
     python -m docs.hooks.pages
 
@@ -25,13 +26,18 @@ def pages_of_code() -> dict[str, str]:
         "reference/keys.md": reference_pages.sections_page(),
         "reference/sweep.md": reference_pages.sweep_page(),
         "reference/commands.md": commands.page(),
-        **{f"blocks/{name}.md": block_pages.block_page(name) for name in block_pages.block_schemas()},
+        **{
+            f"blocks/{name}.md": block_pages.block_page(name)
+            for name in block_pages.block_schemas()
+        },
         **{f"reference/{table}.md": reference_pages.choice_page(table) for table in CHOICES},
     }
 
 
 def pages_of_recipes() -> dict[str, str]:
-    """Return the pages and drawings of recipes by their path in docs/. Takes a minute, to plan and draw all."""
+    """Return the pages and drawings of recipes by their path in docs/. Takes a minute, to plan and
+    draw all.
+    """
     costs = compute_costs()
     pages = {f"gallery/{slug}.svg": cost.svg for slug, cost in costs.items()}
     for recipe in gallery_recipes():

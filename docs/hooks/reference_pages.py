@@ -1,4 +1,6 @@
-"""Generate a page for each kind of choice besides blocks (tasks, tokenizers, ...), and one for all other keys."""
+"""Generate a page for each kind of choice besides blocks (tasks, tokenizers, ...), and one for all
+other keys.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,18 @@ def choice_page(table: str) -> str:
 def sections_page() -> str:
     """Return the page of every key of a recipe that is neither a block nor a choice."""
     rules = schema_generator.load()
-    parts = ["# All keys", "The sections of a recipe and their settings. `seqcomposer schema` prints them for editors."]
+    parts = [
+        "# All keys",
+        (
+            "The sections of a recipe and their settings. `seqcomposer schema` prints them for"
+            " editors."
+        ),
+    ]
     top = {key: value for key, value in rules["properties"].items() if not value.get("$ref")}
-    parts += ["## Top level", settings_table({"properties": top, "required": rules.get("required", ())})]
+    parts += [
+        "## Top level",
+        settings_table({"properties": top, "required": rules.get("required", ())}),
+    ]
     for name, definition in rules["$defs"].items():
         if "." not in name and name not in (*CHOICES, "block", "variable"):
             properties = without_block_defaults(definition["properties"])
@@ -45,24 +56,50 @@ def sections_page() -> str:
 def sweep_page() -> str:
     """Return the page of every key of a sweep's file."""
     rules = load_schema()
-    intro = "The keys of a sweep's file ([how sweeps work](../sweeps.md)), and `schemas/sweep.schema.json` for editors."
-    kinds = {"conditions": "condition, or a list of them", "searches": "search (below)", "prunings": "pruning (below)"}
+    intro = (
+        "The keys of a sweep's file ([how sweeps work](../sweeps.md)), and"
+        " `schemas/sweep.schema.json` for editors."
+    )
+    kinds = {
+        "conditions": "condition, or a list of them",
+        "searches": "search (below)",
+        "prunings": "pruning (below)",
+    }
     top = {
-        key: {**rule, "$ref": kinds[name]} if (name := rule.get("$ref", "").rpartition("/")[2]) in kinds else rule
+        key: (
+            {**rule, "$ref": kinds[name]}
+            if (name := rule.get("$ref", "").rpartition("/")[2]) in kinds
+            else rule
+        )
         for key, rule in rules["properties"].items()
     }
-    parts = ["# Keys of sweeps", intro, "## Top level", settings_table({**rules, "properties": top})]
+    parts = [
+        "# Keys of sweeps",
+        intro,
+        "## Top level",
+        settings_table({**rules, "properties": top}),
+    ]
     parts += ["## resources", settings_table(rules["properties"]["resources"])]
     definitions = rules["$defs"]
     axis = {**definitions["axis"], "required": ()}
-    parts += ["## axis", "A mapping under `axes`. " + typeset(axis["description"]), settings_table(axis)]
-    parts += ["An axis cannot be called " + ", ".join(f"`{name}`" for name in sorted(RESERVED)) + "."]
+    parts += [
+        "## axis",
+        "A mapping under `axes`. " + typeset(axis["description"]),
+        settings_table(axis),
+    ]
+    parts += [
+        "An axis cannot be called " + ", ".join(f"`{name}`" for name in sorted(RESERVED)) + "."
+    ]
     for key, table in (("search", "searches"), ("prune", "prunings")):
         parts += [f"## {key}", f"`{key}` takes a name, or a name with settings."]
         for name, definition in definitions.items():
             if name.startswith(f"{table}."):
                 settings = settings_table({"properties": {}, **definition})
-                parts += [f"### {name.removeprefix(f'{table}.')}", typeset(definition["description"]), settings]
+                parts += [
+                    f"### {name.removeprefix(f'{table}.')}",
+                    typeset(definition["description"]),
+                    settings,
+                ]
     parts += ["## Conditions", CONDITIONS]
     return join_parts(*parts)
 
@@ -70,4 +107,8 @@ def sweep_page() -> str:
 def without_block_defaults(properties: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the properties except defaults of blocks, which are on the blocks' own pages."""
     prefix = "#/$defs/defaults."
-    return {key: value for key, value in properties.items() if not value.get("$ref", "").startswith(prefix)}
+    return {
+        key: value
+        for key, value in properties.items()
+        if not value.get("$ref", "").startswith(prefix)
+    }

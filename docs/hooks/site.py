@@ -44,7 +44,9 @@ def gallery_entries() -> list[Any]:
     """Return the pages of the recipes, by folder."""
     pages: dict[str, list[str]] = defaultdict(list)
     for recipe in gallery_recipes():
-        pages[gallery.FOLDER_TITLES.get(recipe.folder, recipe.folder)].append(f"gallery/{recipe.slug}.md")
+        pages[gallery.FOLDER_TITLES.get(recipe.folder, recipe.folder)].append(
+            f"gallery/{recipe.slug}.md"
+        )
     return ["gallery/index.md", *({title: paths} for title, paths in pages.items())]
 
 
@@ -55,7 +57,9 @@ def reference_entries() -> list[Any]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Replace include comments by sections of other files, and links to files of the repository by their content."""
+    """Replace include comments by sections of other files, and links to files of the repository by
+    their content.
+    """
     if page.file.src_uri == "gallery/index.md":
         page.meta["hide"] = ["toc"]  # its tables want room
     markdown = FILE_LINK.sub(lambda match: embed_file(match[1]), markdown)
@@ -71,7 +75,9 @@ def embed_file(name: str) -> str:
 def read_section(file: Path, title: str) -> str:
     """Return the text below a heading of a Markdown file, up to the next heading of its level."""
     text = file.read_text(encoding="utf-8")
-    match = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", text, re.MULTILINE | re.DOTALL)
+    match = re.search(
+        rf"^(#+) {re.escape(title)}\n(.*?)(?=^\1 |\Z)", text, re.MULTILINE | re.DOTALL
+    )
     if match is None:
         raise ValueError(f"{file.name} has no section {title!r}")
     return match[2].strip()

@@ -70,7 +70,10 @@ def change(run: Path, **changes: object) -> str:
 def test_the_lengths_of_a_runs_own_test_are_read(run: Path) -> None:
     by_length = json.loads((run / "run.json").read_text())["by_length"]["test"]
     row = accuracy.read_run(run)
-    recorded = {entry["words"]: Accuracy(3, entry["exact_match"], entry["positional_accuracy"]) for entry in by_length}
+    recorded = {
+        entry["words"]: Accuracy(3, entry["exact_match"], entry["positional_accuracy"])
+        for entry in by_length
+    }
     assert row.accuracies == recorded
     assert row[1:6] == ("short", 1, "copy", 6, (4, 6))
     assert row.name == f"{run.parent.name}/seed-1"
@@ -87,7 +90,9 @@ def test_further_lengths_are_measured_as_evaluate_does(trained: Path) -> None:
         accuracy.read_run(trained, [1], 2)
 
 
-def test_measurements_are_cached_until_the_run_is_trained_further(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_are_cached_until_the_run_is_trained_further(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = replace_measure(monkeypatch)
     first = accuracy.read_run(run, [8, 9], 5)
     assert calls == [(8, 5), (9, 5)]
@@ -124,21 +129,29 @@ def test_a_run_without_lengths_is_refused(run: Path) -> None:
     with pytest.raises(SystemExit, match="name some with --lengths"):
         accuracy.read_run(run)
     (run / "recipe.yaml").write_text(
-        RECIPE.replace("copy: {symbols: 3, max_length: 6, test_lengths: [4, 6]", "number_words: {maximum: 9999")
+        RECIPE.replace(
+            "copy: {symbols: 3, max_length: 6, test_lengths: [4, 6]", "number_words: {maximum: 9999"
+        )
     )
     with pytest.raises(SystemExit, match="no task that has `test_lengths`"):
         accuracy.read_run(run, [8])
     (run / "recipe.yaml").write_text(recipe)
 
 
-def row_of(recipe: str, seed: int, accuracies: dict[int, Accuracy] | None, task: str = "copy") -> Row:
+def row_of(
+    recipe: str, seed: int, accuracies: dict[int, Accuracy] | None, task: str = "copy"
+) -> Row:
     return Row(f"{recipe}-{seed}", recipe, seed, task, 6, (4, 8), accuracies)
 
 
 ROWS = [
     row_of("lstm", 2, None),
     row_of("gpu", 1, {4: Accuracy(10, 1.0, 1.0), 8: Accuracy(1000, 0.9996, 0.99999)}),
-    row_of("lstm", 1, {4: Accuracy(10, 0.0, 0.25), 8: Accuracy(10, 0.29, 0.5, "3 of 10 answers were cut")}),
+    row_of(
+        "lstm",
+        1,
+        {4: Accuracy(10, 0.0, 0.25), 8: Accuracy(10, 0.29, 0.5, "3 of 10 answers were cut")},
+    ),
     row_of("other", 1, {8: Accuracy(20, 0.0, 0.0)}, task="sort"),
 ]
 
@@ -158,12 +171,24 @@ def test_rows_are_grouped_by_task_recipe_and_seed() -> None:
         "",
         "lstm-1 at 8: 3 of 10 answers were cut.",
     ]
-    assert accuracy.table("sort", tasks["sort"]).splitlines()[2] == "| other-1 | not measured | 0 % (0 %) |"
+    assert (
+        accuracy.table("sort", tasks["sort"]).splitlines()[2]
+        == "| other-1 | not measured | 0 % (0 %) |"
+    )
 
 
 def test_bits_follow_the_accuracies() -> None:
-    rows = [row_of("ntm", 1, {4: Accuracy(10, 1.0, 1.0, bits=0.00123), 8: Accuracy(10, 0.0, 0.5, bits=277.9)})]
-    assert accuracy.table("copy", rows).splitlines()[2] == "| ntm-1 | 100 %, 0.0012 bits | 0 % (50.0 %), 278 bits |"
+    rows = [
+        row_of(
+            "ntm",
+            1,
+            {4: Accuracy(10, 1.0, 1.0, bits=0.00123), 8: Accuracy(10, 0.0, 0.5, bits=277.9)},
+        )
+    ]
+    assert (
+        accuracy.table("copy", rows).splitlines()[2]
+        == "| ntm-1 | 100 %, 0.0012 bits | 0 % (50.0 %), 278 bits |"
+    )
 
 
 def test_the_chart_has_a_line_for_each_recipe(tmp_path: Path) -> None:

@@ -36,16 +36,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tasks").mkdir()
     for task, places in ((1, ("hall", "attic")), (2, ("hall", "cellar", "yard"))):
         lines = [
-            f"1 A went to {places[n % len(places)]}.\n2 Where is A?\t{places[n % len(places)]}\t1\n{n * ''}"
-            f"3 B ran {n} times.\n4 Who ran?\tB\t3\n"
+            f"1 A went to {places[n % len(places)]}.\n2 Where is"
+            f" A?\t{places[n % len(places)]}\t1\n{n * ''}3 B ran {n} times.\n4 Who ran?\tB\t3\n"
             for n in range(12)
         ]
         for split in ("train", "test"):
-            (folder / "tasks" / f"qa{task}_where_{split}.txt").write_text("".join(lines), encoding="utf-8")
+            (folder / "tasks" / f"qa{task}_where_{split}.txt").write_text(
+                "".join(lines), encoding="utf-8"
+            )
     (folder / "small.yaml").write_text(RECIPE, encoding="utf-8")
     for seed in (2, 1):
-        train(load(folder / "small.yaml", [f"training.seed={seed}"]), run=folder / "runs" / "both" / f"seed-{seed}")
-    train(load(folder / "small.yaml", ["data.babi.tasks=[1]", "name=one"]), run=folder / "runs" / "1" / "seed-1")
+        train(
+            load(folder / "small.yaml", [f"training.seed={seed}"]),
+            run=folder / "runs" / "both" / f"seed-{seed}",
+        )
+    train(
+        load(folder / "small.yaml", ["data.babi.tasks=[1]", "name=one"]),
+        run=folder / "runs" / "1" / "seed-1",
+    )
     return folder / "runs"
 
 
@@ -65,7 +73,9 @@ def test_the_errors_are_those_of_evaluate(trained: Path) -> None:
     assert sum(runs[2].test.values()) / 2 == pytest.approx(100 * (1 - both))
 
 
-def test_errors_are_cached_until_the_run_is_trained_further(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_cached_until_the_run_is_trained_further(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = babi.find_runs([trained])
     measured_runs = []
 
@@ -91,7 +101,12 @@ def run(seed: int, train: float, loss: float, test: float | None) -> Run:
 
 
 def test_runs_are_selected_by_training_error_and_never_by_test_error() -> None:
-    runs = [run(1, 5.0, 0.3, 1.0), run(2, 4.0, 0.9, 50.0), run(3, 4.0, 0.8, 40.0), run(4, 0.0, 0.0, None)]
+    runs = [
+        run(1, 5.0, 0.3, 1.0),
+        run(2, 4.0, 0.9, 50.0),
+        run(3, 4.0, 0.8, 40.0),
+        run(4, 0.0, 0.0, None),
+    ]
     assert babi.select_run(runs) is runs[2]
     assert babi.select_run(runs[3:]) is None
     lines = babi.table(runs, "end_to_end").splitlines()
@@ -102,6 +117,9 @@ def test_runs_are_selected_by_training_error_and_never_by_test_error() -> None:
 
 
 def test_every_recipe_of_the_folder_has_a_published_result() -> None:
-    published = {path.stem: babi.published_name(load(path).name) for path in sorted((RECIPES / "babi").glob("*.yaml"))}
+    published = {
+        path.stem: babi.published_name(load(path).name)
+        for path in sorted((RECIPES / "babi").glob("*.yaml"))
+    }
     assert published == {name: name for name in PUBLISHED}
     assert babi.published_name("mine") == "end_to_end"

@@ -16,7 +16,11 @@ def test_predictions_of_random_letters_do_not_count():
 def test_a_string_that_goes_on_or_ends_too_early_is_wrong():
     predictions = list("aabaabb")
     assert counting.check_letters(WORDS, [*predictions, "b"], "anbn") == [True, True, False]
-    assert counting.check_letters(WORDS, [*predictions[:-1], "a", "a"], "anbn") == [True, False, True]
+    assert counting.check_letters(WORDS, [*predictions[:-1], "a", "a"], "anbn") == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_only_the_last_string_is_scored():

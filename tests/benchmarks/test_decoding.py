@@ -20,13 +20,17 @@ from tests.inference.untrained import text
 RECIPES = Path(__file__).parents[2] / "recipes" / "multi30k"
 LIMIT = LINES = 30
 ENDS = {"transformer": 3.0, "gru_attention": 2.0}
-"""Of each recipe, how much more probable an end is than at random, for answers of several lengths."""
+"""Of each recipe, how much more probable an end is than at random, for answers of several lengths.
+"""
 
 
 def untrained_run(recipe: str, folder: Path) -> Run:
     """Return a small run of a recipe with random weights."""
     files = text(folder, "train", 60, ["source"])
-    overrides = [f"data.parallel={{train: {{{', '.join(files)}}}}}", "data.tokenizer={word: {joint: true}}"]
+    overrides = [
+        f"data.parallel={{train: {{{', '.join(files)}}}}}",
+        "data.tokenizer={word: {joint: true}}",
+    ]
     loaded = load(RECIPES / f"{recipe}.yaml", ["model.width=32", *overrides])
     tokenizers = load_data(loaded, [folder]).tokenizers
     tokenizers.save(folder / "tokenizer.json")
@@ -35,7 +39,8 @@ def untrained_run(recipe: str, folder: Path) -> Run:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-        model.output.bias[[PAD, BOS]] = NEVER  # as a training makes them, of which ours takes note in its softmax
+        # as a training makes them, of which ours takes note in its softmax
+        model.output.bias[[PAD, BOS]] = NEVER
         model.output.bias[EOS] += ENDS[recipe]
     return Run(RunDir(folder), loaded, tokenizers, model)
 
@@ -59,7 +64,9 @@ def test_the_searches_by_hand_answer_as_ours_do(recipe: str, tmp_path: Path) -> 
 
 def test_ctranslate2_is_compared_in_its_precisions(tmp_path: Path) -> None:
     run = untrained_run("transformer", tmp_path)
-    sides = decoding.sides_of(run, ["float32", "int8"], LIMIT) | decoding.ctranslate2_sides(run, LIMIT)
+    sides = decoding.sides_of(run, ["float32", "int8"], LIMIT) | decoding.ctranslate2_sides(
+        run, LIMIT
+    )
     with torch.inference_mode():
         compared = decoding.compare(decoding.GREEDY, sides, random_lines(run), 2)
     pairs = decoding.pair_sides(sides, ["float32", "int8"])
@@ -73,6 +80,8 @@ def test_ctranslate2_is_compared_in_its_precisions(tmp_path: Path) -> None:
         assert line.endswith(f"{LINES} of {LINES} lines identical")
 
 
-def test_a_model_that_ctranslate2_does_not_know_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_ctranslate2_does_not_know_is_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert not decoding.ctranslate2_sides(untrained_run("gru_attention", tmp_path), LIMIT)
     assert capsys.readouterr().out.startswith("without CTranslate2: CTranslate2 has no such model")

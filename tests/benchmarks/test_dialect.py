@@ -1,4 +1,6 @@
-"""The dialect benchmark: what a model reads of its own output, and its loss relative to the optimum."""
+"""The dialect benchmark: what a model reads of its own output, and its loss relative to the
+optimum.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,19 @@ DECODERS = {
 
 
 def trained(folder: Path, reads: str, every: int) -> Path:
-    (folder / "t.yaml").write_text(RECIPE.format(every=every, decoder=DECODERS[reads]), encoding="utf-8")
+    (folder / "t.yaml").write_text(
+        RECIPE.format(every=every, decoder=DECODERS[reads]), encoding="utf-8"
+    )
     train(load(folder / "t.yaml"), run=folder / reads)
     return folder / reads
 
 
-@pytest.mark.parametrize(("reads", "every", "guesses"), [("nothing", 2, 15), ("last", 1, 6), ("all", 2, 6)])
-def test_a_loss_is_compared_with_the_models_own_optimum(tmp_path: Path, reads: str, every: int, guesses: int) -> None:
+@pytest.mark.parametrize(
+    ("reads", "every", "guesses"), [("nothing", 2, 15), ("last", 1, 6), ("all", 2, 6)]
+)
+def test_a_loss_is_compared_with_the_models_own_optimum(
+    tmp_path: Path, reads: str, every: int, guesses: int
+) -> None:
     run = trained(tmp_path, reads, every)
     row = dialect.read_run(run)
     # three lines of four symbols and three of six, each with its eos
@@ -73,11 +81,15 @@ def test_the_dialect_optimum_is_that_of_an_enumeration(every: int, dialects: int
     tokens = sum(len(source.split()) + 1 for source in sources)
     for reads in ("nothing", "last", "all"):
         nats = sum(entropy(source.lower().split(), every, dialects, reads) for source in sources)
-        assert dialect.dialect_optimum(sources, dialects, every, reads) == pytest.approx(nats / tokens)
+        assert dialect.dialect_optimum(sources, dialects, every, reads) == pytest.approx(
+            nats / tokens
+        )
 
 
 def entropy(row: Sequence[str], every: int, dialects: int, reads: str) -> float:
-    """The entropy of an answer, word by word, given what is read of the words before: from all answers there are."""
+    """The entropy of an answer, word by word, given what is read of the words before: from all
+    answers there are.
+    """
     answers = [[*mark(row, every, str(which)), "</s>"] for which in range(1, dialects + 1)]
 
     def known(answer: Sequence[str], place: int) -> tuple[str, ...]:

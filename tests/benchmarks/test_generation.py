@@ -11,8 +11,12 @@ import torch
 def test_the_loops_by_hand_write_the_same_text(name: str) -> None:
     model = generation.untrained(name, vocabulary=50)
     with torch.inference_mode():
-        texts, seconds = generation.compare(generation.sides_of(name, model, draws=False), tokens=40, rounds=2)
-        drawn, _ = generation.compare(generation.sides_of(name, model, draws=True), tokens=40, rounds=0)
+        texts, seconds = generation.compare(
+            generation.sides_of(name, model, draws=False), tokens=40, rounds=2
+        )
+        drawn, _ = generation.compare(
+            generation.sides_of(name, model, draws=True), tokens=40, rounds=0
+        )
     assert texts["ours"] == texts["by hand"]
     assert len({*texts["ours"]}) > 5
     assert {len(text) for text in (*texts.values(), *drawn.values())} == {48}

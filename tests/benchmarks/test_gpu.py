@@ -1,4 +1,6 @@
-"""The benchmark of a GPU: every part runs on a CPU at tiny sizes; a crash is a line, and a journal goes on."""
+"""The benchmark of a GPU: every part runs on a CPU at tiny sizes; a crash is a line, and a journal
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class StandIn:
         pass
 
 
-def test_every_part_is_a_file_with_a_line_that_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_part_is_a_file_with_a_line_that_says_what_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     folder = Path(__file__).parents[2] / "benchmarks" / "gpu" / "parts"
     assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == set(PARTS)
     with pytest.raises(SystemExit):
@@ -46,7 +50,10 @@ def test_every_part_is_a_file_with_a_line_that_says_what_it_is(capsys: pytest.Ca
 
 
 def test_a_crash_is_a_line_and_a_journal_goes_on(tmp_path: Path) -> None:
-    journal, worker = Journal(tmp_path / "journal.jsonl"), StandIn(None, Outcome(OK), Outcome(FAILED, "CUDA error: x"))
+    journal, worker = (
+        Journal(tmp_path / "journal.jsonl"),
+        StandIn(None, Outcome(OK), Outcome(FAILED, "CUDA error: x")),
+    )
     journal.machine = "CPU"
     for case in ("crashes", "works", "spoils"):
         run_case(worker, "blocks", case, journal, float("inf"))
@@ -76,16 +83,22 @@ def test_the_table_says_what_was_not_run_and_what_is_wrong(tmp_path: Path) -> No
 
 
 def test_an_error_may_be_a_few_times_that_of_the_cpu() -> None:
-    exact, near, far = (torch.full((4,), value, dtype=torch.float64) for value in (1.0, 1.0 + 1e-7, 1.1))
+    exact, near, far = (
+        torch.full((4,), value, dtype=torch.float64) for value in (1.0, 1.0 + 1e-7, 1.1)
+    )
     assert not describe_faults(torch.float32, {"y": [near]}, {"y": [exact]}, {"y": [exact]})
     assert describe_faults(torch.float32, {"y": [far]}, {"y": [near]}, {"y": [exact]})
     assert not describe_faults(torch.float32, {"y": [far]}, {"y": [far]}, {"y": [exact]})
-    assert describe_faults(torch.float32, {"y": [far * float("nan")]}, {"y": [near]}, {"y": [exact]})
+    assert describe_faults(
+        torch.float32, {"y": [far * float("nan")]}, {"y": [near]}, {"y": [exact]}
+    )
     assert describe_faults(torch.float32, {"y": [near[:2]]}, {"y": [near]}, {"y": [exact]})
 
 
 @pytest.mark.slow
-def test_a_part_has_a_process_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_has_a_process_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["--small", "--device", "cpu", "--folder", str(tmp_path), "--part", "graphs"])
     journal = Journal(tmp_path / "journal.jsonl")
     assert [(part, row["word"]) for (part, _), row in journal.rows.items()] == [("graphs", OK)] * 4
@@ -99,6 +112,8 @@ def test_a_part_runs_on_a_cpu(part: str) -> None:
     cases, machine = serve(None, part, settings)
     assert cases
     assert machine.startswith("CPU")
-    for outcome in [cases] if isinstance(cases, Outcome) else [serve(case, part, settings) for case in cases]:
+    for outcome in (
+        [cases] if isinstance(cases, Outcome) else [serve(case, part, settings) for case in cases]
+    ):
         lacks_library = outcome.word == MISSING and any(name in outcome.text for name in LIBRARIES)
         assert outcome.word == OK or lacks_library, outcome.text

@@ -1,4 +1,6 @@
-"""The recipes of the ladder are the notebooks' models: at their sizes and vocabularies, they have as many weights."""
+"""The recipes of the ladder are the notebooks' models: at their sizes and vocabularies, they have
+as many weights.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ from composer.recipe.recipe import load
 
 HOME = Path(__file__).parents[2] / "recipes" / "ladder"
 SIZES = ["model.width=256", "vars.hidden=512"]
-ATTENTION = 512 * 1536 + 2 * 512  # W, U and b, v of the notebook's attention, which is as wide as its states
+# W, U and b, v of the notebook's attention, which is as wide as its states
+ATTENTION = 512 * 1536 + 2 * 512
 NARROWER = 256 * 1536 + 2 * 256  # ours is as wide as the embeddings
-SHARED = 9 * (512 * 256 + 256 + 256 * 512 + 512)  # the notebook has one pair of maps for the attentions of ten layers
+# the notebook has one pair of maps for the attentions of ten layers
+SHARED = 9 * (512 * 256 + 256 + 256 * 512 + 512)
 COUNTS = {
     "lstm": 13_898_501,
     "gru": 14_219_781,
@@ -47,4 +51,7 @@ def test_blank_tokens_are_left_out():
 
 def test_a_row_has_a_cell_for_every_column():
     for published in ladder.LADDER.values():
-        assert ladder.format_row("name", published, ["not run"] * 6).count("|") == len(ladder.COLUMNS) + 1
+        assert (
+            ladder.format_row("name", published, ["not run"] * 6).count("|")
+            == len(ladder.COLUMNS) + 1
+        )

@@ -46,7 +46,9 @@ def test_the_optimum_is_that_of_the_test_lines_of_the_run(run: Path) -> None:
     row = ngrams.read_run(run)
     lines = DynamicNgrams(context=2, min_length=12, max_length=12, test=30).generate("test").target
     assert row.least == ngrams.ngrams_optimum(lines, 2)
-    assert row.bits == json.loads((run / "run.json").read_text())["scores"]["test/bits_per_sequence"]
+    assert (
+        row.bits == json.loads((run / "run.json").read_text())["scores"]["test/bits_per_sequence"]
+    )
     assert row.least < row.bits < 24
 
 
@@ -60,24 +62,35 @@ def test_a_run_of_another_task_is_refused(run: Path, tmp_path: Path) -> None:
 
 def test_the_table_is_sorted_by_the_excess_bits() -> None:
     rows = [ngrams.Row("one", 14.5, 12.25), ngrams.Row("two", 13.0, 12.25)]
-    assert ngrams.table(rows).splitlines()[2:] == ["| two | 13.00 | 12.25 | 0.75 |", "| one | 14.50 | 12.25 | 2.25 |"]
+    assert ngrams.table(rows).splitlines()[2:] == [
+        "| two | 13.00 | 12.25 | 0.75 |",
+        "| one | 14.50 | 12.25 | 2.25 |",
+    ]
 
 
 def beta_integral(ones: int, zeros: int) -> float:
-    """The probability of so many ones and zeros in this order, p drawn from Beta(1/2, 1/2): a quotient of Betas."""
+    """The probability of so many ones and zeros in this order, p drawn from Beta(1/2, 1/2): a
+    quotient of Betas.
+    """
     log = math.lgamma(ones + 0.5) + math.lgamma(zeros + 0.5) - math.lgamma(ones + zeros + 1)
     return math.exp(log - 2 * math.lgamma(0.5))
 
 
 @pytest.mark.parametrize("context", [0, 1, 3])
 def test_the_optimum_is_the_bayesian_probability_of_the_line(context: int) -> None:
-    lines = DynamicNgrams(train=20, min_length=2, max_length=40, context=context).generate("train").target
+    lines = (
+        DynamicNgrams(train=20, min_length=2, max_length=40, context=context)
+        .generate("train")
+        .target
+    )
     for line in lines:
         bits = line.split()
         counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
         for at in range(context, len(bits)):
             counts[tuple(bits[at - context : at])][bits[at]] += 1
-        likely = 0.5 ** min(context, len(bits)) * math.prod(beta_integral(c["1"], c["0"]) for c in counts.values())
+        likely = 0.5 ** min(context, len(bits)) * math.prod(
+            beta_integral(c["1"], c["0"]) for c in counts.values()
+        )
         assert ngrams.ngrams_optimum([line], context) == pytest.approx(-math.log2(likely))
     assert ngrams.ngrams_optimum(lines, context) == pytest.approx(
         sum(ngrams.ngrams_optimum([line], context) for line in lines) / len(lines)
@@ -87,7 +100,9 @@ def test_the_optimum_is_the_bayesian_probability_of_the_line(context: int) -> No
 def test_the_optimum_equals_a_product_of_fractions() -> None:
     # after one even bit: 0 0 is 1/2, then 0 0 again 3/4, then 0 1 is 1/6, then 1 0 is 1/2
     assert ngrams.ngrams_optimum(["0 0 0 1 0"], 1) == pytest.approx(
-        -math.log2(Fraction(1, 2) * Fraction(1, 2) * Fraction(3, 4) * Fraction(1, 6) * Fraction(1, 2))
+        -math.log2(
+            Fraction(1, 2) * Fraction(1, 2) * Fraction(3, 4) * Fraction(1, 6) * Fraction(1, 2)
+        )
     )
 
 

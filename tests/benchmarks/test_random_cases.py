@@ -1,4 +1,6 @@
-"""Random cases: drawn alike for a number, from the whole language; a journal that goes on; failures that stay."""
+"""Random cases: drawn alike for a number, from the whole language; a journal that goes on; failures
+that stay.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,30 @@ from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import parse, to_data
 from tests.laws.law_cases import draw_case
 
-CHOICES = ("tasks", "tokenizers", "optimizers", "schedules", "initializations", "decoders", "embeddings", "outputs")
+CHOICES = (
+    "tasks",
+    "tokenizers",
+    "optimizers",
+    "schedules",
+    "initializations",
+    "decoders",
+    "embeddings",
+    "outputs",
+)
 ACCEPTED_CASE = "31, 17"
 """A number whose recipe `check` accepts."""
 
 
 def test_a_case_is_drawn_alike_for_a_number_and_differs_for_others() -> None:
-    first, again, other = (draw_case(whole_recipes(), number) for number in ("1, 3", "1, 3", "1, 4"))
+    first, again, other = (
+        draw_case(whole_recipes(), number) for number in ("1, 3", "1, 3", "1, 4")
+    )
     assert first == again != other
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(definitions()) if name.startswith(CHOICES)])
+@pytest.mark.parametrize(
+    "name", [name for name in sorted(definitions()) if name.startswith(CHOICES)]
+)
 def test_every_setting_of_the_language_has_values(name: str) -> None:
     for key, setting in definitions()[name].get("properties", {}).items():
         assert name in CHOICES or values_of(name, key, setting)
@@ -36,7 +51,9 @@ def test_every_setting_of_the_language_has_values(name: str) -> None:
 
 @pytest.mark.parametrize("name", SECTIONS.values())
 def test_every_setting_of_the_training_has_values(name: str) -> None:
-    assert all(values_of(name, key, setting) for key, setting in definitions()[name]["properties"].items())
+    assert all(
+        values_of(name, key, setting) for key, setting in definitions()[name]["properties"].items()
+    )
 
 
 @pytest.mark.slow
@@ -48,20 +65,33 @@ def test_a_recipe_goes_through_every_command(tmp_path: Path) -> None:
 
 def test_a_recipe_is_repaired_as_its_faults_say(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one two\n" * 9)
-    recipe: dict[str, Any] = {"recipe": 1, "data": {"text": {"train": "a.txt"}, "tokenizer": {"word": {"joint": True}}}}
+    recipe: dict[str, Any] = {
+        "recipe": 1,
+        "data": {"text": {"train": "a.txt"}, "tokenizer": {"word": {"joint": True}}},
+    }
     recipe["model"] = {"width": 4, "decoder": ["norm", "linear"]}
-    recipe["training"] = {"carry": True, "window": 3, "schedule": {"plateau": {}}, "tokens_per_batch": 2}
+    recipe["training"] = {
+        "carry": True,
+        "window": 3,
+        "schedule": {"plateau": {}},
+        "tokens_per_batch": 2,
+    }
     (tmp_path / "random.yaml").write_text(json.dumps(recipe))
     assert repair(tmp_path / "random.yaml") == []
     left = to_data(parse((tmp_path / "random.yaml").read_text(), "random.yaml"))
-    assert left["data"] == recipe["data"]  # what changes nothing is a warning, which refuses nothing
+    # what changes nothing is a warning, which refuses nothing
+    assert left["data"] == recipe["data"]
     assert left["training"] == {**recipe["training"], "tokens_per_batch": 60}
 
 
-def test_a_fix_that_does_not_help_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fix_that_does_not_help_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "random.yaml"
     edit = Edit(str(file), "model.width", (1, 21), (1, 22), "3")
-    fault = Fault(str(file), 1, 21, "unused", "model.width", "too wide", "write `width: 3`", edit=edit)
+    fault = Fault(
+        str(file), 1, 21, "unused", "model.width", "too wide", "write `width: 3`", edit=edit
+    )
     monkeypatch.setattr("benchmarks.repairs.composer.check", lambda _: [fault])
     file.write_text('{"model": {"width": 4}}')
     with pytest.raises(FixFailed, match="too wide"):
@@ -69,9 +99,13 @@ def test_a_fix_that_does_not_help_is_a_failure(tmp_path: Path, monkeypatch: pyte
     assert json.loads(file.read_text()) == {"model": {"width": 3}}
 
 
-def test_a_refusal_after_check_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_after_check_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(run_commands.__globals__["STEPS"], "check", lambda _: None)
-    (tmp_path / "random.yaml").write_text("recipe: 1\ndata: {generate: copy}\nmodel: {width: 4, decoder: [norms]}\n")
+    (tmp_path / "random.yaml").write_text(
+        "recipe: 1\ndata: {generate: copy}\nmodel: {width: 4, decoder: [norms]}\n"
+    )
     monkeypatch.setitem(run_commands.__globals__, "traits", lambda _: ())
     outcome = run_commands(tmp_path / "random.yaml")
     assert (outcome.word, outcome.subject.partition(":")[0]) == (FAILED, "train")
@@ -85,10 +119,16 @@ def write_number(number: str, folder: Path) -> Path:
 
 def fail_odd_numbers(file: Path) -> Outcome:
     number = int(file.read_text().split()[1])
-    return Outcome(FAILED, "odd", "it is odd") if number % 2 else Outcome("refused" if number == 2 else "even")
+    return (
+        Outcome(FAILED, "odd", "it is odd")
+        if number % 2
+        else Outcome("refused" if number == 2 else "even")
+    )
 
 
-def test_the_journal_goes_on_and_failures_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_journal_goes_on_and_failures_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def run(count: int) -> int:
         chosen = options("", count).parse_args(["--folder", str(tmp_path)])
         return run_cases(chosen, write_number, fail_odd_numbers, uncounted="refused")
@@ -98,7 +138,12 @@ def test_the_journal_goes_on_and_failures_stay(tmp_path: Path, capsys: pytest.Ca
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["00001", "00003", "journal.jsonl"]
     assert (tmp_path / "00001" / "failure.txt").read_text() == "odd\n\nit is odd\n"
     rows = map(json.loads, (tmp_path / "journal.jsonl").read_text().splitlines())
-    assert [(row["case"], row["word"]) for row in rows] == [(0, "even"), (1, FAILED), (2, "refused"), (3, FAILED)]
+    assert [(row["case"], row["word"]) for row in rows] == [
+        (0, "even"),
+        (1, FAILED),
+        (2, "refused"),
+        (3, FAILED),
+    ]
     assert "failed           2  50.0 %" in capsys.readouterr().out
 
 

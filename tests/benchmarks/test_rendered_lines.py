@@ -1,4 +1,6 @@
-"""Rendered lines: text in faces of their own split. What needs no face of a machine is done in Pillow's own."""
+"""Rendered lines: text in faces of their own split. What needs no face of a machine is done in
+Pillow's own.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,22 @@ pytest.importorskip("PIL")
 from PIL import Image, ImageFont
 
 from benchmarks import rendered_lines
-from benchmarks.rendered_lines import FACES, HEIGHT, cut_lines, draw_line, find_faces, render_line, write_lines
+from benchmarks.rendered_lines import (
+    FACES,
+    HEIGHT,
+    cut_lines,
+    draw_line,
+    find_faces,
+    render_line,
+    write_lines,
+)
 
 FONTS = Path("/usr/share/fonts")
-LINES = [f"{word} number {at} runs over a green field with its owner" for word in ("dog", "Cat") for at in range(20)]
+LINES = [
+    f"{word} number {at} runs over a green field with its owner"
+    for word in ("dog", "Cat")
+    for at in range(20)
+]
 
 
 def own_face() -> rendered_lines.Face:
@@ -32,7 +46,9 @@ def read_split(folder: Path, split: str) -> list[dict[str, str]]:
 
 
 def test_lines_are_cut_between_words() -> None:
-    pieces = [*cut_lines(["A man in a blue shirt is standing on a ladder.", "x" * 31, "naïve", "short"])]
+    pieces = [
+        *cut_lines(["A man in a blue shirt is standing on a ladder.", "x" * 31, "naïve", "short"])
+    ]
     assert pieces == ["A man in a blue shirt is", "standing on a ladder.", "short"]
 
 
@@ -47,14 +63,23 @@ def test_no_split_shares_a_face() -> None:
 
 def test_a_line_without_jitter_is_the_line_that_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     line = draw_line("Hello, you", own_face())
-    for name, value in {"SLANT": 0.0, "NOISE": 0.0, "INK": (1.0, 1.0), "LINE_HEIGHT": (1.0, 1.0)}.items():
+    for name, value in {
+        "SLANT": 0.0,
+        "NOISE": 0.0,
+        "INK": (1.0, 1.0),
+        "LINE_HEIGHT": (1.0, 1.0),
+    }.items():
         monkeypatch.setattr(rendered_lines, name, value)
     monkeypatch.setattr(rendered_lines, "HEIGHT", line.height)  # so that nothing is scaled
-    assert np.array_equal(render_line("Hello, you", own_face(), np.random.default_rng(1)), np.asarray(line))
+    assert np.array_equal(
+        render_line("Hello, you", own_face(), np.random.default_rng(1)), np.asarray(line)
+    )
 
 
 @pytest.mark.parametrize("slant", [-0.2, 0.2])
-def test_a_slanted_line_leans_and_loses_no_ink(slant: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slanted_line_leans_and_loses_no_ink(
+    slant: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rendered_lines, "NOISE", 0.0)
     monkeypatch.setattr(rendered_lines, "INK", (1.0, 1.0))
     monkeypatch.setattr(rendered_lines, "LINE_HEIGHT", (1.0, 1.0))
@@ -68,7 +93,9 @@ def test_a_slanted_line_leans_and_loses_no_ink(slant: float, monkeypatch: pytest
 
     line = render_line("I", own_face(), Random())  # type: ignore[arg-type]
     rows = np.flatnonzero(line.sum(1))
-    middles = [np.average(np.arange(line.shape[1]), weights=line[row]) for row in (rows[0], rows[-1])]
+    middles = [
+        np.average(np.arange(line.shape[1]), weights=line[row]) for row in (rows[0], rows[-1])
+    ]
     assert (middles[0] - middles[1]) / (rows[-1] - rows[0]) == pytest.approx(slant, abs=0.03)
     face = own_face()
     scale = HEIGHT / sum(face.getmetrics())
@@ -97,7 +124,9 @@ def test_splits_share_no_line_and_repeat(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_missing_faces_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"has no Lato-Regular\.ttf; --help names the packages"):
+    with pytest.raises(
+        FileNotFoundError, match=r"has no Lato-Regular\.ttf; --help names the packages"
+    ):
         find_faces(tmp_path, ["Lato-Regular.ttf"])
 
 
@@ -108,5 +137,7 @@ def test_the_faces_of_debian_are_found() -> None:
     for names in FACES.values():
         faces = find_faces(FONTS, names)
         assert len({face.getname() for face in faces.values()}) == len(names)
-        images = [render_line("Quickly, 12!", face, np.random.default_rng(1)) for face in faces.values()]
+        images = [
+            render_line("Quickly, 12!", face, np.random.default_rng(1)) for face in faces.values()
+        ]
         assert min(image.mean() for image in images) > 5

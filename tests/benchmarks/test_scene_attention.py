@@ -1,4 +1,6 @@
-"""Attention on the cells of a scene: parts of a cell add up to it, and digits are named in the order of their cells."""
+"""Attention on the cells of a scene: parts of a cell add up to it, and digits are named in the
+order of their cells.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ def test_the_parts_of_a_cell_add_up_to_it():
     weights = np.zeros((1, 6, 6))
     weights[0, 2:4, 4:6] = 0.2  # the middle row's last cell
     weights[0, 0, 1] = 0.2
-    assert scene_attention.cell_shares(weights.reshape(1, 36))[0] == pytest.approx([0.2, 0, 0, 0, 0, 0.8, 0, 0, 0])
+    assert scene_attention.cell_shares(weights.reshape(1, 36))[0] == pytest.approx(
+        [0.2, 0, 0, 0, 0, 0.8, 0, 0, 0]
+    )
 
 
 def test_annotations_that_are_no_grid_of_cells_are_refused():

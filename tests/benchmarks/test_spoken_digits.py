@@ -1,4 +1,6 @@
-"""Spoken digits: frames by speaker, and tables in which the one who is left out is in the test alone."""
+"""Spoken digits: frames by speaker, and tables in which the one who is left out is in the test
+alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def fsdd(tmp_path: Path) -> Path:
     for speaker, level in zip(SPEAKERS, (0.01, 0.2), strict=True):
         for digit in range(3):
             samples = level * (digit + 1) * random.normal(size=RATE // 4 * (digit + 1)).clip(-1, 1)
-            soundfile.write(tmp_path / "fsdd" / "recordings" / f"{digit}_{speaker}_0.wav", samples, RATE)
+            soundfile.write(
+                tmp_path / "fsdd" / "recordings" / f"{digit}_{speaker}_0.wav", samples, RATE
+            )
     return tmp_path / "fsdd"
 
 
@@ -36,7 +40,9 @@ def rows() -> list[dict[str, str]]:
     ]
 
 
-def test_bands_have_mean_0_over_a_speaker_and_not_over_each_recording(fsdd: Path, tmp_path: Path) -> None:
+def test_bands_have_mean_0_over_a_speaker_and_not_over_each_recording(
+    fsdd: Path, tmp_path: Path
+) -> None:
     write_frames(fsdd, tmp_path, rows(), mean_of=500, seed=1)
     for speaker in SPEAKERS:
         frames = [np.load(tmp_path / "frames" / f"{digit}_{speaker}_0.npy") for digit in range(3)]
@@ -52,7 +58,9 @@ def test_a_mean_can_be_that_of_one_recording(fsdd: Path, tmp_path: Path) -> None
         assert sum(np.abs(own.mean(0)).max() < 1e-4 for own in frames) == 1
 
 
-def test_who_is_left_out_is_in_the_test_alone_and_every_row_has_its_files(fsdd: Path, tmp_path: Path) -> None:
+def test_who_is_left_out_is_in_the_test_alone_and_every_row_has_its_files(
+    fsdd: Path, tmp_path: Path
+) -> None:
     write_frames(fsdd, tmp_path, rows(), mean_of=500, seed=1)
     write_speakers(fsdd, tmp_path, rows())
     for split in ("train", "val", "test"):

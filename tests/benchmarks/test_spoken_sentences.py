@@ -1,4 +1,6 @@
-"""Spoken sentences: words of a text, in voices of their own split. espeak-ng speaks only where it is installed."""
+"""Spoken sentences: words of a text, in voices of their own split. espeak-ng speaks only where it
+is installed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ pytest.importorskip("soxr")
 from benchmarks import spoken_sentences
 from benchmarks.spoken_sentences import RATE, VOICES, choose_sentences, speak, write_sentences
 
-ESPEAK = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng: apt-get install espeak-ng")
+ESPEAK = pytest.mark.skipif(
+    shutil.which("espeak-ng") is None, reason="needs espeak-ng: apt-get install espeak-ng"
+)
 LINES = [f"The {size}, {colour} {animal} runs." for size in ("big", "small") for colour in ("red", "black", "grey")
          for animal in ("dog", "cat", "horse", "bird")]  # fmt: skip
 
@@ -27,12 +31,23 @@ def read_split(folder: Path, split: str) -> list[dict[str, str]]:
 
 
 def test_sentences_are_words_in_small_letters() -> None:
-    lines = ["A dog's well-worn toy.", "He has 3 dogs.", "", "It is naïve.", " ".join("a" * 13), "A dog, a DOG!"]
+    lines = [
+        "A dog's well-worn toy.",
+        "He has 3 dogs.",
+        "",
+        "It is naïve.",
+        " ".join("a" * 13),
+        "A dog, a DOG!",
+    ]
     assert choose_sentences(lines, types=100) == ["a dog's well worn toy", "a dog a dog"]
 
 
 def test_only_frequent_words_are_spoken() -> None:
-    assert choose_sentences(["a dog", "a dog", "a cat", "dog"], types=2) == ["a dog", "a dog", "dog"]
+    assert choose_sentences(["a dog", "a dog", "a cat", "dog"], types=2) == [
+        "a dog",
+        "a dog",
+        "dog",
+    ]
 
 
 def test_no_split_shares_a_voice() -> None:
@@ -41,7 +56,9 @@ def test_no_split_shares_a_voice() -> None:
     assert len(VOICES["test"]) >= 2
 
 
-def test_splits_share_no_sentence_and_no_voice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits_share_no_sentence_and_no_voice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without the program: a voice is a tone, as long as its text."""
 
     def beep(text: str, voice: str, speed: int, pitch: int) -> np.ndarray:
@@ -62,7 +79,9 @@ def test_splits_share_no_sentence_and_no_voice(tmp_path: Path, monkeypatch: pyte
 def test_a_missing_program_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["spoken_sentences", "--text", str(tmp_path / "a"), "--folder", str(tmp_path)])
+    monkeypatch.setattr(
+        sys, "argv", ["spoken_sentences", "--text", str(tmp_path / "a"), "--folder", str(tmp_path)]
+    )
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit):
         spoken_sentences.main()
@@ -78,7 +97,9 @@ def test_espeak_speaks_with_every_voice_and_repeats() -> None:
 
 
 @ESPEAK
-def test_a_voice_that_espeak_lacks_is_not_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_voice_that_espeak_lacks_is_not_replaced_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert spoken_sentences.missing_voices() == []
     monkeypatch.setitem(VOICES, "test", ("m4", "nobody"))
     assert spoken_sentences.missing_voices() == ["nobody"]

@@ -44,6 +44,15 @@ def test_both_loops_are_measured(
 def test_each_precision_is_compared_with_bare_and_with_the_first() -> None:
     ours, bare = Side("ours", "32"), Side("bare", "32")
     low, bare_low = Side("ours", "bf16-mixed"), Side("bare", "bf16-mixed")
-    assert training.list_pairs(["32", "bf16-mixed"], False) == [(ours, bare), (low, bare_low), (low, ours)]
+    assert training.list_pairs(["32", "bf16-mixed"], False) == [
+        (ours, bare),
+        (low, bare_low),
+        (low, ours),
+    ]
     compiled = ours._replace(compiled=True), bare._replace(compiled=True)
-    assert training.list_pairs(["32"], True) == [(ours, bare), compiled, (compiled[0], ours), (compiled[1], bare)]
+    assert training.list_pairs(["32"], True) == [
+        (ours, bare),
+        compiled,
+        (compiled[0], ours),
+        (compiled[1], bare),
+    ]

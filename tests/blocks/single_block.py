@@ -19,8 +19,12 @@ from blocks.identity import Identity
 class NoNumbersFromPython(TorchFunctionMode):
     """Refuses tensors made of Python's numbers: a GPU waits for each to be copied."""
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        assert function not in (torch.tensor, torch.as_tensor), "a tensor is made of Python's numbers"
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        assert function not in (torch.tensor, torch.as_tensor), (
+            "a tensor is made of Python's numbers"
+        )
         return function(*args, **(kwargs or {}))
 
 
@@ -51,20 +55,38 @@ def dry_stack_of(site: Site, blocks: Sequence[Any]) -> Stack:
         return make
 
     with torch.device("meta"):
-        return stack_of(site, [{**written, "block": stand_in(written["block"])} for written in blocks])
+        return stack_of(
+            site, [{**written, "block": stand_in(written["block"])} for written in blocks]
+        )
 
 
 def site_of(
-    width: int, *, causal: str = "", model: int | None = None, memories: dict[str, Named] | None = None
+    width: int,
+    *,
+    causal: str = "",
+    model: int | None = None,
+    memories: dict[str, Named] | None = None,
 ) -> Site:
     """A site where a sequence `width` wide arrives; `model` is model.width."""
     memories = memories or {}
     encoders = [name for name in memories if "." not in name]
     stream = Stream(width)
-    return Site(stream, model or width, Scope.root(stream), memories, encoders, causal, (), stack_of, dry_stack_of)
+    return Site(
+        stream,
+        model or width,
+        Scope.root(stream),
+        memories,
+        encoders,
+        causal,
+        (),
+        stack_of,
+        dry_stack_of,
+    )
 
 
-def grid_site(width: int, columns: int, *, causal: str = "", model: int | None = None, **beside: Stream) -> Site:
+def grid_site(
+    width: int, columns: int, *, causal: str = "", model: int | None = None, **beside: Stream
+) -> Site:
     """A site where a grid arrives; `beside` are streams that can be read by name."""
     stream = Stream(width, True, columns=columns)
     names = Scope.root(stream)
@@ -80,7 +102,9 @@ def cells_of(columns: int, *lengths: int) -> Tensor:
 
 def context_of(mask: Tensor, memories: dict[str, Output] | None = None, **board: Tensor) -> Context:
     """A context with `mask`, and `board` as named outputs at the same positions."""
-    return Context(mask, {name: Output(states, mask) for name, states in board.items()}, memories or {})
+    return Context(
+        mask, {name: Output(states, mask) for name, states in board.items()}, memories or {}
+    )
 
 
 def mask_of(*lengths: int) -> Tensor:
@@ -88,7 +112,9 @@ def mask_of(*lengths: int) -> Tensor:
     return torch.arange(max((1, *lengths))) < torch.tensor(lengths)[:, None]
 
 
-def run(block: Block, x: Tensor, mask: Tensor | None = None, **memories: Output) -> tuple[Tensor, State]:
+def run(
+    block: Block, x: Tensor, mask: Tensor | None = None, **memories: Output
+) -> tuple[Tensor, State]:
     """The block over whole rows, from its own start."""
     mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
     context = context_of(mask, memories, input=x)
@@ -98,7 +124,9 @@ def run(block: Block, x: Tensor, mask: Tensor | None = None, **memories: Output)
 
 def leaves(state: State) -> list[Tensor]:
     """The tensors of a state."""
-    return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in leaves(part)]
+    return (
+        [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in leaves(part)]
+    )
 
 
 def close(a: Any, b: Any) -> None:
@@ -108,7 +136,9 @@ def close(a: Any, b: Any) -> None:
 
 
 def keeps_chunks(block: Block, x: Tensor, lengths: Sequence[int]) -> None:
-    """Rows cut into chunks, each padded where the other row goes on, equal each row alone: outputs and last state."""
+    """Rows cut into chunks, each padded where the other row goes on, equal each row alone: outputs
+    and last state.
+    """
     for row, length in enumerate(lengths):
         alone, last = run(block, x[row : row + 1, : max(length, 1)], mask_of(length))
         together, state = _chunked(block, x, lengths, row)
@@ -129,7 +159,9 @@ def in_pieces(block: Block, x: Tensor, lengths: Sequence[int], row: int) -> Tens
         for item, size in enumerate(sizes):
             chunk[item, :size] = x[item, taken[item] : taken[item] + size]
             taken[item] += size
-        y, state, *_ = block(chunk, state, context_of(torch.arange(chunk.shape[1]) < torch.tensor(sizes)[:, None]))
+        y, state, *_ = block(
+            chunk, state, context_of(torch.arange(chunk.shape[1]) < torch.tensor(sizes)[:, None])
+        )
         outputs.append(y[row, : sizes[row]])
     return torch.cat(outputs)
 

@@ -1,4 +1,6 @@
-"""Blocks against loops over the equations of their papers: outputs and gradients, in three precisions."""
+"""Blocks against loops over the equations of their papers: outputs and gradients, in three
+precisions.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,10 @@ def short_convolution(conv: Any, x: Tensor) -> Tensor:
 
 
 def expect_equations(block: Block, loop: Loop, length: int = 70) -> None:
-    """Outputs and gradients equal the loop's: 1e-10 in double, 1e-5 in single precision, each of its largest value; a
-    gradient that all but vanishes, of a ten thousandth of the largest of all. In bfloat16 the output is at most twice
-    as far from the exact one as the loop's in bfloat16.
+    """Outputs and gradients equal the loop's: 1e-10 in double, 1e-5 in single precision, each of
+    its largest value; a
+    gradient that all but vanishes, of a ten thousandth of the largest of all. In bfloat16 the
+    output is at most twice as far from the exact one as the loop's in bfloat16.
     """
     torch.manual_seed(1)
     x = torch.randn(2, length, block.out.width, dtype=torch.float64)
@@ -55,7 +58,9 @@ def with_gradients(block: Block, call: Loop, x: Tensor, dtype: torch.dtype) -> l
     """The output, and the gradients of x and of every parameter."""
     block, x = copy.deepcopy(block).to(dtype), x.to(dtype).requires_grad_()
     y = call(block, x)
-    weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64).to(dtype)
+    weight = torch.randn(
+        y.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    ).to(dtype)
     return [y.detach(), *torch.autograd.grad((y * weight).sum(), [x, *block.parameters()])]
 
 

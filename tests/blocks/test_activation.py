@@ -30,7 +30,9 @@ CONVOLUTION_MODULE = [
 
 
 class ConformerConvolution(nn.Module):
-    """Gulati et al. 2020, figure 2, as it is usually written: pointwise convolutions have a kernel of 1."""
+    """Gulati et al. 2020, figure 2, as it is usually written: pointwise convolutions have a kernel
+    of 1.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -46,9 +48,16 @@ class ConformerConvolution(nn.Module):
 
 
 def test_the_convolution_module_of_conformer_is_a_stack() -> None:
-    stack, module, x = stack_of(site_of(6), CONVOLUTION_MODULE), ConformerConvolution(6), torch.randn(2, 40, 6)
+    stack, module, x = (
+        stack_of(site_of(6), CONVOLUTION_MODULE),
+        ConformerConvolution(6),
+        torch.randn(2, 40, 6),
+    )
     parts = [module.norm, module.expand, module.depthwise, module.norm_inside, module.project]
-    mine, theirs = [*stack.parameters()], [parameter for part in parts for parameter in part.parameters()]
+    mine, theirs = (
+        [*stack.parameters()],
+        [parameter for part in parts for parameter in part.parameters()],
+    )
     with torch.no_grad():
         for one, other in zip(mine, theirs, strict=True):
             other.normal_(std=other[0].numel() ** -0.5)
@@ -56,7 +65,10 @@ def test_the_convolution_module_of_conformer_is_a_stack() -> None:
     y, expected = run(stack, x)[0], module(x)
     close(y, expected)
     weight = torch.randn_like(y)
-    gradients = (torch.autograd.grad((y * weight).sum(), mine), torch.autograd.grad((expected * weight).sum(), theirs))
+    gradients = (
+        torch.autograd.grad((y * weight).sum(), mine),
+        torch.autograd.grad((expected * weight).sum(), theirs),
+    )
     for one, other in zip(*gradients, strict=True):
         close(one, other.view_as(one))
 
@@ -67,4 +79,8 @@ def test_gates_halve_the_width() -> None:
     assert block.out == Stream(2)
     with pytest.raises(BlockError, match="3 features arrive") as refused:
         Activation(site_of(3), kind="glu")
-    assert (refused.value.setting, refused.value.code, bool(refused.value.fix)) == ("kind", "width", True)
+    assert (refused.value.setting, refused.value.code, bool(refused.value.fix)) == (
+        "kind",
+        "width",
+        True,
+    )

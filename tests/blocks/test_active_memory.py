@@ -1,4 +1,6 @@
-"""`active_memory` beside its equations, written out step by step; and what it writes, and where it ends."""
+"""`active_memory` beside its equations, written out step by step; and what it writes, and where it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 VARIANTS = {
     "active_memory": (
-        {"from": "encoder.grid", "stack": [{"cgru": {"with": "tape", "gates": "hard", "saturation": 0.5}}]},
+        {
+            "from": "encoder.grid",
+            "stack": [{"cgru": {"with": "tape", "gates": "hard", "saturation": 0.5}}],
+        },
         {
             "from": "encoder.earlier_grid",
             "stack": [{"repeat": {"times": 2, "stack": CGRU}}, {"cgru": {"with": "tape"}}],
@@ -40,14 +45,18 @@ def block(**settings: Any) -> ActiveMemory:
     torch.manual_seed(1)
     memory = Named(Stream(MAPS, True, columns=COLUMNS))
     stack = settings.pop("stack", [{"block": Cgru, "with_": "tape"}])
-    module = ActiveMemory(site_of(WIDTH, causal="a decoder", memories={"encoder": memory}), stack=stack, **settings)
+    module = ActiveMemory(
+        site_of(WIDTH, causal="a decoder", memories={"encoder": memory}), stack=stack, **settings
+    )
     return module.double().eval()
 
 
 def random_inputs(*lengths: int) -> tuple[Tensor, Context]:
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(len(SIZES), max(lengths), WIDTH, generator=generator, dtype=torch.float64)
-    states = torch.randn(len(SIZES), LENGTH, COLUMNS, MAPS, generator=generator, dtype=torch.float64)
+    states = torch.randn(
+        len(SIZES), LENGTH, COLUMNS, MAPS, generator=generator, dtype=torch.float64
+    )
     memory = Output(states, mask_of(*SIZES)[..., None].expand(-1, -1, COLUMNS))
     return x, context_of(mask_of(*lengths), {"encoder": memory})
 
@@ -58,7 +67,10 @@ def by_the_equations(cgru: Cgru, x: Tensor, d: Tensor, write_to: slice) -> Tenso
 
     def convolved(which: Any, features: slice, s: Tensor) -> Tensor:
         u, w = which.weight[features, :MAPS], which.weight[features, MAPS:]
-        both = [F.conv2d(grid.permute(2, 0, 1)[None], kernel, padding=1) for grid, kernel in ((s, u), (p, w))]
+        both = [
+            F.conv2d(grid.permute(2, 0, 1)[None], kernel, padding=1)
+            for grid, kernel in ((s, u), (p, w))
+        ]
         return (both[0] + both[1] + which.bias[features, None, None])[0].permute(1, 2, 0)
 
     for k in range(len(x)):
@@ -82,7 +94,9 @@ def test_the_output_equals_the_papers_equations(write: str, columns: slice) -> N
     for row, size in enumerate(SIZES):
         cgru = module.stack.inner()[0]
         assert isinstance(cgru, Cgru)
-        expected = by_the_equations(cgru, x[row, :size], context.memories["encoder"].states[row, :size], columns)
+        expected = by_the_equations(
+            cgru, x[row, :size], context.memories["encoder"].states[row, :size], columns
+        )
         close(y[row, :size], expected)
 
 
@@ -138,7 +152,9 @@ def test_recomputing_gives_equal_gradients() -> None:
 )
 def test_an_invalid_memory_is_refused(memory: Stream, stack: list[Any], setting: str) -> None:
     with pytest.raises(BlockError) as refused:
-        ActiveMemory(site_of(WIDTH, causal="a decoder", memories={"encoder": Named(memory)}), stack=stack)
+        ActiveMemory(
+            site_of(WIDTH, causal="a decoder", memories={"encoder": Named(memory)}), stack=stack
+        )
     assert refused.value.setting == setting
     assert refused.value.fix
 

@@ -90,5 +90,7 @@ def test_attention_drops_weights_and_not_values(dtype: torch.dtype) -> None:
 
 def test_the_compiler_fuses_its_own() -> None:
     torch.manual_seed(1)
-    y = torch.compile(apply_dropout, backend="aot_eager", fullgraph=True)(torch.ones(10_000), 0.2, True)
+    y = torch.compile(apply_dropout, backend="aot_eager", fullgraph=True)(
+        torch.ones(10_000), 0.2, True
+    )
     assert abs((y == 0).float().mean().item() - 0.2) < 0.02

@@ -1,4 +1,6 @@
-"""Grouped heads, normalised queries and keys, capped scores, sinks and ALiBi, against loops over their equations."""
+"""Grouped heads, normalised queries and keys, capped scores, sinks and ALiBi, against loops over
+their equations.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,13 @@ def built(causal: str, noise: float = 0.5, **settings: Any) -> SelfAttention:
 
 
 def heads_of(block: SelfAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v of one row, the last two once for each head of queries. x: (T, D) -> (T, H, d) each"""
+    """q, k and v of one row, the last two once for each head of queries. x: (T, D) -> (T, H, d)
+    each
+    """
     sizes = [HEADS * WIDTH, block.kv_heads * WIDTH, block.kv_heads * WIDTH]
-    query, keys, values = (part.unflatten(-1, (-1, WIDTH)) for part in block.project(x).split(sizes, -1))
+    query, keys, values = (
+        part.unflatten(-1, (-1, WIDTH)) for part in block.project(x).split(sizes, -1)
+    )
     shared = [head * block.kv_heads // HEADS for head in range(HEADS)]
     if block.norms is not None:
         query, keys = (
@@ -54,7 +60,9 @@ def heads_of(block: SelfAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return query, keys[:, shared], values[:, shared]
 
 
-def score(block: SelfAttention, positions: str, query: Tensor, key: Tensor, head: int, at: int, other: int) -> Tensor:
+def score(
+    block: SelfAttention, positions: str, query: Tensor, key: Tensor, head: int, at: int, other: int
+) -> Tensor:
     """e_ij of one head before it is capped. query, key: (d,)"""
     if positions == "rotary":
         return turned(query, at) @ turned(key, other)
@@ -67,7 +75,9 @@ def score(block: SelfAttention, positions: str, query: Tensor, key: Tensor, head
     return query @ key
 
 
-def expected(block: SelfAttention, x: Tensor, causal: str, window: int | None, settings: dict[str, Any]) -> Tensor:
+def expected(
+    block: SelfAttention, x: Tensor, causal: str, window: int | None, settings: dict[str, Any]
+) -> Tensor:
     """y of one row by loops over positions and heads. x: (T, D) -> (T, D)"""
     (query, keys, values), positions, rows = heads_of(block, x), settings.get("positions", ""), []
     for at in range(len(x)):
@@ -75,16 +85,29 @@ def expected(block: SelfAttention, x: Tensor, causal: str, window: int | None, s
         for head in range(HEADS):
             factors = []
             for other in seen:
-                e = score(block, positions, query[at, head], keys[other, head], head, at, other) / math.sqrt(WIDTH)
-                e = settings["soft_cap"] * torch.tanh(e / settings["soft_cap"]) if "soft_cap" in settings else e
-                e = e - 2 ** (-8 * (head + 1) / HEADS) * abs(at - other) if positions == "alibi" else e
+                e = score(
+                    block, positions, query[at, head], keys[other, head], head, at, other
+                ) / math.sqrt(WIDTH)
+                e = (
+                    settings["soft_cap"] * torch.tanh(e / settings["soft_cap"])
+                    if "soft_cap" in settings
+                    else e
+                )
+                e = (
+                    e - 2 ** (-8 * (head + 1) / HEADS) * abs(at - other)
+                    if positions == "alibi"
+                    else e
+                )
                 factors.append(e.exp())
             total = sum(factors) + (block.softmax.sinks[head].exp() if "sinks" in settings else 0)
             read = [
-                values[other, head] + (vector(block, "values", at, other) if positions == "relative" else 0)
+                values[other, head]
+                + (vector(block, "values", at, other) if positions == "relative" else 0)
                 for other in seen
             ]
-            heads.append(sum(factor / total * value for factor, value in zip(factors, read, strict=True)))
+            heads.append(
+                sum(factor / total * value for factor, value in zip(factors, read, strict=True))
+            )
         rows.append(block.merge(torch.cat(heads)))
     return torch.stack(rows)
 
@@ -92,13 +115,23 @@ def expected(block: SelfAttention, x: Tensor, causal: str, window: int | None, s
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(settings))
-def test_outputs_and_gradients_equal_loops(causal: str, window: int | None, settings: dict[str, Any]) -> None:
-    block, mask, x = built(causal, window=window, **settings), mask_of(*LENGTHS), torch.randn(2, 6, HEADS * WIDTH)
+def test_outputs_and_gradients_equal_loops(
+    causal: str, window: int | None, settings: dict[str, Any]
+) -> None:
+    block, mask, x = (
+        built(causal, window=window, **settings),
+        mask_of(*LENGTHS),
+        torch.randn(2, 6, HEADS * WIDTH),
+    )
     mine = run(block, x, mask)[0][mask]
-    loops = torch.cat([expected(block, x[row, :n], causal, window, settings) for row, n in enumerate(LENGTHS)])
+    loops = torch.cat(
+        [expected(block, x[row, :n], causal, window, settings) for row, n in enumerate(LENGTHS)]
+    )
     torch.testing.assert_close(mine, loops, rtol=1e-10, atol=1e-10)
     factors = torch.randn_like(mine)
-    gradients = [torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (mine, loops)]
+    gradients = [
+        torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (mine, loops)
+    ]
     for (name, _), one, other in zip(block.named_parameters(), *gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10, msg=name)
         assert one.abs().max() > 1e-4, name
@@ -107,7 +140,11 @@ def test_outputs_and_gradients_equal_loops(causal: str, window: int | None, sett
 @pytest.mark.parametrize("window", [None, 4])
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(settings))
 def test_ragged_chunks_equal_each_row_alone(settings: dict[str, Any], window: int | None) -> None:
-    block, x, lengths = built("a decoder", window=window, **settings), torch.randn(3, 9, HEADS * WIDTH), (9, 4, 0)
+    block, x, lengths = (
+        built("a decoder", window=window, **settings),
+        torch.randn(3, 9, HEADS * WIDTH),
+        (9, 4, 0),
+    )
     for row, length in enumerate(lengths[:2]):
         alone, _ = run(block, x[row : row + 1, :length])
         close(in_pieces(block, x, lengths, row), alone[0])
@@ -123,7 +160,11 @@ def test_shared_heads_equal_copies_of_them(causal: str) -> None:
     ]
     state = few.state_dict()
     many.load_state_dict(
-        state | {"project.weight": state["project.weight"][copies], "project.bias": state["project.bias"][copies]}
+        state
+        | {
+            "project.weight": state["project.weight"][copies],
+            "project.bias": state["project.bias"][copies],
+        }
     )
     x, mask = torch.randn(2, 6, 8), mask_of(*LENGTHS)
     close(run(few, x, mask)[0][mask], run(many, x, mask)[0][mask])
@@ -134,14 +175,22 @@ def test_shared_heads_equal_copies_of_them(causal: str) -> None:
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize(
     ("settings", "changes"),
-    [({"kv_heads": HEADS}, {}), ({"soft_cap": 1e8}, {}), ({"sinks": True}, {"softmax.sinks": -math.inf})],
+    [
+        ({"kv_heads": HEADS}, {}),
+        ({"soft_cap": 1e8}, {}),
+        ({"sinks": True}, {"softmax.sinks": -math.inf}),
+    ],
     ids=["kv_heads", "soft_cap", "sinks"],
 )
-def test_limits_are_plain_attention(causal: str, settings: dict[str, Any], changes: dict[str, float]) -> None:
+def test_limits_are_plain_attention(
+    causal: str, settings: dict[str, Any], changes: dict[str, float]
+) -> None:
     block, plain = built(causal, **settings), built(causal)
     for name, value in changes.items():
         block.get_parameter(name).data.fill_(value)
-    plain.load_state_dict({name: value for name, value in block.state_dict().items() if name not in changes})
+    plain.load_state_dict(
+        {name: value for name, value in block.state_dict().items() if name not in changes}
+    )
     x, mask = torch.randn(2, 6, 8), mask_of(*LENGTHS)
     close(run(block, x, mask)[0][mask], run(plain, x, mask)[0][mask])
 
@@ -155,7 +204,9 @@ def test_weights_of_a_head_with_a_sink_sum_to_less_than_one() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_fused_kernel_computes_groups_as_the_plain_products_do(causal: bool, masked: bool) -> None:
+def test_the_fused_kernel_computes_groups_as_the_plain_products_do(
+    causal: bool, masked: bool
+) -> None:
     query, keys, values = torch.randn(2, 6, 5, 4), torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 7)
     mask = mask_of(5, 3)[:, None, None] if masked else None
     if causal and masked:
@@ -174,7 +225,8 @@ def test_a_score_far_above_its_cap_is_the_cap() -> None:
 def test_alibi_prefers_what_is_near_and_in_an_encoder_both_sides_alike() -> None:
     block = built("", noise=0.0, positions="alibi", bias=False)
     with torch.no_grad():
-        block.project.weight[: HEADS * WIDTH].zero_()  # all queries are zero: the distance alone counts
+        # all queries are zero: the distance alone counts
+        block.project.weight[: HEADS * WIDTH].zero_()
     context = context_of(mask_of(5))._replace(records={})
     block(torch.randn(1, 5, 8), (), context)
     ((weights,),) = context.records.values()  # (1, T, H, N)
@@ -188,7 +240,10 @@ def test_alibi_prefers_what_is_near_and_in_an_encoder_both_sides_alike() -> None
 def test_groups_that_do_not_divide_the_heads_are_refused(kv_heads: int, nearest: int) -> None:
     with pytest.raises(BlockError, match=f"{kv_heads} does not divide the 4 heads") as refused:
         built("", kv_heads=kv_heads)
-    assert (refused.value.setting, refused.value.fix) == ("kv_heads", f"write `kv_heads: {nearest}`")
+    assert (refused.value.setting, refused.value.fix) == (
+        "kv_heads",
+        f"write `kv_heads: {nearest}`",
+    )
 
 
 def test_a_norm_of_one_feature_is_refused() -> None:
@@ -198,7 +253,8 @@ def test_a_norm_of_one_feature_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("positions", "alibi"), ("positions", "rotary"), ("qk_norm", True), ("soft_cap", 30.0)]
+    ("setting", "value"),
+    [("positions", "alibi"), ("positions", "rotary"), ("qk_norm", True), ("soft_cap", 30.0)],
 )
 def test_what_chooses_among_positions_needs_more_than_one(setting: str, value: Any) -> None:
     with pytest.raises(NoEffect) as refused:

@@ -30,7 +30,9 @@ VARIANTS = {
 """Settings with which the laws are checked, by block."""
 
 
-def still(width: int = 1, columns: int = 1, *, gate: float = 0.0, new: float = 0.0, **settings: Any) -> Cgru:
+def still(
+    width: int = 1, columns: int = 1, *, gate: float = 0.0, new: float = 0.0, **settings: Any
+) -> Cgru:
     """A unit whose kernels are zero: its gates and its candidate are what their biases say."""
     block = Cgru(grid_site(width, columns), **settings).eval()
     for parameter in block.parameters():
@@ -45,7 +47,8 @@ def step(block: Cgru, s: Tensor, mask: Tensor | None = None, **beside: Tensor) -
     return block(s, (), context_of(mask, **beside))[0]
 
 
-# ------------------------------------------------------------------------------------------- the equation
+# ------------------------------------------------------------------------------------------- the
+# equation
 
 
 def along(positions: tuple[float, ...], columns: bool) -> Tensor:
@@ -57,7 +60,8 @@ def along(positions: tuple[float, ...], columns: bool) -> Tensor:
 @pytest.mark.parametrize(
     ("kernel", "expected"),
     [
-        # u = r = 1/2, so that r s = (0.1, 0.2, -0.2), which the kernel (1, 2, 3) turns into (0.8, -0.1, -0.2)
+        # u = r = 1/2, so that r s = (0.1, 0.2, -0.2), which the kernel (1, 2, 3) turns into (0.8,
+        # -0.1, -0.2)
         ((1.0, 2.0, 3.0), (0.5, 0.15, -0.3)),
         # an even kernel reaches one further at the end: (1, 2) makes (0.5, -0.2, -0.2)
         ((1.0, 2.0), (0.35, 0.1, -0.3)),
@@ -82,7 +86,9 @@ def test_a_padded_cell_acts_like_the_edge() -> None:
 def test_with_a_kernel_of_one_cell_it_equals_a_gru_per_cell() -> None:
     """The steps of a gru that reads p, the same at each, from the state s."""
     torch.manual_seed(1)
-    block = Cgru(grid_site(4, 2, p=Stream(3, True, columns=2)), kernel=(1, 1), gates="plain", with_="p")
+    block = Cgru(
+        grid_site(4, 2, p=Stream(3, True, columns=2)), kernel=(1, 1), gates="plain", with_="p"
+    )
     rnn = Rnn(site_of(3, model=4), cell="gru", reset="before")
     gru: Any = rnn.layers[0]
     both, new = block.both.weight[..., 0, 0], block.new.weight[..., 0, 0]
@@ -103,7 +109,9 @@ def test_with_a_kernel_of_one_cell_it_equals_a_gru_per_cell() -> None:
 
 
 def test_the_reset_gate_does_not_affect_the_second_input() -> None:
-    block = Cgru(grid_site(1, 1, p=Stream(1, True, columns=1)), kernel=(1, 1), candidate="hard", with_="p")
+    block = Cgru(
+        grid_site(1, 1, p=Stream(1, True, columns=1)), kernel=(1, 1), candidate="hard", with_="p"
+    )
     for parameter in block.parameters():
         parameter.data.zero_()
     block.both.bias.data.copy_(torch.tensor([-20.0, -20.0]))  # r = u = 0
@@ -112,7 +120,8 @@ def test_the_reset_gate_does_not_affect_the_second_input() -> None:
     close(y, along((0.3,), columns=False))
 
 
-# ------------------------------------------------------------------------------------------- gates and shifts
+# ------------------------------------------------------------------------------------------- gates
+# and shifts
 
 
 @pytest.mark.parametrize(
@@ -142,13 +151,20 @@ def test_initial_gates_mostly_copy_the_state() -> None:
 
 
 def test_diagonal_gates_copy_from_the_neighbouring_positions() -> None:
-    s = torch.arange(1.0, 13.0).view(1, 3, 1, 4)  # four features: two stay, one comes from before, one from after
+    # four features: two stay, one comes from before, one from after
+    s = torch.arange(1.0, 13.0).view(1, 3, 1, 4)
     y = step(still(4, 1, gate=5.0, diagonal=True), s)
-    assert y[0, :, 0].tolist() == [[1.0, 2.0, 0.0, 8.0], [5.0, 6.0, 3.0, 12.0], [9.0, 10.0, 7.0, 0.0]]
+    assert y[0, :, 0].tolist() == [
+        [1.0, 2.0, 0.0, 8.0],
+        [5.0, 6.0, 3.0, 12.0],
+        [9.0, 10.0, 7.0, 0.0],
+    ]
 
 
 def test_a_row_does_not_depend_on_its_batch() -> None:
-    """Repeated as often as a row is long, with dropout off: neither the others nor the padding are seen."""
+    """Repeated as often as a row is long, with dropout off: neither the others nor the padding are
+    seen.
+    """
     stack = [{"block": Cgru, "diagonal": True}, {"block": Cgru, "kernel": (2, 3)}]
     block = Repeat(grid_site(6, 3), times="length", stack=stack, share=True).eval()
     row, others = torch.randn(1, 4, 3, 6), torch.randn(2, 7, 3, 6)
@@ -157,12 +173,16 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
     for lengths in ((2, 3), (7, 1)):
         total = max(4, *lengths)
         padded = torch.cat((row, torch.full((1, total - 4, 3, 6), 9.0)), 1)
-        batch, context = torch.cat((padded, others[:, :total])), context_of(cells_of(3, 4, *lengths))
+        batch, context = (
+            torch.cat((padded, others[:, :total])),
+            context_of(cells_of(3, 4, *lengths)),
+        )
         y, *_ = block(batch, block.start(batch[:, :1, 0], context), context)
         close(y[:1, :4], alone)
 
 
-# ------------------------------------------------------------------------------------------- dropout, and the cost
+# -------------------------------------------------------------------------------------------
+# dropout, and the cost
 
 
 @pytest.mark.parametrize(
@@ -178,13 +198,20 @@ def test_the_rate_of_dropout_follows_the_row_length(by: str, rates: tuple[float,
     y = step(block, torch.ones(3, 64, 20, 50), cells_of(20, 4, 16, 64))
     for row, length, rate in zip(y, (4, 16, 64), rates, strict=True):
         cells = row[:length]
-        torch.testing.assert_close(cells[cells != 0].unique(), torch.tensor([1.0 / (1.0 - rate)]), atol=0, rtol=1e-5)
-        share, spread = (cells == 0).double().mean().item(), math.sqrt(rate * (1 - rate) / cells.numel())
+        torch.testing.assert_close(
+            cells[cells != 0].unique(), torch.tensor([1.0 / (1.0 - rate)]), atol=0, rtol=1e-5
+        )
+        share, spread = (
+            (cells == 0).double().mean().item(),
+            math.sqrt(rate * (1 - rate) / cells.numel()),
+        )
         assert abs(share - rate) < 5 * spread
 
 
 def test_a_short_row_keeps_at_least_a_tenth() -> None:
-    y = step(still(50, 20, gate=5.0, dropout=0.3, dropout_by="length").train(), torch.ones(1, 1, 20, 50))
+    y = step(
+        still(50, 20, gate=5.0, dropout=0.3, dropout_by="length").train(), torch.ones(1, 1, 20, 50)
+    )
     close(y[y != 0].unique(), torch.tensor([10.0]))
 
 
@@ -202,7 +229,9 @@ def test_nothing_is_dropped_in_evaluation() -> None:
     ],
 )
 def test_saturation_costs_what_exceeds_the_threshold(settings: dict[str, Any], cost: float) -> None:
-    """z is -3 and the candidate's argument 2 in every real cell; in the padding they are more, which costs nothing."""
+    """z is -3 and the candidate's argument 2 in every real cell; in the padding they are more,
+    which costs nothing.
+    """
     block = still(2, 2, gate=-3.0, new=2.0, saturation=0.5, kernel=(1, 1), **settings)
     penalties: Penalties = {}
     block(torch.zeros(2, 4, 2, 2), (), context_of(cells_of(2, 4, 1))._replace(penalties=penalties))
@@ -218,7 +247,8 @@ def test_the_cost_is_the_mean_over_real_cells() -> None:
     close(tuple(reduce_penalties(penalties).values()), (torch.tensor((1.9 - 0.9) / 2),))
 
 
-# ------------------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------------------
+# refusals
 
 
 @pytest.mark.parametrize(
@@ -229,7 +259,9 @@ def test_the_cost_is_the_mean_over_real_cells() -> None:
         ({"with_": "wide"}, "with", "kind"),
     ],
 )
-def test_conflicting_settings_are_refused(settings: dict[str, Any], setting: str, code: str) -> None:
+def test_conflicting_settings_are_refused(
+    settings: dict[str, Any], setting: str, code: str
+) -> None:
     site = grid_site(4, 2, row=Stream(4), wide=Stream(4, True, columns=3))
     with pytest.raises(BlockError) as refused:
         Cgru(site, **settings)

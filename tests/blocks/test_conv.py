@@ -54,9 +54,13 @@ def test_the_output_equals_the_equation(
     close(run(block, ROW)[0].flatten(), torch.tensor(expected, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("settings", [{}, {"kernel": 4, "dilation": 2, "activation": "glu"}, {"kernel": 1}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"kernel": 4, "dilation": 2, "activation": "glu"}, {"kernel": 1}]
+)
 def test_ragged_chunks_equal_each_row_alone(settings: dict[str, int]) -> None:
-    keeps_chunks(Conv(site_of(3, causal="a decoder", model=4), **settings), torch.randn(3, 9, 3), [9, 4, 0])
+    keeps_chunks(
+        Conv(site_of(3, causal="a decoder", model=4), **settings), torch.randn(3, 9, 3), [9, 4, 0]
+    )
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])

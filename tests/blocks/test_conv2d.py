@@ -62,7 +62,10 @@ def test_a_padded_cell_counts_as_zero() -> None:
 
 
 def test_aligned_at_its_start_a_kernel_reads_what_a_centred_one_reads_further_on() -> None:
-    centred, block = Conv2d(grid_site(3, 6), kernel=(3, 5)), Conv2d(grid_site(3, 6), kernel=(3, 5), align="start")
+    centred, block = (
+        Conv2d(grid_site(3, 6), kernel=(3, 5)),
+        Conv2d(grid_site(3, 6), kernel=(3, 5), align="start"),
+    )
     block.load_state_dict(centred.state_dict())
     s, context = torch.randn(2, 7, 6, 3), context_of(cells_of(6, 7, 2))
     close(block(s, (), context)[0][:, :-1, :-2], centred(s, (), context)[0][:, 1:, 2:])
@@ -71,12 +74,15 @@ def test_aligned_at_its_start_a_kernel_reads_what_a_centred_one_reads_further_on
 
 
 def test_a_stack_aligned_at_its_start_sees_no_further_than_a_patch() -> None:
-    kernels = [((4, 4), (2, 2)), ((3, 3), (2, 2)), ((1, 1), (2, 2))]  # they see 4, then 4 + 2 x 2 = 8, in strides of 8
+    # they see 4, then 4 + 2 x 2 = 8, in strides of 8
+    kernels = [((4, 4), (2, 2)), ((3, 3), (2, 2)), ((1, 1), (2, 2))]
     s, columns = torch.randn(1, 16, 16, 1, requires_grad=True), 16
     y, mask = s, cells_of(16, 16)
     for (kernel, stride), width in zip(kernels, (1, 2, 2), strict=True):
         align = "start" if max(kernel) > 2 else "center"
-        block = Conv2d(grid_site(width, columns, model=2), kernel=kernel, stride=stride, align=align)
+        block = Conv2d(
+            grid_site(width, columns, model=2), kernel=kernel, stride=stride, align=align
+        )
         y, mask, columns = block(y, (), context_of(mask))[0], block.mask(mask), block.out.columns
     assert y.shape == (1, 2, 2, 2)
     y[0, 1, 0].sum().backward()
@@ -88,8 +94,13 @@ def test_a_stack_aligned_at_its_start_sees_no_further_than_a_patch() -> None:
 
 @pytest.mark.parametrize("stride", [(1, 2), (2, 1), (2, 3), (4, 2)])
 @pytest.mark.parametrize("kernel", [(3, 3), (4, 2)])
-def test_a_stride_leaves_every_so_many_th_cell(stride: tuple[int, int], kernel: tuple[int, int]) -> None:
-    dense, block = Conv2d(grid_site(3, 5), kernel=kernel), Conv2d(grid_site(3, 5), kernel=kernel, stride=stride)
+def test_a_stride_leaves_every_so_many_th_cell(
+    stride: tuple[int, int], kernel: tuple[int, int]
+) -> None:
+    dense, block = (
+        Conv2d(grid_site(3, 5), kernel=kernel),
+        Conv2d(grid_site(3, 5), kernel=kernel, stride=stride),
+    )
     block.load_state_dict(dense.state_dict())
     s, context = torch.randn(2, 7, 5, 3), context_of(cells_of(5, 7, 4))
     down, across = stride
@@ -99,9 +110,15 @@ def test_a_stride_leaves_every_so_many_th_cell(stride: tuple[int, int], kernel: 
 
 
 def test_images_of_several_sizes_are_in_a_batch_what_they_are_alone() -> None:
-    block, s, sizes = Conv2d(grid_site(2, 6), stride=(2, 2)), torch.randn(3, 5, 6, 2), ((5, 6), (3, 3), (2, 5))
+    block, s, sizes = (
+        Conv2d(grid_site(2, 6), stride=(2, 2)),
+        torch.randn(3, 5, 6, 2),
+        ((5, 6), (3, 3), (2, 5)),
+    )
     rows, columns = (torch.tensor(size) for size in zip(*sizes, strict=True))
-    mask = (torch.arange(5) < rows[:, None])[..., None] & (torch.arange(6) < columns[:, None])[:, None]
+    mask = (torch.arange(5) < rows[:, None])[..., None] & (torch.arange(6) < columns[:, None])[
+        :, None
+    ]
     y, real = block(s, (), context_of(mask))[0], block.mask(mask)
     for image, (height, width) in enumerate(sizes):
         high, wide = -(-height // 2), -(-width // 2)

@@ -1,4 +1,6 @@
-"""`cross_attention`: its scores against their equations, and what its settings come to where that is known."""
+"""`cross_attention`: its scores against their equations, and what its settings come to where that
+is known.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,21 @@ VARIANTS = {
         {"score": "additive", "heads": 2, "merge": "average", "local": "predicted", "window": 1},
         {"score": "fine_grained", "from": ["encoder", "encoder.earlier"], "dropout": 0.3},
         {"score": "location", "max_length": 5, "heads": 2, "local": "monotonic", "window": 1},
-        {"heads": 2, "keys": "encoder.earlier", "values": "encoder", "local": "monotonic", "window": 2},
+        {
+            "heads": 2,
+            "keys": "encoder.earlier",
+            "values": "encoder",
+            "local": "monotonic",
+            "window": 2,
+        },
         {"heads": 4, "from": ["encoder", "encoder.summary"], "query": "encoder.summary"},
-        {"score": "general", "heads": 3, "local": "predicted", "window": 3, "from": "encoder.earlier"},
+        {
+            "score": "general",
+            "heads": 3,
+            "local": "predicted",
+            "window": 3,
+            "from": "encoder.earlier",
+        },
         {"score": "additive", "heads": 2, "gate": True, "doubly_stochastic": 0.5},
         {
             "score": "location",
@@ -58,7 +72,10 @@ SEEN = {
     "encoder.image": Named(Stream(6, grid=True)),
     "other.low": Named(Stream(6)),
 }
-READ = {name: Output(torch.randn(2, 3, entry.stream.width, dtype=torch.float64), REAL) for name, entry in SEEN.items()}
+READ = {
+    name: Output(torch.randn(2, 3, entry.stream.width, dtype=torch.float64), REAL)
+    for name, entry in SEEN.items()
+}
 READ["encoder.summary"] = Output(torch.randn(2, 1, 4, dtype=torch.float64), mask_of(1, 1))
 SCORES: tuple[dict[str, Any], ...] = (
     {"score": "scaled_dot"},
@@ -88,15 +105,21 @@ def read_outputs(block: CrossAttention, x: Tensor = X, **changed: Output) -> Ten
 
 
 def tied(block: CrossAttention, other: CrossAttention) -> CrossAttention:
-    """`block` with the parameters of `other`, one after another, repeated over heads where it has more of them."""
+    """`block` with the parameters of `other`, one after another, repeated over heads where it has
+    more of them.
+    """
     for mine, theirs in zip(block.parameters(), other.parameters(), strict=True):
         assert mine.numel() % theirs.numel() == 0
-        mine.data = theirs.data.repeat(mine.shape[0] // theirs.shape[0], *[1] * (mine.ndim - 1)).view_as(mine)
+        mine.data = theirs.data.repeat(
+            mine.shape[0] // theirs.shape[0], *[1] * (mine.ndim - 1)
+        ).view_as(mine)
     return block
 
 
 def by_hand(score: Callable[[Tensor, Tensor, int], Any], states: Tensor, values: Tensor) -> Tensor:
-    """sum_s softmax_s(score(q, k_s, s)) v_s, position by position, over the real positions of each row."""
+    """sum_s softmax_s(score(q, k_s, s)) v_s, position by position, over the real positions of each
+    row.
+    """
     y = torch.empty(2, 5, values.shape[-1])
     for row, length in enumerate(LENGTHS):
         for at in range(5):
@@ -105,7 +128,8 @@ def by_hand(score: Callable[[Tensor, Tensor, int], Any], states: Tensor, values:
     return y
 
 
-# ------------------------------------------------------------------------------------------- the scores
+# ------------------------------------------------------------------------------------------- the
+# scores
 
 
 def test_scaled_dot_product_attention_equals_its_equation() -> None:
@@ -136,7 +160,9 @@ def test_additive_attention_equals_its_equation() -> None:
     def score(q: Tensor, k: Tensor, s: int) -> float:
         total = 0.0
         for i in range(4):
-            inner = sum(float(w[i, j] * q[j]) for j in range(4)) + sum(float(u[i, j] * k[j]) for j in range(6))
+            inner = sum(float(w[i, j] * q[j]) for j in range(4)) + sum(
+                float(u[i, j] * k[j]) for j in range(6)
+            )
             total += float(v[i]) * math.tanh(inner + float(b[i]))
         return total
 
@@ -149,7 +175,10 @@ def test_location_attention_equals_its_equation() -> None:
     for row in range(2):
         for at in range(5):
             close(read_outputs(block)[row, at], (w @ X[row, at]).softmax(0) @ states[row, :2])
-    close(read_outputs(block, encoder=READ["encoder"]._replace(mask=mask_of(3, 3))), read_outputs(block))
+    close(
+        read_outputs(block, encoder=READ["encoder"]._replace(mask=mask_of(3, 3))),
+        read_outputs(block),
+    )
     short = Output(states[:, :1], mask_of(1, 1))
     close(read_outputs(block, encoder=short), states[:, :1].expand(-1, 5, -1))
 
@@ -159,7 +188,11 @@ def test_fine_grained_attention_equals_its_equation() -> None:
     y = read_outputs(block)
     for f in range(6):
         v = block.score.vectors[f]
-        one = by_hand(lambda q, k, s: v @ torch.tanh(block.query(q) + block.project(k)), states, states[..., f : f + 1])  # noqa: B023
+        one = by_hand(
+            lambda q, k, s, v=v: v @ torch.tanh(block.query(q) + block.project(k)),
+            states,
+            states[..., f : f + 1],
+        )
         close(y[..., f : f + 1], one)
 
 
@@ -174,7 +207,10 @@ def test_a_row_without_a_memory_reads_zeros(settings: dict[str, Any]) -> None:
     name = block.sources[0].memory
     y = read_outputs(block, **{name: READ[name]._replace(mask=mask_of(3, 0))})
     assert y[0].abs().sum() > 0
-    close(y[1], torch.zeros_like(y[1]) + (block.merge.bias if settings["score"] == "scaled_dot" else 0.0))
+    close(
+        y[1],
+        torch.zeros_like(y[1]) + (block.merge.bias if settings["score"] == "scaled_dot" else 0.0),
+    )
 
 
 # ------------------------------------------------------------------------------------------- heads
@@ -189,7 +225,10 @@ def test_equal_heads_are_one_head(settings: dict[str, Any], merge: str) -> None:
 
 @pytest.mark.parametrize("score", ["scaled_dot", "additive"])
 def test_averaged_weights_read_undivided_values(score: str) -> None:
-    apart, block = build_block(score=score, heads=2), build_block(score=score, heads=2, merge="average")
+    apart, block = (
+        build_block(score=score, heads=2),
+        build_block(score=score, heads=2, merge="average"),
+    )
     block.load_state_dict(apart.state_dict())
     weights = recorded(apart).mean(2)  # (B, T, S), of the heads that read apart
     states = READ["encoder"].states
@@ -199,7 +238,10 @@ def test_averaged_weights_read_undivided_values(score: str) -> None:
 
 
 def test_heads_of_a_dot_product_compare_and_read_their_shares() -> None:
-    block, states = build_block(score="dot", heads=2, from_="encoder.same"), READ["encoder.same"].states
+    block, states = (
+        build_block(score="dot", heads=2, from_="encoder.same"),
+        READ["encoder.same"].states,
+    )
     for share in (slice(0, 2), slice(2, 4)):
         one = by_hand(lambda q, k, s: q[share] @ k[share], states, states[..., share])  # noqa: B023
         close(read_outputs(block)[..., share], one)
@@ -208,19 +250,28 @@ def test_heads_of_a_dot_product_compare_and_read_their_shares() -> None:
 def test_heads_of_the_other_scores_read_their_shares() -> None:
     block, states = build_block(score="additive", heads=2), READ["encoder"].states
     weights = recorded(block)  # (B, T, H, S)
-    close(read_outputs(block), torch.cat([weights[:, :, h] @ states[..., 3 * h : 3 * h + 3] for h in range(2)], -1))
+    close(
+        read_outputs(block),
+        torch.cat([weights[:, :, h] @ states[..., 3 * h : 3 * h + 3] for h in range(2)], -1),
+    )
 
 
-# ------------------------------------------------------------------------------------------- what is read
+# ------------------------------------------------------------------------------------------- what
+# is read
 
 
 def test_keys_and_values_come_from_two_outputs() -> None:
     block = build_block(score="additive", keys="encoder.low", values="encoder")
     weights = recorded(copy_block(block, score="additive", from_="encoder.low"))
     close(read_outputs(block), weights[:, :, 0] @ READ["encoder"].states)
-    close(read_outputs(copy_block(block, score="additive", keys="encoder.low")), read_outputs(block))
+    close(
+        read_outputs(copy_block(block, score="additive", keys="encoder.low")), read_outputs(block)
+    )
     projected = build_block(keys="encoder.low", values="encoder")
-    keys, values = projected.project(READ["encoder.low"].states), projected.more[0](READ["encoder"].states)
+    keys, values = (
+        projected.project(READ["encoder.low"].states),
+        projected.more[0](READ["encoder"].states),
+    )
     y = by_hand(lambda q, k, s: projected.query(q) @ k / 2, keys, values)
     close(read_outputs(projected), projected.merge(y))
 
@@ -248,7 +299,10 @@ def test_a_list_of_one_memory_is_that_memory(settings: dict[str, Any]) -> None:
 def test_several_memories_with_equal_maps_equal_one_memory(score: str) -> None:
     block = build_block(score=score, from_=["encoder", "encoder.low"])
     block.more[0].load_state_dict(block.project.state_dict())
-    one = Output(torch.cat([READ["encoder"].states, READ["encoder.low"].states], 1), torch.cat((REAL, REAL), 1))
+    one = Output(
+        torch.cat([READ["encoder"].states, READ["encoder.low"].states], 1),
+        torch.cat((REAL, REAL), 1),
+    )
     nothing = READ["encoder.low"]._replace(mask=torch.zeros_like(REAL))
     close(read_outputs(block), read_outputs(block, **{"encoder": one, "encoder.low": nothing}))
 
@@ -266,16 +320,23 @@ def test_several_memories_have_maps_of_their_own_and_one_softmax() -> None:
 def test_sqrt_length_scales_the_output_by_the_square_root_of_the_length() -> None:
     block = build_block(score="general")
     factor = torch.tensor(LENGTHS).sqrt()[:, None, None]
-    close(read_outputs(copy_block(block, score="general", sqrt_length=True)), read_outputs(block) * factor)
+    close(
+        read_outputs(copy_block(block, score="general", sqrt_length=True)),
+        read_outputs(block) * factor,
+    )
 
 
-# ------------------------------------------------------------------------------------------- windows
+# -------------------------------------------------------------------------------------------
+# windows
 
 
 @pytest.mark.parametrize("settings", SCORES)
 def test_a_window_as_wide_as_the_sentence_masks_nothing(settings: dict[str, Any]) -> None:
     block = build_block(**settings)
-    close(read_outputs(copy_block(block, **settings, local="monotonic", window=3)), read_outputs(block))
+    close(
+        read_outputs(copy_block(block, **settings, local="monotonic", window=3)),
+        read_outputs(block),
+    )
 
 
 def test_a_window_follows_the_positions() -> None:
@@ -288,7 +349,10 @@ def test_a_window_follows_the_positions() -> None:
 
 
 def test_a_predicted_window_fades() -> None:
-    block, plain = build_block(score="general", local="predicted", window=1), build_block(score="general")
+    block, plain = (
+        build_block(score="general", local="predicted", window=1),
+        build_block(score="general"),
+    )
     plain.load_state_dict({"project.weight": block.project.weight})
     v, w = block.local.vectors[0], block.local.query.weight
     scores = X @ (READ["encoder"].states @ plain.project.weight.T).transpose(1, 2)  # (B, T, S)
@@ -305,12 +369,18 @@ def test_a_predicted_window_fades() -> None:
 
 
 def test_a_very_wide_predicted_window_masks_nothing() -> None:
-    block, plain = build_block(score="additive", local="predicted", window=1_000_000), build_block(score="additive")
-    plain.load_state_dict({key: value for key, value in block.state_dict().items() if not key.startswith("local")})
+    block, plain = (
+        build_block(score="additive", local="predicted", window=1_000_000),
+        build_block(score="additive"),
+    )
+    plain.load_state_dict(
+        {key: value for key, value in block.state_dict().items() if not key.startswith("local")}
+    )
     torch.testing.assert_close(read_outputs(block), read_outputs(plain), rtol=1e-9, atol=1e-9)
 
 
-# ------------------------------------------------------------------------------------------- gate and penalty
+# ------------------------------------------------------------------------------------------- gate
+# and penalty
 
 
 def test_a_gate_scales_what_is_read() -> None:
@@ -320,7 +390,11 @@ def test_a_gate_scales_what_is_read() -> None:
     gated.load_state_dict({**gated.state_dict(), **block.state_dict()})
     w, b = gated.gate.weight[0], gated.gate.bias[0]
     expected = torch.stack(
-        [1 / (1 + (-(X[:, at] @ w + b)).exp())[:, None] * read_outputs(block)[:, at] for at in range(5)], 1
+        [
+            1 / (1 + (-(X[:, at] @ w + b)).exp())[:, None] * read_outputs(block)[:, at]
+            for at in range(5)
+        ],
+        1,
     )
     close(read_outputs(gated), expected)
 
@@ -328,7 +402,11 @@ def test_a_gate_scales_what_is_read() -> None:
 @pytest.mark.parametrize("cut", [(5,), (2, 3), (1, 1, 1, 1, 1)])
 def test_the_penalty_of_any_chunks_is_that_of_all_positions(cut: tuple[int, ...]) -> None:
     with torch.enable_grad():
-        block, mask, penalties = build_block(score="general", doubly_stochastic=0.7), mask_of(5, 3), {}
+        block, mask, penalties = (
+            build_block(score="general", doubly_stochastic=0.7),
+            mask_of(5, 3),
+            {},
+        )
         state = block.start(X[:, :1], context_of(mask[:, :1], READ))
         for x, real in zip(X.split(cut, 1), mask.split(cut, 1), strict=True):
             _, state = block(x, state, context_of(real, READ)._replace(penalties=penalties))
@@ -337,7 +415,9 @@ def test_the_penalty_of_any_chunks_is_that_of_all_positions(cut: tuple[int, ...]
             total = [torch.zeros(()) for _ in range(LENGTHS[row])]
             for at in range(positions):
                 keys = READ["encoder"].states[row, : LENGTHS[row]] @ block.project.weight.T
-                total = [sum(pair) for pair in zip(total, (keys @ X[row, at]).softmax(0), strict=True)]
+                total = [
+                    sum(pair) for pair in zip(total, (keys @ X[row, at]).softmax(0), strict=True)
+                ]
             expected = expected + 0.7 * sum((1 - one) ** 2 for one in total) / 2
         (penalty,) = reduce_penalties(penalties).values()
         close(penalty, expected)
@@ -345,14 +425,23 @@ def test_the_penalty_of_any_chunks_is_that_of_all_positions(cut: tuple[int, ...]
 
 
 def test_the_penalty_of_a_loop_is_that_of_all_its_positions() -> None:
-    attends = {"query": "prev.top", "score": "additive", "heads": 2, "doubly_stochastic": 0.5, "as": "top"}
+    attends = {
+        "query": "prev.top",
+        "score": "additive",
+        "heads": 2,
+        "doubly_stochastic": 0.5,
+        "as": "top",
+    }
     case = Case(Recurrent, {"stack": [{"cross_attention": attends}]})
     block, batch = case.exact(), random_batch(case, (5, 3))
     context = context_of(batch.mask, batch.memories)._replace(records={}, penalties={})
     block(batch.x, start(block, batch), context)
     weights = torch.cat(next(iter(context.records.values())), 1).mean(2)  # (B, T, S)
     read, there = (weights * batch.mask[..., None]).sum(1), batch.memories["encoder"].mask  # (B, S)
-    close(tuple(reduce_penalties(context.penalties).values()), (0.5 * ((1 - read)[there] ** 2).sum() / 2,))
+    close(
+        tuple(reduce_penalties(context.penalties).values()),
+        (0.5 * ((1 - read)[there] ** 2).sum() / 2,),
+    )
 
 
 def test_an_empty_memory_is_not_penalised() -> None:
@@ -363,12 +452,15 @@ def test_an_empty_memory_is_not_penalised() -> None:
     assert state[-1].penalty[1] == 0
 
 
-# ------------------------------------------------------------------------------------------- weights on request
+# -------------------------------------------------------------------------------------------
+# weights on request
 
 
 def recorded(block: CrossAttention) -> Tensor:
     """The weights that a block hands out, (B, T, H, S)."""
-    context = context_of(torch.ones(2, 5, dtype=torch.bool), READ)._replace(records={}, path=("here",))
+    context = context_of(torch.ones(2, 5, dtype=torch.bool), READ)._replace(
+        records={}, path=("here",)
+    )
     block(X, block.start(X[:, :1], context), context)
     assert context.records is not None
     (key, (weights,)) = next(iter(context.records.items()))
@@ -387,11 +479,15 @@ def test_weights_are_recorded_on_request(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("settings", SCORES)
-def test_dot_products_use_the_fused_kernel(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dot_products_use_the_fused_kernel(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted: list[str] = []
     kernel = kernels.F.scaled_dot_product_attention
     monkeypatch.setattr(
-        kernels.F, "scaled_dot_product_attention", lambda *a, **k: counted.append("fused") or kernel(*a, **k)
+        kernels.F,
+        "scaled_dot_product_attention",
+        lambda *a, **k: counted.append("fused") or kernel(*a, **k),
     )
     monkeypatch.setattr(kernels, "attention_weights", lambda *a, **k: counted.append("weights"))
     monkeypatch.setattr(CrossAttention, "_record", lambda *a: counted.append("record"))
@@ -414,7 +510,8 @@ def test_attention_takes_a_bias_and_a_scale(causal: bool, recording: bool) -> No
         close(next(iter(context.records.values()))[0], expected.transpose(1, 2))
 
 
-# ------------------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------------------
+# refusals
 
 
 @pytest.mark.parametrize(
@@ -423,13 +520,25 @@ def test_attention_takes_a_bias_and_a_scale(causal: bool, recording: bool) -> No
         ("score", "for how many", {"score": "location"}),
         ("max_length", "no maximal length", {"score": "general", "max_length": 4}),
         ("score", "the query is 4 wide, `encoder` 6", {"score": "dot"}),
-        ("score", "of one memory", {"score": "location", "max_length": 3, "from_": ["encoder", "encoder.low"]}),
+        (
+            "score",
+            "of one memory",
+            {"score": "location", "max_length": 3, "from_": ["encoder", "encoder.low"]},
+        ),
         ("score", "positions alone", {"score": "location", "max_length": 3, "keys": "encoder.low"}),
         ("heads", "no heads", {"score": "fine_grained", "heads": 2}),
         ("heads", "4 does not divide the width 6", {"score": "additive", "heads": 4}),
         ("heads", "3 does not divide the width 4", {"score": "additive", "heads": 3}),
-        ("heads", "3 does not divide the width 4", {"score": "general", "heads": 3, "local": "predicted"}),
-        ("heads", "3 does not divide the width 4", {"score": "dot", "heads": 3, "from_": "encoder.same"}),
+        (
+            "heads",
+            "3 does not divide the width 4",
+            {"score": "general", "heads": 3, "local": "predicted"},
+        ),
+        (
+            "heads",
+            "3 does not divide the width 4",
+            {"score": "dot", "heads": 3, "from_": "encoder.same"},
+        ),
         ("local", "a query for each position", {"local": "monotonic", "query": "encoder.summary"}),
         ("local", "a query for each position", {"local": "predicted", "query": "encoder.summary"}),
         ("local", "reads one memory", {"local": "monotonic", "from_": ["encoder", "encoder.low"]}),
@@ -442,12 +551,18 @@ def test_attention_takes_a_bias_and_a_scale(causal: bool, recording: bool) -> No
         ("values", "two encoders", {"keys": "encoder", "values": "other.low"}),
         ("values", "1/2", {"values": "encoder.short"}),
         ("keys", "1/2", {"keys": "encoder.short"}),
-        ("keys", "each gives its own", {"from_": ["encoder", "encoder.low"], "keys": "encoder.low"}),
+        (
+            "keys",
+            "each gives its own",
+            {"from_": ["encoder", "encoder.low"], "keys": "encoder.low"},
+        ),
         ("query", "nobody", {"query": "nobody"}),
         ("query", "positions of an encoder", {"query": "encoder.same"}),
     ],
 )
-def test_conflicting_settings_are_refused(setting: str, message: str, settings: dict[str, Any]) -> None:
+def test_conflicting_settings_are_refused(
+    setting: str, message: str, settings: dict[str, Any]
+) -> None:
     with pytest.raises(BlockError) as refused:
         build_block(**settings)
     assert refused.value.setting == setting

@@ -42,21 +42,31 @@ def convolved(block: DeltaNet | GatedDeltaNet, x: Tensor) -> Tensor:
         return F.silu(block.project(x))
     reach, weight = block.short_conv.reach, block.short_conv.weight.mT  # (D, kernel)
     padded = F.pad(block.project(x), (0, 0, reach, 0))
-    windows = [padded[:, place : place + reach + 1] for place in range(x.shape[1])]  # (B, kernel, D)
-    return F.silu(torch.stack([(window * weight.mT).sum(1) for window in windows], 1) + block.short_conv.bias)
+    windows = [
+        padded[:, place : place + reach + 1] for place in range(x.shape[1])
+    ]  # (B, kernel, D)
+    return F.silu(
+        torch.stack([(window * weight.mT).sum(1) for window in windows], 1) + block.short_conv.bias
+    )
 
 
-def corrected(state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+def corrected(
+    state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, alpha: Tensor
+) -> tuple[Tensor, Tensor]:
     """S' = (I - beta k k^T) diag(alpha) S + beta k v^T, y = S'^T q"""
     outer = torch.einsum("bhk,bhl->bhkl", k, k)
-    state = (torch.eye(k.shape[-1], dtype=k.dtype) - beta[..., None, None] * outer) @ (alpha[..., None] * state)
+    state = (torch.eye(k.shape[-1], dtype=k.dtype) - beta[..., None, None] * outer) @ (
+        alpha[..., None] * state
+    )
     state = state + beta[..., None, None] * torch.einsum("bhk,bhv->bhkv", k, v)
     return torch.einsum("bhk,bhkv->bhv", q, state), state
 
 
 def equations(block: DeltaNet | GatedDeltaNet, x: Tensor, state: Tensor) -> Tensor:
     """What the block computes of x from S: (B, T, D) -> (B, T, D)"""
-    q, k, v = (part.unflatten(-1, (block.heads, -1)) for part in convolved(block, x).split(block.sizes, -1))
+    q, k, v = (
+        part.unflatten(-1, (block.heads, -1)) for part in convolved(block, x).split(block.sizes, -1)
+    )
     q, k = (part / (part.square().sum(-1, keepdim=True) + 1e-6).sqrt() for part in (q, k))
     q = q * (k.shape[-1] ** -0.5 if block.query_scale != 1.0 else 1.0)
     beta = block.strongest * torch.sigmoid(block.strengths(x))  # (B, T, H)
@@ -64,7 +74,10 @@ def equations(block: DeltaNet | GatedDeltaNet, x: Tensor, state: Tensor) -> Tens
     if isinstance(block, GatedDeltaNet):
         (decay,) = block.decays
         f = decay.maps(x).unflatten(-1, decay.bias.shape) + decay.bias  # (B, T, H, 1 or K)
-        alpha, gate = torch.exp(-decay.log_rate.exp() * F.softplus(f)), F.silu(block.gate(x)).unflatten(-1, v.shape[2:])
+        alpha, gate = (
+            torch.exp(-decay.log_rate.exp() * F.softplus(f)),
+            F.silu(block.gate(x)).unflatten(-1, v.shape[2:]),
+        )
     y, _ = loop(corrected, state, q, k, v, beta, alpha)
     y = block.norm.gain * y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     return block.merge((y * gate).flatten(2))
@@ -82,9 +95,13 @@ def test_a_decoder_computes_the_equations(name: str, dtype: torch.dtype) -> None
     exact.load_state_dict(block.state_dict())
     block, exact = block.to(dtype), exact.double()
     memory = exact.start(x.double(), context_of(mask_of(37)))[0]
-    expected = outputs_and_gradients([equations(exact, x.double(), memory)], list(exact.parameters()))
+    expected = outputs_and_gradients(
+        [equations(exact, x.double(), memory)], list(exact.parameters())
+    )
     made = outputs_and_gradients([run(block, x)[0]], list(block.parameters()))
-    assert all(relative_error(one, other) < EXACT[dtype] for one, other in zip(made, expected, strict=True))
+    assert all(
+        relative_error(one, other) < EXACT[dtype] for one, other in zip(made, expected, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -96,7 +113,10 @@ def test_an_encoder_reads_a_row_from_its_end_too(name: str) -> None:
     y, _ = run(block, x, mask)
     mirrored = kind(site_of(12), heads=2, **{**settings, "short_conv": 0}).double()
     mirrored.load_state_dict(block.state_dict())
-    for parameter in (mirrored.strengths.weight, *([mirrored.gate.weight] if hasattr(mirrored, "gate") else [])):
+    for parameter in (
+        mirrored.strengths.weight,
+        *([mirrored.gate.weight] if hasattr(mirrored, "gate") else []),
+    ):
         parameter.data = parameter.data.roll(len(parameter) // 2, 0)
     if hasattr(mirrored, "decays"):
         mirrored.decays = mirrored.decays[::-1]
@@ -116,7 +136,9 @@ def test_only_a_negative_eigenvalue_can_flip_a_state() -> None:
 
 
 def test_a_reflected_state_stays_as_large_under_autocast() -> None:
-    """A key that is longer than 1 by its rounding to bfloat16 would multiply the state at each of its reflections."""
+    """A key that is longer than 1 by its rounding to bfloat16 would multiply the state at each of
+    its reflections.
+    """
     torch.manual_seed(1)
     block = DeltaNet(site_of(12, causal="a decoder"), heads=2, negative_eigenvalues=True)
     block.strengths.weight.data.fill_(100.0)  # beta = 2

@@ -12,9 +12,13 @@ from tests.blocks.test_outer_product_state import CASES, DECAYS, EXACT, HEADS, K
 
 
 def random_arguments(name: str, decay_width: int, length: int) -> list[Tensor]:
-    """Queries, keys, values, reads, writes, log decays, and a state that is not empty; eigenvalues from -1 to 1."""
+    """Queries, keys, values, reads, writes, log decays, and a state that is not empty; eigenvalues
+    from -1 to 1.
+    """
     generator = torch.Generator().manual_seed(1)
-    draw = torch.randn(2, HEADS, length, 2 * KEYS + VALUES, generator=generator, dtype=torch.float64)
+    draw = torch.randn(
+        2, HEADS, length, 2 * KEYS + VALUES, generator=generator, dtype=torch.float64
+    )
     query, key, value = draw.split([KEYS, KEYS, VALUES], -1)
     u = torch.rand(2, HEADS, length, decay_width, generator=generator, dtype=torch.float64)
     strength = 2 * torch.rand(2, HEADS, length, 1, generator=generator, dtype=torch.float64)
@@ -30,13 +34,17 @@ def one_by_one(*arguments: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
 @pytest.mark.parametrize(("name", "width"), CASES)
-def test_outputs_and_gradients_are_those_of_the_loop(name: str, width: int, dtype: torch.dtype) -> None:
+def test_outputs_and_gradients_are_those_of_the_loop(
+    name: str, width: int, dtype: torch.dtype
+) -> None:
     arguments = [x.to(dtype).requires_grad_() for x in random_arguments(name, width, 45)]
     exact = [x.detach().double().requires_grad_() for x in arguments]
     expected = outputs_and_gradients(one_by_one(*exact), exact)
     for chunk in (1, 4, 16, 64):
         *parts, state = arguments
-        made = outputs_and_gradients(scan_delta_rule(DeltaInputs(*parts), state, chunk=chunk), arguments)
+        made = outputs_and_gradients(
+            scan_delta_rule(DeltaInputs(*parts), state, chunk=chunk), arguments
+        )
         for one, other in zip(made, expected, strict=True):
             assert relative_error(one, other) < EXACT[dtype]
 
@@ -60,7 +68,11 @@ def test_bfloat16_errs_at_most_twice_as_much_as_the_loop(name: str, width: int) 
     parts = [x.bfloat16() for x in parts]
     exact = one_by_one(*(x.double() for x in parts), state)
     loops = one_by_one(*(x.float() for x in parts), state.float())
-    (y, last), (stepped, _), (true, true_last) = scan_delta_rule(DeltaInputs(*parts), state.float()), loops, exact
+    (y, last), (stepped, _), (true, true_last) = (
+        scan_delta_rule(DeltaInputs(*parts), state.float()),
+        loops,
+        exact,
+    )
     assert y.dtype is last.dtype is torch.float32
     assert relative_error(y.bfloat16(), true) <= 2 * relative_error(stepped.bfloat16(), true)
     assert relative_error(last, true_last) < 1e-5

@@ -35,13 +35,17 @@ HEADS, WIDTH = 2, 4
 
 
 def built(causal: str, **settings: Any) -> DifferentialAttention:
-    block = DifferentialAttention(site_of(2 * HEADS * WIDTH, causal=causal), heads=HEADS, **settings)
+    block = DifferentialAttention(
+        site_of(2 * HEADS * WIDTH, causal=causal), heads=HEADS, **settings
+    )
     for parameter in block.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return block
 
 
-def expected(block: DifferentialAttention, x: Tensor, causal: str, lambda_init: float | None = None) -> Tensor:
+def expected(
+    block: DifferentialAttention, x: Tensor, causal: str, lambda_init: float | None = None
+) -> Tensor:
     """y of one row by loops over positions and heads (equations 1 to 3). x: (T, D) -> (T, D)"""
     lambda_init = block.lambda_init if lambda_init is None else lambda_init
     query, keys, values = block.project(x).chunk(3, -1)
@@ -56,7 +60,10 @@ def expected(block: DifferentialAttention, x: Tensor, causal: str, lambda_init: 
             for part in (0, 1):
                 q, ks = query[at, head, part], [keys[other, head, part] for other in seen]
                 if block.rotary:
-                    q, ks = turned(q, at), [turned(k, other) for k, other in zip(ks, seen, strict=True)]
+                    q, ks = (
+                        turned(q, at),
+                        [turned(k, other) for k, other in zip(ks, seen, strict=True)],
+                    )
                 softmaxes.append(torch.stack([q @ k / math.sqrt(WIDTH) for k in ks]).softmax(0))
             read = (softmaxes[0] - factor * softmaxes[1]) @ values[seen, head]
             read = block.norm.gain * read / (read.square().mean() + 1e-5).sqrt()
@@ -67,13 +74,21 @@ def expected(block: DifferentialAttention, x: Tensor, causal: str, lambda_init: 
 
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize("settings", [{}, {"positions": "rotary"}, {"lambda_init": 0.2}], ids=str)
-def test_outputs_and_gradients_equal_the_papers_equations(causal: str, settings: dict[str, Any]) -> None:
-    block, x, mask = built(causal, **settings), torch.randn(2, 6, 2 * HEADS * WIDTH), mask_of(*LENGTHS)
+def test_outputs_and_gradients_equal_the_papers_equations(
+    causal: str, settings: dict[str, Any]
+) -> None:
+    block, x, mask = (
+        built(causal, **settings),
+        torch.randn(2, 6, 2 * HEADS * WIDTH),
+        mask_of(*LENGTHS),
+    )
     mine = run(block, x, mask)[0][mask]
     loops = torch.cat([expected(block, x[row, :n], causal) for row, n in enumerate(LENGTHS)])
     torch.testing.assert_close(mine, loops, rtol=1e-10, atol=1e-10)
     factors = torch.randn_like(mine)
-    gradients = [torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (mine, loops)]
+    gradients = [
+        torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (mine, loops)
+    ]
     for (name, _), one, other in zip(block.named_parameters(), *gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10, msg=name)
         assert one.abs().max() > 1e-4, name
@@ -88,7 +103,9 @@ def test_by_depth_each_iteration_has_the_papers_number(causal: str, share: bool)
         torch.nn.init.normal_(parameter, std=0.5)
     x = torch.randn(1, 5, 2 * HEADS * WIDTH)
     y = x[0]
-    for iteration, number in enumerate((0.2, 0.8 - 0.6 * math.exp(-0.3), 0.8 - 0.6 * math.exp(-0.6))):
+    for iteration, number in enumerate(
+        (0.2, 0.8 - 0.6 * math.exp(-0.3), 0.8 - 0.6 * math.exp(-0.6))
+    ):
         y = expected(repeat.stacks[0 if share else iteration].blocks[0], y, causal, number)
     torch.testing.assert_close(run(repeat, x)[0][0], y, rtol=1e-10, atol=1e-10)
 
@@ -117,8 +134,12 @@ def test_without_the_second_softmax_it_is_attention_with_normalised_heads(causal
     plain = SelfAttention(site_of(2 * HEADS * WIDTH, causal=causal), heads=2 * HEADS, bias=False)
     x, mask = torch.randn(2, 6, 2 * HEADS * WIDTH), mask_of(*LENGTHS)
     query, keys, values = block.project.weight.chunk(3)
-    firsts = torch.cat([part.unflatten(0, (HEADS, 2, WIDTH))[:, [0, 0]].flatten(0, 2) for part in (query, keys)])
-    plain.load_state_dict({"project.weight": torch.cat((firsts, values)), "merge.weight": torch.eye(len(values))})
+    firsts = torch.cat(
+        [part.unflatten(0, (HEADS, 2, WIDTH))[:, [0, 0]].flatten(0, 2) for part in (query, keys)]
+    )
+    plain.load_state_dict(
+        {"project.weight": torch.cat((firsts, values)), "merge.weight": torch.eye(len(values))}
+    )
     read = run(plain, x, mask)[0].unflatten(-1, (HEADS, 2 * WIDTH))
     normed = block.norm.gain * read / (read.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     close(run(block, x, mask)[0][mask], block.merge(normed.flatten(-2))[mask])
@@ -135,7 +156,11 @@ def test_weights_are_recorded_once_as_their_difference() -> None:
 
 @pytest.mark.parametrize("positions", ["none", "rotary"])
 def test_ragged_chunks_equal_each_row_alone(positions: str) -> None:
-    block, x, lengths = built("a decoder", positions=positions), torch.randn(3, 9, 2 * HEADS * WIDTH), (9, 4, 0)
+    block, x, lengths = (
+        built("a decoder", positions=positions),
+        torch.randn(3, 9, 2 * HEADS * WIDTH),
+        (9, 4, 0),
+    )
     for row, length in enumerate(lengths[:2]):  # the state has holes, so its shape differs
         close(in_pieces(block, x, lengths, row), run(block, x[row : row + 1, :length])[0][0])
 
@@ -143,7 +168,10 @@ def test_ragged_chunks_equal_each_row_alone(positions: str) -> None:
 def test_the_state_is_as_large_as_that_of_self_attention() -> None:
     x = torch.randn(3, 7, 2 * HEADS * WIDTH)
     plain = SelfAttention(site_of(2 * HEADS * WIDTH, causal="a decoder"), heads=HEADS)
-    sizes = [sum(leaf.numel() for leaf in leaves(run(block, x)[1])) for block in (built("a decoder"), plain)]
+    sizes = [
+        sum(leaf.numel() for leaf in leaves(run(block, x)[1]))
+        for block in (built("a decoder"), plain)
+    ]
     assert sizes[0] == sizes[1]
 
 
@@ -154,7 +182,9 @@ def test_the_state_is_as_large_as_that_of_self_attention() -> None:
         (8, {"positions": "rotary"}, "positions", "write `heads: 4`"),
     ],
 )
-def test_heads_that_do_not_fit_are_refused(heads: int, settings: dict[str, Any], setting: str, fix: str) -> None:
+def test_heads_that_do_not_fit_are_refused(
+    heads: int, settings: dict[str, Any], setting: str, fix: str
+) -> None:
     with pytest.raises(BlockError) as refused:
         DifferentialAttention(site_of(16), heads=heads, **settings)
     assert (refused.value.setting, refused.value.fix) == (setting, fix)

@@ -1,4 +1,6 @@
-"""`discrete_stacks` against lists of Python, the paper's equations number by number, and its refusals."""
+"""`discrete_stacks` against lists of Python, the paper's equations number by number, and its
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ PUSH, POP, STAY = 0, 1, 2
 
 
 def controlled_stacks(stacks: int, actions: int = 3, **settings: Any) -> DiscreteStacks:
-    """Stacks that do as they are told: for each, the logits of its actions arrive, then that of what is pushed."""
+    """Stacks that do as they are told: for each, the logits of its actions arrive, then that of
+    what is pushed.
+    """
     width = stacks * (actions + 1)
     block = DiscreteStacks(site_of(width), stacks=stacks, no_op=actions == 3, **settings).double()
     block.map.weight.data.copy_(torch.eye(width))
@@ -47,7 +51,9 @@ def control_inputs(actions: list[list[int]], values: Tensor) -> Tensor:
 def test_certain_actions_equal_python_lists(seed: int) -> None:
     generator, length, stacks, depth = random.Random(seed), 50, 3, 2
     actions = [generator.choices((PUSH, POP, STAY), (5, 4, 2), k=stacks) for _ in range(length)]
-    values = torch.rand(length, stacks, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    values = torch.rand(
+        length, stacks, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     lists: list[list[float]] = [[] for _ in range(stacks)]
     read = []
     for chosen, written in zip(actions, values.tolist(), strict=True):
@@ -56,19 +62,25 @@ def test_certain_actions_equal_python_lists(seed: int) -> None:
                 cells.append(value)
             elif action == POP and cells:
                 cells.pop()
-        read.append([number for cells in lists for number in ([-1.0] * depth + cells)[: -depth - 1 : -1]])
+        read.append(
+            [number for cells in lists for number in ([-1.0] * depth + cells)[: -depth - 1 : -1]]
+        )
     y, _ = run(controlled_stacks(stacks, depth=depth), control_inputs(actions, values))
     close(y, torch.tensor([read], dtype=torch.float64))
 
 
 def test_cells_pushed_below_the_last_one_are_lost() -> None:
     values = torch.tensor([[0.1], [0.2], [0.3], [0.5], [0.5]], dtype=torch.float64)
-    y, _ = run(controlled_stacks(1, cells=2, depth=2), control_inputs([[PUSH], [PUSH], [PUSH], [POP], [POP]], values))
+    y, _ = run(
+        controlled_stacks(1, cells=2, depth=2),
+        control_inputs([[PUSH], [PUSH], [PUSH], [POP], [POP]], values),
+    )
     expected = [[0.1, -1.0], [0.2, 0.1], [0.3, 0.2], [0.2, -1.0], [-1.0, -1.0]]
     close(y, torch.tensor([expected], dtype=torch.float64))
 
 
-# ------------------------------------------------------------------------------------------- the equations
+# ------------------------------------------------------------------------------------------- the
+# equations
 
 
 def of_paper(x: Tensor, stacks: int, actions: int, cells: int, depth: int) -> Tensor:
@@ -77,7 +89,10 @@ def of_paper(x: Tensor, stacks: int, actions: int, cells: int, depth: int) -> Te
     read = []
     for message in x:
         for which, logits in enumerate(message.unflatten(0, (stacks, actions + 1))):
-            chosen, before = logits[:-1].softmax(0), [logits[-1].sigmoid(), *numbers[which], torch.tensor(-1.0)]
+            chosen, before = (
+                logits[:-1].softmax(0),
+                [logits[-1].sigmoid(), *numbers[which], torch.tensor(-1.0)],
+            )
             after = [chosen[PUSH] * before[i] + chosen[POP] * before[i + 2] for i in range(cells)]
             if actions == 3:
                 after = [item + chosen[STAY] * before[i + 1] for i, item in enumerate(after)]
@@ -88,17 +103,27 @@ def of_paper(x: Tensor, stacks: int, actions: int, cells: int, depth: int) -> Te
 
 @pytest.mark.parametrize("actions", [2, 3])
 def test_the_state_equals_the_equations(actions: int) -> None:
-    x = torch.randn(9, 2 * (actions + 1), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x = torch.randn(
+        9, 2 * (actions + 1), generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     mine, theirs = (item.clone().requires_grad_() for item in (x, x))
     y, _ = run(controlled_stacks(2, actions, cells=4, depth=3), mine[None])
     expected = of_paper(theirs, 2, actions, 4, 3)
     close(y[0], expected)
-    weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    close(torch.autograd.grad((y[0] * weight).sum(), mine), torch.autograd.grad((expected * weight).sum(), theirs))
+    weight = torch.randn(
+        expected.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
+    close(
+        torch.autograd.grad((y[0] * weight).sum(), mine),
+        torch.autograd.grad((expected * weight).sum(), theirs),
+    )
 
 
 def test_rounding_takes_the_most_probable_action_in_evaluation_only() -> None:
-    block, soft = controlled_stacks(1, rounding="evaluation", depth=1), controlled_stacks(1, depth=1)
+    block, soft = (
+        controlled_stacks(1, rounding="evaluation", depth=1),
+        controlled_stacks(1, depth=1),
+    )
     x = control_inputs([[PUSH], [PUSH], [POP]], torch.tensor([[0.25], [0.75], [0.5]]).double())
     mild = torch.cat((x[..., :3] / 1e3, x[..., 3:]), -1)
     close(run(block, mild)[0], torch.tensor([[[0.25], [0.75], [0.25]]]).double())

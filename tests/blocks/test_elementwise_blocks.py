@@ -30,7 +30,9 @@ X = torch.randn(2, 4, 3, dtype=torch.float64)
 
 def test_maxout_takes_the_largest_piece() -> None:
     block = Maxout(site_of(3, model=2), pieces=4)
-    pieces = [X @ w.T + b for w, b in zip(block.map.weight.split(2), block.map.bias.split(2), strict=True)]
+    pieces = [
+        X @ w.T + b for w, b in zip(block.map.weight.split(2), block.map.bias.split(2), strict=True)
+    ]
     close(run(block, X)[0], torch.stack(pieces).amax(0))
 
 

@@ -1,4 +1,6 @@
-"""`episodic_memory`: its gates, episodes and penalty against the paper's equations written as loops."""
+"""`episodic_memory`: its gates, episodes and penalty against the paper's equations written as
+loops.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.contract import BlockError, Context, Named, Output, Penalties, Stream, reduce_penalties
+from blocks.core.contract import (
+    BlockError,
+    Context,
+    Named,
+    Output,
+    Penalties,
+    Stream,
+    reduce_penalties,
+)
 from blocks.episodic_memory import EpisodicMemory, GRUCell
 from tests.blocks.single_block import close, mask_of, site_of
 
@@ -18,9 +28,20 @@ pytestmark = pytest.mark.usefixtures("float64")
 VARIANTS = {
     "episodic_memory": (
         {"from": "encoder.grid", "query": "encoder", "hops": 2},
-        {"from": "encoder.earlier", "query": "encoder.summary", "gate": "softmax", "supervision": 0.5},
+        {
+            "from": "encoder.earlier",
+            "query": "encoder.summary",
+            "gate": "softmax",
+            "supervision": 0.5,
+        },
         {"from": "encoder.earlier_grid", "query": "encoder.summary", "encoding": "bag", "width": 5},
-        {"query": "encoder.earlier", "width": 6, "encoding": "position_code", "hops": 1, "supervision": 0.0},
+        {
+            "query": "encoder.earlier",
+            "width": 6,
+            "encoding": "position_code",
+            "hops": 1,
+            "supervision": 0.0,
+        },
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -35,7 +56,9 @@ SEEN = {
 READ = {
     "story": Output(torch.randn(2, 5, WIDTH, dtype=torch.float64), mask_of(*LENGTHS)),
     "question": Output(torch.randn(2, 1, WIDTH, dtype=torch.float64), mask_of(1, 1)),
-    "words": Output(torch.randn(2, 5, 2, 3, dtype=torch.float64), mask_of(*LENGTHS)[..., None].expand(-1, -1, 2)),
+    "words": Output(
+        torch.randn(2, 5, 2, 3, dtype=torch.float64), mask_of(*LENGTHS)[..., None].expand(-1, -1, 2)
+    ),
     "asked": Output(torch.randn(2, 4, 3, dtype=torch.float64), mask_of(4, 2)),
 }
 X = torch.zeros(2, 2, 3, dtype=torch.float64)
@@ -70,7 +93,9 @@ def by_hand(block: EpisodicMemory, facts: Tensor, q: Tensor) -> tuple[Tensor, li
         scores = []
         for c in facts:
             cwq, cwm = (c @ block.bilinear.weight.T @ vector for vector in (q, m))
-            z = torch.cat((c, m, q, c * q, c * m, (c - q).abs(), (c - m).abs(), torch.stack((cwq, cwm))))
+            z = torch.cat(
+                (c, m, q, c * q, c * m, (c - q).abs(), (c - m).abs(), torch.stack((cwq, cwm)))
+            )
             scores.append(block.score(torch.tanh(block.hidden(z)))[0])
         together = torch.stack(scores)
         gates.append(together.softmax(0) if block.gate == "softmax" else torch.sigmoid(together))
@@ -83,11 +108,17 @@ def by_hand(block: EpisodicMemory, facts: Tensor, q: Tensor) -> tuple[Tensor, li
 
 @pytest.mark.parametrize("gate", ["sigmoid", "softmax"])
 def test_two_hops_and_their_supervision_equal_the_equations(gate: str) -> None:
-    block, penalties, facts = build_block(gate=gate, supervision=0.5), {}, torch.tensor([[1, 4], [2, -1]])
+    block, penalties, facts = (
+        build_block(gate=gate, supervision=0.5),
+        {},
+        torch.tensor([[1, 4], [2, -1]]),
+    )
     y = run_block(block, facts=facts, penalties=penalties)
     total, expected = torch.zeros(()), []
     for row, length in enumerate(LENGTHS):
-        m, gates = by_hand(block, READ["story"].states[row, :length], READ["question"].states[row, 0])
+        m, gates = by_hand(
+            block, READ["story"].states[row, :length], READ["question"].states[row, 0]
+        )
         expected.append(m.expand(2, -1))
         for g, fact in zip(gates, facts[row].tolist(), strict=True):
             others = torch.cat((g[:fact], g[fact + 1 :])) if gate == "sigmoid" else torch.zeros(1)
@@ -107,7 +138,9 @@ def test_words_become_sentences_and_a_question() -> None:
     for row, length in enumerate(LENGTHS):
         facts = READ["words"].states[row, :length].sum(1) @ block.fact_map.T
         words = READ["asked"]
-        m, _ = by_hand(block, facts, words.states[row][words.mask[row]].sum(0) @ block.question_map.T)
+        m, _ = by_hand(
+            block, facts, words.states[row][words.mask[row]].sum(0) @ block.question_map.T
+        )
         close(y[row], m.expand(2, -1))
 
 
@@ -144,7 +177,9 @@ def test_the_gates_are_recorded() -> None:
         ("encoding", "no words are put together", {"encoding": "bag"}),
     ],
 )
-def test_conflicting_settings_are_refused(setting: str, message: str, settings: dict[str, Any]) -> None:
+def test_conflicting_settings_are_refused(
+    setting: str, message: str, settings: dict[str, Any]
+) -> None:
     with pytest.raises(BlockError, match=message) as refused:
         build_block(**settings)
     assert (refused.value.setting, bool(refused.value.fix)) == (setting, True)

@@ -20,7 +20,9 @@ from blocks.core.contract import BlockError, Fix, NoEffect, Remove, Set, remove,
     ],
 )
 def test_a_value_is_written_as_a_recipe_has_it(value: Any, text: str) -> None:
-    assert write("heads", value, " or more") == Fix(f"write `{text}` or more", Set(("heads",), value))
+    assert write("heads", value, " or more") == Fix(
+        f"write `{text}` or more", Set(("heads",), value)
+    )
 
 
 def test_a_fix_of_a_block_is_one_of_its_path_in_the_recipe() -> None:
@@ -38,7 +40,10 @@ def test_an_error_has_words_and_a_change() -> None:
 
 
 def test_what_has_no_effect_can_be_removed_whatever_else_can_be_done() -> None:
-    fixes = {"": "remove `dropout`", "remove it, or write `layers: 2`": "remove it, or write `layers: 2`"}
+    fixes = {
+        "": "remove `dropout`",
+        "remove it, or write `layers: 2`": "remove it, or write `layers: 2`",
+    }
     for fix, words in (*fixes.items(), (write("layers", 2), "write `layers: 2`")):
         error = NoEffect("dropout", "there is one layer", fix=fix)
         assert (error.fix, error.change) == (words, Remove(("dropout",)))

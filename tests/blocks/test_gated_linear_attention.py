@@ -50,19 +50,35 @@ def equations(block: GatedLinearAttention, x: Tensor, state: State) -> Tensor:
     return block.merge(read(block, x, state[0]))
 
 
-@pytest.mark.parametrize("bias", [-150.0, 0.0, 12.0], ids=["decays near 0", "decays", "decays near 1"])
+@pytest.mark.parametrize(
+    "bias", [-150.0, 0.0, 12.0], ids=["decays near 0", "decays", "decays near 1"]
+)
 @pytest.mark.parametrize("head_norm", ["group", "rms"])
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
-def test_a_decoder_computes_the_equations(dtype: torch.dtype, bias: float, head_norm: HeadNormKind) -> None:
-    build = partial(GatedLinearAttention, heads=3, state=6, chunk=8, initial_state="learned", head_norm=head_norm)
+def test_a_decoder_computes_the_equations(
+    dtype: torch.dtype, bias: float, head_norm: HeadNormKind
+) -> None:
+    build = partial(
+        GatedLinearAttention,
+        heads=3,
+        state=6,
+        chunk=8,
+        initial_state="learned",
+        head_norm=head_norm,
+    )
     expect_equations(build, equations, dtype, lambda block: block.decay[0].bias.add_(bias))
 
 
 def test_an_encoder_adds_the_same_from_the_end_of_each_row() -> None:
     torch.manual_seed(1)
     block, x = GatedLinearAttention(site_of(12), heads=2).double(), torch.randn(2, 9, 12).double()
-    y, zeros = run(block, x, mask_of(9, 4))[0], torch.zeros(1, *block.memory_shape, dtype=torch.float64)
+    y, zeros = (
+        run(block, x, mask_of(9, 4))[0],
+        torch.zeros(1, *block.memory_shape, dtype=torch.float64),
+    )
     for row, length in enumerate((9, 4)):
         one = x[row : row + 1, :length]
-        expected = block.merge(read(block, one, zeros) + read(block, one.flip(1), zeros, direction=1).flip(1))
+        expected = block.merge(
+            read(block, one, zeros) + read(block, one.flip(1), zeros, direction=1).flip(1)
+        )
         assert relative_error(y[row : row + 1, :length], expected) < 1e-12

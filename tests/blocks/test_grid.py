@@ -1,4 +1,6 @@
-"""`grid`, `split_columns`, and what makes a sequence of one again: a column, their sum, their join, all cells."""
+"""`grid`, `split_columns`, and what makes a sequence of one again: a column, their sum, their join,
+all cells.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def test_max_length_ratio_sets_the_target_ratio() -> None:
 
 
 def test_a_selected_column_is_zero_at_padded_cells() -> None:
-    for index, expected in ((0, [[1, 0, 5], [7, 0, 0], [13, 0, 0]]), (1, [[2, 4, 6], [8, 10, 0], [14, 0, 0]])):
+    for index, expected in (
+        (0, [[1, 0, 5], [7, 0, 0], [13, 0, 0]]),
+        (1, [[2, 4, 6], [8, 10, 0], [14, 0, 0]]),
+    ):
         block = SelectColumn(grid_site(1, 2), index=index)
         assert block(CELLS, (), CONTEXT)[0][..., 0].tolist() == expected
         assert torch.equal(block.mask(THERE), mask_of(3, 2, 1))

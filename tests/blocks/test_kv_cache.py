@@ -54,7 +54,9 @@ def test_gradients_flow_through_copies() -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("types", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
+@pytest.mark.parametrize(
+    "types", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
+)
 def test_other_types_are_promoted_as_torch_does(types: tuple[torch.dtype, torch.dtype]) -> None:
     """Under autocast a state may begin in one type and go on in another."""
     before, new = (torch.randn(2, 3).to(kind) for kind in types)

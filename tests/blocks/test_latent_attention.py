@@ -46,7 +46,11 @@ def expected(block: LatentAttention, x: Tensor, causal: str) -> Tensor:
     latents = [normed(block.norm, row[: block.latent]) for row in both]
     decoupled = [turned(row[block.latent :], at) for at, row in enumerate(both)]
     for at, row in enumerate(x):
-        z = row if not hasattr(block.compress_query, "weight") else block.compress_query.weight @ row
+        z = (
+            row
+            if not hasattr(block.compress_query, "weight")
+            else block.compress_query.weight @ row
+        )
         z = z if not hasattr(block.compress_query, "weight") else normed(block.query_norm, z)
         heads = []
         for head, query in enumerate((block.query.weight @ z).split(width + rotary)):
@@ -55,7 +59,9 @@ def expected(block: LatentAttention, x: Tensor, causal: str) -> Tensor:
                 key = latents[other] @ block.keys[head]
                 scores.append(query[:width] @ key + turned(query[width:], at) @ decoupled[other])
                 values.append(latents[other] @ block.values[head])
-            heads.append((torch.stack(scores) / math.sqrt(width + rotary)).softmax(0) @ torch.stack(values))
+            heads.append(
+                (torch.stack(scores) / math.sqrt(width + rotary)).softmax(0) @ torch.stack(values)
+            )
         rows.append(block.merge.weight @ torch.cat(heads))
     return torch.stack(rows)
 
@@ -63,16 +69,25 @@ def expected(block: LatentAttention, x: Tensor, causal: str) -> Tensor:
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"query_latent": 3, "latent": 5}, {"head_width": 3, "rotary_width": 4}, {"rotary_width": 0}],
+    [
+        {},
+        {"query_latent": 3, "latent": 5},
+        {"head_width": 3, "rotary_width": 4},
+        {"rotary_width": 0},
+    ],
     ids=str,
 )
-def test_outputs_and_gradients_equal_the_papers_equations(causal: str, settings: dict[str, int]) -> None:
+def test_outputs_and_gradients_equal_the_papers_equations(
+    causal: str, settings: dict[str, int]
+) -> None:
     block, x, mask = built(causal, **settings), torch.randn(2, 6, 8), mask_of(*LENGTHS)
     mine = run(block, x, mask)[0][mask]
     loops = torch.cat([expected(block, x[row, :n], causal) for row, n in enumerate(LENGTHS)])
     torch.testing.assert_close(mine, loops, rtol=1e-10, atol=1e-10)
     factors = torch.randn_like(mine)
-    gradients = [torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (mine, loops)]
+    gradients = [
+        torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (mine, loops)
+    ]
     for (name, _), one, other in zip(block.named_parameters(), *gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10, msg=name)
         assert one.abs().max() > 1e-4, name
@@ -89,7 +104,9 @@ def test_single_queries_over_latents_have_the_gradients_of_expanded_keys() -> No
     torch.testing.assert_close(stepped, at_once, rtol=1e-10, atol=1e-10)
     close(state, last)
     factors = torch.randn_like(at_once)
-    gradients = [torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (at_once, stepped)]
+    gradients = [
+        torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (at_once, stepped)
+    ]
     for mine, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
@@ -102,7 +119,11 @@ def test_the_state_is_the_latent_and_the_decoupled_key() -> None:
 
 @pytest.mark.parametrize("rotary_width", [0, 4])
 def test_ragged_chunks_equal_each_row_alone(rotary_width: int) -> None:
-    block, x, lengths = built("a decoder", rotary_width=rotary_width), torch.randn(3, 9, 8), (9, 4, 0)
+    block, x, lengths = (
+        built("a decoder", rotary_width=rotary_width),
+        torch.randn(3, 9, 8),
+        (9, 4, 0),
+    )
     for row, length in enumerate(lengths[:2]):  # the state has holes, so its shape differs
         close(in_pieces(block, x, lengths, row), run(block, x[row : row + 1, :length])[0][0])
 
@@ -115,7 +136,9 @@ def test_ragged_chunks_equal_each_row_alone(rotary_width: int) -> None:
         ({"query_latent": 1}, "query_latent", "write `query_latent: 2` or more, or remove it"),
     ],
 )
-def test_widths_that_cannot_be_are_refused(settings: dict[str, int], setting: str, fix: str) -> None:
+def test_widths_that_cannot_be_are_refused(
+    settings: dict[str, int], setting: str, fix: str
+) -> None:
     with pytest.raises(BlockError) as refused:
         built("", **settings)
     assert (refused.value.setting, refused.value.fix) == (setting, fix)

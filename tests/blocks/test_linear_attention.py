@@ -10,7 +10,13 @@ from torch import Tensor
 
 from blocks.core.contract import Context, State
 from blocks.linear_attention import LinearAttention
-from tests.blocks.outer_product_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
+from tests.blocks.outer_product_loops import (
+    EXACT,
+    decayed_sum,
+    expect_equations,
+    loop,
+    relative_error,
+)
 from tests.blocks.single_block import context_of, mask_of, run, site_of
 
 VARIANTS = {
@@ -32,7 +38,9 @@ def feature_map(x: Tensor) -> Tensor:
 def equations(block: LinearAttention, x: Tensor, state: State) -> Tensor:
     """Equations 16 to 20, a position at a time, from S and z side by side: (B, T, D) -> (B, T, D)"""
     (memory,) = state
-    heads = (part.unflatten(-1, (block.heads, -1)) for part in block.project(x).split(block.sizes, -1))  # (B, T, H, .)
+    heads = (
+        part.unflatten(-1, (block.heads, -1)) for part in block.project(x).split(block.sizes, -1)
+    )  # (B, T, H, .)
     q, k, v = heads
     ones, never = torch.ones_like(v[..., :1]), torch.zeros_like(v[..., :1])
     sums, _ = loop(decayed_sum, memory[..., :-1], feature_map(q), feature_map(k), v, never)
@@ -42,17 +50,29 @@ def equations(block: LinearAttention, x: Tensor, state: State) -> Tensor:
 
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
 def test_a_decoder_computes_the_equations(dtype: torch.dtype) -> None:
-    expect_equations(partial(LinearAttention, heads=2, state=5, chunk=8, initial_state="learned"), equations, dtype)
+    expect_equations(
+        partial(LinearAttention, heads=2, state=5, chunk=8, initial_state="learned"),
+        equations,
+        dtype,
+    )
 
 
 def test_an_encoder_reads_the_whole_row() -> None:
     """Equation 4: a weighted mean of all values, the weights being products of phi(q) and phi(k)."""
     torch.manual_seed(1)
-    block, x, mask = LinearAttention(site_of(12), heads=2).double(), torch.randn(2, 9, 12).double(), mask_of(9, 4)
+    block, x, mask = (
+        LinearAttention(site_of(12), heads=2).double(),
+        torch.randn(2, 9, 12).double(),
+        mask_of(9, 4),
+    )
     parts = block.project(x).split(block.sizes, -1)
     q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in parts)  # (B, H, T, .)
-    weights = (feature_map(q) @ feature_map(k).mT).masked_fill(~mask[:, None, None], 0.0)  # (B, H, T, T)
-    expected = block.merge((weights @ v / (weights.sum(-1, keepdim=True) + 1e-6)).transpose(1, 2).flatten(2))
+    weights = (feature_map(q) @ feature_map(k).mT).masked_fill(
+        ~mask[:, None, None], 0.0
+    )  # (B, H, T, T)
+    expected = block.merge(
+        (weights @ v / (weights.sum(-1, keepdim=True) + 1e-6)).transpose(1, 2).flatten(2)
+    )
     assert relative_error(run(block, x, mask)[0][mask], expected[mask]) < 1e-12
 
 

@@ -35,8 +35,13 @@ def test_equals_a_loop_and_has_its_gradients(length: int, decay: str) -> None:
     exact = [expected, *torch.autograd.grad((expected * weight).sum(), inputs)]
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
         cast = [x.detach().to(dtype).requires_grad_() for x in inputs]
-        rounded = loop(*(x.double() for x in cast))  # the rounding of 1 - 1e-7 is not the recurrence's
-        theirs = [rounded, *torch.autograd.grad((rounded * weight).sum(), cast)] if dtype == torch.float32 else exact
+        # the rounding of 1 - 1e-7 is not the recurrence's
+        rounded = loop(*(x.double() for x in cast))
+        theirs = (
+            [rounded, *torch.autograd.grad((rounded * weight).sum(), cast)]
+            if dtype == torch.float32
+            else exact
+        )
         y = linear_recurrence(*cast)
         mine = [y, *torch.autograd.grad((y * weight.to(dtype)).sum(), cast)]
         for one, other in zip(mine, theirs, strict=True):
@@ -51,7 +56,9 @@ def test_any_chunks_give_the_same(size: int) -> None:
     for gain, entering in zip(a.split(size, 1), b.split(size, 1), strict=True):
         parts.append(linear_recurrence(gain, entering, at))
         at = parts[-1][:, -1]
-    torch.testing.assert_close(torch.cat(parts, 1), linear_recurrence(a, b, before), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        torch.cat(parts, 1), linear_recurrence(a, b, before), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_what_a_decay_of_0_forgets_is_not_seen_at_all() -> None:
@@ -64,7 +71,10 @@ def test_what_a_decay_of_0_forgets_is_not_seen_at_all() -> None:
 
 
 def test_states_are_in_single_precision_at_least() -> None:
-    a, b = torch.full((1, 400, 1), 0.99609375, dtype=torch.bfloat16), torch.ones(1, 400, 1, dtype=torch.bfloat16)
+    a, b = (
+        torch.full((1, 400, 1), 0.99609375, dtype=torch.bfloat16),
+        torch.ones(1, 400, 1, dtype=torch.bfloat16),
+    )
     y = linear_recurrence(a, b, torch.zeros(1, 1, dtype=torch.bfloat16))
     assert y.dtype is torch.float32
     assert y[0, -1, 0].item() == pytest.approx((1 - 0.99609375**400) / (1 - 0.99609375), rel=1e-5)

@@ -79,7 +79,9 @@ def test_single_steps_go_on_from_the_state_of_padded_rows() -> None:
     _, state = run(block, x[:, :200], mask_of(*lengths))
     following = torch.stack([x[row, length : length + 2] for row, length in enumerate(lengths)])
     for t in range(2):
-        y, state = block(following[:, t : t + 1], state, context_of(torch.ones(4, 1, dtype=torch.bool)))
+        y, state = block(
+            following[:, t : t + 1], state, context_of(torch.ones(4, 1, dtype=torch.bool))
+        )
         for row, length in enumerate(lengths):
             alone, _ = run(block, x[row : row + 1, : length + 2])
             torch.testing.assert_close(y[row, 0], alone[0, length + t], rtol=1e-10, atol=1e-10)

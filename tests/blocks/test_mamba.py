@@ -26,7 +26,9 @@ VARIANTS = {
 
 
 def selective(reader: Any, x: Tensor) -> Tensor:
-    """Algorithm 2 of Gu & Dao 2023 after the convolution, with the discretisation of their equation 4, B simplified."""
+    """Algorithm 2 of Gu & Dao 2023 after the convolution, with the discretisation of their equation
+    4, B simplified.
+    """
     x, rate = F.silu(short_convolution(reader.conv, x)), -reader.log_rate.exp()
     h, y = x.new_zeros(len(x), *rate.shape), []
     for one in x.unbind(1):
@@ -56,12 +58,16 @@ def test_equals_a_loop(causal: str, dt: float) -> None:
 def test_a_memory_gives_the_outer_product_of_two_projections() -> None:
     torch.manual_seed(0)
     block = Mamba(
-        site_of(4, causal="a decoder", memories={"encoder": Named(Stream(3))}), state=2, initial_state="encoder"
+        site_of(4, causal="a decoder", memories={"encoder": Named(Stream(3))}),
+        state=2,
+        initial_state="encoder",
     )
     states, x = torch.randn(2, 5, 3), torch.randn(2, 1, 4)
     mean = torch.stack((states[0].mean(0), states[1, :2].mean(0)))
     p, q = torch.tanh(block.directions.initial.project(mean)).split((8, 2), -1)
-    _, ((_, h),) = run(block, x, torch.zeros(2, 1, dtype=torch.bool), encoder=Output(states, mask_of(5, 2)))
+    _, ((_, h),) = run(
+        block, x, torch.zeros(2, 1, dtype=torch.bool), encoder=Output(states, mask_of(5, 2))
+    )
     torch.testing.assert_close(h, p[:, None] * q[:, :, None])
 
 

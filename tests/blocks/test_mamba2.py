@@ -11,7 +11,13 @@ from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, State
 from blocks.mamba2 import Mamba2
-from tests.blocks.outer_product_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
+from tests.blocks.outer_product_loops import (
+    EXACT,
+    decayed_sum,
+    expect_equations,
+    loop,
+    relative_error,
+)
 from tests.blocks.single_block import mask_of, run, site_of
 
 VARIANTS = {
@@ -31,7 +37,9 @@ def convolve(block: Mamba2, x: Tensor) -> Tensor:
     if block.short_conv is None:
         return x
     weight, length = block.short_conv.weight.mT, x.shape[1]
-    shifted = [F.pad(x, (0, 0, j, 0))[:, :length] * weight[:, -1 - j] for j in range(weight.shape[1])]
+    shifted = [
+        F.pad(x, (0, 0, j, 0))[:, :length] * weight[:, -1 - j] for j in range(weight.shape[1])
+    ]
     return F.silu(sum(shifted) + block.short_conv.bias)
 
 
@@ -53,17 +61,27 @@ def equations(block: Mamba2, u: Tensor, state: State) -> Tensor:
     return block.merge(read(block, u, convolve(block, block.project(u)), state[0]))
 
 
-@pytest.mark.parametrize("rate", [6.0, 0.0, -12.0], ids=["decays near 0", "decays", "decays near 1"])
+@pytest.mark.parametrize(
+    "rate", [6.0, 0.0, -12.0], ids=["decays near 0", "decays", "decays near 1"]
+)
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
 def test_a_decoder_computes_the_equations(dtype: torch.dtype, rate: float) -> None:
-    build = partial(Mamba2, heads=4, head_width=5, state=3, groups=2, chunk=8, initial_state="learned")
+    build = partial(
+        Mamba2, heads=4, head_width=5, state=3, groups=2, chunk=8, initial_state="learned"
+    )
     expect_equations(build, equations, dtype, lambda block: block.rate.add_(rate))
 
 
 def test_an_encoder_adds_the_same_from_the_end_of_each_row() -> None:
     torch.manual_seed(1)
-    block, u = Mamba2(site_of(12), head_width=6, state=3, short_conv=0).double(), torch.randn(2, 9, 12).double()
-    y, zeros = run(block, u, mask_of(9, 4))[0], torch.zeros(1, *block.memory_shape, dtype=torch.float64)
+    block, u = (
+        Mamba2(site_of(12), head_width=6, state=3, short_conv=0).double(),
+        torch.randn(2, 9, 12).double(),
+    )
+    y, zeros = (
+        run(block, u, mask_of(9, 4))[0],
+        torch.zeros(1, *block.memory_shape, dtype=torch.float64),
+    )
     for row, length in enumerate((9, 4)):
         one = u[row : row + 1, :length]
         features = block.project(one)

@@ -1,4 +1,6 @@
-"""`memory_network`: against its equations written as loops, and what its settings come to where that is known."""
+"""`memory_network`: against its equations written as loops, and what its settings come to where
+that is known.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,27 @@ VARIANTS = {
             "time": 0,
             "slots": 9,
         },
-        {"hops": 1, "noise": 0.5, "linear_start": 0.5, "answer": "words", "query": "encoder.summary"},
-        {"from": "encoder.grid", "tying": "layer_wise", "query": "encoder", "answer": "words", "time": 3, "noise": 0.0},
-        {"from": "encoder.grid", "query": "encoder.earlier", "encoding": "position_code", "time": 5},
+        {
+            "hops": 1,
+            "noise": 0.5,
+            "linear_start": 0.5,
+            "answer": "words",
+            "query": "encoder.summary",
+        },
+        {
+            "from": "encoder.grid",
+            "tying": "layer_wise",
+            "query": "encoder",
+            "answer": "words",
+            "time": 3,
+            "noise": 0.0,
+        },
+        {
+            "from": "encoder.grid",
+            "query": "encoder.earlier",
+            "encoding": "position_code",
+            "time": 5,
+        },
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -58,7 +78,9 @@ READ = {
 
 
 def build_block(**settings: Any) -> MemoryNetwork:
-    """A block where X arrives and READ can be read, in evaluation mode, with parameters that are not small."""
+    """A block where X arrives and READ can be read, in evaluation mode, with parameters that are
+    not small.
+    """
     torch.manual_seed(3)
     chosen = {"from_": "story", "query": "question", "width": WIDTH, **settings}
     block = MemoryNetwork(site_of(5, memories=SEEN), **chosen).double().eval()
@@ -76,7 +98,8 @@ def replace_context(**changes: Any) -> Context:
     return Context(mask_of(3, 2), {}, READ)._replace(**changes)
 
 
-# ------------------------------------------------------------------------------------------- the equations
+# ------------------------------------------------------------------------------------------- the
+# equations
 
 
 def weight(k: float, j: float, encoding: str, count: int) -> float:
@@ -87,12 +110,16 @@ def weight(k: float, j: float, encoding: str, count: int) -> float:
 
 
 def place_weight(j: float, encoding: str, count: int = 0) -> Tensor:
-    return torch.tensor([weight(k + 1, j, encoding, count) for k in range(WIDTH)], dtype=torch.float64)
+    return torch.tensor(
+        [weight(k + 1, j, encoding, count) for k in range(WIDTH)], dtype=torch.float64
+    )
 
 
 def sentence(matrix: Tensor, words: Tensor, encoding: str, count: int) -> Tensor:
     """sum_j l_j * M x_j"""
-    return torch.stack([place_weight(j + 1, encoding, count) * (matrix @ words[j]) for j in range(count)]).sum(0)
+    return torch.stack(
+        [place_weight(j + 1, encoding, count) * (matrix @ words[j]) for j in range(count)]
+    ).sum(0)
 
 
 def by_hand(block: MemoryNetwork, row: int, tying: str, encoding: str) -> Tensor:
@@ -116,7 +143,9 @@ def by_hand(block: MemoryNetwork, row: int, tying: str, encoding: str) -> Tensor
             for chosen, rows in ((a, keys), (c, values)):
                 aged = of_age * times[age].unflatten(0, (-1, WIDTH))[chosen]
                 rows.append(sentence(maps[chosen], story[i], encoding, counts[i]) + aged)
-        for weight_i, value in zip(torch.stack([u @ key for key in keys]).softmax(0), values, strict=True):
+        for weight_i, value in zip(
+            torch.stack([u @ key for key in keys]).softmax(0), values, strict=True
+        ):
             read += weight_i * value
         u = (u if block.between is None else block.between @ u) + read
     return u
@@ -145,7 +174,10 @@ def test_a_bag_of_words_ignores_the_order() -> None:
     there = torch.ones(1, 1, 4, dtype=torch.bool)
     turned = Output(words.flip(2), there)
     there_and_back = {
-        encoding: [embed_sentences(story, maps, encoding, WIDTH, LONGEST) for story in (Output(words, there), turned)]
+        encoding: [
+            embed_sentences(story, maps, encoding, WIDTH, LONGEST)
+            for story in (Output(words, there), turned)
+        ]
         for encoding in ("bag", "position", "position_code")
     }
     close(*there_and_back.pop("bag"))
@@ -157,7 +189,10 @@ def test_one_hop_is_key_value_attention() -> None:
     keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
     questions = X @ block.question_map.T
     there = READ["narrow"].mask[:, None]  # (B, 1, S)
-    close(answers(block), questions + F.scaled_dot_product_attention(questions, keys, values, there, scale=1.0))
+    close(
+        answers(block),
+        questions + F.scaled_dot_product_attention(questions, keys, values, there, scale=1.0),
+    )
 
 
 def test_empty_sentences_are_part_of_the_softmax() -> None:
@@ -165,18 +200,26 @@ def test_empty_sentences_are_part_of_the_softmax() -> None:
     keys, values = (READ["narrow"].states @ block.maps.T).split(WIDTH, -1)
     questions, result = X @ block.question_map.T, answers(block)
     for row, count in enumerate((3, 2)):
-        scores = torch.cat((questions[row] @ keys[row, :count].T, questions.new_zeros(X.shape[1], 7 - count)), -1)
+        scores = torch.cat(
+            (questions[row] @ keys[row, :count].T, questions.new_zeros(X.shape[1], 7 - count)), -1
+        )
         close(result[row], questions[row] + scores.softmax(-1)[:, :count] @ values[row, :count])
     close(
-        answers(build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0, slots=2))[1],
+        answers(build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0, slots=2))[
+            1
+        ],
         answers(build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0))[1],
     )
 
 
 def test_the_linear_start_has_no_softmax() -> None:
-    block = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0, linear_start=0.25)
+    block = build_block(
+        from_="narrow", query=None, encoding="bag", hops=1, time=0, linear_start=0.25
+    )
     after = build_block(from_="narrow", query=None, encoding="bag", hops=1, time=0)
-    keys, values = (READ["narrow"].states @ block.maps.T * READ["narrow"].mask[..., None]).split(WIDTH, -1)
+    keys, values = (READ["narrow"].states @ block.maps.T * READ["narrow"].mask[..., None]).split(
+        WIDTH, -1
+    )
     questions = X @ block.question_map.T
     block.set_progress(0.2)
     close(answers(block), questions + questions @ (keys.transpose(1, 2) @ values))
@@ -217,7 +260,8 @@ def test_noise_preserves_the_order_and_adds_empty_sentences() -> None:
     assert (ages[:400, :-1] > ages[:400, 1:]).all()
     assert ages[:400].max() == 6  # of 5 sentences, 2 blanks at most
     unchanged = (ages[:400] == sentence_ages(real)[:400]).all(1).float().mean()
-    # no blank: all; one of three times each: the blank is the oldest of 6 with 1/6, both of 7 with 1/21
+    # no blank: all; one of three times each: the blank is the oldest of 6 with 1/6, both of 7 with
+    # 1/21
     assert abs(unchanged - (1 + 1 / 6 + 1 / 21) / 3) < 0.1
     assert ages[400, :2].max() <= 2
 
@@ -229,7 +273,8 @@ def test_noise_is_added_in_training_only() -> None:
     assert any(not torch.equal(answers(block), quiet) for _ in range(9))
 
 
-# ------------------------------------------------------------------------------------------- pictures and refusals
+# -------------------------------------------------------------------------------------------
+# pictures and refusals
 
 
 def test_the_hops_are_recorded() -> None:

@@ -64,14 +64,20 @@ def choices(block: MixtureOfExperts, x: Tensor) -> Tensor:
     ("top_k", "shared", "normalise"),
     [(1, 0, False), (2, 0, False), (2, 2, False), (4, 1, False), (2, 1, True), (4, 0, True)],
 )
-def test_outputs_and_gradients_equal_a_loop_over_positions(top_k: int, shared: int, normalise: bool) -> None:
+def test_outputs_and_gradients_equal_a_loop_over_positions(
+    top_k: int, shared: int, normalise: bool
+) -> None:
     block = built(top_k=top_k, shared=shared, balance_rate=0.001, normalise=normalise)
     x, mask = torch.randn(2, 6, 4), mask_of(*LENGTHS)
     block.moves += torch.tensor([200, -100, 0, 50])
     rows = []
     for row in x[mask]:
         scores = torch.sigmoid(block.router.weight @ row)
-        order = sorted(range(4), key=lambda i: scores.tolist()[i] + 0.001 * block.moves.tolist()[i], reverse=True)
+        order = sorted(
+            range(4),
+            key=lambda i: scores.tolist()[i] + 0.001 * block.moves.tolist()[i],
+            reverse=True,
+        )
         total = sum(scores[i] for i in order[:top_k]) if normalise else 1.0
         experts = [(scores[i] / total, block.stacks[i]) for i in order[:top_k]]
         experts += [(torch.ones(()), block.stacks[4 + j]) for j in range(shared)]
@@ -80,7 +86,8 @@ def test_outputs_and_gradients_equal_a_loop_over_positions(top_k: int, shared: i
     torch.testing.assert_close(mine, loops, rtol=1e-10, atol=1e-10)
     factors = torch.randn_like(mine)
     gradients = [
-        torch.autograd.grad((y * factors).sum(), [*block.parameters()], materialize_grads=True) for y in (mine, loops)
+        torch.autograd.grad((y * factors).sum(), [*block.parameters()], materialize_grads=True)
+        for y in (mine, loops)
     ]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
@@ -148,7 +155,8 @@ def test_devices_and_parts_of_a_step_change_as_one_batch_does() -> None:
     for device in devices:
         device.load_state_dict(block.state_dict())
     train(block, x, mask)
-    for rows in (slice(0, 1), slice(1, 2)):  # two parts of a step on the first, the second has the other rows
+    # two parts of a step on the first, the second has the other rows
+    for rows in (slice(0, 1), slice(1, 2)):
         train(devices[0], x[rows], mask[rows])
     train(devices[1], x[2:], mask[2:])
     total = sum(device.counts for device in devices)
@@ -180,13 +188,21 @@ def test_biases_are_saved_and_rounded_by_no_precision() -> None:
 
 @pytest.mark.parametrize(
     ("inner", "causal"),
-    [(block, causal) for block in (Rnn, SelfAttention, Conv, Reverse, LinearAttention) for causal in ("", "a decoder")],
+    [
+        (block, causal)
+        for block in (Rnn, SelfAttention, Conv, Reverse, LinearAttention)
+        for causal in ("", "a decoder")
+    ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_a_block_that_reads_other_positions_is_refused(inner: type, causal: str) -> None:
     heads = {"heads": 2} if inner in (SelfAttention, LinearAttention) else {}
     stack = [{"block": FeedForward}, {"block": inner, **heads}]
-    expected = "may not read the future" if inner is Reverse and causal else f"and `{inner.__name__}` reads more"
+    expected = (
+        "may not read the future"
+        if inner is Reverse and causal
+        else f"and `{inner.__name__}` reads more"
+    )
     with pytest.raises(BlockError, match=expected) as refused:
         MixtureOfExperts(site_of(4, causal=causal), stack=stack, experts=2)
     if not (inner is Reverse and causal):
@@ -215,7 +231,10 @@ def test_an_expert_keeps_the_length() -> None:
 def test_more_experts_than_there_are_cannot_be_used() -> None:
     with pytest.raises(BlockError, match="cannot use 3 of 2 experts") as refused:
         built(experts=2, top_k=3)
-    assert (refused.value.setting, refused.value.fix) == ("top_k", "write `top_k: 2` or less, or more `experts`")
+    assert (refused.value.setting, refused.value.fix) == (
+        "top_k",
+        "write `top_k: 2` or less, or more `experts`",
+    )
 
 
 def test_a_rate_of_balance_needs_a_choice() -> None:

@@ -30,7 +30,10 @@ A, B = torch.randn(2, 3, 2), torch.randn(2, 3, 2)
 
 
 def site_with_names() -> Site:
-    memories = {"encoder": Named(Stream(2)), "encoder.gist": Named(Stream(2, length_ratio=Fraction(0)))}
+    memories = {
+        "encoder": Named(Stream(2)),
+        "encoder.gist": Named(Stream(2, length_ratio=Fraction(0))),
+    }
     site = site_of(2, causal="a decoder", memories=memories)
     site.names.define("a", Named(Stream(2)))
     site.names.define("slow", Named(Stream(2, length_ratio=Fraction(1, 2))))
@@ -39,7 +42,8 @@ def site_with_names() -> Site:
 
 
 @pytest.mark.parametrize(
-    ("reader", "expected"), [(Concat, torch.cat((B, A, B), -1)), (Add, B + A + B), (Multiply, B * A * B)]
+    ("reader", "expected"),
+    [(Concat, torch.cat((B, A, B), -1)), (Add, B + A + B), (Multiply, B * A * B)],
 )
 def test_the_stream_comes_first(reader: type[Block], expected: torch.Tensor) -> None:
     block = reader(site_with_names(), of=["a", "input"])
@@ -59,8 +63,12 @@ def test_a_named_output_takes_the_place_of_the_stream() -> None:
 def test_a_single_position_is_broadcast_to_all(reader: type[Block]) -> None:
     gist = torch.randn(2, 1, 2)
     memories = {"encoder.gist": Output(gist, mask_of(1, 1))}
-    short, _ = reader(site_with_names(), of="encoder.gist")(B, (), context_of(mask_of(3, 3), memories))
-    full, _ = reader(site_with_names(), of="a")(B, (), context_of(mask_of(3, 3), a=gist.expand(-1, 3, -1)))
+    short, _ = reader(site_with_names(), of="encoder.gist")(
+        B, (), context_of(mask_of(3, 3), memories)
+    )
+    full, _ = reader(site_with_names(), of="a")(
+        B, (), context_of(mask_of(3, 3), a=gist.expand(-1, 3, -1))
+    )
     close(short, full)
 
 
@@ -73,7 +81,9 @@ def test_a_single_position_is_broadcast_to_all(reader: type[Block]) -> None:
         ("encoder", "length", "`encoder` has the positions of an encoder"),
     ],
 )
-def test_streams_with_other_positions_are_refused(reader: type[Block], name: str, code: str, message: str) -> None:
+def test_streams_with_other_positions_are_refused(
+    reader: type[Block], name: str, code: str, message: str
+) -> None:
     with pytest.raises(BlockError, match=message) as error:
         reader(site_with_names(), of=name)
     assert (error.value.setting, error.value.code) == ("of", code)
@@ -88,6 +98,6 @@ def test_another_width_is_refused(reader: type[Block]) -> None:
 
 def test_named_outputs_have_the_length_ratio_of_the_stream() -> None:
     site = site_with_names()
-    assert Concat(replace(site, stream=Stream(5, length_ratio=Fraction(1, 2))), of="slow").out == Stream(
-        7, False, Fraction(1, 2)
-    )
+    assert Concat(
+        replace(site, stream=Stream(5, length_ratio=Fraction(1, 2))), of="slow"
+    ).out == Stream(7, False, Fraction(1, 2))

@@ -1,4 +1,6 @@
-"""The stack, the queue and the deque of Grefenstette et al. 2015: Python's own, their equations, and a case by hand."""
+"""The stack, the queue and the deque of Grefenstette et al. 2015: Python's own, their equations,
+and a case by hand.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ SURE = 1e3
 
 
 def controlled_memory(kind: type[Memory], width: int, **settings: Any) -> Memory:
-    """A memory that does as it is told: what arrives is the values (before their tanh), then d, then u."""
+    """A memory that does as it is told: what arrives is the values (before their tanh), then d,
+    then u.
+    """
     block = kind(site_of(ENDS[kind] * (width + 2)), width=width, **settings).double()
     block.map.weight.data.copy_(torch.eye(ENDS[kind] * (width + 2)))
     block.map.bias.data.zero_()
@@ -42,11 +46,14 @@ def controlled_memory(kind: type[Memory], width: int, **settings: Any) -> Memory
 
 
 def control_inputs(values: Tensor, push: Tensor, pop: Tensor) -> Tensor:
-    """What makes such a memory push `values` (B, T, ends m) by `push` and pop by `pop`, (B, T, ends) each."""
+    """What makes such a memory push `values` (B, T, ends m) by `push` and pop by `pop`, (B, T,
+    ends) each.
+    """
     return torch.cat((torch.atanh(values), torch.logit(push), torch.logit(pop)), -1)
 
 
-# ------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------- by
+# hand
 
 
 def test_three_positions_equal_figure_1_of_the_paper() -> None:
@@ -55,7 +62,8 @@ def test_three_positions_equal_figure_1_of_the_paper() -> None:
     push = torch.tensor([[[0.8], [0.5], [0.9]]], dtype=torch.float64)
     pop = torch.tensor([[[0.0], [0.1], [0.9]]], dtype=torch.float64)
     x = control_inputs(values, push, pop.clamp(min=1e-300))
-    # a stack's strengths are 0.8 | 0.7 0.5 | 0.3 0.0 0.9, and its uppermost 1 has these parts of them
+    # a stack's strengths are 0.8 | 0.7 0.5 | 0.3 0.0 0.9, and its uppermost 1 has these parts of
+    # them
     weights = torch.tensor([[0.8, 0.0, 0.0], [0.5, 0.5, 0.0], [0.1, 0.0, 0.9]], dtype=torch.float64)
     close(run(controlled_memory(StackMemory, 2), x)[0], (weights @ values[0])[None])
     # a queue's are 0.8 | 0.7 0.5 | 0.0 0.3 0.9, and its oldest 1 has these
@@ -63,10 +71,13 @@ def test_three_positions_equal_figure_1_of_the_paper() -> None:
     close(run(controlled_memory(QueueMemory, 2), x)[0], (weights @ values[0])[None])
 
 
-# ------------------------------------------------------------------------------------------- Python's own
+# -------------------------------------------------------------------------------------------
+# Python's own
 
 
-def of_python(kind: type[Memory], values: Sequence[Any], push: Sequence[Any], pop: Sequence[Any]) -> Tensor:
+def of_python(
+    kind: type[Memory], values: Sequence[Any], push: Sequence[Any], pop: Sequence[Any]
+) -> Tensor:
     """What a deque reads, which a stack uses at one end, and a queue at both: (T, ends m)"""
     cells: deque[Tensor] = deque()
     read = []
@@ -75,11 +86,15 @@ def of_python(kind: type[Memory], values: Sequence[Any], push: Sequence[Any], po
         for take, flag in zip(takes, popped, strict=False):
             if flag and cells:
                 take()
-        for lay, value, flag in zip((cells.append, cells.appendleft), written, pushed, strict=False):
+        for lay, value, flag in zip(
+            (cells.append, cells.appendleft), written, pushed, strict=False
+        ):
             if flag:
                 lay(value)
         ends = (0,) if kind is QueueMemory else (-1, 0)[: ENDS[kind]]
-        read.append(torch.cat([cells[end] if cells else torch.zeros_like(written[0]) for end in ends]))
+        read.append(
+            torch.cat([cells[end] if cells else torch.zeros_like(written[0]) for end in ends])
+        )
     return torch.stack(read)
 
 
@@ -87,14 +102,26 @@ def of_python(kind: type[Memory], values: Sequence[Any], push: Sequence[Any], po
 @pytest.mark.parametrize("seed", range(5))
 def test_strengths_of_one_equal_python_containers(kind: type[Memory], seed: int) -> None:
     rng, length, width = random.Random(seed), 60, 3
-    values = torch.rand(length, ENDS[kind], width, generator=torch.Generator().manual_seed(seed)).double() - 0.5
-    push, pop = ([[rng.random() < share for _ in range(ENDS[kind])] for _ in range(length)] for share in (0.6, 0.4))
+    values = (
+        torch.rand(
+            length, ENDS[kind], width, generator=torch.Generator().manual_seed(seed)
+        ).double()
+        - 0.5
+    )
+    push, pop = (
+        [[rng.random() < share for _ in range(ENDS[kind])] for _ in range(length)]
+        for share in (0.6, 0.4)
+    )
     amounts = [SURE * (2 * torch.tensor(item).double() - 1) for item in (push, pop)]
-    y, _ = run(controlled_memory(kind, width), torch.cat((torch.atanh(values).flatten(1), *amounts), -1)[None])
+    y, _ = run(
+        controlled_memory(kind, width),
+        torch.cat((torch.atanh(values).flatten(1), *amounts), -1)[None],
+    )
     close(y[0], of_python(kind, list(values), push, pop))
 
 
-# ------------------------------------------------------------------------------------------- the equations
+# ------------------------------------------------------------------------------------------- the
+# equations
 
 
 def thinned(strengths: list[Tensor], amount: Tensor, from_top: bool) -> list[Tensor]:
@@ -201,7 +228,8 @@ def test_records_show_the_read_weights(kind: type[Memory]) -> None:
         close(records["read_weights_bottom"] @ values, read[..., 2:])
 
 
-# ------------------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------------------
+# refusals
 
 
 def refused(build: Callable[[], object]) -> BlockError:
@@ -221,7 +249,10 @@ def test_cells_are_neither_learned_nor_projected(kind: type[Memory], chosen: str
 
 
 def test_a_queue_does_not_continue_a_stack() -> None:
-    memory = {"encoder": Named(Stream(2)), "encoder.cells": Named(Stream(2), ("stack_memory", ("width", 2)))}
+    memory = {
+        "encoder": Named(Stream(2)),
+        "encoder.cells": Named(Stream(2), ("stack_memory", ("width", 2))),
+    }
     site = site_of(4, memories=memory)
     error = refused(lambda: QueueMemory(site, width=2, initial_state={"copy": "encoder.cells"}))
     assert error.setting == "initial_state"

@@ -46,10 +46,15 @@ def test_without_no_input_the_output_depends_on_the_target_tokens(tmp_path: Path
     assert not torch.equal(one[:, 1], other[:, 1])
 
 
-@pytest.mark.parametrize("rest", ["no_input, {concat: heard}", "read: heard", "no_input, read: heard, linear"])
+@pytest.mark.parametrize(
+    "rest", ["no_input, {concat: heard}", "read: heard", "no_input, read: heard, linear"]
+)
 def test_what_was_named_before_is_still_heard(rest: str, tmp_path: Path) -> None:
     decoder = f"[{{rnn: {{as: heard}}}}, {rest}, {{cross_attention: {{heads: 2}}}}]"
-    text = f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 6, encoder: [rnn], decoder: {decoder}}}\n"
+    text = (
+        "recipe: 1\ndata: {generate: copy}\nmodel: {width: 6, encoder: [rnn], decoder:"
+        f" {decoder}}}\n"
+    )
     torch.manual_seed(1)
     model = build(loaded(tmp_path, text), {"source": 9, "target": 9})
     sources = {"source": torch.tensor([[5, 6, 2]])}

@@ -1,4 +1,6 @@
-"""`nram`: on what is certain it is an integer machine; programs set by hand; what leaves is the mixture over stops."""
+"""`nram`: on what is certain it is an integer machine; programs set by hand; what leaves is the
+mixture over stops.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,22 @@ VARIANTS = {
 
 ORDER = list(MODULES)
 Wiring = tuple[list[list[int]], list[int]]
-"""Of each module whence its arguments come, and whence each register: places among registers and modules."""
+"""Of each module whence its arguments come, and whence each register: places among registers and
+modules.
+"""
 
 
 def one_hot(values: list[int], count: int) -> Tensor:
     return F.one_hot(torch.tensor(values), count).double()
 
 
-# ------------------------------------------------------------------------------------------- an integer machine
+# ------------------------------------------------------------------------------------------- an
+# integer machine
 
 
-def plain_step(tape: list[int], registers: list[int], wiring: Wiring, m: int) -> tuple[list[int], list[int]]:
+def plain_step(
+    tape: list[int], registers: list[int], wiring: Wiring, m: int
+) -> tuple[list[int], list[int]]:
     """One step on Python's integers."""
     values, tape = list(registers), list(tape)
     for name, places in zip(ORDER, wiring[0], strict=True):
@@ -77,14 +84,19 @@ def plain(name: str, tape: list[int], inputs: list[int], m: int) -> int:
 
 
 def any_wiring(draw: random.Random, registers: int) -> Wiring:
-    modules = [[draw.randrange(registers + at) for _ in range(count)] for at, (count, _) in enumerate(MODULES.values())]
+    modules = [
+        [draw.randrange(registers + at) for _ in range(count)]
+        for at, (count, _) in enumerate(MODULES.values())
+    ]
     return modules, [draw.randrange(registers + len(MODULES)) for _ in range(registers)]
 
 
 def one_hot_choices(wiring: Wiring, registers: int) -> Choices:
     """The wiring as choices of a batch of one."""
     modules = [
-        torch.zeros(1, 0, registers + at).double() if not places else one_hot(places, registers + at)[None]
+        torch.zeros(1, 0, registers + at).double()
+        if not places
+        else one_hot(places, registers + at)[None]
         for at, places in enumerate(wiring[0])
     ]
     return Choices(modules, one_hot(wiring[1], registers + len(MODULES))[None])
@@ -113,13 +125,22 @@ def test_modules_return_the_distribution_of_the_result(name: str) -> None:
     tape = [3, 0, 4, 4, 1]
     expected = [0.0] * m
     for places in torch.cartesian_prod(*[torch.arange(m)] * 2).tolist():
-        weight = math.prod(float(p[at]) for p, at in zip(inputs, places, strict=False)) / m ** (2 - count)
+        weight = math.prod(float(p[at]) for p, at in zip(inputs, places, strict=False)) / m ** (
+            2 - count
+        )
         expected[plain(name, tape, places[:count], m)] += weight
-    close(module(initial_machine(one_hot(tape, m)[None]), *inputs[:, None])[0], torch.tensor(expected).double())
+    close(
+        module(initial_machine(one_hot(tape, m)[None]), *inputs[:, None])[0],
+        torch.tensor(expected).double(),
+    )
 
 
 def test_half_a_write_leaves_half_of_the_old_cell() -> None:
-    tape, p, q = one_hot([2, 1, 0], 3)[None], torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+    tape, p, q = (
+        one_hot([2, 1, 0], 3)[None],
+        torch.tensor([[0.5, 0.5, 0.0]]),
+        torch.tensor([[0.0, 0.0, 1.0]]),
+    )
     wiring = Choices(
         [torch.zeros(1, count, 2 + at) for at, (count, _) in enumerate(MODULES.values())],
         torch.eye(2, 2 + len(MODULES))[None],
@@ -130,7 +151,8 @@ def test_half_a_write_leaves_half_of_the_old_cell() -> None:
     assert machine.tape[0].tolist() == [[0.0, 0.0, 1.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]
 
 
-# ------------------------------------------------------------------------------------------- the block
+# ------------------------------------------------------------------------------------------- the
+# block
 
 
 def wired(
@@ -141,10 +163,14 @@ def wired(
 ) -> Nram:
     """The block with a controller set by hand: `program` where r1 is not 0, `idle` where it is.
 
-    A program says what each module and register (r0, r1) reads; what it leaves out reads r0, or stays. The two units of
-    the hidden layer are 1 where r0, and where r1, is 0, else -1; `stop` has the bias and the two weights of stopping.
+    A program says what each module and register (r0, r1) reads; what it leaves out reads r0, or
+    stays. The two units of the hidden layer are 1 where r0, and where r1, is 0, else -1; `stop` has
+    the bias and the two weights of stopping.
     """
-    active, other = controller_logits(block, program), controller_logits(block, program if idle is None else idle)
+    active, other = (
+        controller_logits(block, program),
+        controller_logits(block, program if idle is None else idle),
+    )
     first, _, last = block.controller
     with torch.no_grad():
         first.weight.copy_(50.0 * torch.eye(2))
@@ -164,11 +190,23 @@ def controller_logits(block: Nram, program: dict[str, list[str]]) -> Tensor:
         for at, (name, (count, _)) in enumerate(MODULES.items())
         for place in program.get(name, ["r0"] * count)
     ]
-    places += [(place, len(names)) for name in names[: block.registers] for place in program.get(name, [name])]
-    return torch.cat([F.one_hot(torch.tensor(names.index(place)), count) * 60.0 for place, count in places])
+    places += [
+        (place, len(names))
+        for name in names[: block.registers]
+        for place in program.get(name, [name])
+    ]
+    return torch.cat(
+        [F.one_hot(torch.tensor(names.index(place)), count) * 60.0 for place, count in places]
+    )
 
 
-FORWARD = {"read": ["r0"], "inc": ["read"], "add": ["r0", "one"], "write": ["r0", "inc"], "r0": ["add"]}
+FORWARD = {
+    "read": ["r0"],
+    "inc": ["read"],
+    "add": ["r0", "one"],
+    "write": ["r0", "inc"],
+    "r0": ["add"],
+}
 """r0 goes through the tape, and cell r0 becomes one more."""
 
 
@@ -178,9 +216,13 @@ def test_a_program_with_weights_set_by_hand_runs() -> None:
     close(y, (one_hot([2, 5, 0, 1, 3, 2], 6)[None] + LOG_EPSILON).log())
 
 
-@pytest.mark.parametrize(("array", "m"), [([3], 5), ([1, 3, 3], 5), ([7, 1, 2, 8, 5, 5], 10), ([1, 2, 20, 4] * 5, 31)])
+@pytest.mark.parametrize(
+    ("array", "m"), [([3], 5), ([1, 3, 3], 5), ([7, 1, 2, 8, 5, 5], 10), ([1, 2, 20, 4] * 5, 31)]
+)
 def test_an_array_of_any_length_is_incremented_up_to_its_end(array: list[int], m: int) -> None:
-    """The paper's task, with the same parameters for all sizes: r1 is what was read one step before; 0 ends it."""
+    """The paper's task, with the same parameters for all sizes: r1 is what was read one step
+    before; 0 ends it.
+    """
     active = {
         "read": ["r0"],
         "inc": ["r1"],
@@ -203,11 +245,19 @@ def test_an_array_of_any_length_is_incremented_up_to_its_end(array: list[int], m
 def test_the_output_is_weighted_by_the_halting_probabilities(stop: float) -> None:
     m, steps = 5, 4
     x = one_hot([0, 3, 1, 2, 2], m)
-    block = wired(Nram(site_of(m), steps=steps, registers=2, hidden=2), FORWARD, stop=(stop, 0.0, 0.0))
-    f, tapes = 1 / (1 + math.exp(-stop)), [[1, 3, 1, 2, 2], [1, 4, 1, 2, 2], [1, 4, 2, 2, 2], [1, 4, 2, 3, 2]]
+    block = wired(
+        Nram(site_of(m), steps=steps, registers=2, hidden=2), FORWARD, stop=(stop, 0.0, 0.0)
+    )
+    f, tapes = (
+        1 / (1 + math.exp(-stop)),
+        [[1, 3, 1, 2, 2], [1, 4, 1, 2, 2], [1, 4, 2, 2, 2], [1, 4, 2, 3, 2]],
+    )
     weights = [f, f * (1 - f), f * (1 - f) ** 2, (1 - f) ** 3]
     assert sum(weights) == pytest.approx(1.0)
-    logs = [weight * (one_hot(tape, m) + LOG_EPSILON).log() for weight, tape in zip(weights, tapes, strict=True)]
+    logs = [
+        weight * (one_hot(tape, m) + LOG_EPSILON).log()
+        for weight, tape in zip(weights, tapes, strict=True)
+    ]
     context = context_of(mask_of(m), input=x[None])._replace(records={}, path=("here",))
     y, _ = block(x[None], (), context)
     close(y[0], torch.stack(logs).sum(0))
@@ -233,14 +283,18 @@ def test_the_bonus_is_the_entropy_of_the_choices_and_ends_with_the_training() ->
     with torch.no_grad():
         for parameter in block.parameters():
             parameter.zero_()  # every choice is even
-    counts = [3 + at for at, (count, _) in enumerate(MODULES.values()) for _ in range(count)] + [17] * 3
+    counts = [3 + at for at, (count, _) in enumerate(MODULES.values()) for _ in range(count)] + [
+        17
+    ] * 3
     even = sum(math.log(count) for count in counts) / len(counts)
     x = one_hot([1, 2, 3, 0], 4)[None]
     for progress, left in ((None, 1.0), (torch.tensor(0.25), 0.75), (torch.tensor(1.0), 0.0)):
         context = context_of(mask_of(4), input=x)._replace(penalties={}, progress=progress)
         block(x, (), context)
         result = torch.cat(context.penalties["entropy", "mean"]).detach()
-        torch.testing.assert_close(result, torch.full((2,), -0.5 * left * even).double(), atol=1e-3, rtol=0.0)
+        torch.testing.assert_close(
+            result, torch.full((2,), -0.5 * left * even).double(), atol=1e-3, rtol=0.0
+        )
     choices = read_choices(torch.zeros(2, sum(choice_sizes(3))), 3)
     assert choice_entropy(choices).tolist() == pytest.approx([even] * 2, abs=1e-3)
     assert MODULES["zero"][1](initial_machine(torch.zeros(2, 4, 4)))[..., 0].tolist() == [1.0] * 2

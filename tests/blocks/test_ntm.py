@@ -1,4 +1,6 @@
-"""`ntm` beside the paper's equations, a slot at a time; a machine set by hand that copies; and what it starts from."""
+"""`ntm` beside the paper's equations, a slot at a time; a machine set by hand that copies; and what
+it starts from.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ SURE = 60.0
 
 def block(**settings: Any) -> Ntm:
     torch.manual_seed(1)
-    module = Ntm(site_of(WIDTH), **{"slots": SLOTS, "slot_width": CELL, "memory": "random", **settings}).double()
+    module = Ntm(
+        site_of(WIDTH), **{"slots": SLOTS, "slot_width": CELL, "memory": "random", **settings}
+    ).double()
     for parameter in module.parameters():
         parameter.data = torch.randn_like(parameter)
     return module
@@ -47,14 +51,19 @@ def random_inputs(*size: int) -> Tensor:
     return torch.randn(*size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
-# ------------------------------------------------------------------------------------------- the paper's equations
+# ------------------------------------------------------------------------------------------- the
+# paper's equations
 
 
 def place_of(numbers: Tensor, memory: Tensor, before: Tensor, shift: int) -> Tensor:
     """Equations 5 to 9 of one head, a slot at a time."""
     width, slots = memory.shape[1], len(memory)
     key, numbers = torch.tanh(numbers[:width]), numbers[width:]
-    beta, g, s = F.softplus(numbers[0]), torch.sigmoid(numbers[1]), numbers[2 : 2 * shift + 3].softmax(0)
+    beta, g, s = (
+        F.softplus(numbers[0]),
+        torch.sigmoid(numbers[1]),
+        numbers[2 : 2 * shift + 3].softmax(0),
+    )
     gamma = 1 + F.softplus(numbers[-1])
     alike = torch.stack([key @ row / (key.norm() * row.norm()) for row in memory])
     content = torch.exp(beta * alike) / torch.exp(beta * alike).sum()
@@ -62,19 +71,29 @@ def place_of(numbers: Tensor, memory: Tensor, before: Tensor, shift: int) -> Ten
     moved = torch.zeros(slots, dtype=memory.dtype)
     for i in range(slots):
         for offset in range(-shift, shift + 1):
-            moved = moved + F.one_hot(torch.tensor(i), slots) * gated[(i - offset) % slots] * s[offset + shift]
+            moved = (
+                moved
+                + F.one_hot(torch.tensor(i), slots)
+                * gated[(i - offset) % slots]
+                * s[offset + shift]
+            )
     return moved**gamma / (moved**gamma).sum()
 
 
 def by_the_equations(module: Ntm, x: Tensor, shift: int) -> Tensor:
     """One row. x: (T, D) -> (T, R M)"""
     memory = module.initial.filled
-    last = places = [F.one_hot(torch.tensor(0), len(memory)).double()] * (module.reading + module.writing)
+    last = places = [F.one_hot(torch.tensor(0), len(memory)).double()] * (
+        module.reading + module.writing
+    )
     reads = []
     for one in x:
         numbers = module.asks(one).chunk(len(places))
         before, readers = memory, range(module.reading)
-        places = [place_of(entry, memory, place, shift) for entry, place in zip(numbers, places, strict=True)]
+        places = [
+            place_of(entry, memory, place, shift)
+            for entry, place in zip(numbers, places, strict=True)
+        ]
         erase, add = module.writes(one).chunk(2)
         writing = places[module.reading :]
         for place, e in zip(writing, torch.sigmoid(erase).chunk(module.writing), strict=True):
@@ -82,9 +101,13 @@ def by_the_equations(module: Ntm, x: Tensor, shift: int) -> Tensor:
         for place, a in zip(writing, torch.tanh(add).chunk(module.writing), strict=True):
             memory = torch.stack([row + w * a for row, w in zip(memory, place, strict=True)])
         if module.order == "write_address_read":
-            places[: module.reading] = [place_of(numbers[head], memory, last[head], shift) for head in readers]
+            places[: module.reading] = [
+                place_of(numbers[head], memory, last[head], shift) for head in readers
+            ]
         source, last = before if module.order == "read_write" else memory, places
-        seen = [sum(w * row for w, row in zip(places[head], source, strict=True)) for head in readers]
+        seen = [
+            sum(w * row for w, row in zip(places[head], source, strict=True)) for head in readers
+        ]
         reads.append(torch.cat([torch.as_tensor(entry) for entry in seen]))
     return torch.stack(reads)
 
@@ -124,28 +147,40 @@ def test_a_head_shifts_as_in_equation_8() -> None:
 
 def test_sharpening_preserves_one_hot_weights_and_has_gradients_at_zero() -> None:
     certain, memory = torch.eye(SLOTS)[None], random_inputs(1, CELL, SLOTS)
-    key, gate, stay = torch.zeros(1, SLOTS, CELL), torch.zeros(1, SLOTS, 1), torch.ones(1, SLOTS, 1, 1)
+    key, gate, stay = (
+        torch.zeros(1, SLOTS, CELL),
+        torch.zeros(1, SLOTS, 1),
+        torch.ones(1, SLOTS, 1, 1),
+    )
     for gamma in (1.0, 3.0, 200.0):
         params = AddressParams(key, gate, stay, torch.full((1, SLOTS, 1), gamma))
         way = address(memory, certain, params)
         torch.testing.assert_close(way.places, certain, rtol=0, atol=1e-29)
-        before, grads = address_backward(torch.zeros_like(memory), random_inputs(1, SLOTS, SLOTS), params, way)
+        before, grads = address_backward(
+            torch.zeros_like(memory), random_inputs(1, SLOTS, SLOTS), params, way
+        )
         assert all(gradient.isfinite().all() for gradient in (before, *grads))
 
 
-# ------------------------------------------------------------------------------------------- a machine set by hand
+# ------------------------------------------------------------------------------------------- a
+# machine set by hand
 
 MARK, WRITE, BACK, READ = 3, 4, 5, 6
 """Inputs 0 to 2 are the digits (1 or -1); each of the others says what to do."""
 
 
 def copying_machine(slots: int) -> Ntm:
-    """Graves et al. 2014, section 4.1: write a mark, then what is heard, slot by slot; find the mark; read on."""
+    """Graves et al. 2014, section 4.1: write a mark, then what is heard, slot by slot; find the
+    mark; read on.
+    """
     module = Ntm(site_of(7), slots=slots, slot_width=4).double()
     for layer in (module.asks, module.writes):
         layer.weight.data.zero_()
         layer.bias.data.zero_()
-    asks, erase_and_add = module.asks.weight.data.unflatten(0, (2, -1)), module.writes.weight.data.unflatten(0, (2, 4))
+    asks, erase_and_add = (
+        module.asks.weight.data.unflatten(0, (2, -1)),
+        module.writes.weight.data.unflatten(0, (2, 4)),
+    )
     mark, beta, gate, stay, forwards = 3, 4, 5, 7, 8  # of a head's numbers
     module.asks.bias.data.unflatten(0, (2, -1))[:, gate] = -SURE
     asks[0, mark, BACK] = asks[0, beta, BACK] = SURE
@@ -180,7 +215,9 @@ def test_weightings_stay_distributions(dtype: torch.dtype) -> None:
     _, (memory, places, _) = run(module, 3 * random_inputs(2, 500, WIDTH).to(dtype))
     assert memory.isfinite().all()
     assert bool((places >= 0).all())
-    torch.testing.assert_close(places.double().sum(-1), torch.ones(2, 3), rtol=0, atol=8 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(
+        places.double().sum(-1), torch.ones(2, 3), rtol=0, atol=8 * torch.finfo(dtype).eps
+    )
 
 
 def test_heads_start_at_the_first_slot_and_its_content() -> None:
@@ -206,7 +243,9 @@ def test_a_copied_state_continues_the_other_block() -> None:
     memories = {"encoder": Named(first.out), "encoder.tape": Named(first.out, first.state_kind)}
     site, copying = site_of(WIDTH, memories=memories), {"copy": "encoder.tape"}
     second = Ntm(site, slots=SLOTS, slot_width=CELL, initial_state=copying)
-    second.double().load_state_dict({name: item for name, item in first.state_dict().items() if "initial" not in name})
+    second.double().load_state_dict(
+        {name: item for name, item in first.state_dict().items() if "initial" not in name}
+    )
     x = random_inputs(2, 6, WIDTH)
     full, last = run(first, x)
     left, state = run(first, x[:, :4])
@@ -238,7 +277,8 @@ def test_records_are_the_weightings_of_the_heads() -> None:
     assert all(isinstance(key, Record) for key in context.records or {})
 
 
-# ------------------------------------------------------------------------------------------- what is refused
+# ------------------------------------------------------------------------------------------- what
+# is refused
 
 
 @pytest.mark.parametrize(
@@ -252,7 +292,10 @@ def test_records_are_the_weightings_of_the_heads() -> None:
 )
 def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str) -> None:
     small = Ntm(site_of(WIDTH), slots=SLOTS + 1, slot_width=CELL)
-    memories = {"encoder": Named(Stream(WIDTH)), "encoder.small": Named(small.out, small.state_kind)}
+    memories = {
+        "encoder": Named(Stream(WIDTH)),
+        "encoder.small": Named(small.out, small.state_kind),
+    }
     with pytest.raises(BlockError) as refused:
         Ntm(site_of(WIDTH, memories=memories), **{"slots": SLOTS, "slot_width": CELL, **settings})
     assert refused.value.setting == setting

@@ -26,7 +26,8 @@ from tests.blocks.single_block import close, mask_of, run, site_of, stack_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-# ------------------------------------------------------------------------------------------- torch's Transformer
+# -------------------------------------------------------------------------------------------
+# torch's Transformer
 
 TRANSFORMER = """recipe: 1
 data: {{parallel: {{train: {{source: s.txt, target: t.txt}}}}}}
@@ -75,7 +76,9 @@ def noise(module: nn.Module) -> None:
             parameter.add_(0.1 * torch.randn_like(parameter))
 
 
-def torchs(model: EncoderDecoder, norm: str, activation: str, source: Tensor, target: Tensor) -> Tensor:
+def torchs(
+    model: EncoderDecoder, norm: str, activation: str, source: Tensor, target: Tensor
+) -> Tensor:
     """The logits by nn.TransformerEncoder and nn.TransformerDecoder with the weights of `model`."""
     settings: dict[str, Any] = {
         "dim_feedforward": 12,
@@ -84,7 +87,10 @@ def torchs(model: EncoderDecoder, norm: str, activation: str, source: Tensor, ta
         "batch_first": True,
         "norm_first": norm == "pre",
     }
-    layer, upper = nn.TransformerEncoderLayer(8, 2, **settings), nn.TransformerDecoderLayer(8, 2, **settings)
+    layer, upper = (
+        nn.TransformerEncoderLayer(8, 2, **settings),
+        nn.TransformerDecoderLayer(8, 2, **settings),
+    )
     encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
     decoder = nn.TransformerDecoder(upper, 3, nn.LayerNorm(8))
     reader = model.readers()["source"]
@@ -108,8 +114,14 @@ def renamed(layers: nn.Module, last: nn.Module) -> dict[str, Tensor]:
     for index, stack in enumerate(layers.stacks):
         for place, residual in enumerate(stack.inner(), 1):
             (inner,) = residual.stack.inner()
-            state |= {f"layers.{index}.norm{place}.{key}": value for key, value in residual.norm.state_dict().items()}
-            state |= {f"layers.{index}.{key}": value for key, value in INNER[type(inner).__name__](inner).items()}
+            state |= {
+                f"layers.{index}.norm{place}.{key}": value
+                for key, value in residual.norm.state_dict().items()
+            }
+            state |= {
+                f"layers.{index}.{key}": value
+                for key, value in INNER[type(inner).__name__](inner).items()
+            }
     return state
 
 
@@ -119,7 +131,9 @@ def of_self_attention(block: nn.Module) -> dict[str, Tensor]:
 
 def of_cross_attention(block: nn.Module) -> dict[str, Tensor]:
     weight = torch.cat((block.query.weight, block.project.weight))
-    return attention("multihead_attn", weight, torch.cat((block.query.bias, block.project.bias)), block)
+    return attention(
+        "multihead_attn", weight, torch.cat((block.query.bias, block.project.bias)), block
+    )
 
 
 def attention(name: str, weight: Tensor, bias: Tensor, block: nn.Module) -> dict[str, Tensor]:
@@ -140,10 +154,15 @@ def of_feed_forward(block: nn.Module) -> dict[str, Tensor]:
     }
 
 
-INNER = {"SelfAttention": of_self_attention, "CrossAttention": of_cross_attention, "FeedForward": of_feed_forward}
+INNER = {
+    "SelfAttention": of_self_attention,
+    "CrossAttention": of_cross_attention,
+    "FeedForward": of_feed_forward,
+}
 
 
-# ------------------------------------------------------------------------------------------- receptive fields
+# -------------------------------------------------------------------------------------------
+# receptive fields
 
 
 def stacked(causal: str, *blocks: Mapping[str, Any]) -> Block:
@@ -154,7 +173,9 @@ def stacked(causal: str, *blocks: Mapping[str, Any]) -> Block:
 
 
 def reads(stack: Block, length: int = 24) -> Tensor:
-    """Which position's output depends on which position: (T, T), by the Jacobian where it is not zero."""
+    """Which position's output depends on which position: (T, T), by the Jacobian where it is not
+    zero.
+    """
     x = torch.randn(1, length, stack.out.width)
     return jacobian(lambda x: run(stack, x)[0], x).abs().sum((0, 2, 3, 5)) > 0
 
@@ -179,13 +200,18 @@ CONVS: list[tuple[list[tuple[int, int]], int, int]] = [
 def test_stacked_convolutions_have_the_expected_receptive_field(
     layers: list[tuple[int, int]], back: int, ahead: int
 ) -> None:
-    blocks = [{"block": Conv, "kernel": kernel, "dilation": by, "activation": "glu"} for kernel, by in layers]
+    blocks = [
+        {"block": Conv, "kernel": kernel, "dilation": by, "activation": "glu"}
+        for kernel, by in layers
+    ]
     assert torch.equal(reads(stacked("", *blocks)), band(back, ahead))
     assert torch.equal(reads(stacked("a decoder", *blocks)), band(back + ahead, 0))
 
 
 def test_dilated_convolutions_have_the_expected_receptive_field() -> None:
-    """Kernels of 3 at distances 1, 2, 4 see 1 + 2 (1 + 2 + 4) positions; alone, the last one sees every fourth."""
+    """Kernels of 3 at distances 1, 2, 4 see 1 + 2 (1 + 2 + 4) positions; alone, the last one sees
+    every fourth.
+    """
     blocks = [{"block": Conv, "dilation": by, "depthwise": by == 2} for by in (1, 2, 4)]
     mixed = [{"block": Linear}, *blocks]
     assert torch.equal(reads(stacked("", *mixed)), band(7, 7))
@@ -197,7 +223,10 @@ def test_dilated_convolutions_have_the_expected_receptive_field() -> None:
 
 @pytest.mark.parametrize("positions", ["none", "relative", "rotary", "transformer_xl"])
 def test_self_attention_windows_have_the_expected_receptive_field(positions: str) -> None:
-    blocks = [{"block": SelfAttention, "heads": 2, "window": window, "positions": positions} for window in (3, 4)]
+    blocks = [
+        {"block": SelfAttention, "heads": 2, "window": window, "positions": positions}
+        for window in (3, 4)
+    ]
     assert torch.equal(reads(stacked("", *blocks)), band(5, 5))
     assert torch.equal(reads(stacked("a decoder", *blocks)), band(5, 0))
 
@@ -215,7 +244,8 @@ def test_attention_and_recurrent_blocks_read_every_position() -> None:
     assert torch.equal(reads(stacked("", everything[1]), 9), band(9, 0, 9))
 
 
-# ------------------------------------------------------------------------------------------- iterations
+# -------------------------------------------------------------------------------------------
+# iterations
 
 
 def sinusoid(at: int, width: int) -> Tensor:
@@ -233,7 +263,9 @@ def test_positions_add_the_iteration(share: bool, kind: str) -> None:
     x, y = torch.zeros(1, 5, 4), torch.zeros(1, 5, 4)
     for iteration, stack in enumerate([*block.stacks] * 3 if share else block.stacks):
         table = stack.inner()[0].table
-        places = torch.stack([sinusoid(at, 4) for at in range(5)]) if table is None else table.weight[:5]
+        places = (
+            torch.stack([sinusoid(at, 4) for at in range(5)]) if table is None else table.weight[:5]
+        )
         y = y + places + sinusoid(iteration, 4)
     torch.testing.assert_close(run(block, x)[0], y, atol=1e-6, rtol=0)
 
@@ -251,5 +283,8 @@ def test_outside_of_a_repeat_the_iteration_is_zero() -> None:
     with pytest.raises(BlockError, match="no `repeat` around it") as refused:
         Positions(replace(site, path=("model", "decoder", 0, "positions")), per_iteration=True)
     assert refused.value.setting == "per_iteration"
-    for path in (("model", "decoder", 0, "repeat", "stack", 0, "positions"), ("model", "stacks", "shelf", 0)):
+    for path in (
+        ("model", "decoder", 0, "repeat", "stack", 0, "positions"),
+        ("model", "stacks", "shelf", 0),
+    ):
         assert Positions(replace(site, path=path), per_iteration=True).per_iteration

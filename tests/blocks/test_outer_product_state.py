@@ -7,7 +7,12 @@ import torch
 from torch import Tensor
 
 from blocks.core.outer_product_state import scan_outer_products
-from tests.blocks.outer_product_loops import decayed_sum, loop, outputs_and_gradients, relative_error
+from tests.blocks.outer_product_loops import (
+    decayed_sum,
+    loop,
+    outputs_and_gradients,
+    relative_error,
+)
 
 HEADS, KEYS, VALUES = 3, 6, 5
 DECAYS = {
@@ -21,23 +26,31 @@ CASES = [(name, width) for name in DECAYS for width in (1, KEYS)]
 EXACT = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
-def random_arguments(name: str, decay_width: int, length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+def random_arguments(
+    name: str, decay_width: int, length: int, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
     """Queries, keys, values, log decays, and a state that is not empty."""
     generator = torch.Generator().manual_seed(1)
-    draw = torch.randn(2, HEADS, length, 2 * KEYS + VALUES, generator=generator, dtype=torch.float64)
+    draw = torch.randn(
+        2, HEADS, length, 2 * KEYS + VALUES, generator=generator, dtype=torch.float64
+    )
     u = torch.rand(2, HEADS, length, decay_width, generator=generator, dtype=torch.float64)
     state = torch.randn(2, HEADS, KEYS, VALUES, generator=generator, dtype=torch.float64)
     arguments = [*draw.split([KEYS, KEYS, VALUES], -1), DECAYS[name](u), state]
     return [x.to(dtype).requires_grad_() for x in arguments]
 
 
-def one_by_one(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def one_by_one(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
     return loop(decayed_sum, state, q, k, v, log_decay, dim=2)
 
 
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
 @pytest.mark.parametrize(("name", "width"), CASES)
-def test_outputs_and_gradients_are_those_of_the_loop(name: str, width: int, dtype: torch.dtype) -> None:
+def test_outputs_and_gradients_are_those_of_the_loop(
+    name: str, width: int, dtype: torch.dtype
+) -> None:
     arguments = random_arguments(name, width, 45, dtype)
     exact = [x.detach().double().requires_grad_() for x in arguments]
     expected = outputs_and_gradients(one_by_one(*exact), exact)
@@ -91,6 +104,8 @@ def test_2000_positions_in_double_precision(width: int) -> None:
 def test_groups_of_heads_share_keys_by_broadcasting() -> None:
     q, k, v, log_decay, state = random_arguments("middling", 1, 20)
     shared = scan_outer_products(q[:, :1], k[:, :1], v, log_decay, state, chunk=8)
-    repeated = scan_outer_products(q[:, :1].expand_as(q), k[:, :1].expand_as(k), v, log_decay, state, chunk=8)
+    repeated = scan_outer_products(
+        q[:, :1].expand_as(q), k[:, :1].expand_as(k), v, log_decay, state, chunk=8
+    )
     for one, other in zip(shared, repeated, strict=True):
         assert relative_error(one, other) < 1e-14

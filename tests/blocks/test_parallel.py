@@ -26,7 +26,10 @@ VARIANTS = {
         {"branches": {"one": WIDER, "two": TANH}, "merge": "concat"},
         {"branches": [TANH, ATTENTION], "merge": "gate"},
         {"branches": [[{"conv": {}}], [{"cross_attention": {}}]], "merge": "mean"},
-        {"branches": {"one": RNN, "two": [{"cross_attention": {"heads": 2}}], "three": TANH}, "merge": "attention"},
+        {
+            "branches": {"one": RNN, "two": [{"cross_attention": {"heads": 2}}], "three": TANH},
+            "merge": "attention",
+        },
         {"branches": [CGRU, [{"conv2d": {}}], TANH], "merge": "gate"},
         {"branches": {"one": [{"grid": {}}], "two": [*TANH, {"grid": {}}]}, "merge": "mean"},
         {"branches": [CGRU, TANH], "merge": "attention"},
@@ -49,9 +52,12 @@ def test_the_outputs_of_branches_are_merged(merge: str) -> None:
         g = block.gate(torch.cat((a, b), -1)).view(2, 5, 2, 3).softmax(2)
         expected = g[:, :, 0] * a + g[:, :, 1] * b
     else:
-        expected = {"sum": a + b, "mean": (a + b) / 2, "max": torch.maximum(a, b), "concat": torch.cat((a, b), -1)}[
-            merge
-        ]
+        expected = {
+            "sum": a + b,
+            "mean": (a + b) / 2,
+            "max": torch.maximum(a, b),
+            "concat": torch.cat((a, b), -1),
+        }[merge]
     close(y, expected)
     assert block.out.width == y.shape[-1]
 
@@ -67,14 +73,22 @@ def test_attention_weights_depend_on_branches_and_input() -> None:
     for row in range(2):
         for at in range(5):
             x, parts = X[row, at], [item[row, at] for item in outputs]
-            hidden = [query.weight @ x + query.bias + u @ part for (u, _), part in zip(maps, parts, strict=True)]
+            hidden = [
+                query.weight @ x + query.bias + u @ part
+                for (u, _), part in zip(maps, parts, strict=True)
+            ]
             weights = torch.stack([score @ torch.tanh(item) for item in hidden]).softmax(0)
-            close(y[row, at], sum(w * (v @ part) for w, (_, v), part in zip(weights, maps, parts, strict=True)))
+            close(
+                y[row, at],
+                sum(w * (v @ part) for w, (_, v), part in zip(weights, maps, parts, strict=True)),
+            )
             close(shares[row, at], weights.detach())
 
 
 def test_attention_with_equal_scores_is_the_mean() -> None:
-    block, mean = (Parallel(site_of(3), branches=TWO, merge=merge) for merge in ("attention", "mean"))
+    block, mean = (
+        Parallel(site_of(3), branches=TWO, merge=merge) for merge in ("attention", "mean")
+    )
     mean.branches.load_state_dict(block.branches.state_dict())
     block.gate.score.weight.data.zero_()
     for project in block.gate.project:
@@ -90,12 +104,16 @@ def test_attention_needs_the_positions_that_arrive() -> None:
 
 
 def test_the_state_has_every_branch() -> None:
-    keeps_chunks(Parallel(site_of(3, causal="a decoder"), branches=TWO), torch.randn(3, 8, 3), [8, 3, 0])
+    keeps_chunks(
+        Parallel(site_of(3, causal="a decoder"), branches=TWO), torch.randn(3, 8, 3), [8, 3, 0]
+    )
 
 
 def test_names_of_branches_can_be_read_after_the_merge() -> None:
     site = site_of(3)
-    block = Parallel(site, branches={"narrow": [{"block": Maxout, "width": 2}], "same": []}, merge="concat")
+    block = Parallel(
+        site, branches={"narrow": [{"block": Maxout, "width": 2}], "same": []}, merge="concat"
+    )
     after = Concat(site, of=["narrow", "same"])
     context = context_of(mask_of(5, 2), input=X)
     y, _, named = block(X, block.start(X, context), context)
@@ -107,8 +125,14 @@ def test_names_of_branches_can_be_read_after_the_merge() -> None:
     ("branches", "message"),
     [
         ({"a": [{"block": Identity, "as": "x"}], "b": [{"block": Concat, "of": "x"}]}, "`x`"),
-        ({"a": [{"block": Maxout, "width": 2}], "b": []}, "the branches `a` and `b` end 2 and 3 wide"),
-        ([[], [{"block": Conv, "stride": 2}]], "the branches number 1 and number 2 end with different positions"),
+        (
+            {"a": [{"block": Maxout, "width": 2}], "b": []},
+            "the branches `a` and `b` end 2 and 3 wide",
+        ),
+        (
+            [[], [{"block": Conv, "stride": 2}]],
+            "the branches number 1 and number 2 end with different positions",
+        ),
         ([], "there is no branch"),
         ({"input": []}, "`input` is a reserved word"),
         ({"a": [{"block": Identity, "as": "b"}], "b": []}, "the name `b` is given twice"),
@@ -120,6 +144,9 @@ def test_invalid_branches_are_refused(branches: Any, message: str) -> None:
 
 
 def test_the_mask_is_that_of_its_branches() -> None:
-    block = Parallel(site_of(3), branches=[[{"block": Conv, "stride": 2}], [{"block": Conv, "stride": 2, "kernel": 5}]])
+    block = Parallel(
+        site_of(3),
+        branches=[[{"block": Conv, "stride": 2}], [{"block": Conv, "stride": 2, "kernel": 5}]],
+    )
     assert block.mask(mask_of(5, 2)).tolist() == mask_of(3, 1).tolist()
     assert run(block, X)[0].shape[1] == 3

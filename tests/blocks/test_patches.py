@@ -26,15 +26,25 @@ def test_each_patch_has_a_vector() -> None:
 
 
 def test_what_is_not_there_is_zero() -> None:
-    block, s, mask = Patches(grid_site(2, 3), size=(2, 2)), torch.randn(2, 5, 3, 2), cells_of(3, 5, 2)
+    block, s, mask = (
+        Patches(grid_site(2, 3), size=(2, 2)),
+        torch.randn(2, 5, 3, 2),
+        cells_of(3, 5, 2),
+    )
     y, real = block(s, (), context_of(mask))[0], block.mask(mask)
     padded = F.pad(s * mask[..., None], (0, 0, 0, 1, 0, 1))
-    close(y, Patches.forward(block, padded, (), context_of(torch.ones(2, 6, 4, dtype=torch.bool)))[0])
+    close(
+        y, Patches.forward(block, padded, (), context_of(torch.ones(2, 6, 4, dtype=torch.bool)))[0]
+    )
     assert real.sum((1, 2)).tolist() == [6, 2]
 
 
 def test_a_sequence_a_decoder_and_a_patch_wider_than_the_grid_are_refused() -> None:
-    sites = ((site_of(4), "kind"), (grid_site(4, 2, causal="a decoder"), "causality"), (grid_site(4, 1), "setting"))
+    sites = (
+        (site_of(4), "kind"),
+        (grid_site(4, 2, causal="a decoder"), "causality"),
+        (grid_site(4, 1), "setting"),
+    )
     for site, code in sites:
         with pytest.raises(BlockError) as refused:
             Patches(site, size=(2, 2))

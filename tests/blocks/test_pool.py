@@ -16,11 +16,15 @@ VARIANTS = {
 }
 """Settings with which the laws are checked, by block."""
 
-X = torch.tensor([[1.0, -5, 3], [2, 4, 100], [7, 8, 9]], dtype=torch.float64)[..., None]  # (3, 3, 1)
+X = torch.tensor([[1.0, -5, 3], [2, 4, 100], [7, 8, 9]], dtype=torch.float64)[
+    ..., None
+]  # (3, 3, 1)
 MASK = mask_of(3, 2, 0)
 
 
-@pytest.mark.parametrize(("how", "expected"), [("last", [3, 4, 0]), ("mean", [-1 / 3, 3, 0]), ("max", [3, 4, 0])])
+@pytest.mark.parametrize(
+    ("how", "expected"), [("last", [3, 4, 0]), ("mean", [-1 / 3, 3, 0]), ("max", [3, 4, 0])]
+)
 def test_only_real_positions_are_pooled(how: str, expected: list[float]) -> None:
     block = Pool(site_of(1), how=how)
     y, _ = run(block, X, MASK)

@@ -36,7 +36,9 @@ THERE = torch.tensor([[[True, True, False], [True, False, False], [True, True, F
         ("mean", [[-7 / 3, 0], [-7.5, 0]], [[-3.0, -4.5], [-7.5, -9]]),
     ],
 )
-def test_only_real_cells_count(how: Any, real: list[list[float]], all_cells: list[list[float]]) -> None:
+def test_only_real_cells_count(
+    how: Any, real: list[list[float]], all_cells: list[list[float]]
+) -> None:
     block, everything = Pool2d(grid_site(1, 3), how=how), torch.ones_like(THERE)
     close(block(IMAGE, (), context_of(THERE))[0][0, ..., 0], torch.tensor(real))
     assert block.mask(THERE).tolist() == [[[True, False], [True, False]]]
@@ -47,10 +49,16 @@ def test_only_real_cells_count(how: Any, real: list[list[float]], all_cells: lis
 
 @pytest.mark.parametrize("how", ["max", "mean"])
 @pytest.mark.parametrize(("size", "stride"), [((2, 3), None), ((3, 3), (2, 1)), ((4, 1), (1, 1))])
-def test_whole_windows_are_those_of_torch(how: Any, size: tuple[int, int], stride: tuple[int, int] | None) -> None:
+def test_whole_windows_are_those_of_torch(
+    how: Any, size: tuple[int, int], stride: tuple[int, int] | None
+) -> None:
     x = torch.randn(2, 8, 7, 3, requires_grad=True)
-    y = Pool2d(grid_site(3, 7), how=how, size=size, stride=stride)(x, (), context_of(cells_of(7, 8, 8)))[0]
-    pooled = (F.max_pool2d if how == "max" else F.avg_pool2d)(x.movedim(-1, 1), size, stride).movedim(1, -1)
+    y = Pool2d(grid_site(3, 7), how=how, size=size, stride=stride)(
+        x, (), context_of(cells_of(7, 8, 8))
+    )[0]
+    pooled = (F.max_pool2d if how == "max" else F.avg_pool2d)(
+        x.movedim(-1, 1), size, stride
+    ).movedim(1, -1)
     inside = y[:, : pooled.shape[1], : pooled.shape[2]]
     close(inside, pooled)
     weight = torch.randn_like(pooled)

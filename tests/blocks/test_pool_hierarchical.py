@@ -13,7 +13,11 @@ from tests.blocks.single_block import close, mask_of, run, site_of
 pytestmark = pytest.mark.usefixtures("float64")
 
 VARIANTS = {
-    "pool_hierarchical": ({}, {"max_length": 3, "activation": "none"}, {"max_length": 6, "activation": "sigmoid"}),
+    "pool_hierarchical": (
+        {},
+        {"max_length": 3, "activation": "none"},
+        {"max_length": 6, "activation": "sigmoid"},
+    ),
 }
 """Settings with which the laws are checked, by block."""
 
@@ -32,7 +36,9 @@ def by_hand(block: PoolHierarchical, row: Tensor) -> Tensor:
         else:  # longer than there are kernels for
             kernel = kernels[block.largest]
         pieces = range(len(columns) - len(kernel) + 1)
-        columns = [torch.tanh(sum(kernel[k] * columns[j + k] for k in range(len(kernel)))) for j in pieces]
+        columns = [
+            torch.tanh(sum(kernel[k] * columns[j + k] for k in range(len(kernel)))) for j in pieces
+        ]
         size += 1
     return columns[0]
 
@@ -51,10 +57,13 @@ def test_the_output_equals_a_loop_over_columns(max_length: int) -> None:
 def test_six_words_become_five_three_and_one() -> None:
     assert list(convolution_schedule(6, 9)) == [(2, 2), (3, 3)]  # and L^3
     assert list(convolution_schedule(7, 9)) == [(2, 2), (3, 3), (4, 4)]
-    assert list(convolution_schedule(10, 3)) == [(2, 2), (3, 3), (3, 4), (3, 4)]  # 9, 7, 5, 3 columns, and L^3
+    # 9, 7, 5, 3 columns, and L^3
+    assert list(convolution_schedule(10, 3)) == [(2, 2), (3, 3), (3, 4), (3, 4)]
 
 
-@pytest.mark.parametrize(("max_length", "largest"), [(1, 2), (2, 2), (3, 2), (4, 3), (6, 3), (7, 4), (256, 23)])
+@pytest.mark.parametrize(
+    ("max_length", "largest"), [(1, 2), (2, 2), (3, 2), (4, 3), (6, 3), (7, 4), (256, 23)]
+)
 def test_kernels_suffice_for_the_longest_row(max_length: int, largest: int) -> None:
     block = PoolHierarchical(site_of(3), max_length=max_length)
     assert block.largest == largest

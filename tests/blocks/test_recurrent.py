@@ -1,4 +1,6 @@
-"""`recurrent`: its feedback by hand, where its loop begins and ends, its first position and its widths."""
+"""`recurrent`: its feedback by hand, where its loop begins and ends, its first position and its
+widths.
+"""
 
 from __future__ import annotations
 
@@ -48,20 +50,41 @@ VARIANTS = {
         },
         {
             "stack": [
-                {"residual": {"stack": [{"add": {"of": ["prev.up"]}}, {"linear": {"activation": "tanh", "as": "up"}}]}},
+                {
+                    "residual": {
+                        "stack": [
+                            {"add": {"of": ["prev.up"]}},
+                            {"linear": {"activation": "tanh", "as": "up"}},
+                        ]
+                    }
+                },
                 {"conv": {}},
             ]
         },
         {
             "stack": [
-                {"recurrent": {"stack": [{"concat": {"of": ["prev.deep"]}}, {"linear": {"as": "deep", "width": 3}}]}},
+                {
+                    "recurrent": {
+                        "stack": [
+                            {"concat": {"of": ["prev.deep"]}},
+                            {"linear": {"as": "deep", "width": 3}},
+                        ]
+                    }
+                },
                 {"concat": {"of": ["prev.out", "deep"]}},
                 {"linear": {"activation": "tanh", "as": "out"}},
             ]
         },
         {
             "stack": [
-                {"recurrent": {"stack": [{"linear": {"as": "low", "width": 3}}, {"concat": {"of": ["prev.low"]}}]}},
+                {
+                    "recurrent": {
+                        "stack": [
+                            {"linear": {"as": "low", "width": 3}},
+                            {"concat": {"of": ["prev.low"]}},
+                        ]
+                    }
+                },
                 {"linear": {"as": "flat"}},
             ]
         },
@@ -83,7 +106,10 @@ VARIANTS = {
             "stack": [
                 {
                     "parallel": {
-                        "branches": {"left": [{"concat": {"of": ["prev.left"]}}, *TANH], "right": TANH},
+                        "branches": {
+                            "left": [{"concat": {"of": ["prev.left"]}}, *TANH],
+                            "right": TANH,
+                        },
                         "merge": "concat",
                     }
                 }
@@ -140,7 +166,10 @@ def test_looking_ahead_is_refused_in_an_encoder_too() -> None:
 
 
 def test_prev_starts_with_the_initial_state_of_its_block() -> None:
-    stack = [{"concat": {"of": ["prev.state"]}}, {"rnn": {"initial_state": "encoder", "as": "state"}}]
+    stack = [
+        {"concat": {"of": ["prev.state"]}},
+        {"rnn": {"initial_state": "encoder", "as": "state"}},
+    ]
     block, inputs = built(stack)
     result = run(block, inputs)
     rnn = block.stack.inner()[1]
@@ -159,7 +188,9 @@ def test_bahdanaus_decoder_equals_its_equations() -> None:
     s = rnn.start(inputs.x, context(inputs))[0][0]
     for t in range(2):
         x = inputs.x[:, t]
-        c, _ = attention(s[:, None], attention.start(s[:, None], context(inputs)), context(inputs, s))
+        c, _ = attention(
+            s[:, None], attention.start(s[:, None], context(inputs)), context(inputs, s)
+        )
         s = gru_by_hand(rnn.layers[0], torch.cat((c[:, 0], x), -1), s)
         y = maxout.map(torch.cat((s, x, c[:, 0]), -1)).unflatten(-1, (2, -1)).amax(-2)
         close(result.y[inputs.mask[:, t], t], y[inputs.mask[:, t]])
@@ -185,7 +216,11 @@ def context(inputs: Batch, query: Tensor | None = None) -> Any:
 
 
 def test_the_width_of_prev_is_inferred() -> None:
-    stack = [{"concat": {"of": ["prev.deep"]}}, {"linear": {"width": 7}}, {"concat": {"of": ["input"], "as": "deep"}}]
+    stack = [
+        {"concat": {"of": ["prev.deep"]}},
+        {"linear": {"width": 7}},
+        {"concat": {"of": ["input"], "as": "deep"}},
+    ]
     block, _ = built(stack)
     assert block.out.width == 7 + 12
     assert block.stack.inner()[0].out.width == 12 + 19
@@ -198,14 +233,22 @@ def test_a_width_that_grows_at_each_step_is_refused() -> None:
 
 
 def test_the_loop_inside_a_loop_has_its_own_prev() -> None:
-    inner = {"recurrent": {"stack": [{"add": {"of": ["prev.inside"]}}, {"identity": {"as": "inside"}}]}}
-    block, inputs = built([inner, {"add": {"of": ["prev.outside"]}}, {"identity": {"as": "outside"}}])
+    inner = {
+        "recurrent": {"stack": [{"add": {"of": ["prev.inside"]}}, {"identity": {"as": "inside"}}]}
+    }
+    block, inputs = built(
+        [inner, {"add": {"of": ["prev.outside"]}}, {"identity": {"as": "outside"}}]
+    )
     real = inputs.mask[..., None]
     twice = inputs.x.masked_fill(~real, 0.0).cumsum(1).masked_fill(~real, 0.0).cumsum(1)
     close(run(block, inputs).y * real, twice * real)
 
 
-PASSED_BY = [{"linear": {"width": 5, "as": "a"}}, {"concat": {"of": ["prev.a"]}}, {"linear": {"width": 8}}]
+PASSED_BY = [
+    {"linear": {"width": 5, "as": "a"}},
+    {"concat": {"of": ["prev.a"]}},
+    {"linear": {"width": 8}},
+]
 """What is read as one step before is made of nothing that is, and stands before the loop."""
 
 
@@ -235,15 +278,24 @@ def through(block: Any, x: Tensor, inputs: Batch) -> Tensor:
 
 @pytest.mark.parametrize("reads", [[], ["prev.a"]], ids=["the outer", "both"])
 def test_the_outer_loop_reads_outputs_of_the_inner(reads: list[str]) -> None:
-    inside = [{"concat": {"of": ["earlier", *reads]}}, {"linear": {"width": 5, "activation": "tanh", "as": "a"}}]
-    block, inputs = built([{"concat": {"of": ["prev.a"]}}, {"recurrent": {"stack": [*inside, {"linear": {}}]}}])
+    inside = [
+        {"concat": {"of": ["earlier", *reads]}},
+        {"linear": {"width": 5, "activation": "tanh", "as": "a"}},
+    ]
+    block, inputs = built(
+        [{"concat": {"of": ["prev.a"]}}, {"recurrent": {"stack": [*inside, {"linear": {}}]}}]
+    )
     inner = block.stack.inner()[1]
     assert (block.previous, inner.previous) == (("a",), ("a",) * len(reads))
     _, lifted, last = inner.stack.inner()
     result, earlier = run(block, inputs), inputs.board["earlier"].states
     a = inputs.x.new_zeros(len(inputs.x), 1, 5)
     for t in range(inputs.x.shape[1]):
-        a = through(lifted, torch.cat((inputs.x[:, t, None], a, earlier[:, t, None], *[a] * len(reads)), -1), inputs)
+        a = through(
+            lifted,
+            torch.cat((inputs.x[:, t, None], a, earlier[:, t, None], *[a] * len(reads)), -1),
+            inputs,
+        )
         close(result.y[inputs.mask[:, t], t], through(last, a, inputs)[inputs.mask[:, t], 0])
 
 
@@ -260,8 +312,13 @@ def test_the_outer_loop_starts_with_the_initial_state_of_the_inners_block() -> N
 
 @pytest.mark.parametrize("first", [True, False])
 def test_the_inner_loop_cannot_read_prev_of_the_outer(first: bool) -> None:
-    inside, outside = {"recurrent": {"stack": [{"concat": {"of": ["prev.b"]}}]}}, {"linear": {"as": "b"}}
-    with pytest.raises(BlockError, match="`b` is not made in this `recurrent`, so it has no step before") as raised:
+    inside, outside = (
+        {"recurrent": {"stack": [{"concat": {"of": ["prev.b"]}}]}},
+        {"linear": {"as": "b"}},
+    )
+    with pytest.raises(
+        BlockError, match="`b` is not made in this `recurrent`, so it has no step before"
+    ) as raised:
         built([outside, inside] if first else [inside, outside])
     assert raised.value.code == "name"
     assert raised.value.fix.endswith("move the block that makes `b` into this `recurrent`")

@@ -1,4 +1,6 @@
-"""`repeat`: as many steps as a row has positions, sets of parameters that become one, values that are made again."""
+"""`repeat`: as many steps as a row has positions, sets of parameters that become one, values that
+are made again.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ VARIANTS = {
         {"times": 3, "stack": WIDER},
         {"times": 2, "stack": [*RNN, *TANH_STACK], "share": True},
         {"times": 3, "stack": TANH_STACK, "relaxation": {"sets": 2}},
-        {"times": "length", "stack": [{"conv": {}}, {"linear": {"activation": "tanh", "as": "made"}}], "share": True},
+        {
+            "times": "length",
+            "stack": [{"conv": {}}, {"linear": {"activation": "tanh", "as": "made"}}],
+            "share": True,
+        },
         {"times": "length", "stack": SATURATING, "relaxation": {"sets": 2}},
         {"times": 2, "stack": [{"residual": {"stack": VALUES}}]},
         {"times": 2, "stack": [*CGRU, {"conv2d": {"activation": "tanh"}}]},
@@ -72,7 +78,11 @@ def test_names_and_states_of_a_finished_row_do_not_change() -> None:
 
 
 def flat(state: Any) -> tuple[torch.Tensor, ...]:
-    return (state,) if isinstance(state, torch.Tensor) else tuple(leaf for part in state for leaf in flat(part))
+    return (
+        (state,)
+        if isinstance(state, torch.Tensor)
+        else tuple(leaf for part in state for leaf in flat(part))
+    )
 
 
 def test_iterations_alternate_the_parameter_sets_until_they_join() -> None:
@@ -101,7 +111,8 @@ READING = ([{"cross_attention": {"heads": 2}}], [{"rnn": {"initial_state": "lear
 def test_sets_that_have_joined_compute_as_one_from_the_start(stack: Any, times: Any) -> None:
     settings = {"times": times, "stack": stack}
     relaxed, shared = (
-        Case(Repeat, {**settings, **how}, "encoder") for how in ({"relaxation": {"sets": 2}}, {"share": True})
+        Case(Repeat, {**settings, **how}, "encoder")
+        for how in ({"relaxation": {"sets": 2}}, {"share": True})
     )
     block, one = relaxed.exact(), shared.exact()
     one.stacks[0].load_state_dict(mean_parameters(block.stacks))
@@ -110,7 +121,9 @@ def test_sets_that_have_joined_compute_as_one_from_the_start(stack: Any, times: 
 
 
 def test_each_step_begins_with_the_state_of_its_own_set() -> None:
-    case = Case(Repeat, {"times": "length", "stack": READING[0], "relaxation": {"sets": 2}}, "encoder")
+    case = Case(
+        Repeat, {"times": "length", "stack": READING[0], "relaxation": {"sets": 2}}, "encoder"
+    )
     block = case.exact()
     harness_run(block, case.batch()).real.sum().backward()
     assert all(parameter.grad is not None for parameter in block.parameters())
@@ -125,7 +138,9 @@ def test_the_penalty_grows_to_two_hundred_times_its_first_weight() -> None:
     )
     for progress, weight in ((0.0, 0.01), (0.25, 0.01 * 200**0.5), (0.5, 2.0), (0.9, 2.0)):
         penalties: Penalties = {}
-        context = context_of(mask_of(4, 4, 4))._replace(penalties=penalties, progress=torch.tensor(progress))
+        context = context_of(mask_of(4, 4, 4))._replace(
+            penalties=penalties, progress=torch.tensor(progress)
+        )
         block(X, block.start(X, context), context)
         ((penalty,),) = penalties.values()
         torch.testing.assert_close(penalty, weight * apart)
@@ -135,7 +150,12 @@ def test_the_penalty_grows_to_two_hundred_times_its_first_weight() -> None:
 def test_recomputing_gives_equal_values_and_gradients(times: Any) -> None:
     result = []
     for recompute in (False, True):
-        block = repeat([{"block": Rnn, "cell": "gru", "as": "inside"}], times=times, share=True, recompute=recompute)
+        block = repeat(
+            [{"block": Rnn, "cell": "gru", "as": "inside"}],
+            times=times,
+            share=True,
+            recompute=recompute,
+        )
         context = context_of(MASK)
         y, _, outputs = block(X, block.start(X[:, :1], context), context)
         loss = y.square().sum() + outputs["inside"].states.sum()
@@ -175,11 +195,15 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str) ->
 
 
 def test_sets_of_other_parameters_are_refused() -> None:
-    """The second `rwkv7` mixes the first one's values in, and so has parameters that the first has not."""
+    """The second `rwkv7` mixes the first one's values in, and so has parameters that the first has
+    not.
+    """
     repeated = "{times: 2, relaxation: {sets: 2}, stack: [rwkv7: {heads: 2, value_residual: true}]}"
     model = f"{{width: 8, decoder: [repeat: {repeated}]}}"
     recipe = load_text(f"{{recipe: 1, data: {{generate: reverse}}, model: {model}}}")
-    with pytest.raises(RecipeError, match="a block has others after the first iteration") as refused:
+    with pytest.raises(
+        RecipeError, match="a block has others after the first iteration"
+    ) as refused:
         recipe.plan()
     assert [fault.path for fault in refused.value.faults] == ["model.decoder[0].repeat.relaxation"]
 

@@ -27,7 +27,9 @@ VARIANTS = {
 
 
 def gated(reader: Any, x: Tensor) -> Tensor:
-    """Equations 1 to 4 of De et al. 2024, as they are written; a plain first input as in the authors' code."""
+    """Equations 1 to 4 of De et al. 2024, as they are written; a plain first input as in the
+    authors' code.
+    """
     x = short_convolution(reader.conv, x)
     h, y = torch.zeros_like(x[:, 0]), []
     for place, one in enumerate(x.unbind(1)):
@@ -64,7 +66,9 @@ def test_equals_a_loop(causal: str, decay: float, first: Literal["scaled", "plai
 
 
 def test_the_input_is_scaled_where_the_decay_rounds_to_1() -> None:
-    """sqrt(1 - a^2) = sqrt(2 rate) up to rate^1.5 with a = exp(-rate), and its gradient is half of it."""
+    """sqrt(1 - a^2) = sqrt(2 rate) up to rate^1.5 with a = exp(-rate), and its gradient is half of
+    it.
+    """
     log_rate = torch.tensor([-500.0, -87.5, -60.0, -20.0]).requires_grad_()
     scale = input_scale(log_rate)
     scale.sum().backward()
@@ -77,7 +81,9 @@ def test_the_logarithm_of_softplus_is_finite() -> None:
     x = torch.tensor([-1e4, -200.0, -37.5, -36.5, 0.0, 50.0]).double().requires_grad_()
     y = log_softplus(x)
     y.sum().backward()
-    torch.testing.assert_close(y[1:], torch.nn.functional.softplus(x[1:]).log(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        y[1:], torch.nn.functional.softplus(x[1:]).log(), rtol=1e-12, atol=1e-12
+    )
     assert y[0] == -1e4
     torch.testing.assert_close(x.grad[:3], torch.ones(3).double())
     assert x.grad.isfinite().all()

@@ -1,4 +1,6 @@
-"""`rnn` against torch's own modules, against its equations, and where padding and chunks could go wrong."""
+"""`rnn` against torch's own modules, against its equations, and where padding and chunks could go
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,10 @@ def with_weights_of(block: Rnn, module: nn.RNNBase) -> Rnn:
     ("block", "module"),
     [
         (Rnn(site_of(3), cell="lstm", width=4, layers=2), nn.LSTM(3, 4, 2, batch_first=True)),
-        (Rnn(site_of(3), cell="lstm", width=4, projection=2), nn.LSTM(3, 4, proj_size=2, batch_first=True)),
+        (
+            Rnn(site_of(3), cell="lstm", width=4, projection=2),
+            nn.LSTM(3, 4, proj_size=2, batch_first=True),
+        ),
         (
             Rnn(site_of(3), cell="lstm", width=4, bidirectional=True),
             nn.LSTM(3, 2, bidirectional=True, batch_first=True),
@@ -101,7 +106,10 @@ def test_equals_torch_over_packed_rows(block: Rnn, module: nn.RNNBase) -> None:
     y, state = run(block, x, mask)
     close(y[mask], expected[mask])
     last = last if isinstance(last, tuple) else (last,)
-    close(tuple(leaf for cell in state for leaf in cell), tuple(item[i] for i in range(len(state)) for item in last))
+    close(
+        tuple(leaf for cell in state for leaf in cell),
+        tuple(item[i] for i in range(len(state)) for item in last),
+    )
 
 
 def test_a_projection_has_the_gradients_of_torch() -> None:
@@ -109,7 +117,9 @@ def test_a_projection_has_the_gradients_of_torch() -> None:
     block = Rnn(site_of(3), cell="lstm", width=5, projection=2, layers=2).double()
     module = nn.LSTM(3, 5, 2, proj_size=2, batch_first=True).double()
     with_weights_of(block, module)
-    x, h, c = (torch.randn(shape, requires_grad=True) for shape in ((3, 6, 3), (2, 3, 2), (2, 3, 5)))
+    x, h, c = (
+        torch.randn(shape, requires_grad=True) for shape in ((3, 6, 3), (2, 3, 2), (2, 3, 5))
+    )
     y, state = block(x, tuple(zip(h, c, strict=True)), context_of(mask_of(6, 6, 6)))
     expected, last = module(x, (h, c))
     close(y, expected)
@@ -118,7 +128,9 @@ def test_a_projection_has_the_gradients_of_torch() -> None:
     theirs = [weight for layer in module.all_weights for weight in layer]
     weight = torch.randn_like(y)
     grads = torch.autograd.grad((y * weight).sum() + state[1][1].sum(), (x, h, c, *mine))
-    close(grads, torch.autograd.grad((expected * weight).sum() + last[1][1].sum(), (x, h, c, *theirs)))
+    close(
+        grads, torch.autograd.grad((expected * weight).sum() + last[1][1].sum(), (x, h, c, *theirs))
+    )
 
 
 WEIGHT_DROPPED: list[dict[str, Any]] = [
@@ -134,12 +146,20 @@ WEIGHT_DROPPED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", WEIGHT_DROPPED, ids=str)
-def test_weight_dropout_drops_weights_between_positions_alike_in_all_positions(settings: dict[str, Any]) -> None:
-    """The rnn is one with fewer weights: its own gradient says which, and without them it computes the same."""
+def test_weight_dropout_drops_weights_between_positions_alike_in_all_positions(
+    settings: dict[str, Any],
+) -> None:
+    """The rnn is one with fewer weights: its own gradient says which, and without them it computes
+    the same.
+    """
     block = Rnn(site_of(3, causal="a decoder"), width=4, weight_dropout=0.5, **settings)
     (layer,), x = block.layers, torch.randn(2, 6, 3)
-    matrices = [layer.gates.weight, layer.candidate.weight] if settings.get("reset") == "before" else None
-    matrices = [layer.recurrent] if matrices is None and hasattr(layer, "recurrent") else matrices or []
+    matrices = (
+        [layer.gates.weight, layer.candidate.weight] if settings.get("reset") == "before" else None
+    )
+    matrices = (
+        [layer.recurrent] if matrices is None and hasattr(layer, "recurrent") else matrices or []
+    )
     y, _ = run(block, x)
     grads = torch.autograd.grad((y * torch.randn_like(y)).sum(), matrices)
     dropped = [grad == 0 for grad in grads]
@@ -148,12 +168,15 @@ def test_weight_dropout_drops_weights_between_positions_alike_in_all_positions(s
         for matrix, mask in zip(matrices, dropped, strict=True):
             matrix.mul_((~mask).double() * 2)
     close(run(block.eval(), x)[0], y)
-    one, _ = run(block.train(), x[:, :1])  # a single position from zeros reads no weight between positions
+    # a single position from zeros reads no weight between positions
+    one, _ = run(block.train(), x[:, :1])
     close(one, run(block.eval(), x[:, :1])[0])
 
 
 def test_locked_dropout_between_layers_has_one_mask_for_a_row() -> None:
-    block = Rnn(site_of(3, causal="a decoder"), width=40, cell="tanh", layers=2, dropout=0.5, locked=True)
+    block = Rnn(
+        site_of(3, causal="a decoder"), width=40, cell="tanh", layers=2, dropout=0.5, locked=True
+    )
     with torch.no_grad():
         second = block.layers[1]
         second.arriving.copy_(torch.eye(40))
@@ -226,7 +249,10 @@ def test_bf16_stays_finite_and_the_state_in_full_precision() -> None:
 
 @pytest.mark.parametrize("settings", KINDS)
 def test_gradients_equal_finite_differences(settings: dict[str, Any]) -> None:
-    block = Rnn(site_of(2, causal="a decoder"), **{**settings, "projection": settings.get("projection") and 1})
+    block = Rnn(
+        site_of(2, causal="a decoder"),
+        **{**settings, "projection": settings.get("projection") and 1},
+    )
     x, mask = torch.randn(2, 3, 2, requires_grad=True), mask_of(3, 1)
 
     def outputs(x: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
@@ -238,10 +264,17 @@ def test_gradients_equal_finite_differences(settings: dict[str, Any]) -> None:
 
 def test_the_memory_that_it_starts_from_is_a_mean_over_real_positions() -> None:
     memories = {"encoder": Named(Stream(5))}
-    block = Rnn(site_of(3, causal="a decoder", memories=memories), cell="gru", initial_state="encoder", layers=2)
+    block = Rnn(
+        site_of(3, causal="a decoder", memories=memories),
+        cell="gru",
+        initial_state="encoder",
+        layers=2,
+    )
     states, x = torch.randn(2, 4, 5), torch.randn(2, 3, 3)
     memory = Output(states, mask_of(4, 2))
-    full = torch.tanh(block.initial.project(torch.stack([states[0].mean(0), states[1, :2].mean(0)])))
+    full = torch.tanh(
+        block.initial.project(torch.stack([states[0].mean(0), states[1, :2].mean(0)]))
+    )
     start = block.start(x[:, :1], context_of(mask_of(3, 3), {"encoder": memory}))
     close(start, (tuple(full[:, :3].split(3, -1)), tuple(full[:, 3:].split(3, -1))))
     close(block.initial_output(x, start), full[:, None, 3:])
@@ -251,16 +284,26 @@ def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
     encoder = Rnn(site_of(3), layers=2, width=4)
     x, mask = torch.randn(2, 5, 3), mask_of(5, 3)
     y, last = run(encoder, x, mask)
-    memories = {"encoder": Named(encoder.out), "encoder.top": Named(encoder.out, encoder.state_kind)}
+    memories = {
+        "encoder": Named(encoder.out),
+        "encoder.top": Named(encoder.out, encoder.state_kind),
+    }
     site = site_of(3, causal="a decoder", memories=memories)
     block = Rnn(site, layers=2, width=4, initial_state={"copy": "encoder.top"})
     context = context_of(mask, {"encoder.top": Output(y, mask, last)})
     close(block.start(x[:, :1], context), last)
     others = {"layers": (1, 2), "cell": ("gru", "lstm"), "width": (6, 4), "projection": (2, "none")}
     for setting, (value, there) in others.items():
-        message = f"with {setting} {there}, and this starts from the state of `rnn` with {setting} {value}"
+        message = (
+            f"with {setting} {there}, and this starts from the state of `rnn` with {setting}"
+            f" {value}"
+        )
         with pytest.raises(BlockError, match=message) as error:
-            Rnn(site, **{"layers": 2, "width": 4, setting: value}, initial_state={"copy": "encoder.top"})
+            Rnn(
+                site,
+                **{"layers": 2, "width": 4, setting: value},
+                initial_state={"copy": "encoder.top"},
+            )
         assert error.value.setting == "initial_state"
     with pytest.raises(BlockError, match="no state that can be copied"):
         Rnn(site, initial_state={"copy": "encoder"})
@@ -277,7 +320,9 @@ def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
         ({"initial_state": "encodr"}, "initial_state", "no memory is called `encodr`"),
     ],
 )
-def test_conflicting_settings_are_refused(settings: dict[str, Any], setting: str, message: str) -> None:
+def test_conflicting_settings_are_refused(
+    settings: dict[str, Any], setting: str, message: str
+) -> None:
     with pytest.raises(BlockError, match=message) as error:
         Rnn(site_of(4, causal="a decoder"), **settings)
     assert error.value.setting == setting
@@ -332,11 +377,17 @@ def test_min_gru_has_no_weights_between_positions_and_no_normalised_gates() -> N
         assert (refused.value.setting, bool(refused.value.fix)) == (next(iter(setting)), True)
 
 
-@pytest.mark.parametrize(("cell", "kernel"), [("tanh", "rnn_tanh"), ("gru", "gru"), ("lstm", "lstm")])
+@pytest.mark.parametrize(
+    ("cell", "kernel"), [("tanh", "rnn_tanh"), ("gru", "gru"), ("lstm", "lstm")]
+)
 def test_kernels_get_a_contiguous_state_which_cudnn_insists_on(
     cell: Any, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer, seen, compute = build_layer(cell, "after", 3, 6, None), list[Tensor](), getattr(_VF, kernel)
+    layer, seen, compute = (
+        build_layer(cell, "after", 3, 6, None),
+        list[Tensor](),
+        getattr(_VF, kernel),
+    )
 
     def record(x: Tensor, state: Any, *rest: Any) -> Any:
         seen.extend([state] if isinstance(state, Tensor) else state)
@@ -351,7 +402,9 @@ def test_kernels_get_a_contiguous_state_which_cudnn_insists_on(
     assert [tensor.is_contiguous() for tensor in seen] == [True] * len(layer.sizes)
 
 
-def test_columns_of_zeros_behind_the_padding_which_a_gpu_gets_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_zeros_behind_the_padding_which_a_gpu_gets_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     layer, x, mask = build_layer("lstm", "after", 3, 6, None), torch.randn(2, 4, 3), mask_of(4, 2)
     state = (torch.randn(2, 6), torch.randn(2, 6))
     expected = layer(x, state, mask)

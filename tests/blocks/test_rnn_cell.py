@@ -32,9 +32,14 @@ def site_with_state(width: int) -> Site:
     return site
 
 
-@pytest.mark.parametrize("settings", [{"cell": "gru"}, {"cell": "gru", "reset": "after"}, {"cell": "tanh"}])
+@pytest.mark.parametrize(
+    "settings", [{"cell": "gru"}, {"cell": "gru", "reset": "after"}, {"cell": "tanh"}]
+)
 def test_a_step_from_the_output_before_is_a_step_of_an_rnn(settings: dict[str, Any]) -> None:
-    rnn, cell = Rnn(site_with_state(4), **settings), RnnCell(site_with_state(4), state="state", **settings)
+    rnn, cell = (
+        Rnn(site_with_state(4), **settings),
+        RnnCell(site_with_state(4), state="state", **settings),
+    )
     cell.layer.load_state_dict(rnn.layers[0].state_dict())
     x, mask = torch.randn(3, 5, 3), mask_of(5, 3, 0)
     expected, _ = run(rnn, x, mask)
@@ -46,7 +51,10 @@ def test_a_step_from_the_output_before_is_a_step_of_an_rnn(settings: dict[str, A
 def test_the_state_before_the_first_position_is_what_prev_reads() -> None:
     cell = RnnCell(site_with_state(4), state="state", initial_state="learned")
     x = torch.randn(2, 1, 3)
-    assert torch.equal(cell.initial_output(x, cell.start(x, context_of(mask_of(1, 1))))[1, 0], cell.initial.learned[0])
+    assert torch.equal(
+        cell.initial_output(x, cell.start(x, context_of(mask_of(1, 1))))[1, 0],
+        cell.initial.learned[0],
+    )
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,10 @@ def test_each_row_of_each_image_is_encoded_as_it_is_alone() -> None:
 
 
 def test_a_stack_that_shortens_leaves_as_many_columns() -> None:
-    block, mask = Rows(grid_site(3, 5), stack=[{"block": Conv, "stride": 2}]), sizes_of((4, 5), (2, 3))
+    block, mask = (
+        Rows(grid_site(3, 5), stack=[{"block": Conv, "stride": 2}]),
+        sizes_of((4, 5), (2, 3)),
+    )
     y = block(torch.randn(2, 4, 5, 3), (), context_of(mask))[0]
     assert (y.shape, block.out.columns) == ((2, 4, 3, 3), 3)
     assert torch.equal(block.mask(mask), sizes_of((4, 3), (2, 2)) & cells_of(3, 4, 2))
@@ -71,7 +74,9 @@ def test_every_row_reads_the_memories() -> None:
     block = Rows(site, stack=[{"block": CrossAttention}])
     y = block(x, (), context_of(cells_of(5, 3, 3), {"text": Output(states, mask_of(6, 2))}))[0]
     for row in range(2):
-        memory = Output(states[row : row + 1].expand(3, -1, -1), mask_of(6, 2)[row : row + 1].expand(3, -1))
+        memory = Output(
+            states[row : row + 1].expand(3, -1, -1), mask_of(6, 2)[row : row + 1].expand(3, -1)
+        )
         close(y[row], run(block.stack, x[row], text=memory)[0])
 
 
@@ -83,7 +88,9 @@ def test_every_row_reads_the_memories() -> None:
         ([{"block": Grid}, {"block": SelectColumn}], "kind", "as long as the answer"),
     ],
 )
-def test_what_a_row_cannot_have_is_refused(stack: list[dict[str, Any]], code: str, message: str) -> None:
+def test_what_a_row_cannot_have_is_refused(
+    stack: list[dict[str, Any]], code: str, message: str
+) -> None:
     with pytest.raises(BlockError, match=message) as refused:
         Rows(grid_site(3, 2, outside=Stream(3, True, columns=2)), stack=stack)
     assert (refused.value.code, bool(refused.value.fix)) == (code, True)

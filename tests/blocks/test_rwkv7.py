@@ -29,7 +29,9 @@ VARIANTS = {
 def time_mixing_step(
     state: Tensor, r: Tensor, w: Tensor, kappa: Tensor, a: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """S' = S (diag(w) - kappa^T (a kappa)) + v^T k, y = r S'^T, with rows of values as in the paper: S is (V, K)."""
+    """S' = S (diag(w) - kappa^T (a kappa)) + v^T k, y = r S'^T, with rows of values as in the
+    paper: S is (V, K).
+    """
     transition = torch.diag_embed(w) - torch.einsum("bhk,bhl->bhkl", kappa, a * kappa)
     state = state @ transition + torch.einsum("bhv,bhk->bhvk", v, k)
     return torch.einsum("bhk,bhvk->bhv", r, state), state
@@ -50,7 +52,11 @@ def equations(block: Rwkv7, x: Tensor, state: Tensor, value: Tensor | None = Non
     r, w, a, k, v = (part.unflatten(-1, heads) for part in (r, w, a, k, v))  # (B, T, H, V)
     y, _ = loop(time_mixing_step, state.mT, r, w, kappa, a, k, v)
     y = F.group_norm(
-        y.flatten(0, 1).flatten(1), block.heads, block.norm.weight, block.norm.bias, 1e-5 * block.head_width
+        y.flatten(0, 1).flatten(1),
+        block.heads,
+        block.norm.weight,
+        block.norm.bias,
+        1e-5 * block.head_width,
     )
     y = y.view(*x.shape[:2], -1) + ((r * k * block.bonus).sum(-1, keepdim=True) * v).flatten(2)
     return block.merge(g * y)
@@ -101,11 +107,17 @@ def test_values_of_another_width_are_refused() -> None:
 def test_a_decoder_computes_the_equations(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     site = site_of(12, causal="a decoder")
-    block, exact = (Rwkv7(site, heads=2, rank=3, chunk=8, initial_state="learned") for _ in range(2))
+    block, exact = (
+        Rwkv7(site, heads=2, rank=3, chunk=8, initial_state="learned") for _ in range(2)
+    )
     exact.load_state_dict(block.state_dict())
     block, exact = block.to(dtype), exact.double()
     x = torch.randn(3, 37, 12).to(dtype)
     memory = exact.start(x.double(), context_of(mask_of(37)))[0]
-    expected = outputs_and_gradients([equations(exact, x.double(), memory)], list(exact.parameters()))
+    expected = outputs_and_gradients(
+        [equations(exact, x.double(), memory)], list(exact.parameters())
+    )
     made = outputs_and_gradients([run(block, x)[0]], list(block.parameters()))
-    assert all(relative_error(one, other) < EXACT[dtype] for one, other in zip(made, expected, strict=True))
+    assert all(
+        relative_error(one, other) < EXACT[dtype] for one, other in zip(made, expected, strict=True)
+    )

@@ -18,7 +18,13 @@ VARIANTS = {
 
 @pytest.mark.parametrize(
     ("factor", "gradient", "readers", "expected"),
-    [(0.5, None, 1, 0.5), (1.0, 0.25, 1, 0.25), (0.5, 3.0, 1, 3.0), (0.5, None, 4, 0.125), (0.5, 3.0, 4, 0.75)],
+    [
+        (0.5, None, 1, 0.5),
+        (1.0, 0.25, 1, 0.25),
+        (0.5, 3.0, 1, 3.0),
+        (0.5, None, 4, 0.125),
+        (0.5, 3.0, 4, 0.75),
+    ],
 )
 def test_the_stream_and_the_gradient_are_multiplied(
     factor: float, gradient: float | None, readers: int, expected: float

@@ -19,9 +19,21 @@ pytestmark = pytest.mark.usefixtures("float64")
 LLAMA3 = {
     "base": 100.0,
     "share": 0.75,
-    "scaling": {"llama3": {"factor": 8.0, "original_length": 12, "low_factor": 0.5, "high_factor": 1.5}},
+    "scaling": {
+        "llama3": {"factor": 8.0, "original_length": 12, "low_factor": 0.5, "high_factor": 1.5}
+    },
 }
-YARN = {"scaling": {"yarn": {"factor": 8.0, "original_length": 300, "fast": 8.0, "slow": 0.25, "truncate": False}}}
+YARN = {
+    "scaling": {
+        "yarn": {
+            "factor": 8.0,
+            "original_length": 300,
+            "fast": 8.0,
+            "slow": 0.25,
+            "truncate": False,
+        }
+    }
+}
 VARIANTS = {
     "self_attention": (
         {"heads": 2, "dropout": 0.3},
@@ -52,7 +64,10 @@ VARIANTS = {
 LENGTHS = (6, 4)
 X = torch.randn(2, 6, 8, dtype=torch.float64)
 PLACES = ["", "a decoder"]
-RELATIVE: list[dict[str, Any]] = [{"positions": "relative", "max_distance": 3}, {"positions": "transformer_xl"}]
+RELATIVE: list[dict[str, Any]] = [
+    {"positions": "relative", "max_distance": 3},
+    {"positions": "transformer_xl"},
+]
 KINDS: list[dict[str, Any]] = [{}, {"positions": "rotary"}, *RELATIVE]
 
 
@@ -62,31 +77,41 @@ def built(causal: str, **settings: Any) -> SelfAttention:
 
 def seen_from(at: int, length: int, causal: str, window: int | None) -> list[int]:
     return [
-        item for item in range(length) if (item <= at or not causal) and (window is None or abs(at - item) < window)
+        item
+        for item in range(length)
+        if (item <= at or not causal) and (window is None or abs(at - item) < window)
     ]
 
 
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("furthest", [1, 2, 9])
-def test_relative_positions_equal_their_equations(causal: str, window: int | None, furthest: int) -> None:
+def test_relative_positions_equal_their_equations(
+    causal: str, window: int | None, furthest: int
+) -> None:
     if window and furthest >= window:
         pytest.skip("refused: no distance in the window is so large")
     block = built(causal, positions="relative", max_distance=furthest, window=window)
     y, _ = run(block, X, mask_of(*LENGTHS))
     for row, length in enumerate(LENGTHS):
-        query, keys, values = (item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1))  # (T, H, d)
+        query, keys, values = (
+            item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1)
+        )  # (T, H, d)
         for at in range(length):
             seen, heads = seen_from(at, length, causal, window), []
             for head in range(2):
-                scores = torch.stack([query[at, head] @ (keys[j, head] + vector(block, "keys", at, j)) for j in seen])
+                scores = torch.stack(
+                    [query[at, head] @ (keys[j, head] + vector(block, "keys", at, j)) for j in seen]
+                )
                 read = torch.stack([values[j, head] + vector(block, "values", at, j) for j in seen])
                 heads.append((scores / math.sqrt(4)).softmax(0) @ read)
             close(y[row, at], block.merge(torch.cat(heads)))
 
 
 def vector(block: SelfAttention, which: str, at: int, other: int) -> Tensor:
-    """a_ij of the clipped distance; the tables begin with the furthest position after `at`, if any is read."""
+    """a_ij of the clipped distance; the tables begin with the furthest position after `at`, if any
+    is read.
+    """
     table = getattr(block.relative, which)
     furthest = len(table) - 1 if block.causal else len(table) // 2
     return table[max(-furthest, min(furthest, at - other)) + (0 if block.causal else furthest)]
@@ -98,11 +123,15 @@ def test_rotary_positions_equal_their_equations(causal: str, window: int | None)
     block = built(causal, positions="rotary", window=window)
     y, _ = run(block, X, mask_of(*LENGTHS))
     for row, length in enumerate(LENGTHS):
-        query, keys, values = (item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1))  # (T, H, d)
+        query, keys, values = (
+            item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1)
+        )  # (T, H, d)
         for at in range(length):
             seen, heads = seen_from(at, length, causal, window), []
             for head in range(2):
-                scores = torch.stack([turned(query[at, head], at) @ turned(keys[j, head], j) for j in seen])
+                scores = torch.stack(
+                    [turned(query[at, head], at) @ turned(keys[j, head], j) for j in seen]
+                )
                 heads.append((scores / math.sqrt(4)).softmax(0) @ values[seen, head])
             close(y[row, at], block.merge(torch.cat(heads)))
 
@@ -116,28 +145,38 @@ def turned(x: Tensor, at: int) -> Tensor:
 
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize("window", [None, 3])
-def test_positions_of_transformer_xl_equal_their_equation_and_its_gradients(causal: str, window: int | None) -> None:
+def test_positions_of_transformer_xl_equal_their_equation_and_its_gradients(
+    causal: str, window: int | None
+) -> None:
     block = built(causal, positions="transformer_xl", window=window)
     for parameter in block.parameters():
         torch.nn.init.normal_(parameter)
-    (u, v), w = ((block.relative.content, block.relative.position), block.relative.project.weight.unflatten(0, (2, 4)))
+    (u, v), w = (
+        (block.relative.content, block.relative.position),
+        block.relative.project.weight.unflatten(0, (2, 4)),
+    )
     mask, expected = mask_of(*LENGTHS), []
     for row, length in enumerate(LENGTHS):
-        query, keys, values = (item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1))  # (T, H, d)
+        query, keys, values = (
+            item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1)
+        )  # (T, H, d)
         for at in range(length):
             seen, heads = seen_from(at, length, causal, window), []
             for head in range(2):
                 q, scores = query[at, head], []
                 for j in seen:
                     r = w[head] @ sinusoids(at - j)
-                    scores.append(q @ keys[j, head] + q @ r + u[head, 0] @ keys[j, head] + v[head, 0] @ r)
+                    scores.append(
+                        q @ keys[j, head] + q @ r + u[head, 0] @ keys[j, head] + v[head, 0] @ r
+                    )
                 heads.append((torch.stack(scores) / math.sqrt(4)).softmax(0) @ values[seen, head])
             expected.append(block.merge(torch.cat(heads)))
     y = run(block, X, mask)[0][mask]
     close(y, torch.stack(expected))
     factors = torch.randn_like(y)
     mine, theirs = (
-        torch.autograd.grad((one * factors).sum(), [*block.parameters()]) for one in (y, torch.stack(expected))
+        torch.autograd.grad((one * factors).sum(), [*block.parameters()])
+        for one in (y, torch.stack(expected))
     )
     for one, other in zip(mine, theirs, strict=True):
         close(one, other)
@@ -151,7 +190,11 @@ def sinusoids(distance: int) -> Tensor:
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:
-    query, key, one = torch.randn(1, 1, 1, 1, 6), torch.randn(1, 1, 1, 1, 6), torch.ones(1, 1, dtype=torch.bool)
+    query, key, one = (
+        torch.randn(1, 1, 1, 1, 6),
+        torch.randn(1, 1, 1, 1, 6),
+        torch.ones(1, 1, dtype=torch.bool),
+    )
 
     def turn(x: Tensor, at: int) -> Tensor:
         return apply_rotary(x, *rotary_angles(one, torch.tensor([at]), 6))
@@ -178,7 +221,9 @@ def test_zero_relative_positions_change_nothing(causal: str) -> None:
 
 @pytest.mark.parametrize("causal", PLACES)
 @pytest.mark.parametrize("settings", KINDS)
-def test_a_window_as_wide_as_the_sentence_masks_nothing(causal: str, settings: dict[str, Any]) -> None:
+def test_a_window_as_wide_as_the_sentence_masks_nothing(
+    causal: str, settings: dict[str, Any]
+) -> None:
     near, far = built(causal, window=6, **settings), built(causal, **settings)
     far.load_state_dict(near.state_dict())
     mask = mask_of(*LENGTHS)

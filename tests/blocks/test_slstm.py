@@ -29,7 +29,10 @@ def cell(reader: Any, x: Tensor) -> Tensor:
     """Equations 8 to 14 of Beck et al. 2024, as they are written: exp of the input gate itself."""
     smooth = F.silu(short_convolution(reader.conv, x)) if reader.smooths else x
     h = c = n = torch.zeros_like(x[:, 0])
-    mixing, y = [torch.block_diag(*(head.T for head in gate)) for gate in reader.recurrent.chunk(4, -1)], []
+    mixing, y = (
+        [torch.block_diag(*(head.T for head in gate)) for gate in reader.recurrent.chunk(4, -1)],
+        [],
+    )
     for one, before in zip(x.unbind(1), smooth.unbind(1), strict=True):
         i, f, z, o = (
             read @ torch.block_diag(*gate.weight).T + h @ mixed.T + bias
@@ -48,7 +51,9 @@ def slstm(block: Any, x: Tensor) -> Tensor:
     h = loop_both_ways(block.directions.readers, x, cell)
     shares = h.unflatten(-1, (block.heads, -1))
     centred = shares - shares.mean(-1, keepdim=True)
-    return (centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()).flatten(-2) * block.gain
+    return (centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()).flatten(
+        -2
+    ) * block.gain
 
 
 @pytest.mark.parametrize("causal", ["a decoder", ""])
@@ -82,11 +87,17 @@ def test_gates_whose_exponentials_overflow_are_stabilised() -> None:
 def test_a_memory_gives_h_and_c_as_if_one_position_had_been_read() -> None:
     torch.manual_seed(0)
     memories = {"encoder": Named(Stream(3))}
-    block = Slstm(site_of(4, causal="a decoder", memories=memories), heads=2, initial_state="encoder")
+    block = Slstm(
+        site_of(4, causal="a decoder", memories=memories), heads=2, initial_state="encoder"
+    )
     states, x = torch.randn(1, 5, 3), torch.randn(1, 1, 4)
     h, c = torch.tanh(block.directions.initial.project(states.mean(1))).split(4, -1)
-    _, (state,) = run(block, x, torch.zeros(1, 1, dtype=torch.bool), encoder=Output(states, mask_of(5)))
-    torch.testing.assert_close(torch.cat(state[1:]), torch.cat((h, c, torch.ones(1, 4), torch.zeros(1, 4))))
+    _, (state,) = run(
+        block, x, torch.zeros(1, 1, dtype=torch.bool), encoder=Output(states, mask_of(5))
+    )
+    torch.testing.assert_close(
+        torch.cat(state[1:]), torch.cat((h, c, torch.ones(1, 4), torch.zeros(1, 4)))
+    )
 
 
 def test_heads_of_one_feature_and_grids_are_refused() -> None:

@@ -1,4 +1,6 @@
-"""`source_state` by hand: the memory's states at the same positions, in a decoder chunk after chunk."""
+"""`source_state` by hand: the memory's states at the same positions, in a decoder chunk after
+chunk.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def test_in_an_encoder_it_replaces_the_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stream", "code"), [(Stream(3, length_ratio=Stream(3).length_ratio * 0), "length"), (Stream(3, True), "kind")]
+    ("stream", "code"),
+    [(Stream(3, length_ratio=Stream(3).length_ratio * 0), "length"), (Stream(3, True), "kind")],
 )
 def test_a_memory_without_positions_to_follow_is_refused(stream: Stream, code: str) -> None:
     with pytest.raises(BlockError) as refused:

@@ -1,4 +1,6 @@
-"""The length of a stream, known before there is data: what is rounded up on the way is not forgotten."""
+"""The length of a stream, known before there is data: what is rounded up on the way is not
+forgotten.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +53,17 @@ def test_the_length_is_what_the_steps_make_of_it(one: Steps, other: Steps) -> No
     [
         ([("shorten", 2), ("shorten", 2)], Fraction(1, 4), [Fraction(1, 4)]),
         ([("shorten", 2), ("flatten", 4), ("shorten", 2)], Fraction(1), [Fraction(1, 2)]),
-        ([("shorten", 2), ("flatten", 3), ("shorten", 2)], Fraction(3, 4), [Fraction(1, 2), Fraction(3, 4)]),
+        (
+            [("shorten", 2), ("flatten", 3), ("shorten", 2)],
+            Fraction(3, 4),
+            [Fraction(1, 2), Fraction(3, 4)],
+        ),
         ([("flatten", 3), ("shorten", 3)], Fraction(1), []),
     ],
 )
-def test_roundings_that_change_nothing_are_not_counted(steps: Steps, ratio: Fraction, rounded: list[Fraction]) -> None:
+def test_roundings_that_change_nothing_are_not_counted(
+    steps: Steps, ratio: Fraction, rounded: list[Fraction]
+) -> None:
     assert stream_after(steps) == Stream(1, length_ratio=ratio, rounded=tuple(rounded))
 
 

@@ -1,4 +1,6 @@
-"""`supporting_facts`: its tournament and its penalty against the paper's equations written as loops."""
+"""`supporting_facts`: its tournament and its penalty against the paper's equations written as
+loops.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.contract import BlockError, Context, Named, Output, Penalties, Stream, reduce_penalties
+from blocks.core.contract import (
+    BlockError,
+    Context,
+    Named,
+    Output,
+    Penalties,
+    Stream,
+    reduce_penalties,
+)
 from blocks.supporting_facts import SupportingFacts, tournament_winner
 from tests.blocks.single_block import close, mask_of, site_of
 
@@ -17,7 +27,12 @@ pytestmark = pytest.mark.usefixtures("float64")
 VARIANTS = {
     "supporting_facts": (
         {"from": "encoder.grid", "query": "encoder", "hops": 2},
-        {"from": "encoder.earlier_grid", "query": "encoder.summary", "encoding": "position", "width": 5},
+        {
+            "from": "encoder.earlier_grid",
+            "query": "encoder.summary",
+            "encoding": "position",
+            "width": 5,
+        },
         {"query": "encoder.earlier", "hops": 3, "margin": 0.5},
     ),
 }
@@ -51,7 +66,10 @@ class Row:
     """One row, its equations as they are written."""
 
     def __init__(self, block: SupportingFacts, row: int) -> None:
-        asked, output = block.question_maps.unflatten(0, (2, -1)), block.sentence_maps.unflatten(0, (3, -1))
+        asked, output = (
+            block.question_maps.unflatten(0, (2, -1)),
+            block.sentence_maps.unflatten(0, (3, -1)),
+        )
         question = READ["question"].states[row][READ["question"].mask[row]].sum(0)
         story = READ["story"].states[row, : LENGTHS[row]]
         self.x, self.answer = asked[0] @ question, asked[1] @ question
@@ -72,11 +90,17 @@ class Row:
     def penalty(self, fact: int) -> Tensor:
         """Equation 10."""
         others = [j for j in range(self.count) if j != fact]
-        terms = [(MARGIN - self.s(fact, j)).relu() + (MARGIN + self.s(j, fact)).relu() for j in others]
+        terms = [
+            (MARGIN - self.s(fact, j)).relu() + (MARGIN + self.s(j, fact)).relu() for j in others
+        ]
         return torch.stack(terms).sum()
 
     def read(self, fact: int) -> None:
-        self.x, self.answer, self.at = self.x + self.facts[fact], self.answer + self.answers[fact], fact
+        self.x, self.answer, self.at = (
+            self.x + self.facts[fact],
+            self.answer + self.answers[fact],
+            fact,
+        )
 
 
 def test_two_hops_equal_a_tournament_by_hand() -> None:
@@ -119,7 +143,10 @@ def test_facts_that_are_not_told_or_not_in_the_memory_are_not_read(fact: int) ->
 def test_the_answers_loss_does_not_train_the_selection() -> None:
     block = build_block(hops=2)
     run_block(block).sum().backward()
-    choosing, teaching = block.sentence_maps.grad[: 2 * WIDTH], block.sentence_maps.grad[2 * WIDTH :]
+    choosing, teaching = (
+        block.sentence_maps.grad[: 2 * WIDTH],
+        block.sentence_maps.grad[2 * WIDTH :],
+    )
     assert block.older.grad is None
     assert not choosing.any()
     assert teaching.any()
@@ -133,6 +160,8 @@ def test_a_tournament_has_the_expected_winner() -> None:
 
 
 def test_conflicting_settings_are_refused() -> None:
-    with pytest.raises(BlockError, match="`query` is missing: the memory that holds the question") as error:
+    with pytest.raises(
+        BlockError, match="`query` is missing: the memory that holds the question"
+    ) as error:
         build_block(query=None)
     assert error.value.fix == "write `query: story`, or another memory"

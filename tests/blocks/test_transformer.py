@@ -22,10 +22,19 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 VARIANTS = {
     "dropout": ({}, {"rate": 0.3}, {"rate": 0.3, "locked": True}),
-    "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}, {"bias": False}),
+    "feed_forward": (
+        {},
+        {"hidden": 5, "activation": "swiglu"},
+        {"hidden": 5, "dropout": 0.3},
+        {"bias": False},
+    ),
     "linear": ({}, {"width": 5, "activation": "glu"}, {"bias": False, "weight_norm": True}),
     "norm": ({}, {"kind": "rms"}, {"kind": "rms", "eps": 0.25}),
-    "positions": ({}, {"kind": "learned"}, {"kind": "learned", "max_length": 3, "per_iteration": True}),
+    "positions": (
+        {},
+        {"kind": "learned"},
+        {"kind": "learned", "max_length": 3, "per_iteration": True},
+    ),
 }
 """Settings with which the laws are checked, by block."""
 
@@ -39,7 +48,9 @@ STATES = torch.randn(2, 3, 6, dtype=torch.float64)
 def mixed(query: Tensor, keys: Tensor, values: Tensor, heads: int) -> Tensor:
     """What one query reads: (D,), keys and values (N, D) -> (D,), with the softmax written out."""
     parts = []
-    for q, k, v in zip(query.chunk(heads), keys.chunk(heads, 1), values.chunk(heads, 1), strict=True):
+    for q, k, v in zip(
+        query.chunk(heads), keys.chunk(heads, 1), values.chunk(heads, 1), strict=True
+    ):
         scores = [math.exp(float((q @ item).detach()) / math.sqrt(len(q))) for item in k]
         parts.append(sum(score * item for score, item in zip(scores, v, strict=True)) / sum(scores))
     return torch.cat(parts)
@@ -58,7 +69,10 @@ def test_self_attention_equals_its_equation(causal: str, window: int | None) -> 
                 for item in range(length)
                 if (item <= at or not causal) and (window is None or abs(at - item) < window)
             ]
-            close(y[row, at], block.merge(mixed(query[row, at], keys[row, seen], values[row, seen], 2)))
+            close(
+                y[row, at],
+                block.merge(mixed(query[row, at], keys[row, seen], values[row, seen], 2)),
+            )
 
 
 def test_cross_attention_equals_its_equation() -> None:
@@ -69,7 +83,9 @@ def test_cross_attention_equals_its_equation() -> None:
     for row, length in enumerate((3, 2)):
         for at in range(LENGTHS[row]):
             query = block.query(X[row, at])
-            close(y[row, at], block.merge(mixed(query, keys[row, :length], values[row, :length], 2)))
+            close(
+                y[row, at], block.merge(mixed(query, keys[row, :length], values[row, :length], 2))
+            )
 
 
 def test_an_empty_memory_gives_zeros() -> None:
@@ -103,8 +119,14 @@ def test_feed_forward_equals_its_equation() -> None:
 
 def test_norm_equals_its_equation() -> None:
     centred = X - X.mean(-1, keepdim=True)
-    close(run(Norm(site_of(4)), X)[0], centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt())
-    close(run(Norm(site_of(4), kind="rms"), X)[0], X / (X.square().mean(-1, keepdim=True) + 1e-5).sqrt())
+    close(
+        run(Norm(site_of(4)), X)[0],
+        centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt(),
+    )
+    close(
+        run(Norm(site_of(4), kind="rms"), X)[0],
+        X / (X.square().mean(-1, keepdim=True) + 1e-5).sqrt(),
+    )
 
 
 def test_positions_equal_their_equation() -> None:
@@ -123,7 +145,9 @@ def test_positions_of_a_grid_are_those_of_its_rows_and_columns() -> None:
     x, context = torch.randn(2, 4, 3, 5), context_of(cells_of(3, 4, 2))
     block = Positions(grid_site(5, 3))
     y, count = block(x, block.start(x, context), context)
-    down, across = (run(Positions(site_of(width)), torch.zeros(1, 4, width))[0][0] for width in (3, 2))
+    down, across = (
+        run(Positions(site_of(width)), torch.zeros(1, 4, width))[0][0] for width in (3, 2)
+    )
     for t in range(4):
         for w in range(3):
             close(y[:, t, w], x[:, t, w] + torch.cat((down[t], across[w])))

@@ -1,4 +1,6 @@
-"""Weight normalisation, depthwise kernels and normalised gates against other ways of computing them."""
+"""Weight normalisation, depthwise kernels and normalised gates against other ways of computing
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_a_linear_map_equals_torch_s_own_parametrisation(settings: dict[str, Any]) -> None:
     block = Linear(site_of(4), weight_norm=True, **settings)
     x, plain = torch.randn(2, 3, 4), Linear(site_of(4), **settings)
-    plain.map = parametrizations.weight_norm(nn.Linear(4, len(block.gain), bias=settings.get("bias", True)))
+    plain.map = parametrizations.weight_norm(
+        nn.Linear(4, len(block.gain), bias=settings.get("bias", True))
+    )
     adopt(plain.map, block.gain, block.map.weight, block.map.bias)
     close(run(block, x)[0], run(plain, x)[0])
 
@@ -38,7 +42,9 @@ def test_a_convolution_equals_torch_s_own_parametrisation(length: int) -> None:
 
 
 def adopt(theirs: nn.Module, gain: Tensor, direction: Tensor, bias: Tensor | None) -> None:
-    """Gives torch's parametrised module these values; the gains are made different from the lengths first."""
+    """Gives torch's parametrised module these values; the gains are made different from the lengths
+    first.
+    """
     with torch.no_grad():
         gain.mul_(torch.rand_like(gain) + 0.5)
         weight = theirs.parametrizations.weight
@@ -68,7 +74,13 @@ def test_the_length_of_a_direction_does_not_matter() -> None:
 @pytest.mark.parametrize("causal", ["", "a decoder"])
 @pytest.mark.parametrize("activation", ["none", "glu"])
 def test_depthwise_convolves_each_feature_alone(causal: str, activation: str) -> None:
-    block = Conv(site_of(3, causal=causal, model=5), depthwise=True, kernel=3, dilation=2, activation=activation)
+    block = Conv(
+        site_of(3, causal=causal, model=5),
+        depthwise=True,
+        kernel=3,
+        dilation=2,
+        activation=activation,
+    )
     x, left = torch.randn(2, 6, 3), 4 if causal else 2
     padded = nn.functional.pad(x, (0, 0, left, 4 - left))  # (B, 6 + 4, D)
     halves = []
@@ -87,7 +99,8 @@ def test_depthwise_keeps_the_width() -> None:
     assert (error.value.setting, error.value.code) == ("width", "width")
 
 
-# ------------------------------------------------------------------------------------------- normalised gates
+# -------------------------------------------------------------------------------------------
+# normalised gates
 
 
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -137,7 +150,9 @@ def test_each_gate_is_normalised_on_its_own(cell: str, reset: str) -> None:
 
 @pytest.mark.parametrize(("cell", "reset"), GATES)
 def test_normalised_gates_do_not_depend_on_the_chunks(cell: str, reset: str) -> None:
-    block = Rnn(site_of(3, causal="a decoder", model=4), cell=cell, reset=reset, norm="gates", layers=2)
+    block = Rnn(
+        site_of(3, causal="a decoder", model=4), cell=cell, reset=reset, norm="gates", layers=2
+    )
     keeps_chunks(block, torch.randn(3, 8, 3), [8, 3, 0])
 
 

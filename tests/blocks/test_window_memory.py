@@ -13,7 +13,11 @@ from tests.blocks.single_block import close, mask_of, run, site_of
 pytestmark = pytest.mark.usefixtures("float64")
 
 VARIANTS = {
-    "window_memory": ({"hops": 2, "window": 3}, {"hops": 3, "window": 9, "width": 5, "relu": 1}, {"hops": 1, "relu": 0})
+    "window_memory": (
+        {"hops": 2, "window": 3},
+        {"hops": 3, "window": 9, "width": 5, "relu": 1},
+        {"hops": 1, "relu": 0},
+    )
 }
 """Settings with which the laws are checked, by block."""
 
@@ -26,11 +30,15 @@ def test_it_equals_its_equations(window: int, relu: float, linear: int) -> None:
     x, lengths = torch.randn(2, 7, 4), (7, 4)
     mask, expected = mask_of(*lengths), []
     for row, length in enumerate(lengths):
-        expected += [by_hand(block, x[row, max(0, at - window + 1) : at + 1], linear) for at in range(length)]
+        expected += [
+            by_hand(block, x[row, max(0, at - window + 1) : at + 1], linear) for at in range(length)
+        ]
     mine, theirs = run(block, x, mask)[0][mask], torch.stack(expected)
     close(mine, theirs)
     factors, parameters = torch.randn_like(mine), [*block.parameters()]
-    for one, other in zip(*(torch.autograd.grad((y * factors).sum(), parameters) for y in (mine, theirs)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad((y * factors).sum(), parameters) for y in (mine, theirs)), strict=True
+    ):
         close(one, other)
 
 

@@ -1,4 +1,6 @@
-"""A setting that this machine carries out slowly is a warning; what it cannot do at all is tested where it is used."""
+"""A setting that this machine carries out slowly is a warning; what it cannot do at all is tested
+where it is used.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def test_a_pytorch_without_onednn_multiplies_no_bfloat16(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("path", "overrides"),
-    [("training.workers", ["training.workers=256"]), ("trainer.devices", ["trainer.devices=90", "training.workers=2"])],
+    [
+        ("training.workers", ["training.workers=256"]),
+        ("trainer.devices", ["trainer.devices=90", "training.workers=2"]),
+    ],
 )
 def test_more_processes_than_this_machine_has_a_use_for(
     tiny: Tiny, tmp_path: Path, path: str, overrides: list[str], monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,6 @@
-"""Pairs that are measured and trained on, sources that are their own targets: `check` and `train` say so."""
+"""Pairs that are measured and trained on, sources that are their own targets: `check` and `train`
+say so.
+"""
 
 from __future__ import annotations
 
@@ -47,17 +49,25 @@ def test_check_and_train_count_test_pairs_that_are_trained_on(
     recipe = make({"parallel": {"train": train_files, "val": val_files, "test": test_files}}, MODEL)
     (path, message, hint), (other, of_sources, _), (_, of_targets, _) = sorted(overlaps(recipe))
     assert other == "data.parallel.val"
-    assert of_sources.startswith("the source of 10 of 10 pairs of val is trained on with another target")
-    assert of_targets.startswith("the target of 10 of 10 pairs of val is trained on with another source")
+    assert of_sources.startswith(
+        "the source of 10 of 10 pairs of val is trained on with another target"
+    )
+    assert of_targets.startswith(
+        "the target of 10 of 10 pairs of val is trained on with another source"
+    )
     assert path == "data.parallel.test"
     assert message == "5 of 10 pairs of test are trained on, too, which flatters the scores"
     assert hint == "write `decontaminate: true` under `parallel`"
-    recipe.file.write_text(recipe.file.read_text() + "training: {max_steps: 1}\nlogging: {wandb: false}\n")
+    recipe.file.write_text(
+        recipe.file.read_text() + "training: {max_steps: 1}\nlogging: {wandb: false}\n"
+    )
     train(load(recipe.file), run=tmp_path / "run")
     assert "5 of 10 pairs of test are trained on" in capsys.readouterr().out
 
 
-def test_of_a_sample_it_is_at_least_so_many(make: Make, texts: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_sample_it_is_at_least_so_many(
+    make: Make, texts: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(samples, "READ_SIZE", 1_000)
     files = {
         name: texts(name, source=numbered(*rows), target=upper(*rows))
@@ -71,21 +81,31 @@ def test_files_of_a_text_that_are_trained_on_are_a_warning(make: Make, tmp_path:
     for name, text in (("a.txt", "one two\n"), ("b.txt", "three\n"), ("c.txt", "three\n")):
         (tmp_path / name).write_text(text)
     text = {"train": ["a.txt", "b.txt"], "val": "c.txt", "test": "a.txt"}
-    ((path, message, _), (other, _, _)) = sorted(overlaps(make({"text": text}, {"decoder": ["rnn"]})), reverse=True)
+    ((path, message, _), (other, _, _)) = sorted(
+        overlaps(make({"text": text}, {"decoder": ["rnn"]})), reverse=True
+    )
     assert (path, other) == ("data.text.val", "data.text.test")
     assert message == f"`{tmp_path / 'c.txt'}` of val is trained on, too, which flatters the scores"
     text |= {"train": ["a.txt", "a.txt", "b.txt"], "test": 1}
-    assert [path for path, *_ in overlaps(make({"text": text}, {"decoder": ["rnn"]}))] == ["data.text.val"]
+    assert [path for path, *_ in overlaps(make({"text": text}, {"decoder": ["rnn"]}))] == [
+        "data.text.val"
+    ]
     with pytest.raises(DataError, match="this is the training text"):
         check_recipe(make({"text": {"train": "b.txt", "test": "c.txt"}}, {"decoder": ["rnn"]}))
 
 
-def test_files_of_a_text_are_compared_by_their_documents_however_they_are_kept(make: Make, tmp_path: Path) -> None:
+def test_files_of_a_text_are_compared_by_their_documents_however_they_are_kept(
+    make: Make, tmp_path: Path
+) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one two\nthree\n"))
     (tmp_path / "b.txt").write_bytes(b"one two\r\nthree")
     (tmp_path / "c.jsonl").write_text('{"text": "one two"}\n{"text": "three"}\n')
     (tmp_path / "d.txt").write_text("one\ntwo three\n")
-    for val, warned in (("b.txt", ["data.text.val"]), ("c.jsonl", ["data.text.val"]), ("d.txt", [])):
+    for val, warned in (
+        ("b.txt", ["data.text.val"]),
+        ("c.jsonl", ["data.text.val"]),
+        ("d.txt", []),
+    ):
         recipe = make({"text": {"train": "a.txt.gz", "val": val}}, {"decoder": ["rnn"]})
         assert [path for path, _, _ in overlaps(recipe)] == warned
 
@@ -93,24 +113,37 @@ def test_files_of_a_text_are_compared_by_their_documents_however_they_are_kept(m
 def test_a_sample_of_files_is_compared_by_what_is_in_them(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("the same")
     (tmp_path / "b").write_text("the same")
-    one, other = (SampledLines(FileNames([name], tmp_path), [str(tmp_path / name)]) for name in "ab")
+    one, other = (
+        SampledLines(FileNames([name], tmp_path), [str(tmp_path / name)]) for name in "ab"
+    )
     assert (line_hashes(one) == line_hashes(other)).all()
 
 
 def test_few_repeated_lines_and_blank_ones_are_usual(make: Make, texts: Texts) -> None:
     rows = [*range(200), 0]
     files = {
-        "train": texts("train", source=[*numbered(*rows), *[""] * 9], target=[*upper(*rows), *[""] * 9]),
+        "train": texts(
+            "train", source=[*numbered(*rows), *[""] * 9], target=[*upper(*rows), *[""] * 9]
+        ),
         "test": texts(
-            "test", source=[*numbered(*range(199, 320)), *[""] * 9], target=[*upper(*range(199, 320)), *[""] * 9]
+            "test",
+            source=[*numbered(*range(199, 320)), *[""] * 9],
+            target=[*upper(*range(199, 320)), *[""] * 9],
         ),
     }
     assert overlaps(make({"parallel": files}, MODEL)) == []
-    assert overlaps(make({"generate": {"copy": {"train": 5, "val": 5, "test": 5, "symbols": 2}}}, MODEL)) == []
+    assert (
+        overlaps(
+            make({"generate": {"copy": {"train": 5, "val": 5, "test": 5, "symbols": 2}}}, MODEL)
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("kind", ["texts", "table"])
-def test_a_test_that_is_the_training_file_is_an_error(kind: str, make: Make, texts: Texts, tmp_path: Path) -> None:
+def test_a_test_that_is_the_training_file_is_an_error(
+    kind: str, make: Make, texts: Texts, tmp_path: Path
+) -> None:
     files: dict[str, str] = texts("train", source=numbered(*range(9)), target=upper(*range(9)))
     if kind == "table":
         rows = (json.dumps({"a": f"x {number}", "b": f"y {number}"}) for number in range(9))
@@ -137,7 +170,11 @@ def test_a_source_that_is_the_target_is_a_warning(make: Make, texts: Texts) -> N
 
 def test_the_fix_of_repeated_pairs_leaves_them_out_of_training(make: Make, texts: Texts) -> None:
     rows = [row // 2 for row in range(60)]
-    parallel = {"train": texts("my text", source=numbered(*rows), target=upper(*rows)), "test": 10, "hold_out": "pairs"}
+    parallel = {
+        "train": texts("my text", source=numbered(*rows), target=upper(*rows)),
+        "test": 10,
+        "hold_out": "pairs",
+    }
     ((_, message, hint),) = overlaps(make({"parallel": parallel}, MODEL))
     assert "of 10 pairs of test are trained on" in message
     assert hint == "write `decontaminate: true` under `parallel`"
@@ -163,12 +200,23 @@ def test_five_translations_of_a_sentence_are_on_one_side(make: Make, texts: Text
     recipe = make({"parallel": {"train": files, "val": 50, "test": 50}}, MODEL)
     pairs = DataSource(recipe, recipe.folders()).all_pairs()
     sources = {split: {*part.sides["source"]} for split, part in pairs.items()}
-    assert {split: len(part) for split, part in pairs.items()} == {"train": 400, "val": 50, "test": 50}
+    assert {split: len(part) for split, part in pairs.items()} == {
+        "train": 400,
+        "val": 50,
+        "test": 50,
+    }
     assert len(set.union(*sources.values())) == sum(map(len, sources.values())) == 100
-    assert sorted(line for part in pairs.values() for line in part.sides["target"]) == sorted(targets)
+    assert sorted(line for part in pairs.values() for line in part.sides["target"]) == sorted(
+        targets
+    )
     assert overlaps(recipe) == []
-    one_by_one = make({"parallel": {"train": files, "val": 50, "test": 50, "hold_out": "pairs"}}, MODEL)
-    assert [path for path, *_ in overlaps(one_by_one)] == ["data.parallel.val", "data.parallel.test"]
+    one_by_one = make(
+        {"parallel": {"train": files, "val": 50, "test": 50, "hold_out": "pairs"}}, MODEL
+    )
+    assert [path for path, *_ in overlaps(one_by_one)] == [
+        "data.parallel.val",
+        "data.parallel.test",
+    ]
     assert all("50 of 50 pairs" in message for _, message, _ in overlaps(one_by_one))
 
 
@@ -183,10 +231,14 @@ def test_targets_that_are_trained_on_with_other_sources_are_told_unless_they_are
         assert all(message.startswith("the target of 10 of 10 pairs") for _, message, _ in found)
 
 
-def test_held_out_documents_that_are_repeated_in_the_training_text(make: Make, tmp_path: Path) -> None:
+def test_held_out_documents_that_are_repeated_in_the_training_text(
+    make: Make, tmp_path: Path
+) -> None:
     lines = [f"this is the document number {number // 2}" for number in range(100)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
-    ((path, message, _),) = overlaps(make({"text": {"train": "a.txt", "val": 10}}, {"decoder": ["rnn"]}))
+    ((path, message, _),) = overlaps(
+        make({"text": {"train": "a.txt", "val": 10}}, {"decoder": ["rnn"]})
+    )
     assert path == "data.text.val"
     assert message.startswith("10 of 10 documents of val are repeated in the training text")
     (tmp_path / "a.txt").write_text("\n".join(lines[::2]))
@@ -197,7 +249,9 @@ def test_documents_are_hashed_only_where_some_are_held_out(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[int] = []
-    monkeypatch.setattr(overlap, "document_hashes", lambda texts: hashed.append(len(texts)) or line_hashes(texts))
+    monkeypatch.setattr(
+        overlap, "document_hashes", lambda texts: hashed.append(len(texts)) or line_hashes(texts)
+    )
     (tmp_path / "a.txt").write_text("one two\nthree\nfour\n")
     (tmp_path / "b.txt").write_text("five\n")
     assert overlaps(make({"text": {"train": "a.txt", "val": "b.txt"}}, {"decoder": ["rnn"]})) == []
@@ -212,4 +266,7 @@ def test_a_file_that_is_wholly_held_out_is_told(make: Make, tmp_path: Path) -> N
     text = {"train": "*.txt", "val": 1, "unit": "file"}
     ((path, message, _),) = overlaps(make({"text": text}, {"decoder": ["rnn"]}))
     assert path == "data.text.train"
-    assert message == f"all documents of `{tmp_path / '2.txt'}` are held out, so nothing of it is trained on"
+    assert (
+        message
+        == f"all documents of `{tmp_path / '2.txt'}` are held out, so nothing of it is trained on"
+    )

@@ -26,12 +26,21 @@ QUOTES = [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]
 def warnings_of(recipe) -> list[Fault]:
     assert check_files(recipe, recipe.folders()) == []
     nothing = Data(None, {}, {}, [])
-    return [*faults(recipe, contents(ReadData(DataSource(recipe, recipe.folders()), AnswerLimits(), nothing)))]
+    return [
+        *faults(
+            recipe,
+            contents(ReadData(DataSource(recipe, recipe.folders()), AnswerLimits(), nothing)),
+        )
+    ]
 
 
 def forms_of(recipe) -> list[Fault]:
     source = DataSource(recipe, recipe.folders())
-    return [*faults(recipe, forms(ReadData(source, AnswerLimits(), load_data(recipe, recipe.folders()))))]
+    return [
+        *faults(
+            recipe, forms(ReadData(source, AnswerLimits(), load_data(recipe, recipe.folders())))
+        )
+    ]
 
 
 def parallel(name: str) -> dict[str, object]:
@@ -62,7 +71,9 @@ def test_a_tsv_that_was_written_with_quotes_is_told_and_read_as_it_stands(quotin
     assert '`"he said ""hi"""`' in first.message
     assert f"{sum(line.startswith(chr(34)) for line in count)} of 3 cells of `en`" in first.message
     assert len(others) == (quoting != csv.QUOTE_MINIMAL)
-    assert '"he said ""hi"""' in load_data(recipe, recipe.folders()).pairs["train"].sides["source"][:]
+    assert (
+        '"he said ""hi"""' in load_data(recipe, recipe.folders()).pairs["train"].sides["source"][:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,14 +117,23 @@ def test_names_of_files_that_are_read_as_text_are_told(suffix, kind, make, tmp_p
     table = {"train": "t.tsv", "val": "t.tsv", "target": "caption"}
     for source in ("picture", {"column": "picture"}):
         (warning,) = warnings_of(make({"table": {**table, "source": source}}))
-        assert (warning.path, warning.code, warning.severity) == ("data.table.source", "column", "warning")
+        assert (warning.path, warning.code, warning.severity) == (
+            "data.table.source",
+            "column",
+            "warning",
+        )
         assert f"`files/0{suffix}`" in warning.message
         assert f"source: {{column: picture, kind: {kind}" in warning.hint
-    assert warnings_of(make({"table": {**table, "source": {"column": "picture", "kind": "text"}}})) == []
+    assert (
+        warnings_of(make({"table": {**table, "source": {"column": "picture", "kind": "text"}}}))
+        == []
+    )
     split = {"file": "t.tsv", "source": "picture", "target": "caption"}
     (warning,) = warnings_of(make({"parallel": {"train": split}}))
     assert (warning.path, "data.table" in warning.hint) == ("data.parallel.train.source", True)
-    (warning,) = warnings_of(make({"table": {"train": "t.tsv", "source": "caption", "target": "picture"}}))
+    (warning,) = warnings_of(
+        make({"table": {"train": "t.tsv", "source": "caption", "target": "picture"}})
+    )
     assert (warning.path, warning.hint) == ("data.table.target", "name a column of text")
     (tmp_path / "files" / f"0{suffix}").unlink()  # of a name that is no file it may be a text
     assert warnings_of(make({"table": {**table, "source": "picture"}})) == []
@@ -126,7 +146,13 @@ def test_check_has_the_warnings_of_tables(make, tmp_path):
     assert "column" in [warning.code for warning in check_recipe(recipe).warnings]
 
 
-OTHER_WORDS = {"picture": "image", "photo": "image", "Sound": "audio", "speech": "audio", "npy": "vectors"}
+OTHER_WORDS = {
+    "picture": "image",
+    "photo": "image",
+    "Sound": "audio",
+    "speech": "audio",
+    "npy": "vectors",
+}
 
 
 @pytest.mark.parametrize(("word", "kind"), OTHER_WORDS.items())
@@ -142,7 +168,9 @@ WORDS = ["das Mädchen", "ein Kind", "über alles"]
 
 @pytest.mark.parametrize(("trained", "measured"), [("NFC", "NFD"), ("NFD", "NFC")])
 def test_accents_in_a_form_that_is_not_trained_on_are_counted(trained, measured, make, texts):
-    lines = {form: [unicodedata.normalize(form, word) for word in WORDS] for form in (trained, measured)}
+    lines = {
+        form: [unicodedata.normalize(form, word) for word in WORDS] for form in (trained, measured)
+    }
     plain = ["a", "b", "c"]
     splits = {
         "train": texts("train", source=plain, target=lines[trained]),
@@ -152,7 +180,10 @@ def test_accents_in_a_form_that_is_not_trained_on_are_counted(trained, measured,
     recipe = make({"parallel": splits})
     (warning,) = forms_of(recipe)
     assert (warning.path, warning.code) == ("data.parallel.test", "form")
-    assert f"2 of 3 lines of the target have letters with accents in the form {measured}" in warning.message
+    assert (
+        f"2 of 3 lines of the target have letters with accents in the form {measured}"
+        in warning.message
+    )
     assert f"'{trained}'" in warning.hint
     splits["train"] = texts("train", source=plain, target=[lines[trained][0], *lines[measured][1:]])
     recipe = make({"parallel": splits})

@@ -1,4 +1,6 @@
-"""The command line: exit statuses, what goes to stdout and to stderr, and how little is imported for an answer."""
+"""The command line: exit statuses, what goes to stdout and to stderr, and how little is imported
+for an answer.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ Runner = Callable[..., Answer]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
+def run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Runner:
     """Runs a command in an empty folder, in this process."""
     monkeypatch.chdir(tmp_path)
 
@@ -74,16 +78,23 @@ def files() -> set[str]:
 def test_help_shows_examples(command: str, run: Runner) -> None:
     answer = run(command, "--help")
     assert answer.status == 0
-    assert f"Examples:\n    seqcomposer {command}" in answer.out or f"| seqcomposer {command}" in answer.out
+    assert (
+        f"Examples:\n    seqcomposer {command}" in answer.out
+        or f"| seqcomposer {command}" in answer.out
+    )
 
 
 def test_help_names_every_command(run: Runner) -> None:
     answer = run("--help")
     assert answer.status == 0
-    assert all(re.search(rf"^  {command} +[A-Z].*\.$", answer.out, re.MULTILINE) for command in COMMANDS), answer.out
+    assert all(
+        re.search(rf"^  {command} +[A-Z].*\.$", answer.out, re.MULTILINE) for command in COMMANDS
+    ), answer.out
 
 
-@pytest.mark.parametrize("arguments", [("chekc",), ("check",), ("check", "--jsno", "a.yaml"), ("translate", "a=b")])
+@pytest.mark.parametrize(
+    "arguments", [("chekc",), ("check",), ("check", "--jsno", "a.yaml"), ("translate", "a=b")]
+)
 def test_a_misspelt_command_or_option_is_refused(arguments: tuple[str, ...], run: Runner) -> None:
     answer = run(*arguments)
     assert answer.status == 2
@@ -116,7 +127,10 @@ def test_check_reports_the_faults_of_all_recipes(run: Runner) -> None:
     two = write("two.yaml", RECIPE.replace("width: 8", "width: wide").replace("gru", "gur"))
     answer = run("check", one, write("good.yaml", RECIPE), two)
     assert answer.status == 2
-    assert {line.split(":")[0] for line in answer.err.splitlines() if "error[" in line} == {one, two}
+    assert {line.split(":")[0] for line in answer.err.splitlines() if "error[" in line} == {
+        one,
+        two,
+    }
     assert answer.err.endswith("4 errors\n")
 
 
@@ -125,7 +139,11 @@ def test_check_reports_faults_of_model_and_files_together(run: Runner) -> None:
     text = RECIPE.replace(f"generate: {DATA}", files).replace("heads: 2", "heads: 3")
     answer = run("check", write("bad.yaml", text))
     assert answer.status == 2
-    assert [int(line.split(":")[1]) for line in answer.err.splitlines() if "error[" in line] == [3, 3, 10]
+    assert [int(line.split(":")[1]) for line in answer.err.splitlines() if "error[" in line] == [
+        3,
+        3,
+        10,
+    ]
 
 
 def test_check_prints_faults_as_json(run: Runner) -> None:
@@ -135,12 +153,28 @@ def test_check_prints_faults_as_json(run: Runner) -> None:
     assert (answer.status, answer.err) == (2, "")
     assert list(fault) == ["file", "line", "column", "code", "path", "message", "hint", "edit"]
     assert (fault["file"], fault["line"], fault["column"]) == ("bad.yaml", 10, 25)
-    edit = {"file": "bad.yaml", "path": fault["path"], "start": [10, 25], "end": [10, 29], "replacement": "heads"}
+    edit = {
+        "file": "bad.yaml",
+        "path": fault["path"],
+        "start": [10, 25],
+        "end": [10, 29],
+        "replacement": "heads",
+    }
     assert fault["edit"] == edit
 
 
 @pytest.mark.parametrize(
-    "text", ["", "- a\n", "a: [\n", "a: 1\na: 2\n", "\t", "x: &a [*a]\n", "!!python/object:os.x {}\n", "\0"]
+    "text",
+    [
+        "",
+        "- a\n",
+        "a: [\n",
+        "a: 1\na: 2\n",
+        "\t",
+        "x: &a [*a]\n",
+        "!!python/object:os.x {}\n",
+        "\0",
+    ],
 )
 def test_bad_text_is_refused_with_a_place(text: str, run: Runner) -> None:
     for command in ("check", "plan", "train"):
@@ -171,7 +205,8 @@ def test_a_fault_in_an_override_names_the_override(run: Runner) -> None:
     assert answer.err.startswith("<command line>:1:")
 
 
-# ------------------------------------------------------------------------------------------- looking things up
+# -------------------------------------------------------------------------------------------
+# looking things up
 
 
 def test_plan_prints_blocks_and_totals_as_json(run: Runner) -> None:
@@ -204,7 +239,9 @@ model:
 def test_what_is_frozen_is_counted(run: Runner) -> None:
     write("large.yaml", LARGE)
     groups = "training.parameter_groups=[{blocks: decoder, factor: 0}]"
-    everything, some = (json.loads(run("plan", "large.yaml", *more, "--json").out) for more in ([], [groups]))
+    everything, some = (
+        json.loads(run("plan", "large.yaml", *more, "--json").out) for more in ([], [groups])
+    )
     assert (everything["frozen"], everything["parameters"]) == (0, some["parameters"])
     # what is frozen has no gradient and no two moments
     saved = everything["training"]["weight_bytes"] - some["training"]["weight_bytes"]
@@ -213,7 +250,9 @@ def test_what_is_frozen_is_counted(run: Runner) -> None:
     assert f"Frozen by `training.parameter_groups`: {count} parameters, tied ones among" in (
         run("plan", "large.yaml", groups).out
     )
-    assert f"parameters, {count} of them frozen; trains for" in run("check", "large.yaml", groups).out
+    assert (
+        f"parameters, {count} of them frozen; trains for" in run("check", "large.yaml", groups).out
+    )
 
 
 def test_plan_says_what_its_rows_have_in_common_and_what_training_takes(run: Runner) -> None:
@@ -221,17 +260,26 @@ def test_plan_says_what_its_rows_have_in_common_and_what_training_takes(run: Run
     assert re.search(r"repeat x 3 ", answer)
     assert "Rows in a repeat are of all its times together." in answer
     assert re.search(r"model\.output.*, tied  ", answer)
-    assert "Tied: the parameters are those of model.decoder embedding, and count once in the sum." in answer
-    assert "`train` trains the tokenizer" in run("plan", "large.yaml", "data.tokenizer={bpe: {size: 300}}").out
+    assert (
+        "Tied: the parameters are those of model.decoder embedding, and count once in the sum."
+        in answer
+    )
+    assert (
+        "`train` trains the tokenizer"
+        in run("plan", "large.yaml", "data.tokenizer={bpe: {size: 300}}").out
+    )
     training = re.search(
-        r"Training: at most (.*) at its peak: (.*) for weights, gradients and adam, (.*) for a", answer
+        r"Training: at most (.*) at its peak: (.*) for weights, gradients and adam, (.*) for a",
+        answer,
     )
     plan = json.loads(run("plan", "large.yaml", "--json").out)
-    assert plan["training"]["weight_bytes"] == 4 * 4 * plan["parameters"]  # weights, gradients, two moments
+    # weights, gradients, two moments
+    assert plan["training"]["weight_bytes"] == 4 * 4 * plan["parameters"]
     assert training
     outer = sum(block["parameters"] for block in plan["blocks"] if len(block["place"]) <= 4)
     tied = next(block for block in plan["blocks"] if block["tied_to"])
-    assert outer - plan["parameters"] == tied["parameters"] - tied["width"]  # all but the bias of the output
+    # all but the bias of the output
+    assert outer - plan["parameters"] == tied["parameters"] - tied["width"]
 
 
 def test_settings_on_the_command_line_are_those_of_what_is_looked_at(run: Runner) -> None:
@@ -241,7 +289,9 @@ def test_settings_on_the_command_line_are_those_of_what_is_looked_at(run: Runner
     prints = [run("fingerprints", file, *rest) for rest in ((), ("training.seed=7",))]
     assert prints[0].out.split()[5] != prints[1].out.split()[5]
     assert prints[0].out.split()[1] == prints[1].out.split()[1]  # of the model
-    assert run("check", file, "model.width=16").out.endswith(f"next: seqcomposer train {file} model.width=16\n")
+    assert run("check", file, "model.width=16").out.endswith(
+        f"next: seqcomposer train {file} model.width=16\n"
+    )
     refused = run("check", file, "model.widht=16", file)
     assert (refused.status, refused.err.count("<command line>:1:7: error")) == (2, 1)
     assert run("check", "model.width=16").status == 2
@@ -263,7 +313,11 @@ def test_diff_shows_what_settings_change(run: Runner) -> None:
 
 
 def test_blocks_lists_every_block(run: Runner) -> None:
-    known = [key.removeprefix("block.") for key in schema_generator.load()["$defs"] if key.startswith("block.")]
+    known = [
+        key.removeprefix("block.")
+        for key in schema_generator.load()["$defs"]
+        if key.startswith("block.")
+    ]
     listed = run("blocks")
     assert listed.status == 0
     for name in known:
@@ -273,13 +327,25 @@ def test_blocks_lists_every_block(run: Runner) -> None:
 
 def test_blocks_are_listed_by_family(run: Runner) -> None:
     listed = run("blocks").out
-    order = ["attention", "self_attention", "convolution", "conv", "memory", "ntm", "recurrence", "rnn", "structure"]
+    order = [
+        "attention",
+        "self_attention",
+        "convolution",
+        "conv",
+        "memory",
+        "ntm",
+        "recurrence",
+        "rnn",
+        "structure",
+    ]
     lines = [line.split()[0] for line in listed.splitlines() if re.match(r" ?\w", line)]
     assert [line for line in lines if line in order] == order
     assert "other" not in lines  # every block of this project is in a family
 
 
-def complete(typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def complete(
+    typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
     """What the shell is given for the last word of a command."""
     monkeypatch.setenv("_SEQCOMPOSER_COMPLETE", "complete_zsh")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"seqcomposer {typed}")
@@ -292,7 +358,11 @@ def complete(typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     ("typed", "offered", "not_offered"),
     [
         ("blocks self_", '"self_attention":', "cross_attention"),
-        ("train x.yaml training.max_st", '"training.max_steps=":"Updates of the weights."', "max_epochs"),
+        (
+            "train x.yaml training.max_st",
+            '"training.max_steps=":"Updates of the weights."',
+            "max_epochs",
+        ),
         ("plan x.yaml training.optimizer.ad", '"training.optimizer.adam."', "sgd"),
         ("check x.yaml training.optimizer.adam.b", "training.optimizer.adam.beta1=", "eps"),
         ("diff mine.yaml mine.yaml model.wi", '"model.width="', "encoder"),
@@ -347,7 +417,9 @@ def lines_of(*texts: str) -> str:
         ("data/my text.en", "data/my text.fr", "en-fr.yaml", "true"),
     ],
 )
-def test_new_writes_a_recipe_that_check_accepts(source: str, target: str, recipe: str, joint: str, run: Runner) -> None:
+def test_new_writes_a_recipe_that_check_accepts(
+    source: str, target: str, recipe: str, joint: str, run: Runner
+) -> None:
     Path("data").mkdir()
     write(source, lines_of("a man sleeps"))
     write(target, lines_of("ένας άντρας κοιμάται" if joint == "false" else "un homme sleeps man"))
@@ -356,7 +428,9 @@ def test_new_writes_a_recipe_that_check_accepts(source: str, target: str, recipe
     text = Path(recipe).read_text(encoding="utf-8")
     assert "$schema=recipe.schema.json" in text  # relative, of no machine
     assert f"joint: {joint}" in text
-    summary = f"{recipe}: no errors; at most {parameters(run, recipe):,} parameters; trains for 5 minutes"
+    summary = (
+        f"{recipe}: no errors; at most {parameters(run, recipe):,} parameters; trains for 5 minutes"
+    )
     summary += " (processor time on a CPU)\n"
     assert run("check", recipe) == (0, f"{summary}next: seqcomposer train {recipe}\n", "")
     assert run("check", recipe, recipe) == (0, summary * 2, "")
@@ -370,7 +444,13 @@ def parameters(run: Runner, recipe: str) -> int:
 
 
 def test_new_never_overwrites(run: Runner) -> None:
-    arguments = ("new", "--source", write("a.en", lines_of("a")), "--target", write("a.de", lines_of("b")))
+    arguments = (
+        "new",
+        "--source",
+        write("a.en", lines_of("a")),
+        "--target",
+        write("a.de", lines_of("b")),
+    )
     assert run(*arguments).status == 0
     before = Path("en-de.yaml").read_bytes()
     assert run(*arguments).status == 2
@@ -390,7 +470,8 @@ def test_new_refuses_text_that_cannot_be_used(target: bytes | None, code: str, r
     assert "en-de.yaml" not in files()
 
 
-# ------------------------------------------------------------------------------------------- a whole run
+# ------------------------------------------------------------------------------------------- a
+# whole run
 
 
 TRAINING = """\
@@ -399,8 +480,11 @@ logging: {wandb: false}
 """
 
 
-def test_a_recipe_is_trained_translated_and_evaluated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = write("small.yaml", RECIPE.replace("max_length: 6, ", "") + TRAINING)  # BLEU is of longer lines
+def test_a_recipe_is_trained_translated_and_evaluated(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # BLEU is of longer lines
+    recipe = write("small.yaml", RECIPE.replace("max_length: 6, ", "") + TRAINING)
     assert run("train", recipe, "model.width=4").status == 0
     assert {"recipe.yaml", "run.json", "tokenizer.json", "metrics.jsonl", "model.safetensors"} <= {
         path.name for path in Path("runs/small").iterdir()
@@ -409,7 +493,15 @@ def test_a_recipe_is_trained_translated_and_evaluated(run: Runner, monkeypatch: 
     assert run("train", recipe, "model.width=4", "--resume").status == 0  # and it has finished
 
     text = write("text", "a b\n\nb\n")
-    answer = run("translate", "runs/small", "decoding.greedy.max_length=5", "--input", text, "--output", "out")
+    answer = run(
+        "translate",
+        "runs/small",
+        "decoding.greedy.max_length=5",
+        "--input",
+        text,
+        "--output",
+        "out",
+    )
     assert (answer.status, answer.out) == (0, "")
     lines = Path("out").read_text(encoding="utf-8").split("\n")
     assert len(lines) == 4
@@ -418,19 +510,27 @@ def test_a_recipe_is_trained_translated_and_evaluated(run: Runner, monkeypatch: 
     answer = run("evaluate", "runs/small", "--json")
     scores = json.loads(answer.out)
     assert answer.status == 0
-    assert {"test/loss", "test/perplexity", "test/token_accuracy", "test/exact_match", "test/bleu", "test/chrf"} <= set(
-        scores
-    )
+    assert {
+        "test/loss",
+        "test/perplexity",
+        "test/token_accuracy",
+        "test/exact_match",
+        "test/bleu",
+        "test/chrf",
+    } <= set(scores)
     assert "test/bleu" in run("evaluate", "runs/small", "--split", "test").out
     assert run("evaluate", "runs/small", "--split", "tset").status == 2
     assert run("evaluate", "runs/none").status == 2
 
 
-# ------------------------------------------------------------------------------------------- the process
+# ------------------------------------------------------------------------------------------- the
+# process
 
 
 def process(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
 
 
 HEAVY = """
@@ -445,10 +545,15 @@ for words in sys.argv[1:]:
 """
 
 
-def test_quick_answers_import_nothing_heavy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_answers_import_nothing_heavy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write("bad.yaml", RECIPE.replace("heads", "heds"))
-    statuses = {**dict.fromkeys(("--help", "train --help", "blocks", "blocks rnn", "schema"), 0), "check bad.yaml": 2}
+    statuses = {
+        **dict.fromkeys(("--help", "train --help", "blocks", "blocks rnn", "schema"), 0),
+        "check bad.yaml": 2,
+    }
     answer = process(HEAVY, *statuses)
     printed = [line for line in answer.stderr.splitlines() if "heavy: " in line]
     assert printed == [f"{words}: status {status}, heavy: []" for words, status in statuses.items()]
@@ -457,7 +562,9 @@ def test_quick_answers_import_nothing_heavy(tmp_path: Path, monkeypatch: pytest.
 def test_new_does_not_import_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.en", "a.de"):
-        Path(name).write_text("".join(f"{'a longer ' * 10}line {number}\n" for number in range(10_050)))
+        Path(name).write_text(
+            "".join(f"{'a longer ' * 10}line {number}\n" for number in range(10_050))
+        )
     answer = process(HEAVY, "new --source a.en --target a.de")
     assert answer.stderr.endswith("status 0, heavy: ['numpy']\n")
 
@@ -482,7 +589,9 @@ def test_a_signal_sets_the_exit_status(name: str, status: int) -> None:
 
 def test_a_closed_pipe_exits_with_status_1(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "composer.cli.main", "schema"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as writer:
         assert writer.stdout
         assert writer.stderr
         writer.stdout.close()
@@ -490,12 +599,15 @@ def test_a_closed_pipe_exits_with_status_1(tmp_path: Path) -> None:
         assert writer.wait() == 1
 
 
-# ------------------------------------------------------------------------------------------- the first five minutes
+# ------------------------------------------------------------------------------------------- the
+# first five minutes
 
 
 def test_help_begins_with_the_docstring_of_a_command(run: Runner) -> None:
     help_text = run("--help").out
-    first = [line.split()[0] for line in help_text.partition("Commands:")[2].splitlines() if line.strip()]
+    first = [
+        line.split()[0] for line in help_text.partition("Commands:")[2].splitlines() if line.strip()
+    ]
     assert first[:5] == ["new", "check", "plan", "train", "translate"]
 
 

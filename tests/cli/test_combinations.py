@@ -67,7 +67,10 @@ REFUSED = {
         "`encoder.top` leaves the state of `rnn` with layers 2, and this starts from",
     ),
     "a local window without a query that moves": (
-        "cross_attention: {from: encoder.short, score: general, local: predicted, query: encoder.summary}",
+        (
+            "cross_attention: {from: encoder.short, score: general, local: predicted, query:"
+            " encoder.summary}"
+        ),
         "12:69:setting",
         "a local window needs a query for each position",
     ),
@@ -96,7 +99,9 @@ def test_a_combination_is_refused_at_its_place(case: str, tmp_path: Path) -> Non
 
 
 def test_a_concatenation_of_different_lengths_is_refused_in_an_encoder(tmp_path: Path) -> None:
-    text = RECIPE.replace("- identity: {as: whole}", "- concat: top").replace("- @", "- cross_attention")
+    text = RECIPE.replace("- identity: {as: whole}", "- concat: top").replace(
+        "- @", "- cross_attention"
+    )
     with pytest.raises(RecipeError, match="`top` has 1 positions per token, and the stream here 0"):
         loaded(tmp_path, text).plan()
 
@@ -120,8 +125,15 @@ def test_a_decoder_that_reads_an_encoder_needs_one(block: str, tmp_path: Path) -
 
 
 def test_the_same_recipe_with_a_loop_is_accepted(tmp_path: Path) -> None:
-    block = "recurrent: [{concat: prev.made}, {rnn: {as: made}}, {cross_attention: {from: encoder.short}}]"
-    rows = {row.path: row.loops for row in loaded(tmp_path, RECIPE.replace("@", block)).plan().rows if row.loops}
+    block = (
+        "recurrent: [{concat: prev.made}, {rnn: {as: made}}, {cross_attention: {from:"
+        " encoder.short}}]"
+    )
+    rows = {
+        row.path: row.loops
+        for row in loaded(tmp_path, RECIPE.replace("@", block)).plan().rows
+        if row.loops
+    }
     assert rows == {
         "model.decoder[1].recurrent[0].concat": "reads prev.made",
         "model.decoder[1].recurrent[1].rnn": "makes prev.made",
@@ -163,7 +175,9 @@ def test_a_faulty_block_is_named_in_the_fault(
     block: type[Block], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = builder.block_class
-    monkeypatch.setattr(builder, "block_class", lambda name: block if name == "identity" else real(name))
+    monkeypatch.setattr(
+        builder, "block_class", lambda name: block if name == "identity" else real(name)
+    )
     text = RECIPE.replace("- identity:", "- linear:").replace("@", "residual: [norm, identity]")
     with pytest.raises(RecipeError) as raised:
         loaded(tmp_path, text).plan()
@@ -186,7 +200,9 @@ model:
     - ?
     - cross_attention
 """
-"""What follows the grid stands in line 8, what ends the encoder in line 9 and what begins the decoder in line 11."""
+"""What follows the grid stands in line 8, what ends the encoder in line 9 and what begins the
+decoder in line 11.
+"""
 
 GRIDS_REFUSED = {
     "an rnn on a grid": (
@@ -280,15 +296,22 @@ GRIDS_REFUSED = {
         "end the encoder with a grid",
     ),
     "a flattened grid in a decoder": (
-        {"?": "repeat: {times: 1, stack: [{active_memory: {from: encoder.image, stack: [cgru]}}, flatten]}"},
+        {
+            "?": (
+                "repeat: {times: 1, stack: [{active_memory: {from: encoder.image, stack: [cgru]}},"
+                " flatten]}"
+            )
+        },
         "11:89:length",
         "a decoder has one position for each token, and `flatten` makes 4 of it",
         "write `- sum_columns`",
     ),
     "a grid as what was one step before": (
         {
-            "?": "recurrent: [{active_memory: {from: encoder.image, stack: [cgru], as: g}}, {repeat: {times: 1, stack: "
-            "[{add: prev.g}]}}, select_column]"
+            "?": (
+                "recurrent: [{active_memory: {from: encoder.image, stack: [cgru], as: g}}, {repeat:"
+                " {times: 1, stack: [{add: prev.g}]}}, select_column]"
+            )
         },
         "11:7:kind",
         "`prev.g` is one step of a grid",
@@ -321,7 +344,9 @@ def test_an_encoder_that_ends_with_a_grid_is_not_read_by_attention(tmp_path: Pat
 
 
 def test_a_decoder_does_not_end_with_a_grid(tmp_path: Path) -> None:
-    text = with_grids({"?": "active_memory: [{cgru: {with: tape}}]"}).replace("    - cross_attention\n", "")
+    text = with_grids({"?": "active_memory: [{cgru: {with: tape}}]"}).replace(
+        "    - cross_attention\n", ""
+    )
     with pytest.raises(RecipeError) as raised:
         loaded(tmp_path, text).plan()
     (fault,) = raised.value.faults
@@ -352,8 +377,14 @@ MEMORIES_REFUSED = {
     "a tape with other slots": (
         "ntm: {slots: 5, slot_width: 3, initial_state: {copy: encoder.paper}}",
         "12:60:setting",
-        "`encoder.paper` leaves the state of `ntm` with slots 6, and this starts from the state of `ntm` with slots 5",
-        "copy from a `ntm` with the same settings, or write `initial_state: encoder` for a projection",
+        (
+            "`encoder.paper` leaves the state of `ntm` with slots 6, and this starts from the state"
+            " of `ntm` with slots 5"
+        ),
+        (
+            "copy from a `ntm` with the same settings, or write `initial_state: encoder` for a"
+            " projection"
+        ),
     ),
     "a tape with other heads": (
         "ntm: {slots: 6, slot_width: 3, read_heads: 2, initial_state: {copy: encoder.paper}}",
@@ -376,7 +407,10 @@ MEMORIES_REFUSED = {
     "a tape of a pile": (
         "ntm: {initial_state: {copy: encoder.pile}}",
         "12:35:setting",
-        "leaves the state of `stack_memory` with width 4, and this starts from the state of `ntm` with slots 128",
+        (
+            "leaves the state of `stack_memory` with width 4, and this starts from the state of"
+            " `ntm` with slots 128"
+        ),
         "`initial_state: encoder`",
     ),
     "a recurrent block of a tape": (
@@ -388,7 +422,10 @@ MEMORIES_REFUSED = {
     "a queue of a stack": (
         "queue_memory: {width: 4, initial_state: {copy: encoder.pile}}",
         "12:54:setting",
-        "`encoder.pile` leaves the state of `stack_memory`, and this starts from the state of `queue_memory`",
+        (
+            "`encoder.pile` leaves the state of `stack_memory`, and this starts from the state of"
+            " `queue_memory`"
+        ),
         "copy from a `queue_memory` with the same settings, or write `initial_state: zeros`",
     ),
     "a wider stack": (
@@ -492,7 +529,10 @@ def test_with_two_memories_one_must_be_named(tmp_path: Path) -> None:
         "    - ", "      - "
     )
     with pytest.raises(RecipeError, match=r"there are 2 memories to read \(`other`, `source`\)"):
-        loaded(tmp_path, text.replace("source: a", "source: a, other: c").replace("@", "memory_network")).plan()
+        loaded(
+            tmp_path,
+            text.replace("source: a", "source: a, other: c").replace("@", "memory_network"),
+        ).plan()
 
 
 ANSWERS = """recipe: 1
@@ -519,8 +559,18 @@ ANSWERS_REFUSED = [
         "4:14:vectors",
         "`linear` works on vectors of bits, and the tokenizer `integers` gives words",
     ),
-    ("[nram]", "[{linear: 2}, nram]", "6:26:width", "the machine counts from 0 to 1, and needs 3 integers or more"),
-    ("below: 6", "below: 2", "2:70:bound", "`below` takes a whole number, 3 or more; `2` is too small"),
+    (
+        "[nram]",
+        "[{linear: 2}, nram]",
+        "6:26:width",
+        "the machine counts from 0 to 1, and needs 3 integers or more",
+    ),
+    (
+        "below: 6",
+        "below: 2",
+        "2:70:bound",
+        "`below` takes a whole number, 3 or more; `2` is too small",
+    ),
     (
         "length: 6}",
         "length: 6}\ndecoding: {beam: {max_length: 6}}",

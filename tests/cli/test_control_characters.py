@@ -40,16 +40,22 @@ class Terminal(io.BytesIO):
 
 @pytest.fixture
 def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Printed:
-    """Run a command on a terminal, and return what that is sent; nothing of it is as it was planted."""
+    """Run a command on a terminal, and return what that is sent; nothing of it is as it was
+    planted.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("WANDB_MODE", "disabled")  # what it is sent is looked at below
 
-    def on_terminal(*arguments: Any, status: int = 0, function: Callable[[], Any] | None = None) -> str:
+    def on_terminal(
+        *arguments: Any, status: int = 0, function: Callable[[], Any] | None = None
+    ) -> str:
         terminal = Terminal()
         with monkeypatch.context() as patch:
             for name in ("stdout", "stderr"):
-                patch.setattr(sys, name, io.TextIOWrapper(terminal, encoding="utf-8", write_through=True))
+                patch.setattr(
+                    sys, name, io.TextIOWrapper(terminal, encoding="utf-8", write_through=True)
+                )
             with pytest.raises(SystemExit) as ended:
                 raise SystemExit(function() or 0) if function else main.main([*map(str, arguments)])
             text = terminal.getvalue().decode()
@@ -67,11 +73,21 @@ def planted(tmp_path: Path) -> Path:
     """A recipe with control characters in every text that may have them, beside its files."""
     splits: dict[str, dict[str, str]] = {"train": {}, "val": {}, "test": {}}
     for side, part in itertools.product(("source", "target"), splits):
-        lines = [" ".join(f"{HOSTILE}{(at + n) % 5}" for n in range(1 + at % 3)) for at in range(20)]
+        lines = [
+            " ".join(f"{HOSTILE}{(at + n) % 5}" for n in range(1 + at % 3)) for at in range(20)
+        ]
         lines = lines if part == "train" else lines[::-1]
-        (tmp_path / f"{HOSTILE}.{part}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (tmp_path / f"{HOSTILE}.{part}.{side}").write_text(
+            "\n".join(lines) + "\n", encoding="utf-8"
+        )
         splits[part][side] = f"{HOSTILE}.{part}.{side}"
-    texts = {"project": HOSTILE, "name": HOSTILE, "entity": HOSTILE, "group": HOSTILE, "tags": [HOSTILE]}
+    texts = {
+        "project": HOSTILE,
+        "name": HOSTILE,
+        "entity": HOSTILE,
+        "group": HOSTILE,
+        "tags": [HOSTILE],
+    }
     data = {
         "recipe": 1,
         "name": "planted",
@@ -80,7 +96,11 @@ def planted(tmp_path: Path) -> Path:
             "parallel": splits,
             "tokenizer": {"word": {"split": "spaces"}},
         },
-        "model": {"width": 8, "encoder": [{"rnn": {"cell": "gru"}}], "decoder": ["rnn", "cross_attention"]},
+        "model": {
+            "width": 8,
+            "encoder": [{"rnn": {"cell": "gru"}}],
+            "decoder": ["rnn", "cross_attention"],
+        },
         "training": {"max_steps": 2, "validate_every": 2, "tokens_per_batch": 100},
         "decoding": {"greedy": {"max_length": 5}},
         "logging": {"wandb": {"mode": "offline", **texts}},
@@ -119,7 +139,9 @@ def test_texts_of_a_recipe_and_its_data(printed: Printed, planted: Path, tmp_pat
     run = tmp_path / f"run{HOSTILE}"
     for command in ("check", "plan", "draw", "fingerprints"):
         printed(command, planted)
-    assert "       = a\ufffd]0;owned" in printed("train", planted, "--run", run), "no sample is shown"
+    assert "       = a\ufffd]0;owned" in printed("train", planted, "--run", run), (
+        "no sample is shown"
+    )
     printed("train", planted, "--run", run, status=2)
     printed("train", planted, "--run", run, "--resume")
     printed("translate", run, "--input", "in", "--scores")
@@ -128,7 +150,9 @@ def test_texts_of_a_recipe_and_its_data(printed: Printed, planted: Path, tmp_pat
     for command in ("evaluate", "report", "draw", "fingerprints"):
         printed(command, run)
     printed("diff", planted, run)
-    write_record(RunDir(run), with_hostile_texts(json.loads((run / "run.json").read_text(encoding="utf-8"))))
+    write_record(
+        RunDir(run), with_hostile_texts(json.loads((run / "run.json").read_text(encoding="utf-8")))
+    )
     for command in ("evaluate", "report", "draw", "fingerprints"):
         printed(command, run)
     printed("diff", planted, run)
@@ -142,13 +166,17 @@ FAULTS = {
     "a base": {"extends": f"{HOSTILE}.yaml"},
     "a pin": {"extends": {"pull": HOSTILE, "sha256": "0" * 64}},
     "a block": {"model": {"width": 8, "decoder": [HOSTILE]}},
-    "a stack": {"model": {"width": 8, "decoder": [{"use": HOSTILE}], "stacks": {HOSTILE: ["norm"]}}},
+    "a stack": {
+        "model": {"width": 8, "decoder": [{"use": HOSTILE}], "stacks": {HOSTILE: ["norm"]}}
+    },
     "an output": {"model": {"width": 8, "decoder": ["rnn", {"add": HOSTILE}]}},
     "an encoder": {"model": {"width": 8, "encoders": {HOSTILE: ["rnn"]}, "decoder": ["rnn"]}},
     "a choice": {"training": {"optimizer": {HOSTILE: {HOSTILE: HOSTILE}}}},
     "a file": {"data": {"parallel": {"train": {HOSTILE: HOSTILE, "target": HOSTILE}}}},
     "a folder": {"data": {"babi": {"folder": HOSTILE, "tasks": [1]}}},
-    "a token": {"data": {"parallel": {"train": {"source": "t", "target": "t"}}, "tokenizer": "bits"}},
+    "a token": {
+        "data": {"parallel": {"train": {"source": "t", "target": "t"}}, "tokenizer": "bits"}
+    },
 }
 
 
@@ -169,15 +197,21 @@ def test_texts_of_a_pack(printed: Printed, untrained_run: Path, tmp_path: Path) 
     for card in (untrained_run / "README.md", packed / "README.md"):
         card.write_text(f"# {HOSTILE}\n", encoding="utf-8")
     update_manifest(packed)
-    assert "README.md has control characters" in printed("pull", packed, "--output", tmp_path / "other", status=2)
-    assert "README.md has control characters" in printed("pack", untrained_run, "--output", tmp_path / "a", status=2)
+    assert "README.md has control characters" in printed(
+        "pull", packed, "--output", tmp_path / "other", status=2
+    )
+    assert "README.md has control characters" in printed(
+        "pack", untrained_run, "--output", tmp_path / "a", status=2
+    )
     record = json.loads((packed / "run.json").read_text(encoding="utf-8"))
     (packed / "run.json").write_text(json.dumps(with_hostile_texts(record)), encoding="utf-8")
     update_manifest(packed)
     printed("pull", packed, "--output", tmp_path / HOSTILE, status=2)
     manifest = json.loads((packed / "pack.json").read_text(encoding="utf-8"))
     for name in ("format", "name", "files", HOSTILE):
-        (packed / "pack.json").write_text(json.dumps(manifest | {name: {HOSTILE: HOSTILE}}), encoding="utf-8")
+        (packed / "pack.json").write_text(
+            json.dumps(manifest | {name: {HOSTILE: HOSTILE}}), encoding="utf-8"
+        )
         printed("pull", packed, "--output", tmp_path / HOSTILE, status=2)
     (packed / HOSTILE).write_text("", encoding="utf-8")
     printed("pull", packed, "--output", tmp_path / HOSTILE, status=2)
@@ -200,19 +234,43 @@ def test_texts_of_a_sweep(printed: Printed, planted: Path, tmp_path: Path) -> No
     folder = begun(tmp_path / f"sweep{HOSTILE}", axes={HOSTILE: {HOSTILE: HOSTILE}, "other": {}})
     (folder / "sweep.json").write_text(json.dumps({"name": HOSTILE}), encoding="utf-8")
     for number in (1, 2, 3):
-        trial(folder, number, [30.0 + number, 32.0], point={HOSTILE: f"{HOSTILE}{number}", "other": HOSTILE})
-    trial(folder, 4, status="failed", error=f"{HOSTILE}\n{HOSTILE}", point={HOSTILE: HOSTILE, "other": 1})
+        trial(
+            folder,
+            number,
+            [30.0 + number, 32.0],
+            point={HOSTILE: f"{HOSTILE}{number}", "other": HOSTILE},
+        )
+    trial(
+        folder,
+        4,
+        status="failed",
+        error=f"{HOSTILE}\n{HOSTILE}",
+        point={HOSTILE: HOSTILE, "other": 1},
+    )
     printed("leaderboard", folder)
     printed("diff", f"{folder}#1", f"{folder}#{HOSTILE}", status=2)
-    axes = {"a": {"set": "training.max_steps", "values": [1, 2]}, "b": {"set": "description", "values": [HOSTILE, "x"]}}
-    sweep = {"sweep": 1, "name": "s", "base": planted.name, "axes": axes, "where": "parameters < 100K"}
+    axes = {
+        "a": {"set": "training.max_steps", "values": [1, 2]},
+        "b": {"set": "description", "values": [HOSTILE, "x"]},
+    }
+    sweep = {
+        "sweep": 1,
+        "name": "s",
+        "base": planted.name,
+        "axes": axes,
+        "where": "parameters < 100K",
+    }
     (tmp_path / "s.yaml").write_text(json.dumps(sweep), encoding="utf-8")
     printed("sweep", "s.yaml", "--dry-run")
-    (tmp_path / "s.yaml").write_text(json.dumps(sweep | {"axes": {HOSTILE: axes["a"]}}), encoding="utf-8")
+    (tmp_path / "s.yaml").write_text(
+        json.dumps(sweep | {"axes": {HOSTILE: axes["a"]}}), encoding="utf-8"
+    )
     printed("sweep", "s.yaml", "--dry-run", status=2)
 
 
-def test_texts_in_errors_of_libraries(printed: Printed, planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_in_errors_of_libraries(
+    printed: Printed, planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError(HOSTILE)
 
@@ -226,7 +284,9 @@ def test_texts_in_errors_of_libraries(printed: Printed, planted: Path, monkeypat
     monkeypatch.setattr(distributed.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(distributed, "report_to_main", lambda error: False)
     monkeypatch.setattr(distributed.os, "_exit", end)
-    assert "owned" in printed(function=lambda: distributed.raise_first_error(ValueError(HOSTILE), []), status=1)
+    assert "owned" in printed(
+        function=lambda: distributed.raise_first_error(ValueError(HOSTILE), []), status=1
+    )
 
 
 def test_names_at_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,9 @@ def test_empty_lines_are_counted_and_the_next_command_can_be_pasted(tmp_path: Pa
         (lines(59) + b"a\rb\n", lines(60)),
     ],
 )
-def test_bom_crlf_and_other_common_formats_are_accepted(tmp_path: Path, source: bytes, target: bytes) -> None:
+def test_bom_crlf_and_other_common_formats_are_accepted(
+    tmp_path: Path, source: bytes, target: bytes
+) -> None:
     output = next_steps(inspect(*texts(tmp_path, source, target)), tmp_path / "mine.yaml")
     assert output[1].startswith("60 pairs: 48 for training")
     assert not any("empty side" in line for line in output)
@@ -79,17 +81,26 @@ def test_bom_crlf_and_other_common_formats_are_accepted(tmp_path: Path, source: 
     ("source", "target", "message", "fix"),
     [
         (lines(3, b"\r"), lines(1), "end with CR alone", "tr '"),
-        (b"\n\n", b"a\nb\n", "no line has text both here and in", "give every line its translation"),
+        (
+            b"\n\n",
+            b"a\nb\n",
+            "no line has text both here and in",
+            "give every line its translation",
+        ),
     ],
 )
-def test_texts_without_pairs_are_refused(tmp_path: Path, source: bytes, target: bytes, message: str, fix: str) -> None:
+def test_texts_without_pairs_are_refused(
+    tmp_path: Path, source: bytes, target: bytes, message: str, fix: str
+) -> None:
     with pytest.raises(DataError, match=message) as refused:
         new(*texts(tmp_path, source, target), tmp_path / "mine.yaml")
     assert fix in refused.value.faults[0].hint
     assert not (tmp_path / "mine.yaml").exists()
 
 
-@pytest.mark.parametrize(("name", "fix"), [("pairs.tsv", "source: COLUMN"), ("text.en", "name two files")])
+@pytest.mark.parametrize(
+    ("name", "fix"), [("pairs.tsv", "source: COLUMN"), ("text.en", "name two files")]
+)
 def test_one_file_for_both_sides_is_refused(tmp_path: Path, name: str, fix: str) -> None:
     (tmp_path / name).write_bytes(lines(3))
     with pytest.raises(DataError) as refused:
@@ -117,15 +128,22 @@ def spelled(number: int, letters: str = "abcdefghij") -> str:
 
 
 def test_words_are_cut_into_characters(tmp_path: Path) -> None:
-    recipe, output = recipe_of(tmp_path, [(spelled(n), " ".join(spelled(n)).upper()) for n in range(10_000, 10_300)])
+    recipe, output = recipe_of(
+        tmp_path, [(spelled(n), " ".join(spelled(n)).upper()) for n in range(10_000, 10_300)]
+    )
     assert recipe["data"]["tokenizer"] == {"char": {"size": 100, "joint": True}}
-    assert "source: one word and 5 characters a line, 99.9% of lines up to 5; Latin letters" in output
+    assert (
+        "source: one word and 5 characters a line, 99.9% of lines up to 5; Latin letters" in output
+    )
     assert "tokenizer char: a line of the source is one word" in output
-    assert recipe["evaluation"] == {"metrics": ["exact_match", "word_error_rate"]}  # no BLEU of five symbols
+    # no BLEU of five symbols
+    assert recipe["evaluation"] == {"metrics": ["exact_match", "word_error_rate"]}
 
 
 def test_symbols_between_spaces_have_an_id_each(tmp_path: Path) -> None:
-    pairs = [(" ".join(f"I_{digit}" for digit in str(n)), " ".join(str(n))) for n in range(1000, 1900)]
+    pairs = [
+        (" ".join(f"I_{digit}" for digit in str(n)), " ".join(str(n))) for n in range(1000, 1900)
+    ]
     recipe, output = recipe_of(tmp_path, pairs)
     assert recipe["data"]["tokenizer"] == {"word": {"split": "spaces", "size": 100, "joint": False}}
     assert "few different symbols between spaces, 10 and 10" in output
@@ -134,7 +152,11 @@ def test_symbols_between_spaces_have_an_id_each(tmp_path: Path) -> None:
 def test_text_without_spaces_is_measured_without_them(tmp_path: Path) -> None:
     kana = "あいうえおかきくけこ"
     recipe, output = recipe_of(
-        tmp_path, [(f"the word {spelled(n)} of {spelled(n * 7)}", spelled(n * n, kana) * 2) for n in range(1000, 1300)]
+        tmp_path,
+        [
+            (f"the word {spelled(n)} of {spelled(n * 7)}", spelled(n * n, kana) * 2)
+            for n in range(1000, 1300)
+        ],
     )
     module, _ = TOKENIZER_PACKAGES["ja-mecab"]
     assert recipe["evaluation"] == {"bleu_tokenizer": "ja-mecab" if find_spec(module) else "char"}
@@ -152,11 +174,15 @@ def test_sentences_are_cut_into_pieces_and_few_short_ones_get_a_small_model(tmp_
 
 
 def test_a_long_line_raises_max_length(tmp_path: Path) -> None:
-    recipe, _ = recipe_of(tmp_path, [(f"{spelled(n)} " * 80, f"{spelled(n)} " * 90) for n in range(10_000, 10_080)])
+    recipe, _ = recipe_of(
+        tmp_path, [(f"{spelled(n)} " * 80, f"{spelled(n)} " * 90) for n in range(10_000, 10_080)]
+    )
     assert recipe["data"]["max_length"] == 384
 
 
-def test_a_recipe_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_has_no_path_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "link").symlink_to("corpus")
     (tmp_path / "mine").mkdir()
@@ -175,7 +201,9 @@ def test_a_recipe_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytes
         assert not re.search(r"[ =]/|site-packages", path.read_text(encoding="utf-8"))
 
 
-def test_the_lines_that_are_looked_at_are_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_that_are_looked_at_are_no_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where every second line is long, not only long or only short ones are seen."""
     monkeypatch.setattr("composer.cli.new_recipe.SAMPLE", 100)
     rows = b"short\n" + b"a much longer line of this text\n"
@@ -197,7 +225,10 @@ def test_a_name_is_a_text_whatever_it_looks_like(tmp_path: Path, name: str) -> N
 
 
 def test_what_is_no_text_is_not_to_be_converted(tmp_path: Path) -> None:
-    for start, hint in ((b"\x89PNG\r\n\x1a\n\0\xff", "name a text file"), (b"\0\1\xff\xfe\n" * 9, "name a text file")):
+    for start, hint in (
+        (b"\x89PNG\r\n\x1a\n\0\xff", "name a text file"),
+        (b"\0\1\xff\xfe\n" * 9, "name a text file"),
+    ):
         with pytest.raises(DataError) as refused:
             inspect(*texts(tmp_path, start, lines(1)))
         assert refused.value.faults[0].hint == hint

@@ -27,12 +27,16 @@ from composer.recipe.recipe import Recipe, load
 DIGITS = ("zero", "one", "two", "three", "four")
 
 
-def write_table(folder: Path, kind: str, answers: Sequence[str], header: str = "id\tfile\tanswer\tmore") -> Path:
+def write_table(
+    folder: Path, kind: str, answers: Sequence[str], header: str = "id\tfile\tanswer\tmore"
+) -> Path:
     random, lines = np.random.default_rng(1), [header]
     for number, answer in enumerate(answers):
         name = f"{number}.{'png' if kind == 'image' else 'wav'}"
         if kind == "image":
-            Image.fromarray(random.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(folder / name)
+            Image.fromarray(random.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(
+                folder / name
+            )
         else:
             soundfile.write(folder / name, random.normal(size=12_000) / 9, 8000)
         lines.append(f"{number}\t{name}\t{answer}\tx")
@@ -58,7 +62,9 @@ SHORT = [
 
 @pytest.mark.parametrize("kind", ["image", "audio"])
 def test_the_recipe_is_accepted_and_trains(tmp_path: Path, kind: str) -> None:
-    table = write_table(tmp_path, kind, [" ".join((DIGITS * 2)[at % 5 :][: 2 + at % 3]) for at in range(60)])
+    table = write_table(
+        tmp_path, kind, [" ".join((DIGITS * 2)[at % 5 :][: 2 + at % 3]) for at in range(60)]
+    )
     facts = inspect_table(table, "file", "answer")
     assert (facts.pairs, facts.kind, facts.source, facts.target) == (60, kind, "file", "answer")
     path = tmp_path / "mine.yaml"
@@ -88,7 +94,10 @@ def test_the_recipe_for_vectors_is_accepted_and_trains(tmp_path: Path) -> None:
 
 
 def settings(folder: Path, kind: str, answers: Sequence[str]) -> dict[str, Any]:
-    facts, path = inspect_table(write_table(folder, kind, answers), "file", "answer"), folder / "mine.yaml"
+    facts, path = (
+        inspect_table(write_table(folder, kind, answers), "file", "answer"),
+        folder / "mine.yaml",
+    )
     path.write_text(fill_table_template(facts, path))
     recipe = load(path)
     return {
@@ -102,26 +111,38 @@ def settings(folder: Path, kind: str, answers: Sequence[str]) -> dict[str, Any]:
 
 def test_an_image_is_read_in_its_size_and_colours(tmp_path: Path) -> None:
     chosen = settings(tmp_path, "image", ["a small house", "a large tree"])
-    assert (chosen["size"], chosen["channels"], chosen["ctc"], chosen["val"]) == ([20, 30], 3, None, None)
+    assert (chosen["size"], chosen["channels"], chosen["ctc"], chosen["val"]) == (
+        [20, 30],
+        3,
+        None,
+        None,
+    )
     assert (chosen["tokenizer"], chosen["metrics"]) == ("word", ["bleu", "chrf", "exact_match"])
 
 
 def test_a_large_image_is_scaled_down(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
     Image.new("L", (1000, 400)).save(tmp_path / "1.png")
-    assert "size: [52, 128]" in fill_table_template(inspect_table(table, "file", "answer"), tmp_path / "r.yaml")
+    assert "size: [52, 128]" in fill_table_template(
+        inspect_table(table, "file", "answer"), tmp_path / "r.yaml"
+    )
 
 
 def test_ctc_stands_beside_answers_that_follow_a_sound(tmp_path: Path) -> None:
     spoken = settings(tmp_path, "audio", ["nineteen hundred", "eighty four"])
     assert (spoken["rate"], spoken["tokenizer"], spoken["ctc"]["weight"]) == (8000, "char", 0.3)
     assert spoken["metrics"] == ["word_error_rate", "exact_match"]
-    assert settings(tmp_path, "audio", ["so many letters for a second and a half of it"] * 3)["ctc"] is None
+    assert (
+        settings(tmp_path, "audio", ["so many letters for a second and a half of it"] * 3)["ctc"]
+        is None
+    )
     label = settings(tmp_path, "audio", [DIGITS[at % 5] for at in range(50)])
     assert (label["tokenizer"], label["ctc"], label["metrics"]) == ("word", None, ["exact_match"])
 
 
-def test_columns_that_are_named_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_that_are_named_are_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = write_table(tmp_path, "audio", ["a b", "c"])
     recipe = written_recipe(table, "--source", "file", "--target", "more")
     assert (recipe.data.table.target, recipe.data.table.train) == ("more", "mine.tsv")
@@ -145,7 +166,10 @@ def test_a_folder_of_kaldi_is_a_table(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_other_tables_are_read(tmp_path: Path, suffix: str) -> None:
     write_table(tmp_path, "image", ["a", "b"])
-    path, rows = tmp_path / f"t.{suffix}", [{"file": "0.png", "text": "a, b"}, {"file": "1.png", "text": "c"}]
+    path, rows = (
+        tmp_path / f"t.{suffix}",
+        [{"file": "0.png", "text": "a, b"}, {"file": "1.png", "text": "c"}],
+    )
     if suffix == "csv":
         path.write_text('file,text\n0.png,"a, b"\n1.png,c\n')
     elif suffix == "jsonl":
@@ -199,7 +223,9 @@ NAMES = st.text(min_size=1, max_size=12) | st.text(
 @hypothesis.example(names=["{{7*7}}", "null"])
 @hypothesis.example(names=["007", "$$x"])
 @hypothesis.example(names=["a, b", "x: #y"])
-def test_columns_of_any_name_come_back_from_the_recipe(names: list[str], tmp_path_factory: Any) -> None:
+def test_columns_of_any_name_come_back_from_the_recipe(
+    names: list[str], tmp_path_factory: Any
+) -> None:
     folder = tmp_path_factory.mktemp("names")
     np.save(folder / "a.npy", np.zeros((3, 4)))
     rows = [dict(zip(names, ("a.npy", answer), strict=True)) for answer in ("yes", "no")]

@@ -29,7 +29,8 @@ def load_new(path: Path) -> Recipe:
 def sentences(count: int) -> str:
     words = SENTENCE.split()
     return "".join(
-        " ".join([f"{number}", *words[number % 9 :], *words[: number % 7]]) + "\n" for number in range(count)
+        " ".join([f"{number}", *words[number % 9 :], *words[: number % 7]]) + "\n"
+        for number in range(count)
     )
 
 
@@ -45,7 +46,9 @@ def test_sentences_are_pieces_in_windows_and_the_last_ones_are_held_out(tmp_path
 
 def test_lines_between_blank_ones_are_paragraphs(tmp_path: Path) -> None:
     lines = sentences(300).splitlines()
-    (tmp_path / "a.txt").write_text("\n\n".join("\n".join(lines[at : at + 3]) for at in range(0, 300, 3)))
+    (tmp_path / "a.txt").write_text(
+        "\n\n".join("\n".join(lines[at : at + 3]) for at in range(0, 300, 3))
+    )
     recipe = load_new(tmp_path / "a.txt")
     assert (recipe.data.text.unit, recipe.data.text.val) == ("paragraph", 10)
 
@@ -70,7 +73,9 @@ def test_the_column_of_json_lines_is_text_or_the_only_one_or_named(tmp_path: Pat
         (["a"], "a", "a"),
     ):
         path.write_text(json.dumps(dict.fromkeys(keys, "one") | {"id": 1}) + "\n")
-        recipe = load(composer.new(None, path, tmp_path / f"{expected}-{len(keys)}.yaml", column=column))
+        recipe = load(
+            composer.new(None, path, tmp_path / f"{expected}-{len(keys)}.yaml", column=column)
+        )
         check_recipe(recipe)
         assert recipe.data.text.column == expected
     for column, words in ((None, "no key `text`"), ("titel", "did you mean `title`")):
@@ -86,7 +91,14 @@ def files_of(recipe: Recipe) -> set[str]:
     return {str(file.path.resolve().relative_to(Path.cwd().resolve())) for file in files}
 
 
-FILES = {"texts/a.txt", "texts/b.txt", "texts/deep/c.txt", "texts/d.txt.gz", "texts/mails.jsonl", "x [1]/e.txt"}
+FILES = {
+    "texts/a.txt",
+    "texts/b.txt",
+    "texts/deep/c.txt",
+    "texts/d.txt.gz",
+    "texts/mails.jsonl",
+    "x [1]/e.txt",
+}
 
 
 @pytest.mark.parametrize(
@@ -103,13 +115,20 @@ FILES = {"texts/a.txt", "texts/b.txt", "texts/deep/c.txt", "texts/d.txt.gz", "te
 )
 @pytest.mark.parametrize("output", [None, "recipes [2]/{a}/mine.yaml"])
 def test_patterns_folders_and_lists_are_written_as_recipes_take_them(
-    targets: list[str], expected: set[str], name: str, output: str | None, tmp_path: Path, monkeypatch: Any
+    targets: list[str],
+    expected: set[str],
+    name: str,
+    output: str | None,
+    tmp_path: Path,
+    monkeypatch: Any,
 ) -> None:
     home = tmp_path / "my [home]*"
     for file in FILES | {"texts/.hidden.txt", "texts/picture.png"}:
         (home / file).parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"body": "a mail"}) if file.endswith("jsonl") else sentences(20)
-        (home / file).write_bytes(gzip.compress(text.encode()) if file.endswith("gz") else text.encode())
+        (home / file).write_bytes(
+            gzip.compress(text.encode()) if file.endswith("gz") else text.encode()
+        )
     (home / "recipes [2]" / "{a}").mkdir(parents=True)
     monkeypatch.chdir(home)
     path = composer.new(None, targets, output)
@@ -123,11 +142,16 @@ def test_patterns_folders_and_lists_are_written_as_recipes_take_them(
     )  # no path of this machine
 
 
-def test_a_pattern_without_files_and_a_folder_without_texts_are_told(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_pattern_without_files_and_a_folder_without_texts_are_told(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts").mkdir()
     Path("texts/keys.xyz").touch()
-    for target, words in (("texts/*.txt", r"no file `texts/\*\.txt`\n"), ("texts", "has no file that ends in")):
+    for target, words in (
+        ("texts/*.txt", r"no file `texts/\*\.txt`\n"),
+        ("texts", "has no file that ends in"),
+    ):
         with pytest.raises(DataError, match=words):
             composer.new(None, target)
     with pytest.raises(RunError, match="a source has one target"):
@@ -137,7 +161,11 @@ def test_a_pattern_without_files_and_a_folder_without_texts_are_told(tmp_path: P
 TEXTS: dict[str, tuple[str, str, int | None]] = {
     "names": ("anna\nbob\nclara\n" * 30, "char", None),
     "symbols": ("a b b a c\nb a c a\n" * 100, "word", 64),
-    "a different letter each": ("".join(chr(0x4E00 + at) + "\n" * (at % 20 == 19) for at in range(2000)), "char", 64),
+    "a different letter each": (
+        "".join(chr(0x4E00 + at) + "\n" * (at % 20 == 19) for at in range(2000)),
+        "char",
+        64,
+    ),
 }
 
 
@@ -149,14 +177,18 @@ def test_the_tokenizer_suits_the_text(name: str, tmp_path: Path) -> None:
     assert ((recipe.data.tokenizer.word,), recipe.training.window) == ((tokenizer,), window)
 
 
-@pytest.mark.parametrize(("content", "message"), [("", "is empty"), ("\n \n", "there is no text in it")])
+@pytest.mark.parametrize(
+    ("content", "message"), [("", "is empty"), ("\n \n", "there is no text in it")]
+)
 def test_a_file_without_text_is_refused(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(content)
     with pytest.raises(DataError, match=message):
         composer.new(None, tmp_path / "a.txt")
 
 
-def test_a_few_lines_are_all_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_a_few_lines_are_all_trained_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("few.txt").write_text(sentences(20))
     with pytest.raises(SystemExit, match="0"):
@@ -169,7 +201,9 @@ def test_a_few_lines_are_all_trained_on(tmp_path: Path, capsys: pytest.CaptureFi
     assert composer.open_run("run").generate(["the"])[0]
 
 
-def test_a_table_needs_the_column_of_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_needs_the_column_of_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main.main(["new", "--table", str(tmp_path / "a.tsv"), "--target", "text"])
     assert "`--source COLUMN`" in capsys.readouterr().err

@@ -25,12 +25,15 @@ CLEAN = "a�]0;owned��31m��b�c�d"
 def run(arguments: str, redirection: str) -> tuple[int, str]:
     """Return the status and the errors of a command in a shell."""
     command = f"{sys.executable} -m composer.cli.main {arguments} {redirection}"
-    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, shell=True, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+    )
     return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "redirection"), [("blocks", ">/dev/full"), ("--help", ">&-"), ("schema", ">/dev/full")]
+    ("arguments", "redirection"),
+    [("blocks", ">/dev/full"), ("--help", ">&-"), ("schema", ">/dev/full")],
 )
 def test_output_that_cannot_be_written_is_one_error(arguments: str, redirection: str) -> None:
     status, errors = run(arguments, redirection)
@@ -87,7 +90,9 @@ def test_a_pipe_gets_every_byte_of_a_translation(
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "koi8-r"])
-def test_letters_that_a_terminal_lacks_end_no_training(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_that_a_terminal_lacks_end_no_training(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     terminal = io.TextIOWrapper(io.BytesIO(), encoding)
     monkeypatch.setattr(sys, "stdout", terminal)
     display = ProgressDisplay()
@@ -101,7 +106,16 @@ def test_letters_that_a_terminal_lacks_end_no_training(encoding: str, monkeypatc
 def test_commands_print_in_any_encoding(module: str, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
     (tmp_path / "typer.py").write_text("raise SystemExit('not this one')\n", encoding="utf-8")
-    command = [sys.executable, *(["-P"] if module != "composer" else []), "-m", module, "check", "字.yaml"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    command = [
+        sys.executable,
+        *(["-P"] if module != "composer" else []),
+        "-m",
+        module,
+        "check",
+        "字.yaml",
+    ]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, timeout=120, check=False
+    )
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"?.yaml:1:1: error[")

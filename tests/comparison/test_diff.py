@@ -19,13 +19,17 @@ from composer.recipe.recipe import Recipe, load
 from composer.recipe.tree import TreeNode, match_trees, stack_trees
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(path for path in ROOT.glob("recipes/**/*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
+RECIPES = sorted(
+    path for path in ROOT.glob("recipes/**/*.yaml") if not {"fragments", "sweeps"} & set(path.parts)
+)
 OTHER = {"linear": {"width": 77, "activation": "none"}}
 
 
 def recipe(folder: Path, model: str, rest: str = "", name: str = "r.yaml") -> Recipe:
     inner = model.strip().replace("\n", "\n  ")
-    (folder / name).write_text(f"recipe: 1\ndata: {{generate: copy}}\nmodel:\n  width: 16\n  {inner}\n{rest}", "utf-8")
+    (folder / name).write_text(
+        f"recipe: 1\ndata: {{generate: copy}}\nmodel:\n  width: 16\n  {inner}\n{rest}", "utf-8"
+    )
     return load(folder / name)
 
 
@@ -35,7 +39,8 @@ def change_texts(folder: Path, one: str, other: str) -> list[str]:
     return [change.text() for change in model_changes(*pair)]
 
 
-# ------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------- by
+# hand
 
 PAIRS = {
     "another block": (
@@ -89,7 +94,11 @@ PAIRS = {
         ["decoder[0].parallel.branches.c: inserted c: [identity]"],
     ),
     "a name": ("decoder: [rnn]", "decoder: [{rnn: {as: top}}]", ["decoder[0].rnn: now named top"]),
-    "no name": ("decoder: [{rnn: {as: top}}]", "decoder: [rnn]", ["decoder[0].rnn: no longer named top"]),
+    "no name": (
+        "decoder: [{rnn: {as: top}}]",
+        "decoder: [rnn]",
+        ["decoder[0].rnn: no longer named top"],
+    ),
     "another name": (
         "decoder: [{rnn: {as: top}}]",
         "decoder: [{rnn: {as: end}}]",
@@ -97,7 +106,10 @@ PAIRS = {
     ),
     "several blocks in another": (
         "decoder: [{residual: [rnn]}, {residual: [{linear: 16}]}, norm]",
-        "decoder: [{repeat: {times: 2, stack: [{residual: [rnn]}, {residual: [{linear: 16}]}, norm]}}]",
+        (
+            "decoder: [{repeat: {times: 2, stack: [{residual: [rnn]}, {residual: [{linear: 16}]},"
+            " norm]}}]"
+        ),
         ["decoder[0]: 2 x residual, norm now inside repeat(times=2)"],
     ),
     "a number with many digits": (
@@ -135,9 +147,17 @@ def test_changes_of_a_model_are_printed_as_text(name: str, tmp_path: Path) -> No
 
 
 def test_models_with_little_in_common_are_printed_in_full(tmp_path: Path) -> None:
-    one = "decoder: [rnn, {residual: [rnn]}, {repeat: {times: 2, stack: [rnn, norm]}}, {linear: 3}, norm]"
-    other = "decoder: [{dropout: 0.5}, positions, {highway: [self_attention, feed_forward]}, self_attention, reverse]"
-    (change,) = model_changes(recipe(tmp_path, one, name="a.yaml"), recipe(tmp_path, other, name="b.yaml"))
+    one = (
+        "decoder: [rnn, {residual: [rnn]}, {repeat: {times: 2, stack: [rnn, norm]}}, {linear: 3},"
+        " norm]"
+    )
+    other = (
+        "decoder: [{dropout: 0.5}, positions, {highway: [self_attention, feed_forward]},"
+        " self_attention, reverse]"
+    )
+    (change,) = model_changes(
+        recipe(tmp_path, one, name="a.yaml"), recipe(tmp_path, other, name="b.yaml")
+    )
     assert (change.kind, change.path) == ("replaced", "decoder")
     assert [item.split("(")[0] for item in change.after] == [
         "dropout",
@@ -149,7 +169,11 @@ def test_models_with_little_in_common_are_printed_in_full(tmp_path: Path) -> Non
 
 
 def test_settings_of_the_other_sections_are_compared(tmp_path: Path) -> None:
-    one = recipe(tmp_path, "decoder: [rnn]", "training: {optimizer: {adam: {learning_rate: 0.001}}, max_steps: 5}\n")
+    one = recipe(
+        tmp_path,
+        "decoder: [rnn]",
+        "training: {optimizer: {adam: {learning_rate: 0.001}}, max_steps: 5}\n",
+    )
     other = recipe(
         tmp_path,
         "decoder: [rnn]",
@@ -166,7 +190,9 @@ def test_settings_of_the_other_sections_are_compared(tmp_path: Path) -> None:
 def random_forest(dice: random.Random, depth: int = 3) -> tuple[TreeNode, ...]:
     def node() -> TreeNode:
         inner = random_forest(dice, depth - 1) if depth else ()
-        return TreeNode("block", dice.choice(["rnn", "norm", "residual"]), (), {"x": dice.choice([1, 2])}, inner)
+        return TreeNode(
+            "block", dice.choice(["rnn", "norm", "residual"]), (), {"x": dice.choice([1, 2])}, inner
+        )
 
     return tuple(node() for _ in range(dice.randint(0, 3)))
 
@@ -183,17 +209,22 @@ def test_a_node_has_one_match_and_what_is_in_it_matches_what_is_in_that() -> Non
         partner = {id(a): id(b) for a, b in pairs}
         for a, b in pairs:
             inner = {id(node) for node in b.descendants()}
-            assert all(partner[id(node)] in inner for node in a.descendants() if id(node) in partner)
+            assert all(
+                partner[id(node)] in inner for node in a.descendants() if id(node) in partner
+            )
         assert len(match_trees(one, one)) == sum(1 for _ in one.descendants())
 
 
-# ------------------------------------------------------------------------------------------- any single edit
+# ------------------------------------------------------------------------------------------- any
+# single edit
 
 
 def stacks(value: Any, blocks: set[str]) -> Iterator[list[Any]]:
     """Every list of blocks inside a canonical model."""
     if isinstance(value, list):
-        if value and all(isinstance(item, dict) and len(item) == 1 and set(item) <= blocks for item in value):
+        if value and all(
+            isinstance(item, dict) and len(item) == 1 and set(item) <= blocks for item in value
+        ):
             yield value
         for item in value:
             yield from stacks(item, blocks)
@@ -209,7 +240,9 @@ def apply_edit(dice: random.Random, here: list[Any], kind: str) -> bool:
         here.insert(at, copy.deepcopy(OTHER))
     elif kind == "removed" and len(here) > 1:
         del here[at]
-    elif kind == "replaced" and "linear" not in json.dumps(here[at]):  # which could have been taken out of it
+    elif kind == "replaced" and "linear" not in json.dumps(
+        here[at]
+    ):  # which could have been taken out of it
         here[at] = copy.deepcopy(OTHER)
     elif kind == "wrapped":
         here[at] = {"residual": {"stack": [here[at]], "scale": 0.123}}
@@ -229,13 +262,17 @@ def test_a_single_edit_gives_one_change(kind: str) -> None:
     dice, edits = random.Random(kind), 0
     for path in dice.sample(RECIPES, 35):
         one = load(path)
-        blocks = {key.removeprefix("block.") for key in one.rules["$defs"] if key.startswith("block.")}
+        blocks = {
+            key.removeprefix("block.") for key in one.rules["$defs"] if key.startswith("block.")
+        }
         other = replace(one, canonical=copy.deepcopy(one.canonical))
         if not apply_edit(dice, dice.choice(list(stacks(other.canonical["model"], blocks))), kind):
             continue
         edits += 1
         result = model_changes(one, other)
-        assert [change.kind for change in result] == [kind], f"{path}: {[change.text() for change in result]}"
+        assert [change.kind for change in result] == [kind], (
+            f"{path}: {[change.text() for change in result]}"
+        )
         assert setting_changes(one, other) == []
         check(result[0], kind)
     assert edits > 5
@@ -288,8 +325,17 @@ def test_a_recipe_equals_itself_and_its_resolved_form() -> None:
 
 def test_the_diff_of_b_and_a_mirrors_that_of_a_and_b() -> None:
     """What is inserted one way is removed the other; the same settings change."""
-    turned = {"inserted": "removed", "removed": "inserted", "wrapped": "unwrapped", "unwrapped": "wrapped"}
-    names = ["table5_self_attention_to_none", "table5_self_attention_to_self_attention", "table4_cnn_glu_norm"]
+    turned = {
+        "inserted": "removed",
+        "removed": "inserted",
+        "wrapped": "unwrapped",
+        "unwrapped": "wrapped",
+    }
+    names = [
+        "table5_self_attention_to_none",
+        "table5_self_attention_to_self_attention",
+        "table4_cnn_glu_norm",
+    ]
     loaded = [load(ROOT / "recipes" / "domhan" / f"{name}.yaml") for name in names]
     for one, other in product(loaded, loaded):
         there = sorted(change.kind for change in model_changes(one, other))

@@ -49,11 +49,15 @@ def test_equal_recipes_have_no_difference(tmp_path: Path) -> None:
 def test_costs_of_an_ablation_are_those_of_what_it_removes() -> None:
     domhan = ROOT / "recipes" / "domhan"
     result = diff(
-        domhan / "table5_self_attention_to_self_attention.yaml", domhan / "table5_self_attention_to_none.yaml"
+        domhan / "table5_self_attention_to_self_attention.yaml",
+        domhan / "table5_self_attention_to_none.yaml",
     )
     one, other = (model_costs(item.recipe, {}) for item in (result.one, result.other))
     assert [change.text() for change in result.changes] == [
-        "decoder[2].repeat.stack[0]: removed residual(norm=pre, dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
+        (
+            "decoder[2].repeat.stack[0]: removed residual(norm=pre,"
+            " dropout=0.1)[self_attention(heads=8, dropout=0.1)]"
+        )
     ]
     assert f"  {format_change(one.parameters, other.parameters)}\n" in result.text()
     assert other.parameters == one.parameters - (one.parts["decoder"] - other.parts["decoder"])
@@ -89,7 +93,9 @@ def test_a_change_shared_by_many_blocks_is_printed_once() -> None:
 
 
 def test_files_of_one_name_with_other_lines_differ(tmp_path: Path) -> None:
-    text = SMALL.replace("generate: copy", "parallel: {train: {target: t}}").replace("DROPOUT", "0.0")
+    text = SMALL.replace("generate: copy", "parallel: {train: {target: t}}").replace(
+        "DROPOUT", "0.0"
+    )
     for name, line in (("a", "eins zwei"), ("b", "eins drei"), ("c", "eins zwei")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "t").write_text(f"{line}\n" * 3, encoding="utf-8")
@@ -112,7 +118,9 @@ def test_files_of_one_name_with_other_lines_differ(tmp_path: Path) -> None:
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     home = tmp_path_factory.mktemp("two")
     one = made(home / "one", GRU, decoding="greedy")
-    other = made(home / "other", GRU.replace("heads: 2", "heads: 4"), decoding="greedy", seed=1, like=one)
+    other = made(
+        home / "other", GRU.replace("heads: 2", "heads: 4"), decoding="greedy", seed=1, like=one
+    )
     for run, bleu in ((one, 12.5), (other, 14.0)):
         record = {
             "scores": {"test/bleu": bleu, "test/loss": 2.0},
@@ -134,7 +142,10 @@ def test_two_runs_are_compared_by_scores_and_paired_tests(two: tuple[Path, Path]
         "versions.torch: 12.5 -> 14.0",
     ]
     assert result.costs[0].vocabularies == {"source": 13, "target": 14}
-    assert result.costs[0].parameters == model_costs(result.one.recipe, {"source": 13, "target": 14}).parameters
+    assert (
+        result.costs[0].parameters
+        == model_costs(result.one.recipe, {"source": 13, "target": 14}).parameters
+    )
     row = next(line for line in result.text().splitlines() if "test/bleu" in line)
     assert row.split() == ["test/bleu", "12.50", "14.00", "+1.50"]
     assert f"p = {result.tested.p_value:.3f} (paired bootstrap" in result.text()
@@ -152,7 +163,9 @@ def test_what_is_written_in_percent_differs_by_points() -> None:
 
 
 def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("composer.comparison.tables.compare_trials", lambda *_: pytest.fail("translated"))
+    monkeypatch.setattr(
+        "composer.comparison.tables.compare_trials", lambda *_: pytest.fail("translated")
+    )
     assert diff(*two, quick=True).tested == ""
     assert diff(two[0], two[0]).tested == "the weights of both are the same, to the last bit"
 
@@ -167,7 +180,9 @@ def test_a_trial_is_named_by_its_rank_and_verified(two: tuple[Path, Path], tmp_p
         diff(f"{sweep}#1", two[1], quick=True)
 
 
-def test_the_same_weights_with_another_tokenizer_translate_otherwise(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_same_weights_with_another_tokenizer_translate_otherwise(
+    two: tuple[Path, Path], tmp_path: Path
+) -> None:
     other = Path(shutil.copytree(two[0], tmp_path / "other"))
     assert "the same" in str(diff(two[0], other).tested)
     (other / "tokenizer.json").write_bytes((other / "tokenizer.json").read_bytes() + b"\n")
@@ -176,9 +191,14 @@ def test_the_same_weights_with_another_tokenizer_translate_otherwise(two: tuple[
 
 
 def test_a_long_line_is_folded(tmp_path: Path) -> None:
-    tower = "{residual: [{self_attention: {heads: 4, dropout: 0.1}}, {feed_forward: {hidden: 64, dropout: 0.1}}]}"
+    tower = (
+        "{residual: [{self_attention: {heads: 4, dropout: 0.1}}, {feed_forward: {hidden: 64,"
+        " dropout: 0.1}}]}"
+    )
     one = write_recipe(tmp_path, "a.yaml", SMALL)
-    other = write_recipe(tmp_path, "b.yaml", SMALL.replace("norm]", f"{tower[:-2]}, {tower}, {tower}]}}, norm]"))
+    other = write_recipe(
+        tmp_path, "b.yaml", SMALL.replace("norm]", f"{tower[:-2]}, {tower}, {tower}]}}, norm]")
+    )
     result = diff(one, other)
     change = next(change for change in result.changes if change.kind == "inserted")
     section = result.text().partition("\nmodel\n")[2].partition("\n\n")[0]
@@ -195,7 +215,9 @@ def test_a_missing_test_comes_with_its_reason(two: tuple[Path, Path], tmp_path: 
     assert "not finished" in str(diff(two[0], other).tested)
 
 
-def test_a_recipe_takes_the_vocabulary_of_a_run_on_the_same_data(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_recipe_takes_the_vocabulary_of_a_run_on_the_same_data(
+    two: tuple[Path, Path], tmp_path: Path
+) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes((two[0] / "recipe.yaml").read_bytes())
     result = diff(file, two[0])
@@ -203,14 +225,19 @@ def test_a_recipe_takes_the_vocabulary_of_a_run_on_the_same_data(two: tuple[Path
     assert result.tested == ""
 
 
-# ------------------------------------------------------------------------------------------- the command
+# ------------------------------------------------------------------------------------------- the
+# command
 
 
 def test_json_has_all_parts(two: tuple[Path, Path]) -> None:
     done = CliRunner().invoke(app, ["diff", *map(str, two), "--json", "--quick"])
     assert done.exit_code == 0
     read = json.loads(done.stdout)
-    assert (read["a"], read["same"], read["fingerprints"]["same"]["model"]) == (str(two[0]), False, False)
+    assert (read["a"], read["same"], read["fingerprints"]["same"]["model"]) == (
+        str(two[0]),
+        False,
+        False,
+    )
     assert read["changes"][0] | {"text": ""} == {
         "kind": "set",
         "section": "model",

@@ -27,7 +27,10 @@ def corpus(lines: int, seed: int, wrong: float) -> tuple[list[str], list[str]]:
     """References, and hypotheses in which so large a share of the words is another."""
     dice = random.Random(seed)
     references = [[dice.choice(WORDS) for _ in range(8)] for _ in range(lines)]
-    answers = [[dice.choice(WORDS) if dice.random() < wrong else word for word in line] for line in references]
+    answers = [
+        [dice.choice(WORDS) if dice.random() < wrong else word for word in line]
+        for line in references
+    ]
     return [" ".join(line) for line in references], [" ".join(line) for line in answers]
 
 
@@ -37,7 +40,8 @@ def usual_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_p_value_is_that_of_a_bootstrap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Koehn 2004: of B draws of n lines with replacement, how many differ from their mean by more than the real two do;
+    """Koehn 2004: of B draws of n lines with replacement, how many differ from their mean by more
+    than the real two do;
     (count + 1) / (B + 1)."""
     count = 250
     monkeypatch.setattr("composer.comparison.outputs.RESAMPLES", count)
@@ -47,14 +51,18 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand(monkeypatch: pytest.MonkeyPa
     bleu = BLEU(force=True)
 
     def score(lines: list[str], rows: np.ndarray) -> float:
-        return bleu.corpus_score([lines[row] for row in rows], [[references[row] for row in rows]]).score
+        return bleu.corpus_score(
+            [lines[row] for row in rows], [[references[row] for row in rows]]
+        ).score
 
     apart = np.array([abs(score(other, rows) - score(one, rows)) for rows in draws])
     every = np.arange(40)
     real = abs(score(other, every) - score(one, every))
     result = compare_outputs(["a", "b"], [one, other], [references], "13a")
     # sacreBLEU sums in 32 bits, but no draw is at the very edge
-    assert result.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (count + 1), abs=2e-3)
+    assert result.p_value == pytest.approx(
+        ((apart - apart.mean() > real).sum() + 1) / (count + 1), abs=2e-3
+    )
     assert 0.01 < result.p_value < 0.99
     assert result.one.bleu == pytest.approx(score(one, every))
     assert f"bs:{count}" in result.signature
@@ -72,7 +80,9 @@ def test_a_clear_difference_is_significant_and_none_is_not() -> None:
 
 @pytest.mark.parametrize("pair", [(0, 0), (1, 0), (3, 3), (5, 1), (2, 9), (40, 20)])
 def test_the_sign_test_is_that_of_a_fair_coin(pair: tuple[int, int]) -> None:
-    """All outcomes of the tosses that are no likelier than what was seen, each with its probability."""
+    """All outcomes of the tosses that are no likelier than what was seen, each with its
+    probability.
+    """
     tosses = sum(pair)
     chances = [math.comb(tosses, heads) / 2**tosses for heads in range(tosses + 1)]
     wanted = sum(item for item in chances if item <= chances[pair[0]] * (1 + 1e-9))
@@ -85,7 +95,10 @@ def test_lines_too_short_for_bleu_are_compared_too() -> None:
     one, other = [*references[:20], *["x"] * 10], [*["x"] * 2, *references[2:30]]
     result = compare_outputs(["a", "b"], [one, other], [references], "13a")
     assert (result.one.bleu, result.other.bleu, result.p_value) == (0.0, 0.0, 1.0)
-    assert [(item.right, item.right_alone) for item in (result.one, result.other)] == [(20, 2), (28, 10)]
+    assert [(item.right, item.right_alone) for item in (result.one, result.other)] == [
+        (20, 2),
+        (28, 10),
+    ]
     assert result.right_p_value == sign_test(2, 10) < 0.05
     assert "BLEU needs lines of four words" in comparison_text(result)
 
@@ -101,7 +114,9 @@ def test_the_p_value_does_not_depend_on_the_order_of_the_runs() -> None:
 
 def test_any_reference_of_a_line_is_right() -> None:
     references, other_references = corpus(20, 3, 0.5)
-    result = compare_outputs(["a", "b"], [references, other_references], [references, other_references], "13a")
+    result = compare_outputs(
+        ["a", "b"], [references, other_references], [references, other_references], "13a"
+    )
     assert (result.one.right, result.other.right, result.lines) == (20, 20, 20)
     assert (result.one.bleu, result.other.bleu) == (pytest.approx(100), pytest.approx(100))
 
@@ -135,10 +150,15 @@ def test_runs_with_other_test_lines_are_refused(two: tuple[Path, Path], tmp_path
         compare_trials(two[0], other)
 
 
-def test_runs_that_measure_bleu_otherwise_are_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_runs_that_measure_bleu_otherwise_are_refused(
+    two: tuple[Path, Path], tmp_path: Path
+) -> None:
     other = shutil.copytree(two[1].parent, tmp_path / "other") / two[1].name
     recipe = other / "recipe.yaml"
-    recipe.write_text(recipe.read_text(encoding="utf-8") + "evaluation: {bleu_tokenizer: char}\n", encoding="utf-8")
+    recipe.write_text(
+        recipe.read_text(encoding="utf-8") + "evaluation: {bleu_tokenizer: char}\n",
+        encoding="utf-8",
+    )
     change_record(RunDir(other), recipe_sha256=sha256_of_file(recipe))
     with pytest.raises(RunError, match="by different tokenizers \\(`13a` and `char`\\)"):
         compare_trials(two[0], other)
@@ -150,9 +170,15 @@ def test_a_language_model_is_refused(two: tuple[Path, Path], tmp_path: Path) -> 
 
 
 def test_nothing_is_announced_where_nothing_is_translated(tmp_path: Path) -> None:
-    runs, said = [made(tmp_path / name, LANGUAGE, seed=seed) for seed, name in enumerate("ab")], list[str]()
+    runs, said = (
+        [made(tmp_path / name, LANGUAGE, seed=seed) for seed, name in enumerate("ab")],
+        list[str](),
+    )
     for run in runs:
         change_record(RunDir(run), scores={"test/loss": 1.0})
     result = diff(*runs, log=said.append)
     assert said == []
-    assert "no p: a language model translates nothing, and its scores are those of its own training" in result.text()
+    assert (
+        "no p: a language model translates nothing, and its scores are those of its own training"
+        in result.text()
+    )

@@ -21,7 +21,9 @@ def make(tmp_path: Path) -> Make:
 
     def _make(data: Mapping[str, Any], model: Mapping[str, Any] = ONE) -> Recipe:
         sections = {"recipe": 1, "name": "t", "data": dict(data), "model": {"width": 8, **model}}
-        (tmp_path / "t.yaml").write_text(yaml.safe_dump(sections, sort_keys=False), encoding="utf-8")
+        (tmp_path / "t.yaml").write_text(
+            yaml.safe_dump(sections, sort_keys=False), encoding="utf-8"
+        )
         return load(tmp_path / "t.yaml")
 
     return _make
@@ -39,7 +41,9 @@ def texts(tmp_path: Path) -> Callable[..., dict[str, str]]:
 
     def _texts(name: str = "train", **sides: Sequence[str]) -> dict[str, str]:
         for side, lines in sides.items():
-            (tmp_path / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            (tmp_path / f"{name}.{side}").write_text(
+                "".join(f"{line}\n" for line in lines), encoding="utf-8"
+            )
         return {side: f"{name}.{side}" for side in sides}
 
     return _texts

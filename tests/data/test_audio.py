@@ -1,4 +1,6 @@
-"""Log-mel frames against librosa's formulas; sounds of every rate and number of channels; files that are none."""
+"""Log-mel frames against librosa's formulas; sounds of every rate and number of channels; files
+that are none.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from composer.recipe.data_sections import AudioFeatures, LogMel, TableColumn
 
 LOG_MEL = LogMel(bands=8)
 SETTINGS = TableColumn(
-    column="sound", kind="audio", rate=8000, features=AudioFeatures(log_mel=LOG_MEL), normalize=False
+    column="sound",
+    kind="audio",
+    rate=8000,
+    features=AudioFeatures(log_mel=LOG_MEL),
+    normalize=False,
 )
 
 
@@ -33,7 +39,9 @@ def tone(hertz: float, rate: int = 8000, seconds: float = 0.5) -> np.ndarray:
 
 
 def librosa_mel(rate: int, points: int, bands: int) -> np.ndarray:
-    """The filters as librosa.filters.mel makes them: `htk=False, norm="slaney"`, one weight at a time."""
+    """The filters as librosa.filters.mel makes them: `htk=False, norm="slaney"`, one weight at a
+    time.
+    """
 
     def to_mel(f: float) -> float:
         return 3 * f / 200 if f < 1000 else 15 + np.log(f / 1000) * 27 / np.log(6.4)
@@ -54,7 +62,9 @@ def librosa_mel(rate: int, points: int, bands: int) -> np.ndarray:
 
 def test_filters_are_those_of_librosa() -> None:
     for rate, points, bands in ((8000, 256, 24), (16000, 512, 40)):
-        assert np.allclose(mel_filters(rate, points, bands).numpy(), librosa_mel(rate, points, bands), atol=1e-7)
+        assert np.allclose(
+            mel_filters(rate, points, bands).numpy(), librosa_mel(rate, points, bands), atol=1e-7
+        )
 
 
 def test_frames_are_those_of_a_loop_over_the_formula() -> None:
@@ -72,7 +82,10 @@ def test_a_sound_of_another_rate_is_resampled_and_channels_are_averaged() -> Non
     expected, other = sound(tone(440)), sound(tone(440, 22050), 22050)
     assert other.shape == expected.shape
     assert np.abs(other - expected)[2:-2, :3].max() < 0.1  # the bands in which the tone is
-    both, one = sound(np.stack([tone(440), np.zeros(4000)], 1), kind="FLAC"), sound(tone(440) / 2, kind="FLAC")
+    both, one = (
+        sound(np.stack([tone(440), np.zeros(4000)], 1), kind="FLAC"),
+        sound(tone(440) / 2, kind="FLAC"),
+    )
     assert np.allclose(both[2:-2, :3], one[2:-2, :3], atol=1e-3)
 
 
@@ -127,8 +140,11 @@ def test_a_part_of_a_sound_is_that_of_its_samples() -> None:
         (tone(440) / 400, 8000, ()),
         (tone(440) / 600, 8000, (("silent", ""),)),
         (np.zeros(8000), 16000, (("silent", ""), ("rate", "16000"))),
-        (np.stack([tone(440), -tone(440)], 1), 8000, (("silent", ""),)),  # the channels cancel each other
+        # the channels cancel each other
+        (np.stack([tone(440), -tone(440)], 1), 8000, (("silent", ""),)),
     ],
 )
-def test_silence_and_another_rate_are_noticed(samples: np.ndarray, rate: int, notices: tuple[Any, ...]) -> None:
+def test_silence_and_another_rate_are_noticed(
+    samples: np.ndarray, rate: int, notices: tuple[Any, ...]
+) -> None:
     assert read_sound(BytesIO(wav_bytes(samples, rate)), SETTINGS, None).notices == notices

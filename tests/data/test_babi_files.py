@@ -1,4 +1,6 @@
-"""Stories with questions: what is read of the files, what a batch holds, and every fault with its line."""
+"""Stories with questions: what is read of the files, what a batch holds, and every fault with its
+line.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from composer.data.ids import Encoded, Ids
 from composer.data.pairs import available_splits
 from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import check_files, open_pairs
-from composer.data.stories import NO_FACT, Question, StoryShape, parse_file, split_sentences, story_fault
+from composer.data.stories import (
+    NO_FACT,
+    Question,
+    StoryShape,
+    parse_file,
+    split_sentences,
+    story_fault,
+)
 from composer.errors import DataError
 from composer.model.special_tokens import EOS, PAD
 from composer.recipe.recipe import Recipe
@@ -41,17 +50,28 @@ Make = Callable[..., Recipe]
 
 @pytest.fixture
 def babi_recipe(tmp_path: Path, make: Make) -> Callable[..., Recipe]:
-    """A recipe over files of these lines: those of train, and of test the same unless they are said."""
+    """A recipe over files of these lines: those of train, and of test the same unless they are
+    said.
+    """
 
     def _told(
-        train: str | bytes = LINES, test: str | bytes | None = None, max_length: int = 256, **settings: Any
+        train: str | bytes = LINES,
+        test: str | bytes | None = None,
+        max_length: int = 256,
+        **settings: Any,
     ) -> Recipe:
         folder = tmp_path / "tasks"
         folder.mkdir(exist_ok=True)
         for split, lines in (("train", train), ("test", train if test is None else test)):
             text = lines if isinstance(lines, bytes) else lines.encode()
             (folder / f"qa1_small_{split}.txt").write_bytes(text)
-        babi: Mapping[str, Any] = {"folder": "tasks", "tasks": [1], "val": 0.0, "words": 6, **settings}
+        babi: Mapping[str, Any] = {
+            "folder": "tasks",
+            "tasks": [1],
+            "val": 0.0,
+            "words": 6,
+            **settings,
+        }
         return make({"babi": babi, "tokenizer": WORDS, "max_length": max_length}, MODEL)
 
     return _told
@@ -70,7 +90,9 @@ def train_of(recipe: Recipe) -> Encoded:
 def first_batch(recipe: Recipe) -> Batch:
     """All training pairs at once, in the order of their numbers."""
     encoded = train_of(recipe)
-    return next(iter(BatchLoader(encoded, TrainBatchSampler(encoded, tokens_per_batch=1000, seed=1))))
+    return next(
+        iter(BatchLoader(encoded, TrainBatchSampler(encoded, tokens_per_batch=1000, seed=1)))
+    )
 
 
 def test_a_story_is_all_sentences_before_its_question(babi_recipe: Make) -> None:
@@ -81,7 +103,11 @@ def test_a_story_is_all_sentences_before_its_question(babi_recipe: Make) -> None
     assert pairs[0] == {"question": "where is mary?", "story": one, "target": "bathroom"}
     assert pairs[1]["story"] == f"{one} bill took the milk there."
     assert pairs[1]["target"] == "bill"
-    assert pairs[3] == {"question": "where is sandra?", "story": "sandra slept.", "target": "nowhere"}
+    assert pairs[3] == {
+        "question": "where is sandra?",
+        "story": "sandra slept.",
+        "target": "nowhere",
+    }
     # line 4 is the third sentence, and the facts are in the file's order
     assert pairs.facts == [(0,), (2, 1), (), (0,)]
 
@@ -104,7 +130,12 @@ def test_only_the_last_sentences_are_read_and_facts_move_with_them(babi_recipe: 
     assert note.startswith("2 of 4 train stories have more than 2 sentences")
     assert note.endswith("0 lose a sentence that bears the answer")
     recipe = babi_recipe(sentences=1)
-    assert open_pairs(recipe, "train", recipe.folders()).facts == [(NO_FACT,), (0, NO_FACT), (), (0,)]
+    assert open_pairs(recipe, "train", recipe.folders()).facts == [
+        (NO_FACT,),
+        (0, NO_FACT),
+        (),
+        (0,),
+    ]
     assert "; 2 lose" in data_of(recipe).notes[0]
 
 
@@ -114,7 +145,10 @@ def test_a_batch_has_grids_of_stories_and_their_facts(babi_recipe: Make) -> None
     rows = batch["rows"].tolist()
     story, question, facts = batch["sources"]["story"], batch["sources"]["question"], batch["facts"]
     assert tuple(story.shape) == (4, 3, 6)
-    word = {text: data.tokenizers.encode("story", [text])[0][0] for text in ("sandra", "slept", "bill", "hallway")}
+    word = {
+        text: data.tokenizers.encode("story", [text])[0][0]
+        for text in ("sandra", "slept", "bill", "hallway")
+    }
     lone = story[rows.index(3)]
     assert lone.tolist() == [[word["sandra"], word["slept"], 0, 0, 0, 0], [PAD] * 6, [PAD] * 6]
     assert story[rows.index(1), 1, 0] == word["bill"]
@@ -122,18 +156,27 @@ def test_a_batch_has_grids_of_stories_and_their_facts(babi_recipe: Make) -> None
     assert data.tokenizers.decode("question", question.tolist())[rows.index(0)] == "where is mary"
     assert (question == EOS).sum(1).tolist() == [1] * 4
     assert not (story == EOS).any()
-    assert [facts[rows.index(row)].tolist() for row in range(4)] == [[0, -1], [2, 1], [-1, -1], [0, -1]]
+    assert [facts[rows.index(row)].tolist() for row in range(4)] == [
+        [0, -1],
+        [2, 1],
+        [-1, -1],
+        [0, -1],
+    ]
     assert facts.dtype == torch.int64
 
 
 def test_data_without_stories_have_no_facts() -> None:
     ids = Ids.of([[[5], [6, 7]]], 9)
     encoded = Encoded({"source": ids}, ids, ["", ""], np.arange(2))
-    batch = next(iter(BatchLoader(encoded, TrainBatchSampler(encoded, tokens_per_batch=100, seed=1))))
+    batch = next(
+        iter(BatchLoader(encoded, TrainBatchSampler(encoded, tokens_per_batch=100, seed=1)))
+    )
     assert tuple(batch["facts"].shape) == (2, 0)
 
 
-def test_positions_of_a_story_are_its_grid_and_filtered_rows_have_their_facts(babi_recipe: Make) -> None:
+def test_positions_of_a_story_are_its_grid_and_filtered_rows_have_their_facts(
+    babi_recipe: Make,
+) -> None:
     encoded = train_of(babi_recipe())
     story = encoded.sources["story"]
     assert story.lengths().tolist() == [2, 3, 3, 1]
@@ -145,20 +188,29 @@ def test_positions_of_a_story_are_its_grid_and_filtered_rows_have_their_facts(ba
     assert some.facts is not None
     assert some.facts.tolist() == [[2, 1], [0, -1]]
     assert some.sha256 != encoded.sha256
-    other = Encoded(encoded.sources, encoded.target, encoded.lines, encoded.originals, encoded.facts[::-1].copy())
+    other = Encoded(
+        encoded.sources,
+        encoded.target,
+        encoded.lines,
+        encoded.originals,
+        encoded.facts[::-1].copy(),
+    )
     assert other.sha256 != encoded.sha256
 
 
 def test_a_long_story_is_trained_on_whatever_max_length_says(babi_recipe: Make) -> None:
     short = babi_recipe(max_length=4)
-    assert len(train_of(short)) == 3  # `who has the milk` and eos are five, and all stories are more
+    # `who has the milk` and eos are five, and all stories are more
+    assert len(train_of(short)) == 3
     assert len(data_of(short).notes) == 1
 
 
 def test_equal_questions_are_in_one_split_whatever_is_around_them(babi_recipe: Make) -> None:
     lines = [f"1 Mary went to place{n}.\n2 Where is Mary?\tplace{n}\t1\n" for n in range(400)]
     recipe = babi_recipe("".join(lines), val=0.2)
-    parts = {split: open_pairs(recipe, split, recipe.folders()) for split in available_splits(recipe)}
+    parts = {
+        split: open_pairs(recipe, split, recipe.folders()) for split in available_splits(recipe)
+    }
     train, val = (set(parts[split].sides["story"]) for split in ("train", "val"))
     assert len(parts["test"]) == 400
     assert train | val == set(parts["test"].sides["story"])
@@ -177,11 +229,17 @@ def test_a_changed_file_is_parsed_again(babi_recipe: Make) -> None:
 
 
 def test_a_story_is_split_into_normalized_sentences() -> None:
-    assert split_sentences("Mary left.  JOHN paid 3.5 dollars! Who? ") == ["mary left", "john paid 3.5 dollars", "who"]
+    assert split_sentences("Mary left.  JOHN paid 3.5 dollars! Who? ") == [
+        "mary left",
+        "john paid 3.5 dollars",
+        "who",
+    ]
     assert split_sentences(" . ") == []
     assert story_fault("", StoryShape(2, 3)) == "this story has no sentence"
     assert story_fault("one two three.", StoryShape(2, 3)) == ""
-    assert "has 4 words, and there is room for 3" in story_fault("one two three four. a. b.", StoryShape(3, 3))
+    assert "has 4 words, and there is room for 3" in story_fault(
+        "one two three four. a. b.", StoryShape(3, 3)
+    )
     assert story_fault("one two three four. a. b.", StoryShape(2, 3)) == ""
 
 
@@ -211,7 +269,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_fault_of_a_file_names_its_line_and_column(case: str, babi_recipe: Make, tmp_path: Path) -> None:
+def test_a_fault_of_a_file_names_its_line_and_column(
+    case: str, babi_recipe: Make, tmp_path: Path
+) -> None:
     text, line, column, code = FAULTS[case]
     recipe = babi_recipe(LINES, text)
     faults = check_files(recipe, recipe.folders())
@@ -230,7 +290,9 @@ def test_only_a_few_faults_of_one_file_are_reported(babi_recipe: Make) -> None:
     assert "first" not in faults[0].message
 
 
-def test_faults_of_the_folder_are_reported_at_the_recipe_key(babi_recipe: Make, tmp_path: Path) -> None:
+def test_faults_of_the_folder_are_reported_at_the_recipe_key(
+    babi_recipe: Make, tmp_path: Path
+) -> None:
     def faults(recipe: Recipe) -> list[tuple[str, str]]:
         return [(fault.code, fault.path) for fault in check_files(recipe, recipe.folders())]
 

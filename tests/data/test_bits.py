@@ -57,7 +57,8 @@ def test_a_channel_of_zero_is_the_vector_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["0", "0000", "012", "000@", "000@0.5", "000@1.01", "000@-0.00", "000@0.001", ":", "⟨pad⟩"]
+    "word",
+    ["0", "0000", "012", "000@", "000@0.5", "000@1.01", "000@-0.00", "000@0.001", ":", "⟨pad⟩"],
 )
 def test_a_word_without_an_id_is_unknown(word: str) -> None:
     assert trained(FULL).encode("source", [f"000 {word} 111"])[0][1] == UNK
@@ -81,7 +82,12 @@ def test_features_are_the_digits_marks_and_numbers_of_the_words() -> None:
 
 def test_a_side_has_the_features_that_it_can_have() -> None:
     assert Bits(**PLAIN).features(target=False).shape == (9, 2 + 1 + 2)
-    assert Bits(**PLAIN).features(target=True).tolist()[4:] == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 1, 1]]
+    assert Bits(**PLAIN).features(target=True).tolist()[4:] == [
+        [0, 0, 0, 0],
+        [0, 0, 0, 1],
+        [0, 0, 1, 0],
+        [0, 0, 1, 1],
+    ]
     assert Bits(**FULL).features(target=True).shape == (4 + 8, 2 + 3)
     assert (
         len(np.unique(Bits(**FULL).features(target=False), axis=0)) == 3 + 2 + 8 * 201 - 1
@@ -100,4 +106,7 @@ def test_bits_learn_nothing_from_the_lines(tmp_path) -> None:
 def test_a_repeated_mark_has_one_id() -> None:
     twice = {**PLAIN, "marks": [";", ";"]}
     assert Bits(**twice).vocabulary(target=False) == Bits(**PLAIN).vocabulary(target=False)
-    assert Bits(**twice).features(target=False).tolist() == Bits(**PLAIN).features(target=False).tolist()
+    assert (
+        Bits(**twice).features(target=False).tolist()
+        == Bits(**PLAIN).features(target=False).tolist()
+    )

@@ -1,4 +1,6 @@
-"""Data that break on the way: while they are checked, opened, or read. Every fault is one clear error."""
+"""Data that break on the way: while they are checked, opened, or read. Every fault is one clear
+error.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from composer.recipe.yaml_reader import parse_value
 
 TABLE = {"source": "en", "target": "de"}
 BOM = b"\xef\xbb\xbf"
-STORIES = {"encoders": {"question": ["rnn"], "story": ["sum_columns"]}, "decoder": ["rnn"], "output": {"length": 1}}
+STORIES = {
+    "encoders": {"question": ["rnn"], "story": ["sum_columns"]},
+    "decoder": ["rnn"],
+    "output": {"length": 1},
+}
 WORDS = {"word": {"split": "spaces", "joint": True}}
 
 
@@ -69,16 +75,24 @@ def test_a_table_that_cannot_be_read_is_one_fault(name, content, code, key, word
 def test_a_text_of_nothing_but_a_byte_order_mark_is_empty(side, make, tmp_path):
     for name in ("source", "target"):
         (tmp_path / name).write_bytes(BOM if name == side else b"a\n")
-    place_and_message = fault_of(make({"parallel": {"train": {"source": "source", "target": "target"}}}))
+    place_and_message = fault_of(
+        make({"parallel": {"train": {"source": "source", "target": "target"}}})
+    )
     assert place_and_message[:2] == ("empty", f"data.parallel.train.{side}")
 
 
 @pytest.mark.usefixtures("own_cache")
 def test_a_damaged_parquet_file_is_one_fault(make, tmp_path):
     recipe = make({"parallel": {"train": {"file": "t.parquet", **TABLE}}})
-    parquet_file(tmp_path / "t.parquet", en=column(["x"] * 500), de=column([f"y {row}" for row in range(500)]))
+    parquet_file(
+        tmp_path / "t.parquet",
+        en=column(["x"] * 500),
+        de=column([f"y {row}" for row in range(500)]),
+    )
     data = (tmp_path / "t.parquet").read_bytes()
-    (tmp_path / "t.parquet").write_bytes(data[:200] + bytes(255 - byte for byte in data[200:800]) + data[800:])
+    (tmp_path / "t.parquet").write_bytes(
+        data[:200] + bytes(255 - byte for byte in data[200:800]) + data[800:]
+    )
     code, path, message = fault_of(recipe)
     assert (code, path) == ("table", "data.parallel.train.file")
     assert "t.parquet` cannot be read" in message
@@ -134,7 +148,9 @@ def test_rows_of_parquet_are_read_from_their_row_groups(make, tmp_path):
 def test_a_structure_that_is_null_is_an_empty_line(make, tmp_path):
     kind = arrow.struct([("en", arrow.string()), ("de", arrow.string())])
     parquet_file(tmp_path / "t.parquet", t=column([{"en": "a", "de": "b"}, None], kind))
-    recipe = make({"parallel": {"train": {"file": "t.parquet", "source": "t.en", "target": "t.de"}}})
+    recipe = make(
+        {"parallel": {"train": {"file": "t.parquet", "source": "t.en", "target": "t.de"}}}
+    )
     data = load_data(recipe, recipe.folders())
     assert data.pairs["train"].sides["source"][:] == ["a", ""]
     assert data.notes[0] == "left out 1 of 2 training pairs with an empty side"
@@ -143,7 +159,10 @@ def test_a_structure_that_is_null_is_an_empty_line(make, tmp_path):
 @pytest.mark.usefixtures("no_check")
 def test_a_split_without_pairs_is_refused(make, texts, tmp_path):
     (tmp_path / "none").write_bytes(b"")
-    splits = {"train": texts(source=["a"], target=["b"]), "val": {"source": "none", "target": "none"}}
+    splits = {
+        "train": texts(source=["a"], target=["b"]),
+        "val": {"source": "none", "target": "none"},
+    }
     code, path, message = fault_of(make({"parallel": splits}))
     assert (code, path) == ("empty", "data.parallel.val")
     assert "val has no pairs" in message
@@ -153,7 +172,9 @@ def test_a_split_without_pairs_is_refused(make, texts, tmp_path):
 def test_a_hub_split_without_pairs_is_refused(make, tmp_path):
     (tmp_path / "set").mkdir()
     parquet_file(tmp_path / "set" / "train.parquet", en=column(["a"]), de=column(["b"]))
-    code, path, message = fault_of(make({"hub": {"id": "set", **TABLE, "val": "train[:0]", "test": None}}))
+    code, path, message = fault_of(
+        make({"hub": {"id": "set", **TABLE, "val": "train[:0]", "test": None}})
+    )
     assert (code, path.rpartition(".")[0]) == ("hub", "data.hub")
     assert "has no `train[:0]` that can be read" in message
 
@@ -202,7 +223,9 @@ def test_a_task_removed_after_the_check_is_one_fault(make, tmp_path):
 
 @pytest.mark.usefixtures("no_check")
 def test_sides_of_different_lengths_after_the_check_are_one_fault(make, texts):
-    code, path, message = fault_of(make({"parallel": {"train": texts(source=["a", "b"], target=["c"])}}))
+    code, path, message = fault_of(
+        make({"parallel": {"train": texts(source=["a", "b"], target=["c"])}})
+    )
     assert (code, path) == ("lines", "data.parallel.train")
     assert "source 2, target 1" in message
 
@@ -230,7 +253,8 @@ def test_a_file_modified_while_it_is_read_is_one_fault(content, make, texts, tmp
     with (tmp_path / "train.target").open("r+b") as file:
         file.truncate(0)
         file.write(content)
-    os.utime(tmp_path / "train.target", ns=(1, 1))  # the clock of a file system may stand still for milliseconds
+    # the clock of a file system may stand still for milliseconds
+    os.utime(tmp_path / "train.target", ns=(1, 1))
     for read in (lambda: lines[2], lambda: lines[:], lambda: list(lines)):
         with pytest.raises(DataError, match=r"train\.target.*changed"):
             read()
@@ -269,24 +293,37 @@ def test_faults_of_tables_say_what_to_mend(make, tmp_path):
     (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "bare.tsv").write_text("1\tone\n2\ttwo\n")
     names = {"source": "written", "target": "spoken"}
-    (fault,) = check_files(recipe := make({"parallel": {"train": {"file": "bad.jsonl", **names}}}), recipe.folders())
+    (fault,) = check_files(
+        recipe := make({"parallel": {"train": {"file": "bad.jsonl", **names}}}), recipe.folders()
+    )
     assert fault.message.startswith("line 2 has no key `spoken`")
     assert fault.hint == "give this line a `spoken`: all lines before it have one"
-    faults = check_files(recipe := make({"parallel": {"train": {"file": "bare.tsv", **names}}}), recipe.folders())
+    faults = check_files(
+        recipe := make({"parallel": {"train": {"file": "bare.tsv", **names}}}), recipe.folders()
+    )
     assert [fault.message for fault in faults] == [
-        f"the first row, which must name the columns, has no column `{name}`" for name in ("written", "spoken")
+        f"the first row, which must name the columns, has no column `{name}`"
+        for name in ("written", "spoken")
     ]
 
 
 def test_the_name_of_a_column_that_is_proposed_reads_as_that_name(make, tmp_path):
     (tmp_path / "blank.tsv").write_text(" spoken\t1\nx\ty\n")
     sides = {"source": "spoken", "target": "spoken"}
-    (fault, _) = check_files(recipe := make({"parallel": {"train": {"file": "blank.tsv", **sides}}}), recipe.folders())
-    assert [parse_value(text, 0).value for text in fault.hint.split("`")[1::2]] == [" spoken", " spoken", "1"]
+    (fault, _) = check_files(
+        recipe := make({"parallel": {"train": {"file": "blank.tsv", **sides}}}), recipe.folders()
+    )
+    assert [parse_value(text, 0).value for text in fault.hint.split("`")[1::2]] == [
+        " spoken",
+        " spoken",
+        "1",
+    ]
 
 
 def test_a_row_of_csv_is_told_by_the_line_that_it_begins_in(tmp_path):
     (tmp_path / "t.csv").write_text('a,b\n\nx,"two\nlines"\n"y\n\n",z\nw,v\n')
     column = open_columns(tmp_path / "t.csv", {"target": "b"})["target"]
     assert [*column] == ["two lines", "z", "v"]
-    assert [locate(column, row) for row in range(3)] == [(tmp_path / "t.csv", line) for line in (3, 5, 8)]
+    assert [locate(column, row) for row in range(3)] == [
+        (tmp_path / "t.csv", line) for line in (3, 5, 8)
+    ]

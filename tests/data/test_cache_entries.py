@@ -1,4 +1,6 @@
-"""Every cache of data: its key has all that a value depends on, and no damage of an entry changes a value."""
+"""Every cache of data: its key has all that a value depends on, and no damage of an entry changes a
+value.
+"""
 
 from __future__ import annotations
 
@@ -77,12 +79,27 @@ def starts(place: Place, lines: list[str] = LINES) -> Any:
 
 
 def rows(place: Place, lines: list[str] = LINES) -> Any:
-    return [part.tolist() for part in csv_index(place.named("a.csv", [line.replace('"', "") for line in lines]))]
+    return [
+        part.tolist()
+        for part in csv_index(place.named("a.csv", [line.replace('"', "") for line in lines]))
+    ]
 
 
-def hashes(place: Place, lines: list[str] = LINES, skip: int = 0, name: str = "", of_field: int | None = None) -> Any:
-    pick = None if of_field is None else lambda line: line.split()[of_field : of_field + 1][0] if line.split() else ""
-    return line_hashes.line_hashes(TextColumn(place.named("a.txt", lines), skip, name, pick)).tolist()
+def hashes(
+    place: Place,
+    lines: list[str] = LINES,
+    skip: int = 0,
+    name: str = "",
+    of_field: int | None = None,
+) -> Any:
+    pick = (
+        None
+        if of_field is None
+        else lambda line: line.split()[of_field : of_field + 1][0] if line.split() else ""
+    )
+    return line_hashes.line_hashes(
+        TextColumn(place.named("a.txt", lines), skip, name, pick)
+    ).tolist()
 
 
 def files(place: Place, content: str = "a", names: tuple[str, ...] = ("1", "2")) -> Any:
@@ -93,14 +110,24 @@ def files(place: Place, content: str = "a", names: tuple[str, ...] = ("1", "2"))
     return line_hashes.file_hashes([str(place.folder / name) for name in names]).tolist()
 
 
-def kinds(place: Place, name: str = "c.txt", unit: str = "line", column: str = "text", more: int = 0) -> Any:
-    rows = ['{"text": "g h", "other": "l"}', '{"text": "i", "other": "j k"}', *['{"text": "x", "other": "y"}'] * more]
+def kinds(
+    place: Place, name: str = "c.txt", unit: str = "line", column: str = "text", more: int = 0
+) -> Any:
+    rows = [
+        '{"text": "g h", "other": "l"}',
+        '{"text": "i", "other": "j k"}',
+        *['{"text": "x", "other": "y"}'] * more,
+    ]
     return inspect(place.named(name, rows), unit, column)
 
 
-def heads(place: Place, first: int = 0, last: int = 3, characters: int = 9, lines: list[str] = LINES) -> Any:
+def heads(
+    place: Place, first: int = 0, last: int = 3, characters: int = 9, lines: list[str] = LINES
+) -> Any:
     text = Documents([CorpusFile(place.named("a.txt", lines), ())], "line", "text")
-    return DocumentSubset(text, np.isin(np.arange(len(text)), np.arange(first, last))).head(characters)
+    return DocumentSubset(text, np.isin(np.arange(len(text)), np.arange(first, last))).head(
+        characters
+    )
 
 
 def tokenizers(place: Place, kind: Any = "bpe", lowercase: bool = False, seed: int = 1) -> Any:
@@ -109,9 +136,17 @@ def tokenizers(place: Place, kind: Any = "bpe", lowercase: bool = False, seed: i
     return cached_tokenizers(DataSource(place.make(data), [])).text
 
 
-def corpora(place: Place, lines: list[str] = LINES, unit: str = "line", words: str = "a b c", low: bool = False) -> Any:
+def corpora(
+    place: Place,
+    lines: list[str] = LINES,
+    unit: str = "line",
+    words: str = "a b c",
+    low: bool = False,
+) -> Any:
     tokenizer = train_tokenizers({"tokenizer": {"word": {}}, "lowercase": low}, {TARGET: [words]})
-    encoded = encode_documents(Documents([CorpusFile(place.named("a.txt", lines), ())], unit, "text"), tokenizer)
+    encoded = encode_documents(
+        Documents([CorpusFile(place.named("a.txt", lines), ())], unit, "text"), tokenizer
+    )
     return [*encoded.target], encoded.counts
 
 
@@ -121,23 +156,35 @@ def column(place: Place, lines: list[str] = LINES, words: str = "a b c", skip: i
 
 
 def pairs(place: Place, max_length: int = 5, val: Any = 1, **parallel: Any) -> Any:
-    (place.folder / "s").write_text("a\na\nb c\nd e f\ng\n") if not (place.folder / "s").exists() else None
-    (place.folder / "t").write_text("1\n1\n2\n3\n4 5 6\n") if not (place.folder / "t").exists() else None
+    (place.folder / "s").write_text("a\na\nb c\nd e f\ng\n") if not (
+        place.folder / "s"
+    ).exists() else None
+    (place.folder / "t").write_text("1\n1\n2\n3\n4 5 6\n") if not (
+        place.folder / "t"
+    ).exists() else None
     split = {"train": {"source": "s", "target": "t"}, "val": val, **parallel}
     data = {"parallel": split, "max_length": max_length, "tokenizer": {"word": {}}}
     loaded = load_data(place.make(data), [place.folder])
     assert loaded.train is not None
-    return [[*ids] for ids in loaded.train.sides.values()], loaded.train.originals.tolist(), loaded.notes
+    return (
+        [[*ids] for ids in loaded.train.sides.values()],
+        loaded.train.originals.tolist(),
+        loaded.notes,
+    )
 
 
-def features(place: Place, value: float = 1.0, kind: str = "vectors", width: int = 3, scale: int = 8) -> Any:
+def features(
+    place: Place, value: float = 1.0, kind: str = "vectors", width: int = 3, scale: int = 8
+) -> Any:
     path = place.folder / ("0.npy" if kind == "vectors" else "0.png")
     array = np.full((2, width), value, np.float32)
     if kind == "vectors" and (not path.exists() or not np.array_equal(np.load(path), array)):
         np.save(path, array)
     if kind == "image":
         image = pytest.importorskip("PIL.Image")
-        image.fromarray(np.arange(36, dtype=np.uint8).reshape(6, 6) * 7).save(path) if not path.exists() else None
+        image.fromarray(np.arange(36, dtype=np.uint8).reshape(6, 6) * 7).save(
+            path
+        ) if not path.exists() else None
     values = {"column": "file", "kind": kind, "width": width, "size": [scale, scale]}
     settings = read_section(TableColumn, values, ())
     encoded = encode_features(FileNames([path.name] * 2, place.folder), settings, "a column")
@@ -152,19 +199,40 @@ CACHES: Mapping[str, list[tuple[Value, list[dict[str, Any]]]]] = {
     "rows": [(rows, [{"lines": OTHER}])],
     "lines": [(hashes, [{"lines": OTHER}, {"skip": 1}, {"name": "x", "of_field": 0}])],
     "files": [(files, [{"content": "b"}, {"names": ("1", "3")}, {"names": ("2", "1")}])],
-    "texts": [(kinds, [{"name": "c.jsonl"}, {"unit": "file"}, {"more": 1}, {"name": "c.jsonl", "column": "other"}])],
+    "texts": [
+        (
+            kinds,
+            [
+                {"name": "c.jsonl"},
+                {"unit": "file"},
+                {"more": 1},
+                {"name": "c.jsonl", "column": "other"},
+            ],
+        )
+    ],
     "heads": [(heads, [{"first": 1}, {"last": 1}, {"characters": 1}, {"lines": OTHER}])],
     "tokenizers": [
-        (tokenizers, [{"kind": {"bpe": {"size": 300}}}, {"kind": "word"}, {"lowercase": True}, {"seed": 2}])
+        (
+            tokenizers,
+            [{"kind": {"bpe": {"size": 300}}}, {"kind": "word"}, {"lowercase": True}, {"seed": 2}],
+        )
     ],
     CORPORA: [
-        (corpora, [{"lines": OTHER}, {"unit": "file"}, {"words": "c f"}, {"words": "A b", "low": True}]),
+        (
+            corpora,
+            [{"lines": OTHER}, {"unit": "file"}, {"words": "c f"}, {"words": "A b", "low": True}],
+        ),
         (column, [{"lines": OTHER}, {"words": "c f"}, {"skip": 1}]),
     ],
     "pairs": [
-        (pairs, [{"max_length": 3}, {"val": 2}, {"deduplicate": True}, {"max_ratio": 1.5}, {"test": 1}]),
+        (
+            pairs,
+            [{"max_length": 3}, {"val": 2}, {"deduplicate": True}, {"max_ratio": 1.5}, {"test": 1}],
+        ),
     ],
-    FEATURES: [(features, [{"value": 2.0}, {"width": 2}, {"kind": "image"}, {"kind": "image", "scale": 4}])],
+    FEATURES: [
+        (features, [{"value": 2.0}, {"width": 2}, {"kind": "image"}, {"kind": "image", "scale": 4}])
+    ],
 }
 """Of each kind of entry, what makes values of it, and changes of each of its ingredients."""
 CASES = [(kind, value, changes) for kind, values in CACHES.items() for value, changes in values]
@@ -185,8 +253,15 @@ def test_all_caches_are_here() -> None:
     kinds: set[str] = set()
     for path in (ROOT / "composer").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-            if name in ("cached_entry", "cached_facts", "cached_array") and path.name != "cache_entries.py":
+            name = (
+                node.func.id
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                else ""
+            )
+            if (
+                name in ("cached_entry", "cached_facts", "cached_array")
+                and path.name != "cache_entries.py"
+            ):
                 kind = ast.unparse(node.args[0])  # type: ignore[attr-defined]
                 kinds.add({"CORPORA": CORPORA, "FEATURES": FEATURES}.get(kind, kind.strip("'")))
     assert kinds == set(CACHES)
@@ -242,7 +317,10 @@ def forgeries(entry: Path) -> list[Callable[[], object]]:
     result += [partial(with_key, "arrays", None), partial(rewrite, head, lambda it: [])]
     for path in sorted(entry.glob("*.bin")):
         result += [partial(overwrite, path, number) for number in (0x7F, 0xFF)]
-        result += [partial(retype, path, dtype) for dtype in ("|O", "<M8[s]", "|S1", "<f4", "|V8", "nonsense", 3)]
+        result += [
+            partial(retype, path, dtype)
+            for dtype in ("|O", "<M8[s]", "|S1", "<f4", "|V8", "nonsense", 3)
+        ]
     return result
 
 
@@ -269,13 +347,21 @@ ANY_NUMBERS = ("files", "lines", FEATURES)
 """Kinds whose numbers are any: where their hash fits, nothing tells that they are others."""
 
 
-SLOW = [pytest.param(*case, marks=[pytest.mark.slow] if case[0] == "pairs" else []) for case in CASES]
+SLOW = [
+    pytest.param(*case, marks=[pytest.mark.slow] if case[0] == "pairs" else []) for case in CASES
+]
 
 
 @pytest.mark.parametrize("changes", [damages, forgeries])
 @pytest.mark.parametrize(("kind", "value", "_"), SLOW, ids=IDS)
 def test_a_damaged_entry_is_made_anew(
-    kind: str, value: Value, _: Any, changes: Changes, place: Place, store: Path, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    value: Value,
+    _: Any,
+    changes: Changes,
+    place: Place,
+    store: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     base = value(place)
     for number in range(len(changes(entries(store, kind)[0]))):
@@ -302,12 +388,18 @@ def test_an_entry_is_verified_once_on_a_machine_and_again_when_it_has_changed(
     hashed: list[str] = []
     digest = hashlib.file_digest
     monkeypatch.setattr(
-        cache_entries.hashlib, "file_digest", lambda file, name: (hashed.append(file.name), digest(file, name))[1]
+        cache_entries.hashlib,
+        "file_digest",
+        lambda file, name: (hashed.append(file.name), digest(file, name))[1],
     )
 
     def read() -> list[int]:
         cache_entries.VERIFIED.clear()  # as in another process
-        return [*cached_array("numbers", [1], lambda: np.arange(9), lambda array: array.shape == (9,)).tolist()]
+        return [
+            *cached_array(
+                "numbers", [1], lambda: np.arange(9), lambda array: array.shape == (9,)
+            ).tolist()
+        ]
 
     assert read() == [*range(9)]
     assert read() == [*range(9)]
@@ -342,12 +434,17 @@ def test_a_store_that_others_own_is_read_and_verified_by_each_process(
     monkeypatch.setattr(cache_entries, "atomic_write", refuse)
     for _ in range(2):
         cache_entries.VERIFIED.clear()
-        assert cached_array("numbers", [1], lambda: np.zeros(1), lambda array: True).tolist() == expected
+        assert (
+            cached_array("numbers", [1], lambda: np.zeros(1), lambda array: True).tolist()
+            == expected
+        )
 
 
 def test_a_value_that_is_not_valid_is_made_each_time(store: Path) -> None:
     for number in range(2):
-        assert cached_facts("facts", [1], lambda number=number: number, lambda value: False) == number  # type: ignore[misc]
+        assert (
+            cached_facts("facts", [1], lambda number=number: number, lambda value: False) == number
+        )  # type: ignore[misc]
 
 
 def test_names_decide_how_a_file_is_read(place: Place) -> None:

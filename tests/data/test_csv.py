@@ -1,4 +1,6 @@
-"""CSV by RFC 4180: what is written by the rules comes back, and what breaks them is refused with its line."""
+"""CSV by RFC 4180: what is written by the rules comes back, and what breaks them is refused with
+its line.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from composer.data.csv_files import CsvColumn, CsvError, csv_index, csv_rows
 from composer.data.sources import check_files, open_pairs
 
 FIELDS = st.text(st.sampled_from('ab ",\n\r\t;é\u2028\x85\x0c'), max_size=6)
-TABLES = st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(FIELDS, min_size=width, max_size=width), min_size=1))
+TABLES = st.integers(1, 4).flatmap(
+    lambda width: st.lists(st.lists(FIELDS, min_size=width, max_size=width), min_size=1)
+)
 COLUMNS = {"source": "en", "target": "de"}
 
 
@@ -79,7 +83,9 @@ def test_a_column_has_the_fields_of_its_rows_and_their_lines(tmp_path_factory, t
     assert (column[:], [column[row] for row in range(len(column))]) == (values, values)
     lines = file.getvalue().split("\n")
     for row, fields in enumerate(table):
-        assert lines[column.line_of(row) - 1].startswith('"' + fields[0].split("\n")[0].replace('"', '""'))
+        assert lines[column.line_of(row) - 1].startswith(
+            '"' + fields[0].split("\n")[0].replace('"', '""')
+        )
 
 
 def test_the_index_of_a_large_file_is_the_same_from_the_cache(tmp_path, monkeypatch):
@@ -90,9 +96,27 @@ def test_the_index_of_a_large_file_is_the_same_from_the_cache(tmp_path, monkeypa
     assert all(map(np.array_equal, first, again))
 
 
-NAMES = ["corpus [1]/x", "tr*", "train", "a::b", "~x", "~root/x", "what?", "hf:x", "s3:x", "[a-z]", "a{b,c}", "x.csv#y"]
+NAMES = [
+    "corpus [1]/x",
+    "tr*",
+    "train",
+    "a::b",
+    "~x",
+    "~root/x",
+    "what?",
+    "hf:x",
+    "s3:x",
+    "[a-z]",
+    "a{b,c}",
+    "x.csv#y",
+]
 
-TEXTS = {"csv": "en,de\na,b\n", "tsv": "en\tde\na\tb\n", "jsonl": '{"en": "a", "de": "b"}\n', "txt": "a\n"}
+TEXTS = {
+    "csv": "en,de\na,b\n",
+    "tsv": "en\tde\na\tb\n",
+    "jsonl": '{"en": "a", "de": "b"}\n',
+    "txt": "a\n",
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,7 +132,9 @@ def test_a_name_means_the_file_of_that_name(name, suffix, make, tmp_path, monkey
         path.write_bytes(arrow.Codec("zstd").compress(b"en\tde\na\tb\n", asbytes=True))
     else:
         path.write_text(
-            {"csv": "en,de\na,b\n", "tsv": "en\tde\na\tb\n", "txt": "a\n"}.get(suffix, '{"en": "a", "de": "b"}\n')
+            {"csv": "en,de\na,b\n", "tsv": "en\tde\na\tb\n", "txt": "a\n"}.get(
+                suffix, '{"en": "a", "de": "b"}\n'
+            )
         )
     split = {"file": str(path), **COLUMNS}
     if suffix == "txt":

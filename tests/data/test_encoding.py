@@ -21,7 +21,9 @@ def test_a_split_without_text_is_a_fault(split, blank, make, texts):
     empty = sides | {side: ["", "  "] for side in sides if blank in (side, "both")}
     parts = {"train": texts(**sides), "val": texts("val", **sides), "test": texts("test", **sides)}
     news = texts("news", **(empty if split == "news" else sides))
-    parts |= {"test_sets": {"news": news}} | ({} if split == "news" else {split: texts("none", **empty)})
+    parts |= {"test_sets": {"news": news}} | (
+        {} if split == "news" else {split: texts("none", **empty)}
+    )
     recipe = make({"parallel": parts})
     for check in (load_data, lambda recipe, folders: dry_run(DataSource(recipe, folders), {})):
         with pytest.raises(DataError) as caught:
@@ -81,8 +83,13 @@ def test_max_length_counts_eos(make, texts):
 
 def test_a_target_of_another_length_than_the_output_is_refused(make, texts):
     train = texts(source=["a", "b"], target=["x", "x y"])
-    recipe = make({"parallel": {"train": train}}, {"encoder": ["rnn"], "decoder": ["rnn"], "output": {"length": 1}})
-    with pytest.raises(DataError, match=r"answers have 1 token here, and that of line 2 of .* has 2: `x y`"):
+    recipe = make(
+        {"parallel": {"train": train}},
+        {"encoder": ["rnn"], "decoder": ["rnn"], "output": {"length": 1}},
+    )
+    with pytest.raises(
+        DataError, match=r"answers have 1 token here, and that of line 2 of .* has 2: `x y`"
+    ):
         load_data(recipe, recipe.folders())
 
 
@@ -95,7 +102,12 @@ def test_an_unknown_token_under_a_fixed_vocabulary_is_refused(make, texts):
 
 def test_an_existing_tokenizer_is_not_trained_again(make, texts):
     recipe = make(
-        {"parallel": {"train": texts(source=["a"], target=["b"]), "test": texts("t", source=["z"], target=["b"])}}
+        {
+            "parallel": {
+                "train": texts(source=["a"], target=["b"]),
+                "test": texts("t", source=["z"], target=["b"]),
+            }
+        }
     )
     first = load_data(recipe, recipe.folders())
     second = load_data(recipe, recipe.folders(), first.tokenizers, ["test"])
@@ -107,7 +119,9 @@ def test_an_existing_tokenizer_is_not_trained_again(make, texts):
 
 
 def test_the_hash_of_encoded_data_changes_with_the_text(make, texts):
-    recipe = make({"parallel": {"train": texts(source=["a", "b"], target=["b", "a"])}, "tokenizer": "char"})
+    recipe = make(
+        {"parallel": {"train": texts(source=["a", "b"], target=["b", "a"])}, "tokenizer": "char"}
+    )
     first = load_data(recipe, recipe.folders())
     assert load_data(recipe, recipe.folders()).train.sha256 == first.train.sha256
     texts(source=["a", "b"], target=["b", "b"])
@@ -115,7 +129,13 @@ def test_the_hash_of_encoded_data_changes_with_the_text(make, texts):
 
 
 def test_lowercase_applies_to_ids_and_not_to_the_texts(make, texts):
-    recipe = make({"parallel": {"train": texts(source=["A b"], target=["Ä"])}, "lowercase": True, "tokenizer": "char"})
+    recipe = make(
+        {
+            "parallel": {"train": texts(source=["A b"], target=["Ä"])},
+            "lowercase": True,
+            "tokenizer": "char",
+        }
+    )
     data = load_data(recipe, recipe.folders())
     assert data.tokenizers.decode("target", [data.train.target[0]]) == ["ä"]
     assert data.pairs["train"][0] == {"source": "A b", "target": "Ä"}
@@ -130,7 +150,9 @@ def test_pairs_that_the_check_of_a_task_generates_are_not_generated_again(make, 
 
     monkeypatch.setattr(sources, "generate_pairs", count)
     monkeypatch.setattr(samples, "DRAWN_PAIRS", 5)
-    sampled = samples.read_sample(sources.DataSource(recipe, []), needs_sizes=False).source.all_pairs()
+    sampled = samples.read_sample(
+        sources.DataSource(recipe, []), needs_sizes=False
+    ).source.all_pairs()
     assert sorted(calls) == ["test", "train", "val"]
     assert len(sampled["train"]) == 5
     assert sampled["val"] == generate(recipe, "val")
@@ -148,7 +170,10 @@ def test_a_sample_of_files_is_read_once(make, texts, monkeypatch):
 def test_a_training_checks_and_opens_each_file_once(texts, tmp_path, monkeypatch):
     texts("train", source=["a", "b"], target=["b", "a"])
     texts("val", source=["a"], target=["b"])
-    files = "{train: {source: train.source, target: train.target}, val: {source: val.source, target: val.target}}"
+    files = (
+        "{train: {source: train.source, target: train.target}, val: {source: val.source, target:"
+        " val.target}}"
+    )
     model = "{width: 4, encoder: [rnn], decoder: [{rnn: {initial_state: encoder}}]}"
     text = f"recipe: 1\nname: once\ndata: {{tokenizer: char, parallel: {files}}}\nmodel: {model}\n"
     text += "training: {max_steps: 1}\nlogging: {wandb: false}\ntrainer: {accelerator: cpu}\n"

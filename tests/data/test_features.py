@@ -1,4 +1,6 @@
-"""Columns of files: padding, the cache, archives, faults with their lines, and what differs in each epoch."""
+"""Columns of files: padding, the cache, archives, faults with their lines, and what differs in each
+epoch.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ from composer.data.line_hashes import line_hashes
 from composer.data.media_files import MediaError, open_file
 from composer.data.tables import open_columns
 from composer.errors import DataError, Fault
-from composer.recipe.data_sections import AudioFeatures, ImageAugment, LogMel, SpecAugment, TableColumn
+from composer.recipe.data_sections import (
+    AudioFeatures,
+    ImageAugment,
+    LogMel,
+    SpecAugment,
+    TableColumn,
+)
 
 VECTORS = TableColumn(column="frames", kind="vectors", width=3)
 
@@ -47,7 +55,9 @@ def features_of(arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> Feature
     """Return frames (T, F), or images (T, columns, C), as a column has them. shape: (F,) or (W, C)"""
     _, parts = entry_in_memory(lambda append: append_features(append, map(Reading, arrays), shape))
     starts = parts["ends"] - [*map(len, arrays)]
-    return Features(parts["values"], starts, parts["ends"], parts["columns"] if len(shape) == 2 else None)
+    return Features(
+        parts["values"], starts, parts["ends"], parts["columns"] if len(shape) == 2 else None
+    )
 
 
 def test_rows_are_padded_with_nan() -> None:
@@ -60,7 +70,9 @@ def test_rows_are_padded_with_nan() -> None:
 
 
 def test_images_have_nan_beside_and_below_them() -> None:
-    features = features_of([np.full((1, 2, 1), 255, np.uint8), np.full((2, 3, 1), 51, np.uint8)], (4, 1))
+    features = features_of(
+        [np.full((1, 2, 1), 255, np.uint8), np.full((2, 3, 1), 51, np.uint8)], (4, 1)
+    )
     batch = features.outputs(np.array([0, 1]))[..., 0]  # (B, T, W)
     assert batch.shape == (2, 2, 4)
     assert (~np.isnan(batch)).sum((1, 2)).tolist() == [2, 6]
@@ -102,7 +114,9 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monkey
     assert encode_features(names, VECTORS, "a column").lengths().tolist() == [2, 1]
 
 
-def test_files_that_cannot_be_used_are_told_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_used_are_told_with_their_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
     monkeypatch.setattr(feature_files, "MAX_FILE_FAULTS", 7)
     np.save(tmp_path / "wide.npy", np.zeros((2, 4)))
@@ -124,12 +138,16 @@ def test_files_that_cannot_be_used_are_told_with_their_lines(tmp_path: Path, mon
     assert not [*(tmp_path / "store").rglob("values.bin")]
 
 
-def test_of_many_files_that_cannot_be_used_the_first_few_are_told_with_the_number_of_all(tmp_path: Path) -> None:
+def test_of_many_files_that_cannot_be_used_the_first_few_are_told_with_the_number_of_all(
+    tmp_path: Path,
+) -> None:
     names = [str(tmp_path / f"{number % 300}.npy") for number in range(600)]
     for read, count in ((missing_files, "300 files"), (refused_files, "at least 256 files")):
         faults = read(names, "a column")
         assert [fault.line for fault in faults] == [1, 2, 3, 4, 5]
-        end = f"2 lines name it (these are the first 5 of {count} of this column that cannot be used)"
+        end = (
+            f"2 lines name it (these are the first 5 of {count} of this column that cannot be used)"
+        )
         assert [fault.message.endswith(end) for fault in faults] == [False] * 4 + [True]
         assert "first" not in read(names[:5], "a column")[-1].message
     # all were read before there were too many to go on
@@ -147,7 +165,9 @@ def test_a_damaged_archive_of_arrays_is_told() -> None:
         load_frames(BytesIO(b"PK\x03\x04" + bytes(60)))
 
 
-@pytest.mark.parametrize(("more", "words"), [(b"\n", "1 byte behind"), (bytes(1_200), "1,200 bytes behind")])
+@pytest.mark.parametrize(
+    ("more", "words"), [(b"\n", "1 byte behind"), (bytes(1_200), "1,200 bytes behind")]
+)
 def test_bytes_behind_an_array_are_refused(more: bytes, words: str, tmp_path: Path) -> None:
     for name, array in (("rows", np.ones((2, 3))), ("columns", np.ones((2, 3), order="F"))):
         path = tmp_path / f"{name}.npy"
@@ -181,11 +201,15 @@ def test_files_are_read_from_archives(tmp_path: Path, name: str) -> None:
     assert open_file(tmp_path / name / "in" / "x.txt").read() == b"content"
     with pytest.raises(FileNotFoundError):
         open_file(tmp_path / name / "in" / "y.txt")
-    faults = missing_files(FileNames([f"{name}/in/x.txt", f"{name}/in/y.txt", "z.txt"], tmp_path), "a column")
+    faults = missing_files(
+        FileNames([f"{name}/in/x.txt", f"{name}/in/y.txt", "z.txt"], tmp_path), "a column"
+    )
     assert [(fault.line, fault.file) for fault in faults] == [(2, "a column"), (3, "a column")]
 
 
-def test_an_archive_is_opened_once_whoever_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_is_opened_once_whoever_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"{which}.tar/{number}.txt" for number in range(20) for which in "ab"]
     for which in "ab":
         with tarfile.open(tmp_path / f"{which}.tar", "w") as archive:
@@ -195,29 +219,39 @@ def test_an_archive_is_opened_once_whoever_reads_it(tmp_path: Path, monkeypatch:
                 archive.addfile(entry, BytesIO(b"%02d" % number))
     opened = list[Path]()
     real = tarfile.open
-    monkeypatch.setattr(tarfile, "open", lambda path, mode="r": opened.append(path) or real(path, mode))
+    monkeypatch.setattr(
+        tarfile, "open", lambda path, mode="r": opened.append(path) or real(path, mode)
+    )
     with ThreadPoolExecutor(6) as pool:
         contents = [*pool.map(lambda name: open_file(tmp_path / name).read(), names)]
     assert contents == [b"%02d" % (row // 2) for row in range(40)]
     assert sorted(opened) == [tmp_path / "a.tar", tmp_path / "b.tar"]
 
 
-def test_names_of_files_in_a_packed_table_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_files_in_a_packed_table_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with gzip.open(tmp_path / "table.tsv.gz", "wt") as packed:
         packed.write("name\n" + "".join(f"{row}.npy\n" for row in range(50)))
     names = open_columns(tmp_path / "table.tsv.gz", {"source": "name"})["source"]
     reads = list[int]()
     read = type(names).read
-    monkeypatch.setattr(type(names), "read", lambda self, rows: reads.append(len(rows)) or read(self, rows))
+    monkeypatch.setattr(
+        type(names), "read", lambda self, rows: reads.append(len(rows)) or read(self, rows)
+    )
     monkeypatch.setattr(columns, "CHUNK_LINES", 10)
     assert [*FileNames(names, tmp_path)] == [str(tmp_path / f"{row}.npy") for row in range(50)]
     assert not reads  # the file is unpacked once, whatever its length
-    assert FileNames(names, tmp_path)[40:] == [str(tmp_path / f"{row}.npy") for row in range(40, 50)]
+    assert FileNames(names, tmp_path)[40:] == [
+        str(tmp_path / f"{row}.npy") for row in range(40, 50)
+    ]
     assert reads == [10]
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_a_damaged_archive_is_told_and_nothing_outside_an_archive_is_read(tmp_path: Path, name: str) -> None:
+def test_a_damaged_archive_is_told_and_nothing_outside_an_archive_is_read(
+    tmp_path: Path, name: str
+) -> None:
     (tmp_path / "secret").write_text("not of the archive")
     if name.endswith("zip"):
         with zipfile.ZipFile(tmp_path / name, "w") as packed:
@@ -235,8 +269,14 @@ def test_a_damaged_archive_is_told_and_nothing_outside_an_archive_is_read(tmp_pa
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[:700])
     assert not missing_files(FileNames([f"{name}/x.npy"], tmp_path), "a column")
-    with pytest.raises(DataError, match=r"this archive cannot be opened: .*; 3 lines name it") as error:
-        encode_features([str(tmp_path / name / file) for file in ("x.npy", "y.npy", "z.npy")], VECTORS, "a column")
+    with pytest.raises(
+        DataError, match=r"this archive cannot be opened: .*; 3 lines name it"
+    ) as error:
+        encode_features(
+            [str(tmp_path / name / file) for file in ("x.npy", "y.npy", "z.npy")],
+            VECTORS,
+            "a column",
+        )
     (fault,) = error.value.faults  # it is one archive
     assert fault.hint.startswith("get the archive again")
 
@@ -255,19 +295,28 @@ def test_an_archive_with_a_password_is_told(tmp_path: Path) -> None:
 def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     os.mkfifo(tmp_path / "pipe.npy")
-    names = [str(tmp_path / name) for name in ("folder.npy", "pipe.npy", "gone.npy", "gone.npy#t=1")]
+    names = [
+        str(tmp_path / name) for name in ("folder.npy", "pipe.npy", "gone.npy", "gone.npy#t=1")
+    ]
     reasons = ["this is a folder; the cell is blank, perhaps", "no regular file", "no such file"]
     faults = missing_files([*names, ""], "a column")  # each file once
-    assert all(reason in fault.message for fault, reason in zip(faults, [*reasons, reasons[0]], strict=True))
+    assert all(
+        reason in fault.message
+        for fault, reason in zip(faults, [*reasons, reasons[0]], strict=True)
+    )
     with pytest.raises(DataError) as error:
         encode_features([*names, ""], VECTORS, "a column")
     expected = [*reasons, "only a sound has parts", reasons[0]]
-    assert all(reason in fault.message for fault, reason in zip(error.value.faults, expected, strict=True))
+    assert all(
+        reason in fault.message for fault, reason in zip(error.value.faults, expected, strict=True)
+    )
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("value", [1e300, -3.5e38, np.inf, np.nan, np.longdouble("1e4000")])
-def test_a_number_that_is_too_large_where_it_is_trained_on_is_told(value: float, tmp_path: Path) -> None:
+def test_a_number_that_is_too_large_where_it_is_trained_on_is_told(
+    value: float, tmp_path: Path
+) -> None:
     np.save(tmp_path / "a.npy", np.array([[1, 2, 3]]))
     np.save(tmp_path / "b.npy", np.array([[1, 2, value]]))
     with pytest.raises(DataError, match="NaN or infinite as float32") as error:
@@ -319,14 +368,19 @@ def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(
     expected = (Remark("even", "2", 2, str(tmp_path / "table.tsv"), 3),)
     assert encode_features(names, VECTORS, "a column").remarks == expected
     monkeypatch.setattr(feature_files, "read_file", None)
-    assert encode_features(RowSubset(names, np.array([2, 0])), VECTORS, "a column").remarks == expected
+    assert (
+        encode_features(RowSubset(names, np.array([2, 0])), VECTORS, "a column").remarks == expected
+    )
     monkeypatch.setattr(feature_files, "read_file", noticing)
     part = RowSubset(names, np.array([2, 3]))
     sample = SampledLines(part, part)
-    assert encode_features(sample, VECTORS, "a column").remarks == (replace(expected[0], count=1, line=5),)
+    assert encode_features(sample, VECTORS, "a column").remarks == (
+        replace(expected[0], count=1, line=5),
+    )
 
 
-# ------------------------------------------------------------------------------------------- augmentation
+# -------------------------------------------------------------------------------------------
+# augmentation
 
 
 def of_key(features: Features, settings: TableColumn, *key: int) -> AugmentedFeatures:
@@ -342,12 +396,15 @@ def test_an_epoch_has_its_own_images_and_always_the_same() -> None:
     settings = TableColumn(column="image", kind="image", augment=turns)
     rows = np.array([0, 1])
     plain, one, again, other = (
-        part.outputs(rows) for part in (features, *(of_key(features, settings, 1, epoch) for epoch in (0, 0, 1)))
+        part.outputs(rows)
+        for part in (features, *(of_key(features, settings, 1, epoch) for epoch in (0, 0, 1)))
     )
     assert np.array_equal(one, again, equal_nan=True)
     assert not np.array_equal(one, other, equal_nan=True)
     assert np.array_equal(np.isnan(one), np.isnan(plain))
-    assert np.array_equal(of_key(features, settings, 1, 0).outputs(rows[1:])[0, :4, :3], one[1, :4, :3])
+    assert np.array_equal(
+        of_key(features, settings, 1, 0).outputs(rows[1:])[0, :4, :3], one[1, :4, :3]
+    )
 
 
 def test_nothing_is_moved_by_nothing_and_a_quarter_turn_turns() -> None:
@@ -378,7 +435,10 @@ def test_vectors_are_augmented_as_sounds_are() -> None:
     masks = SpecAugment(bands=2, frames=1)
     features = features_of([np.random.default_rng(1).random((4, 3), dtype=np.float32)], (3,))
     rows = np.array([0])
-    one, other = (of_key(features, replace(VECTORS, spec_augment=masks), 1, epoch).outputs(rows) for epoch in (0, 1))
+    one, other = (
+        of_key(features, replace(VECTORS, spec_augment=masks), 1, epoch).outputs(rows)
+        for epoch in (0, 1)
+    )
     assert one.shape == (1, 4, 3)
     assert one.dtype == np.float32
     assert not np.array_equal(one, other)

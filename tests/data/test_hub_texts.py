@@ -1,4 +1,6 @@
-"""Texts of the hub: a column without a source is tokenised into the cache, and trained on as any other text."""
+"""Texts of the hub: a column without a source is tokenised into the cache, and trained on as any
+other text.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def of_hub(make: Make, **data: Any) -> Recipe:
 
 
 @pytest.mark.parametrize("tokenizer", ["char", "byte", {"bpe": {"size": 300}}])
-def test_the_ids_and_counts_are_those_of_the_same_text_in_files(make: Make, folder: Path, tokenizer: Any) -> None:
+def test_the_ids_and_counts_are_those_of_the_same_text_in_files(
+    make: Make, folder: Path, tokenizer: Any
+) -> None:
     files = {"train": "train.jsonl", "val": "validation.jsonl", "column": "body"}
     own = load_data(make({"text": files, "tokenizer": tokenizer}, LM), [folder])
     data = load_data(of_hub(make, tokenizer=tokenizer), [folder])
@@ -62,7 +66,9 @@ def test_a_second_training_reads_the_data_set_no_more(
     make: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = load_data(of_hub(make, tokenizer="byte"), [folder])
-    monkeypatch.setattr(tables.DatasetColumn, "read", lambda *_: pytest.fail("its ids are in the cache"))
+    monkeypatch.setattr(
+        tables.DatasetColumn, "read", lambda *_: pytest.fail("its ids are in the cache")
+    )
     again = load_data(of_hub(make, tokenizer="byte"), [folder])
     assert again.splits["train"].sha256 == first.splits["train"].sha256
     assert again.splits["train"].counts == first.splits["train"].counts
@@ -85,12 +91,20 @@ def test_with_an_encoder_its_rows_are_pairs(make: Make, folder: Path) -> None:
     recipe = make({"hub": {**HUB, "source": "title"}})
     assert not recipe.reads_text
     pairs = DataSource(recipe, [folder]).pairs("train")
-    assert pairs[0] == {"source": "chapter 0", "target": "chapter 0 of a book, with some words  and more"}
+    assert pairs[0] == {
+        "source": "chapter 0",
+        "target": "chapter 0 of a book, with some words  and more",
+    }
 
 
 def test_it_is_trained_on_in_windows_with_a_carried_state(make: Make, folder: Path) -> None:
     of_hub(make, tokenizer="byte")
-    settings = ["training.window=8", "training.carry=true", "training.tokens_per_batch=32", "training.max_steps=3"]
+    settings = [
+        "training.window=8",
+        "training.carry=true",
+        "training.tokens_per_batch=32",
+        "training.max_steps=3",
+    ]
     settings += ["trainer.accelerator=cpu", "logging.wandb=false", "training.validate_every=3"]
     train(load(folder / "t.yaml", settings), run=folder / "run", data=folder)
     scores = evaluate(folder / "run", split="val", data=folder)

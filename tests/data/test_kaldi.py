@@ -42,7 +42,11 @@ def folder(tmp_path: Path) -> Path:
 def test_a_row_is_a_segment_whatever_the_order_of_the_other_files(folder: Path) -> None:
     columns = open_folder(folder, {name: name for name in COLUMNS})
     assert [*columns["id"]] == ["u1", "u2", "u3"]
-    assert [*columns["sound"]] == ["a.wav#t=0,0.5", "a.wav#t=0.00001", f"{folder / 'b.wav'}#t=0.25,1.2"]
+    assert [*columns["sound"]] == [
+        "a.wav#t=0,0.5",
+        "a.wav#t=0.00001",
+        f"{folder / 'b.wav'}#t=0.25,1.2",
+    ]
     assert [*columns["text"]] == columns["text"][:] == ["one", "", "three  words here"]
     assert [*columns["speaker"]] == ["s1", "s1", "s2"]
     assert locate(columns["text"], 2) == (folder / "text", 1)
@@ -77,14 +81,34 @@ def test_a_command_is_refused_and_not_run(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "place", "message"),
     [
-        ("text", "u1 a\nu2 b\nu9 c\nu8 d\nu3 e\n", ("text", 3), "its id is not in `segments` (and 1 more like it)"),
+        (
+            "text",
+            "u1 a\nu2 b\nu9 c\nu8 d\nu3 e\n",
+            ("text", 3),
+            "its id is not in `segments` (and 1 more like it)",
+        ),
         ("text", "u2 b\n", ("segments", 1), "its id is not in `text` (and 1 more like it)"),
         ("text", "u1 a\nu2 b\n\nu3 c\n", ("text", 3), "this line is blank"),
-        ("utt2spk", "u1 s\nu2 s\nu3 s\nu3 t\n", ("utt2spk", 3), "its id is there twice (and 1 more like it)"),
+        (
+            "utt2spk",
+            "u1 s\nu2 s\nu3 s\nu3 t\n",
+            ("utt2spk", 3),
+            "its id is there twice (and 1 more like it)",
+        ),
         ("wav.scp", "rec-a a.wav\n", ("segments", 3), "its recording is not in `wav.scp`"),
         ("wav.scp", "rec-a a.wav\nrec-b\n", ("wav.scp", 2), "it names no file"),
-        ("segments", "u1 rec-a 0 1\nu2 rec-a 2 1\nu3 rec-b 0 nan\n", ("segments", 2), "this is no segment (and 1 more"),
-        ("segments", "u1 rec-a 0 1\nu2 rec-a -1 1\nu3 rec-b 0\n", ("segments", 2), "this is no segment (and 1 more"),
+        (
+            "segments",
+            "u1 rec-a 0 1\nu2 rec-a 2 1\nu3 rec-b 0 nan\n",
+            ("segments", 2),
+            "this is no segment (and 1 more",
+        ),
+        (
+            "segments",
+            "u1 rec-a 0 1\nu2 rec-a -1 1\nu3 rec-b 0\n",
+            ("segments", 2),
+            "this is no segment (and 1 more",
+        ),
     ],
 )
 def test_files_that_do_not_match_are_told_with_line_and_number(
@@ -105,7 +129,9 @@ def test_a_file_or_a_column_that_is_not_there_is_told(folder: Path, tmp_path: Pa
     assert "has no column `txt`; did you mean `text`?" in fault.message
 
 
-def test_a_segment_behind_the_end_of_its_recording_is_told_with_its_line(folder: Path, tmp_path: Path) -> None:
+def test_a_segment_behind_the_end_of_its_recording_is_told_with_its_line(
+    folder: Path, tmp_path: Path
+) -> None:
     (folder / "segments").write_text("u1 rec-a 0 1\nu2 rec-a 0.5 1.4\nu3 rec-b 0.5 1.6\n")
     (fault,) = composer.check(tmp_path / "recipe.yaml")
     assert (fault.file, fault.line) == (str(folder / "segments"), 3)
@@ -126,7 +152,10 @@ def test_a_folder_without_sounds_is_told_what_it_lacks(folder: Path, tmp_path: P
     (fault,) = composer.check(tmp_path / "recipe.yaml")
     assert (fault.line, fault.path) == (4, "data.table.train")
     assert f"`{folder}` is a folder, and has no `wav.scp`" in fault.message
-    assert fault.hint == "name a table in it, or add `wav.scp` to it, with a line `ID FILE` for each recording"
+    assert (
+        fault.hint
+        == "name a table in it, or add `wav.scp` to it, with a line `ID FILE` for each recording"
+    )
     (tmp_path / "wav.scp").rename(folder / "wav.scp")
     assert not composer.check(tmp_path / "recipe.yaml")
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("train: train", "train: trian"))

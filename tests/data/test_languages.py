@@ -22,7 +22,8 @@ SIZES: dict[str, Callable[..., bool]] = {
 }
 
 
-# ------------------------------------------------------------------------------------------- N-grams
+# -------------------------------------------------------------------------------------------
+# N-grams
 
 
 def test_bits_follow_a_table_of_their_own_line() -> None:
@@ -37,11 +38,13 @@ def test_bits_follow_a_table_of_their_own_line() -> None:
     mean = sum(shares) / len(shares)
     spread = sum((share - mean) ** 2 for share in shares) / len(shares)
     assert mean == pytest.approx(0.5, abs=0.06)
-    # of Beta(1/2, 1/2) the variance is 1/8; contexts that are seldom seen are left out, which costs some of it
+    # of Beta(1/2, 1/2) the variance is 1/8; contexts that are seldom seen are left out, which costs
+    # some of it
     assert 0.08 < spread < 0.14
 
 
-# ------------------------------------------------------------------------------------------- counting
+# -------------------------------------------------------------------------------------------
+# counting
 
 
 def strings(line: str) -> list[str]:
@@ -50,7 +53,9 @@ def strings(line: str) -> list[str]:
 
 @pytest.mark.parametrize("pattern", FORMS)
 def test_strings_belong_to_the_language(pattern: str) -> None:
-    lines = Counting(train=200, pattern=pattern, strings=4, min_length=2, max_length=6).generate("train")
+    lines = Counting(train=200, pattern=pattern, strings=4, min_length=2, max_length=6).generate(
+        "train"
+    )
     assert set(lines.source) == {""}
     for line in lines.target:
         assert len(strings(line)) == 4
@@ -58,7 +63,9 @@ def test_strings_belong_to_the_language(pattern: str) -> None:
             runs = [(letter, len(list(run))) for letter, run in itertools.groupby(string)]
             assert "".join(letter for letter, _ in runs) == FORMS[pattern].letters
             assert SIZES[pattern](*(count for _, count in runs))
-    last = {string[-1] * string.count(string[-1]) for line in lines.target for string in strings(line)}
+    last = {
+        string[-1] * string.count(string[-1]) for line in lines.target for string in strings(line)
+    }
     assert len(last) == 5
 
 
@@ -88,7 +95,11 @@ def every_string(pattern: str, most: int) -> list[str]:
     counts = itertools.product(range(1, 2 * most + 1), repeat=len(letters))
     possible = [sizes for sizes in counts if SIZES[pattern](*sizes)]
     n_of = {sizes: sizes[-1] if pattern == "anbmcnm" else sizes[0] for sizes in possible}
-    return ["".join(a * k for a, k in zip(letters, sizes, strict=True)) for sizes in possible if n_of[sizes] <= most]
+    return [
+        "".join(a * k for a, k in zip(letters, sizes, strict=True))
+        for sizes in possible
+        if n_of[sizes] <= most
+    ]
 
 
 def test_a_string_that_no_language_has_is_refused() -> None:

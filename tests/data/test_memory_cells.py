@@ -1,4 +1,6 @@
-"""The tasks of the random-access machine: tapes before and after, against programs written for cells."""
+"""The tasks of the random-access machine: tapes before and after, against programs written for
+cells.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,13 @@ def copy(cells: list[int]) -> None:
         cells[cells[0] + at - 1] = cells[at]
 
 
-@pytest.mark.parametrize(("task", "program"), [("access", access), ("increment", increment), ("copy", copy)])
+@pytest.mark.parametrize(
+    ("task", "program"), [("access", access), ("increment", increment), ("copy", copy)]
+)
 @pytest.mark.parametrize("count", [9, 20])
-def test_the_target_is_what_the_program_leaves(task: str, program: Callable[[list[int]], None], count: int) -> None:
+def test_the_target_is_what_the_program_leaves(
+    task: str, program: Callable[[list[int]], None], count: int
+) -> None:
     lines = TASKS[f"ram_{task}"](train=300, cells=count, max_length=4).generate("train")
     for source, target in zip(lines.source, lines.target, strict=True):
         cells = [int(cell) for cell in source.split()]
@@ -49,8 +55,12 @@ def test_every_index_and_every_length_occurs() -> None:
     assert {sum(cell != "0" for cell in line.split()[1:]) for line in lines.source} == {2, 3, 4}
 
 
-@pytest.mark.parametrize(("task", "longest"), [("ram_access", 8), ("ram_increment", 9), ("ram_copy", 4)])
-def test_an_array_larger_than_the_tape_is_refused_with_the_cells_it_needs(task: str, longest: int) -> None:
+@pytest.mark.parametrize(
+    ("task", "longest"), [("ram_access", 8), ("ram_increment", 9), ("ram_copy", 4)]
+)
+def test_an_array_larger_than_the_tape_is_refused_with_the_cells_it_needs(
+    task: str, longest: int
+) -> None:
     settings = {"cells": 10, "train": 20, "test": 20, "max_length": 2}
     assert TASKS[task](**settings, test_lengths=[longest]).generate("test").source
     with pytest.raises(TaskError) as raised:
@@ -60,7 +70,11 @@ def test_an_array_larger_than_the_tape_is_refused_with_the_cells_it_needs(task: 
         TASKS[task](**settings | {"max_length": longest + 1}).generate("train")
     assert raised.value.setting == "max_length"
     room = int(raised.value.fix.removeprefix("write `cells: ").removesuffix("` or more"))
-    assert TASKS[task](**settings | {"max_length": longest + 1, "cells": room}).generate("train").source
+    assert (
+        TASKS[task](**settings | {"max_length": longest + 1, "cells": room})
+        .generate("train")
+        .source
+    )
 
 
 def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:
@@ -75,7 +89,9 @@ def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:
 
 
 def test_an_integer_tokenizer_survives_saving(tmp_path) -> None:
-    tokenizers = train_tokenizers({"tokenizer": {"integers": {"below": 7}}}, {"source": [], "target": []})
+    tokenizers = train_tokenizers(
+        {"tokenizer": {"integers": {"below": 7}}}, {"source": [], "target": []}
+    )
     tokenizers.save(tmp_path / "tokenizer.json")
     assert Tokenizers.load(tmp_path / "tokenizer.json").encode("target", ["6 2"]) == [
         [NUM_SPECIAL + 6, NUM_SPECIAL + 2]

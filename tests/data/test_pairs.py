@@ -62,7 +62,10 @@ COLUMNS: dict[str, Callable[[Path], Sequence[str]]] = {
     "gzip": lambda folder: PackedColumn(write(folder / "a.gz", LINES)),
     "zstd": lambda folder: PackedColumn(write(folder / "a.zst", LINES)),
     "several": lambda folder: Concatenation(
-        [TextColumn(write(folder / "a", LINES[:2])), PackedColumn(write(folder / "b.gz", LINES[2:]))]
+        [
+            TextColumn(write(folder / "a", LINES[:2])),
+            PackedColumn(write(folder / "b.gz", LINES[2:])),
+        ]
     ),
     "a part": lambda folder: RowSubset(
         PackedColumn(write(folder / "a.gz", ["x", *LINES, "y"])), np.arange(1, 1 + len(LINES))
@@ -71,7 +74,9 @@ COLUMNS: dict[str, Callable[[Path], Sequence[str]]] = {
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_the_cache_has_the_ids_of_the_lines(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_has_the_ids_of_the_lines(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = COLUMNS[kind](tmp_path)
     assert [*lines] == LINES
     assert [lines[row] for row in range(5)] == LINES
@@ -83,7 +88,9 @@ def test_the_cache_has_the_ids_of_the_lines(kind: str, tmp_path: Path, monkeypat
     ids = encode_column(lines, TARGET, tokenizers)
     assert isinstance(ids.values, np.memmap)
     assert [*ids] == expected
-    monkeypatch.setattr(cache_entries, "write_entry", lambda *given: pytest.fail("these lines are in the cache"))
+    monkeypatch.setattr(
+        cache_entries, "write_entry", lambda *given: pytest.fail("these lines are in the cache")
+    )
     assert [*encode_column(COLUMNS[kind](tmp_path), TARGET, tokenizers)] == expected
 
 
@@ -110,7 +117,9 @@ def test_packed_tables_are_read_as_others(name: str, make: Make, tmp_path: Path)
     if "json" in name:
         lines = [json.dumps({"s": one, "t": two}) for one, two in rows]
     write(tmp_path / name, lines)
-    recipe = make({"parallel": {"train": {"file": name, "source": "s", "target": "t"}, "val": 2}}, READ)
+    recipe = make(
+        {"parallel": {"train": {"file": name, "source": "s", "target": "t"}, "val": 2}}, READ
+    )
     check_recipe(recipe)
     pairs = load(recipe).pairs
     assert [*pairs["train"].sides["source"], *pairs["val"].sides["source"]] == [
@@ -123,13 +132,18 @@ def test_packed_tables_are_read_as_others(name: str, make: Make, tmp_path: Path)
     ]
 
 
-def test_files_in_a_list_are_one_text_however_they_are_packed(make: Make, tmp_path: Path, texts: Texts) -> None:
+def test_files_in_a_list_are_one_text_however_they_are_packed(
+    make: Make, tmp_path: Path, texts: Texts
+) -> None:
     one = make({"parallel": {"train": texts("all", source=LINES, target=LINES[::-1]), "val": 1}})
     expected = fingerprints(one)["data"]
     for side, lines in (("source", LINES), ("target", LINES[::-1])):
         write(tmp_path / f"x.{side}.gz", lines[:3])
         write(tmp_path / f"y.{side}", lines[3:])
-    parts = [{"source": "x.source.gz", "target": "x.target.gz"}, {"source": "y.source", "target": "y.target"}]
+    parts = [
+        {"source": "x.source.gz", "target": "x.target.gz"},
+        {"source": "y.source", "target": "y.target"},
+    ]
     assert fingerprints(make({"parallel": {"train": parts, "val": 1}}))["data"] == expected
 
 
@@ -146,7 +160,9 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_fault_of_a_file_is_at_its_place_in_the_list(case: str, make: Make, tmp_path: Path, texts: Texts) -> None:
+def test_a_fault_of_a_file_is_at_its_place_in_the_list(
+    case: str, make: Make, tmp_path: Path, texts: Texts
+) -> None:
     part, path, message = FAULTS[case]
     texts("x", source=LINES[:3], target=LINES[:3])
     texts("y", source=LINES[:2], target=LINES[:2])
@@ -154,7 +170,11 @@ def test_a_fault_of_a_file_is_at_its_place_in_the_list(case: str, make: Make, tm
     (tmp_path / "l.gz").write_bytes(gzip.compress(b"a\nb\xff\n"))
     write(tmp_path / "t.csv.gz", ["a,b", "1,2"])
     with pytest.raises(ComposerError) as refused:
-        check_recipe(make({"parallel": {"train": [{"source": "x.source", "target": "x.target"}, part]}}, READ))
+        check_recipe(
+            make(
+                {"parallel": {"train": [{"source": "x.source", "target": "x.target"}, part]}}, READ
+            )
+        )
     (fault,) = refused.value.faults
     assert fault.path == path
     assert fault.line > 1
@@ -163,7 +183,10 @@ def test_a_fault_of_a_file_is_at_its_place_in_the_list(case: str, make: Make, tm
 
 def test_pairs_are_there_as_often_as_their_files_weigh(make: Make, texts: Texts) -> None:
     parts: list[dict[str, Any]] = [
-        {**texts(name, source=[f"{name} {row}" for row in range(40)], target=["x"] * 40), "weight": weight}
+        {
+            **texts(name, source=[f"{name} {row}" for row in range(40)], target=["x"] * 40),
+            "weight": weight,
+        }
         for name, weight in (("once", 1), ("twice", 2), ("half", 0.5))
     ]
     recipe = make({"parallel": {"train": parts, "val": 6}})
@@ -221,13 +244,25 @@ def test_filters_leave_out_what_they_say(make: Make, texts: Texts) -> None:
 
 @pytest.fixture
 def filtered(make: Make, texts: Texts, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recipe]:
-    """Make a recipe with filters, of whose pairs the cache has the choice; given settings of `parallel` are others."""
+    """Make a recipe with filters, of whose pairs the cache has the choice; given settings of
+    `parallel` are others.
+    """
     monkeypatch.setattr(token_cache, "CACHED_LINES", 2)
-    train = texts("train", source=["a b", "a b", "c d e", "g", "h i j k"], target=["1 2", "1 2", "1", "2", "3 3"])
+    train = texts(
+        "train",
+        source=["a b", "a b", "c d e", "g", "h i j k"],
+        target=["1 2", "1 2", "1", "2", "3 3"],
+    )
 
     def _filtered(**changes: Any) -> Recipe:
         val = texts("val", source=["g"], target=["4"])
-        parallel = {"train": train, "val": val, "test": 1, "deduplicate": True, "decontaminate": True}
+        parallel = {
+            "train": train,
+            "val": val,
+            "test": 1,
+            "deduplicate": True,
+            "decontaminate": True,
+        }
         return make({"parallel": parallel | changes})
 
     return _filtered
@@ -242,14 +277,20 @@ def test_which_pairs_are_trained_on_is_remembered_and_mapped(
     first = load(filtered())
     (entry,) = (path for path in (store / "pairs").iterdir() if path.is_dir())
     with monkeypatch.context() as patch:
-        patch.setattr(encoding, "trainable_rows", lambda *_: pytest.fail("it is remembered which are trained on"))
+        patch.setattr(
+            encoding,
+            "trainable_rows",
+            lambda *_: pytest.fail("it is remembered which are trained on"),
+        )
         again = load(filtered())
     (entry / "3.bin").unlink()  # others have it mapped
     (entry / "3.bin").write_bytes(b"12345")
     for data in (first, again, load(filtered())):
         assert data.train is not None
         assert expected.train is not None
-        assert [[*ids] for ids in data.train.sides.values()] == [[*ids] for ids in expected.train.sides.values()]
+        assert [[*ids] for ids in data.train.sides.values()] == [
+            [*ids] for ids in expected.train.sides.values()
+        ]
         assert data.train.originals.tolist() == expected.train.originals.tolist()
         assert (data.train.sha256, data.notes) == (expected.train.sha256, expected.notes)
         assert data.train.keep(np.arange(len(data.train))).sha256 == expected.train.sha256
@@ -276,11 +317,21 @@ def test_other_settings_and_other_measured_lines_are_another_choice(
 def test_faults_of_many_pairs_are_those_of_few(filtered: Callable[..., Recipe], make: Make) -> None:
     with pytest.raises(ComposerError, match="none of the 5 training pairs is left"):
         load(
-            make({"parallel": {**filtered(test=None).canonical["data"]["parallel"], "max_ratio": 1.0}, "max_length": 1})
+            make(
+                {
+                    "parallel": {
+                        **filtered(test=None).canonical["data"]["parallel"],
+                        "max_ratio": 1.0,
+                    },
+                    "max_length": 1,
+                }
+            )
         )
 
 
-def test_without_a_cache_for_them_pairs_are_chosen_anew(filtered: Callable[..., Recipe], store: Path) -> None:
+def test_without_a_cache_for_them_pairs_are_chosen_anew(
+    filtered: Callable[..., Recipe], store: Path
+) -> None:
     store.mkdir(exist_ok=True)
     (store / "pairs").write_text("a file")
     assert len(load(filtered()).train or ()) == 2
@@ -322,7 +373,10 @@ def test_what_decides_which_pairs_are_trained_on_counts_in_the_fingerprint(
 def test_further_references_are_not_trained_on(make: Make, texts: Texts) -> None:
     parallel = {
         "train": texts("train", source=["a", "b"], target=["1", "2"]),
-        "val": {**texts("val", source=["x"], target=["9"], more=["2"]), "target": ["val.target", "val.more"]},
+        "val": {
+            **texts("val", source=["x"], target=["9"], more=["2"]),
+            "target": ["val.target", "val.more"],
+        },
         "decontaminate": True,
     }
     del parallel["val"]["more"]
@@ -347,7 +401,10 @@ def test_a_packed_file_that_changes_in_use_is_noticed(tmp_path: Path) -> None:
 
 
 def test_lines_without_text_teach_a_tokenizer_nothing() -> None:
-    one, two = (train_tokenizers({"tokenizer": {"char": {}}}, {TARGET: ["ab", line]}) for line in ("   ", "\u3000"))
+    one, two = (
+        train_tokenizers({"tokenizer": {"char": {}}}, {TARGET: ["ab", line]})
+        for line in ("   ", "\u3000")
+    )
     assert one.sha256 == two.sha256
 
 
@@ -357,7 +414,9 @@ def test_a_fault_names_the_line_of_its_file(make: Make, texts: Texts) -> None:
     texts("two", source=[*numbers[:36], "x", *numbers[37:]], target=numbers)
     parts = [{side: f"{name}.{side}" for side in ("source", "target")} for name in ("one", "two")]
     with pytest.raises(ComposerError, match=r"does not know `x` in line 37 of `.*two.source`"):
-        load(make({"parallel": {"train": parts, "val": 10}, "tokenizer": {"integers": {"below": 5}}}))
+        load(
+            make({"parallel": {"train": parts, "val": 10}, "tokenizer": {"integers": {"below": 5}}})
+        )
 
 
 def test_steps_of_an_epoch_are_estimated_with_the_weights(make: Make, texts: Texts) -> None:

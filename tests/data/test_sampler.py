@@ -1,4 +1,6 @@
-"""Batch sampler: every row exactly once, the same batches for any number of devices, and little padding."""
+"""Batch sampler: every row exactly once, the same batches for any number of devices, and little
+padding.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,20 @@ from composer.data.sampler import (
 from composer.model.special_tokens import BOS, EOS
 
 
-def some(count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = ("source",)) -> Encoded:
+def some(
+    count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = ("source",)
+) -> Encoded:
     draw = np.random.default_rng(seed)
 
     def ids() -> Ids:
-        return Ids.of([[draw.integers(4, 99, draw.integers(0, longest + 1)).tolist() for _ in range(count)]], 99)
+        return Ids.of(
+            [[draw.integers(4, 99, draw.integers(0, longest + 1)).tolist() for _ in range(count)]],
+            99,
+        )
 
-    return Encoded({side: ids() for side in sides}, ids(), [str(row) for row in range(count)], np.arange(count))
+    return Encoded(
+        {side: ids() for side in sides}, ids(), [str(row) for row in range(count)], np.arange(count)
+    )
 
 
 def order(encoded: Encoded, rank: int = 0, world: int = 1, **changes) -> TrainBatchSampler:
@@ -73,12 +82,16 @@ def test_devices_and_accumulation_share_the_same_global_batches(world, accumulat
     encoded = some(200)
     target, _ = pair_lengths(encoded)
     alone = list(order(encoded))
-    parts = [list(order(encoded, world=world, accumulate=accumulate, rank=rank)) for rank in range(world)]
+    parts = [
+        list(order(encoded, world=world, accumulate=accumulate, rank=rank)) for rank in range(world)
+    ]
     assert {len(part) for part in parts} == {len(alone) * accumulate}
     for at, batch in enumerate(alone):
         mine = [share for part in parts for share in part[at * accumulate : (at + 1) * accumulate]]
         busy = [share for share in mine if share.part]
-        assert sorted(np.concatenate([share.rows for share in busy]).tolist()) == sorted(batch.rows.tolist())
+        assert sorted(np.concatenate([share.rows for share in busy]).tolist()) == sorted(
+            batch.rows.tolist()
+        )
         assert {share.tokens for share in mine} == {int(target[batch.rows].sum())}
         assert max(len(share.rows) for share in busy) - min(len(share.rows) for share in busy) <= 1
 
@@ -109,18 +122,31 @@ def test_the_fill_ratio_is_that_of_the_tensors():
     sides["all"] = [tensor for side in list(sides) for tensor in sides[side]]
     shares = fill_ratio(encoded, order(encoded).batches())
     for side, tensors in sides.items():
-        real, positions = sum(int((tensor != 0).sum()) for tensor in tensors), sum(tensor.numel() for tensor in tensors)
+        real, positions = (
+            sum(int((tensor != 0).sum()) for tensor in tensors),
+            sum(tensor.numel() for tensor in tensors),
+        )
         assert shares[side] == pytest.approx(real / positions)
 
 
 def test_fewer_rows_than_devices_gives_rows_without_weight():
     encoded = some(1, longest=5)
-    batches = [next(iter(BatchLoader(encoded, order(encoded, world=3, rank=rank)))) for rank in range(3)]
+    batches = [
+        next(iter(BatchLoader(encoded, order(encoded, world=3, rank=rank)))) for rank in range(3)
+    ]
     assert [batch["rows"].tolist() for batch in batches] == [[0], [-1], [-1]]
-    assert [int((batch["target_out"] != 0).sum()) for batch in batches] == [batches[0]["tokens"], 0, 0]
+    assert [int((batch["target_out"] != 0).sum()) for batch in batches] == [
+        batches[0]["tokens"],
+        0,
+        0,
+    ]
     for key in ("target_in", "target_out"):
         assert [bool((batch[key] != 0).any()) for batch in batches] == [True, False, False]
-    assert [bool((batch["sources"]["source"] != 0).any()) for batch in batches] == [True, False, False]
+    assert [bool((batch["sources"]["source"] != 0).any()) for batch in batches] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 40])
@@ -128,13 +154,21 @@ def test_fewer_rows_than_devices_gives_rows_without_weight():
 def test_any_number_of_devices_trains_on_the_same_batches_in_the_same_order(world, count):
     encoded = some(count)
     alone = [batch["rows"].tolist() for batch in BatchLoader(encoded, order(encoded))]
-    parts = [list(BatchLoader(encoded, order(encoded, world=world, rank=rank))) for rank in range(world)]
+    parts = [
+        list(BatchLoader(encoded, order(encoded, world=world, rank=rank))) for rank in range(world)
+    ]
     assert [len(part) for part in parts] == [len(alone)] * world
     for expected, together in zip(alone, zip(*parts, strict=True), strict=True):
-        assert sorted(row for batch in together for row in batch["rows"].tolist() if row >= 0) == sorted(expected)
+        assert sorted(
+            row for batch in together for row in batch["rows"].tolist() if row >= 0
+        ) == sorted(expected)
         real = [int((batch["target_out"] != 0).sum()) for batch in together]
         assert {batch["tokens"] for batch in together} == {sum(real)}
-        idle = [batch["rows"].tolist() for batch, tokens in zip(together, real, strict=True) if not tokens]
+        idle = [
+            batch["rows"].tolist()
+            for batch, tokens in zip(together, real, strict=True)
+            if not tokens
+        ]
         assert idle == [[-1]] * max(0, world - len(expected))
 
 
@@ -143,7 +177,10 @@ def test_any_number_of_devices_trains_on_the_same_batches_in_the_same_order(worl
 def test_tokens_are_split_evenly(world, budget):
     encoded = some(500)
     target, _ = pair_lengths(encoded)
-    parts = [list(order(encoded, tokens_per_batch=budget, world=world, rank=rank)) for rank in range(world)]
+    parts = [
+        list(order(encoded, tokens_per_batch=budget, world=world, rank=rank))
+        for rank in range(world)
+    ]
     for together in zip(*parts, strict=True):
         rows = [share.rows[: len(share.rows) if share.part else 0] for share in together]
         longest = max(int(target[part].max(initial=0)) for part in rows)
@@ -156,10 +193,17 @@ def test_tokens_are_split_evenly(world, budget):
 @pytest.mark.parametrize("world", [2, 8])
 def test_evaluation_with_fewer_rows_than_devices_pads_the_ranks(world):
     encoded = some(3)
-    orders = [EvalBatchSampler(encoded, tokens_per_batch=10**6, rank=rank, world=world) for rank in range(world)]
+    orders = [
+        EvalBatchSampler(encoded, tokens_per_batch=10**6, rank=rank, world=world)
+        for rank in range(world)
+    ]
     parts = [list(BatchLoader(encoded, order_)) for order_ in orders]
     assert {len(part) for part in parts} == {1}
-    assert sorted(row for part in parts for row in part[0]["rows"].tolist() if row >= 0) == [0, 1, 2]
+    assert sorted(row for part in parts for row in part[0]["rows"].tolist() if row >= 0) == [
+        0,
+        1,
+        2,
+    ]
     assert sum(float((part[0]["target_out"] != 0).sum()) for part in parts) == parts[0][0]["tokens"]
 
 
@@ -187,11 +231,17 @@ def _real(row: torch.Tensor) -> list[int]:
 def test_evaluation_reads_every_row_once_in_equally_many_batches_per_device(world):
     encoded = some(100)
     parts = [
-        list(BatchLoader(encoded, EvalBatchSampler(encoded, tokens_per_batch=90, rank=rank, world=world)))
+        list(
+            BatchLoader(
+                encoded, EvalBatchSampler(encoded, tokens_per_batch=90, rank=rank, world=world)
+            )
+        )
         for rank in range(world)
     ]
     assert len({len(part) for part in parts}) == 1
-    numbers = [row for part in parts for batch in part for row in batch["rows"].tolist() if row >= 0]
+    numbers = [
+        row for part in parts for batch in part for row in batch["rows"].tolist() if row >= 0
+    ]
     assert sorted(numbers) == list(range(100))
 
 
@@ -208,7 +258,10 @@ def test_loaders_do_not_draw_from_the_global_generator():
 def test_workers_give_the_same_batches():
     encoded = some(60)
     alone, helped = (list(BatchLoader(encoded, order(encoded), workers)) for workers in (0, 2))
-    assert all(torch.equal(one["target_in"], two["target_in"]) for one, two in zip(alone, helped, strict=True))
+    assert all(
+        torch.equal(one["target_in"], two["target_in"])
+        for one, two in zip(alone, helped, strict=True)
+    )
 
 
 def test_rows_are_padded_on_the_right_with_marks():

@@ -59,7 +59,8 @@ def length_of(data: bytes) -> int:
 @pytest.mark.parametrize(("kind", "subtype"), FORMATS)
 @pytest.mark.parametrize("count", [COUNT, COUNT - 1, 1000])
 def test_a_sound_that_is_as_its_header_says_is_read_as_it_is(kind, subtype, count, tmp_path):
-    path = tmp_path / f"a.{'mp3' if kind == 'MP3' else 'sound'}"  # libsndfile knows an MP3 by its name
+    # libsndfile knows an MP3 by its name
+    path = tmp_path / f"a.{'mp3' if kind == 'MP3' else 'sound'}"
     path.write_bytes(sound(kind, subtype, NOISE[:count]))
     expected, _ = soundfile.read(path, dtype="float32")
     samples, rate, notices = read_samples(path.open("rb"), RATE)
@@ -91,15 +92,21 @@ LYING = [
     ("AU", b".snd", 8, ">I", 0),
     ("CAF", b"data", 4, ">Q", 4),
 ]
-"""Where a format has the number of bytes of samples, as what, and how many more than that it says."""
+"""Where a format has the number of bytes of samples, as what, and how many more than that it says.
+"""
 
 
 @pytest.mark.parametrize(("kind", "name", "offset", "form", "more"), LYING)
 @pytest.mark.parametrize("said", [0, 2, BYTES // 8, BYTES // 2, BYTES - 2])
-def test_a_header_that_notices_than_there_is_is_told_and_all_is_read(kind, name, offset, form, more, said):
+def test_a_header_that_notices_than_there_is_is_told_and_all_is_read(
+    kind, name, offset, form, more, said
+):
     data = sound(kind, "PCM_16")
     lying = with_bytes(data, data.index(name) + offset, struct.pack(form, said + more))
-    expected, (samples, _, notices) = read_samples(io.BytesIO(data), RATE)[0], read_samples(io.BytesIO(lying), RATE)
+    expected, (samples, _, notices) = (
+        read_samples(io.BytesIO(data), RATE)[0],
+        read_samples(io.BytesIO(lying), RATE),
+    )
     assert notices == ("header",)
     np.testing.assert_array_equal(samples[:COUNT], expected)
 
@@ -125,7 +132,9 @@ def test_the_number_of_frames_of_aiff_and_nist_is_compared_too(said):
     data = sound("AIFF", "PCM_16")
     lying = [with_bytes(data, data.index(b"COMM") + 10, struct.pack(">I", said))]
     lying += [
-        sound("NIST", "PCM_16").replace(f"-i {COUNT}\n".encode(), f"-i {said:5}\n".replace("-i ", "-i ").encode())
+        sound("NIST", "PCM_16").replace(
+            f"-i {COUNT}\n".encode(), f"-i {said:5}\n".replace("-i ", "-i ").encode()
+        )
     ]
     for file in lying[: 1 if said < 10_000 else 2]:
         if said > COUNT:
@@ -149,7 +158,8 @@ def test_an_mp3_is_as_long_as_its_frames(rate, has_tag):
         assert (len(samples), own_rate, notices) == (count, rate, ("header",))
     with pytest.raises(MediaError, match="cut off: its header says 300 frames"):
         length_of(tag + with_bytes(data, at + 8, (300).to_bytes(4, "big")))
-    # without the number libsndfile guesses from the first frame, which is another one than those that follow
+    # without the number libsndfile guesses from the first frame, which is another one than those
+    # that follow
     assert length_of(tag + with_bytes(data, at, bytes(4))) > count
     assert length_of(tag + data + b"TAG" + bytes(125)) == count
     with pytest.raises(MediaError, match="the bytes after frame"):
@@ -169,7 +179,15 @@ def test_what_follows_the_samples_of_a_wav_is_no_sample():
     data = sound("WAV", "PCM_16")
     odd = sound("WAV", "PCM_U8")  # with a byte that fills it up
     note = b"LIST" + struct.pack("<I", 12) + b"INFOISFT\0\0\0\0"
-    for file in (data + note, data + note + note, odd + note, odd[:-1] + note, odd, odd[:-1], data + b"\0"):
+    for file in (
+        data + note,
+        data + note + note,
+        odd + note,
+        odd[:-1] + note,
+        odd,
+        odd[:-1],
+        data + b"\0",
+    ):
         assert read_samples(io.BytesIO(file), RATE)[1:] == (RATE, ())
         assert length_of(file) == COUNT
     streamed = with_bytes(data, data.index(b"data") + 4, b"\xff" * 4)
@@ -198,7 +216,9 @@ def test_a_fault_has_the_line_of_the_table_and_a_notice_the_number_of_files(tmp_
         (tmp_path / name).write_bytes(content)
     names = ["a.wav", "b.wav", "c.wav"]
     whole = encode_features(FileNames(names, tmp_path), SETTINGS, "t.tsv")
-    assert [(remark.kind, remark.count, remark.line) for remark in whole.remarks] == [("header", 2, 2)]
+    assert [(remark.kind, remark.count, remark.line) for remark in whole.remarks] == [
+        ("header", 2, 2)
+    ]
     assert len(set(whole.lengths().tolist())) == 1
     (tmp_path / "c.wav").write_bytes(data[:-100])
     with pytest.raises(DataError, match="cut off") as caught:
@@ -207,7 +227,8 @@ def test_a_fault_has_the_line_of_the_table_and_a_notice_the_number_of_files(tmp_
 
 
 @pytest.mark.parametrize(
-    ("kind", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III")]
+    ("kind", "subtype"),
+    [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III")],
 )
 def test_a_part_beyond_what_is_there_is_refused(kind, subtype):
     data = sound(kind, subtype)
@@ -218,7 +239,9 @@ def test_a_part_beyond_what_is_there_is_refused(kind, subtype):
         read_samples(io.BytesIO(data[: len(data) // 2]), RATE, (0.8, 0.95))
 
 
-@pytest.mark.parametrize(("end", "notices"), [(0.9, ()), (COUNT / RATE, ()), (1.01, ()), (1.1, ("end",)), (None, ())])
+@pytest.mark.parametrize(
+    ("end", "notices"), [(0.9, ()), (COUNT / RATE, ()), (1.01, ()), (1.1, ("end",)), (None, ())]
+)
 def test_a_part_that_would_end_after_its_recording_is_told(end, notices):
     samples, _, own = read_samples(io.BytesIO(sound("WAV", "PCM_16")), RATE, (0.5, end))
     assert (len(samples), own) == (min(COUNT, round((end or 9) * RATE)) - RATE // 2, notices)

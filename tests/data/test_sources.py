@@ -1,4 +1,6 @@
-"""Pairs from every kind of source, and every fault a data file can have, told at its place in the recipe."""
+"""Pairs from every kind of source, and every fault a data file can have, told at its place in the
+recipe.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from composer.data.encoding import load_data
 from composer.data.sources import check_files, open_pairs
 from composer.errors import DataError
 
-ROWS = [("a man", "ein Mann"), ('say "hi"', "2020-01-01"), ("NA", "null"), ("1.0", "007"), ("x\u2028y", "ü\x85z")]
+ROWS = [
+    ("a man", "ein Mann"),
+    ('say "hi"', "2020-01-01"),
+    ("NA", "null"),
+    ("1.0", "007"),
+    ("x\u2028y", "ü\x85z"),
+]
 TWO = {"encoders": {"left": ["rnn"], "right": ["rnn"]}, "decoder": ["rnn"]}
 LANGUAGE_MODEL = {"decoder": ["rnn"]}
 
@@ -24,12 +32,20 @@ def write(path: Path, kind: str, rows) -> None:
     if kind == "parquet":
         parquet.write_table(arrow.table(table), path)
     elif kind == "tsv":
-        path.write_text("".join(f"{en}\t{de}\n" for en, de in [("en", "de"), *rows]), encoding="utf-8")
+        path.write_text(
+            "".join(f"{en}\t{de}\n" for en, de in [("en", "de"), *rows]), encoding="utf-8"
+        )
     elif kind == "csv":
-        quoted = (",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in [("en", "de"), *rows])
+        quoted = (
+            ",".join('"' + cell.replace('"', '""') + '"' for cell in row)
+            for row in [("en", "de"), *rows]
+        )
         path.write_text("\n".join(quoted), encoding="utf-8")
     else:
-        path.write_text("".join(json.dumps({"en": en, "t": {"de": de}}) + "\n" for en, de in rows), encoding="utf-8")
+        path.write_text(
+            "".join(json.dumps({"en": en, "t": {"de": de}}) + "\n" for en, de in rows),
+            encoding="utf-8",
+        )
 
 
 def codes_and_paths(faults) -> list[tuple[str, str]]:
@@ -41,10 +57,14 @@ def codes_and_paths(faults) -> list[tuple[str, str]]:
 def test_tables_give_every_text_verbatim(kind, make, tmp_path):
     write(tmp_path / f"rows.{kind}", kind, ROWS)
     target = "t.de" if kind.startswith("json") else "de"
-    recipe = make({"parallel": {"train": {"file": f"rows.{kind}", "source": "en", "target": target}}})
+    recipe = make(
+        {"parallel": {"train": {"file": f"rows.{kind}", "source": "en", "target": target}}}
+    )
     assert check_files(recipe, recipe.folders()) == []
     pairs = open_pairs(recipe, "train", recipe.folders())
-    assert [(pair["source"], pair["target"]) for pair in (pairs[at] for at in range(len(pairs)))] == ROWS
+    assert [
+        (pair["source"], pair["target"]) for pair in (pairs[at] for at in range(len(pairs)))
+    ] == ROWS
     assert list(pairs.sides["source"]) == [en for en, _ in ROWS]
     assert pairs.sides["target"][1:3] == [de for _, de in ROWS[1:3]]
 
@@ -66,13 +86,20 @@ def test_files_are_looked_up_in_every_folder_in_order(make, tmp_path, texts):
     other.mkdir()
     (other / "train.source").write_text("first\n")
     recipe = make({"parallel": {"train": split}})
-    assert open_pairs(recipe, "train", recipe.folders(other))[0] == {"source": "first", "target": "beside"}
+    assert open_pairs(recipe, "train", recipe.folders(other))[0] == {
+        "source": "first",
+        "target": "beside",
+    }
 
 
 def test_pairs_have_one_side_per_encoder(make, texts):
     split = texts(left=["l"], right=["r"], target=["t"])
     recipe = make({"parallel": {"train": split}}, TWO)
-    assert open_pairs(recipe, "train", recipe.folders())[0] == {"left": "l", "right": "r", "target": "t"}
+    assert open_pairs(recipe, "train", recipe.folders())[0] == {
+        "left": "l",
+        "right": "r",
+        "target": "t",
+    }
     recipe = make({"parallel": {"train": {"target": split["target"]}}}, LANGUAGE_MODEL)
     assert open_pairs(recipe, "train", recipe.folders())[0] == {"target": "t"}
     assert load_data(recipe, recipe.folders()).train.sources == {}
@@ -84,7 +111,12 @@ def test_a_hub_id_may_be_a_local_folder(make, tmp_path):
     for split, rows in (("train", ROWS), ("validation", ROWS[:2])):
         pairs = [{"translation": {"en": en, "de": de}} for en, de in rows]
         parquet.write_table(arrow.table({"row": pairs}), tmp_path / "set" / f"{split}.parquet")
-    hub = {"id": "set", "source": "row.translation.en", "target": "row.translation.de", "test": None}
+    hub = {
+        "id": "set",
+        "source": "row.translation.en",
+        "target": "row.translation.de",
+        "test": None,
+    }
     recipe = make({"hub": hub, "tokenizer": "char"})
     assert check_files(recipe, recipe.folders()) == []
     data = load_data(recipe, recipe.folders())
@@ -106,7 +138,10 @@ def test_an_encoder_called_revision_is_no_revision_of_the_data_set(make, monkeyp
         raise ValueError("no network")
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    model = {"encoders": {"revision": ["linear"]}, "decoder": [{"cross_attention": {"from": "revision"}}]}
+    model = {
+        "encoders": {"revision": ["linear"]},
+        "decoder": [{"cross_attention": {"from": "revision"}}],
+    }
     recipe = make({"hub": {"id": "pairs", "revision": "draft", "target": "final"}}, model)
     with pytest.raises(DataError, match="no network"):
         open_pairs(recipe, "train", recipe.folders())
@@ -137,12 +172,24 @@ FILES = {
 @pytest.mark.parametrize(
     ("source", "target", "code", "key", "words"),
     [
-        ("good.en", "god.de", "file", "target", ["no file `god.de` in `", "did you mean `good.de`?"]),
+        (
+            "good.en",
+            "god.de",
+            "file",
+            "target",
+            ["no file `god.de` in `", "did you mean `good.de`?"],
+        ),
         ("GOOD.EN", "good.de", "file", "source", ["did you mean `good.en`?"]),
         ("good.en", "quite/other", "file", "target", ["no file `quite/other`"]),
         ("good.en", "short.de", "lines", "target", ["`good.en` has 3 lines", "`short.de` has 2"]),
         ("empty.de", "good.de", "empty", "source", ["is empty"]),
-        ("good.en", "latin.de", "encoding", "target", ["line 2, byte 2 of the line (offset 3): 0xfc"]),
+        (
+            "good.en",
+            "latin.de",
+            "encoding",
+            "target",
+            ["line 2, byte 2 of the line (offset 3): 0xfc"],
+        ),
         ("good.en", "wide.de", "encoding", "target", ["line 1, byte 1", "UTF-16"]),
         ("good.en", "packed.de", "encoding", "target", ["gzip"]),
         ("good.en", "cut.de", "encoding", "target", ["line 3, byte 1 of the line (offset 4)"]),
@@ -151,7 +198,9 @@ FILES = {
         ("good.en", "x" * 5000, "file", "target", ["no file"]),
     ],
 )
-def test_faults_of_text_files_are_reported_at_their_key(source, target, code, key, words, make, tmp_path):
+def test_faults_of_text_files_are_reported_at_their_key(
+    source, target, code, key, words, make, tmp_path
+):
     for name, content in FILES.items():
         (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_bytes(content)
     os.mkfifo(tmp_path / "pipe")
@@ -167,7 +216,10 @@ def test_faults_of_text_files_are_reported_at_their_key(source, target, code, ke
 
 def test_all_faults_are_reported_together(make, tmp_path):
     (tmp_path / "empty").touch()
-    splits = {"train": {"source": "no", "target": "empty"}, "test": {"source": "none", "target": "empty"}}
+    splits = {
+        "train": {"source": "no", "target": "empty"},
+        "test": {"source": "none", "target": "empty"},
+    }
     recipe = make({"parallel": splits})
     assert sorted(codes_and_paths(check_files(recipe, recipe.folders()))) == [
         ("empty", "data.parallel.test.target"),
@@ -182,7 +234,9 @@ def test_a_file_without_read_permission_is_a_fault(make, texts, tmp_path):
     split = texts(source=["a"], target=["b"])
     (tmp_path / split["target"]).chmod(0)
     recipe = make({"parallel": {"train": split}})
-    assert codes_and_paths(check_files(recipe, recipe.folders())) == [("file", "data.parallel.train.target")]
+    assert codes_and_paths(check_files(recipe, recipe.folders())) == [
+        ("file", "data.parallel.train.target")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +254,9 @@ def test_a_file_without_read_permission_is_a_fault(make, texts, tmp_path):
         ("t.tsv", b"", "empty", "file", "is empty"),
     ],
 )
-def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, words, make, tmp_path):
+def test_faults_of_tables_are_reported_at_their_key(
+    name, content, code, key, words, make, tmp_path
+):
     (tmp_path / ("s.tsv" if name == "s.tvs" else name)).write_bytes(content)
     file = "ss.tsv" if name == "s.tsv" else name
     recipe = make({"parallel": {"train": {"file": file, "source": "en", "target": "de"}}})
@@ -220,14 +276,44 @@ def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, wo
         ("t.csv", b"\nen\tde\na\tb\n", "table", 2, "the first row has tabs and no commas"),
         ("t.tsv", b"en,de\na,b\n", "table", 1, "the first row has commas and no tabs"),
         ("t.json", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "column", 2, "line 2 has no key `de`"),
-        ("t.json", b'{"en": "a", "de": "b"}\n{"en": "a", "de": 3}\n', "column", 2, "`de` in line 2 is not a text"),
+        (
+            "t.json",
+            b'{"en": "a", "de": "b"}\n{"en": "a", "de": 3}\n',
+            "column",
+            2,
+            "`de` in line 2 is not a text",
+        ),
         ("t.json", b'[{"en": "a", "de": "b"}]', "table", 1, "not a JSON object"),
         ("t.jsonl", b'{"en": "a", "de": "b"\n', "table", 1, "line 1 is not JSON"),
         ("t.jsonl", b"[" * 100_000, "table", 1, "line 1 is not JSON"),
-        ("t.jsonl", b' {"en": "a", "de": "b"} \n{"en": "a", "de": "b"} {}\n', "table", 2, "Extra data at column 24"),
-        ("t.jsonl", b'{"en": "a", "de": "b"}\n{"en": "a", "de": "b", "en": "a"}\n', "table", 2, "the key `en` more"),
-        ("t.jsonl", b'{"en": "a", "de": "b", "id": [{"n": 1, "n": 2}]}\n', "table", 1, "the key `n` more"),
-        ("t.jsonl", b'{"en": "a \\ud800", "de": "b"}\n', "encoding", 1, "line 1 has half of a character"),
+        (
+            "t.jsonl",
+            b' {"en": "a", "de": "b"} \n{"en": "a", "de": "b"} {}\n',
+            "table",
+            2,
+            "Extra data at column 24",
+        ),
+        (
+            "t.jsonl",
+            b'{"en": "a", "de": "b"}\n{"en": "a", "de": "b", "en": "a"}\n',
+            "table",
+            2,
+            "the key `en` more",
+        ),
+        (
+            "t.jsonl",
+            b'{"en": "a", "de": "b", "id": [{"n": 1, "n": 2}]}\n',
+            "table",
+            1,
+            "the key `n` more",
+        ),
+        (
+            "t.jsonl",
+            b'{"en": "a \\ud800", "de": "b"}\n',
+            "encoding",
+            1,
+            "line 1 has half of a character",
+        ),
     ],
 )
 @pytest.mark.parametrize("section", ["parallel", "table"])
@@ -239,11 +325,18 @@ def test_faults_of_rows_are_reported_at_their_line_of_the_table(
     tables = {"parallel": {"train": {"file": name, **columns}}, "table": {"train": name, **columns}}
     recipe = make({section: tables[section]})
     (fault,) = check_files(recipe, recipe.folders())
-    assert (fault.file, fault.line, fault.column, fault.code) == (str(tmp_path / name), line, 1, code)
+    assert (fault.file, fault.line, fault.column, fault.code) == (
+        str(tmp_path / name),
+        line,
+        1,
+        code,
+    )
     assert words in fault.message
 
 
-def test_a_table_with_other_separators_is_told_how_to_be_saved_and_a_column_may_have_them_in_its_name(make, tmp_path):
+def test_a_table_with_other_separators_is_told_how_to_be_saved_and_a_column_may_have_them_in_its_name(
+    make, tmp_path
+):
     columns = {"source": "en", "target": "de"}
     for name, separator, hint in (
         ("a.csv", ";", "save it with commas, or as TSV"),
@@ -272,7 +365,9 @@ def test_a_column_that_no_table_has_is_one_fault_at_its_name(suffix, wrap, make,
     for name in ("a", "b"):
         rows = {"tsv": "en\tde\nx\ty\n", "jsonl": '{"id": 1, "en": "x", "de": "y"}\n'}
         if suffix == "parquet":
-            parquet.write_table(arrow.table({"id": [1], "en": ["x"], "de": ["y"]}), tmp_path / f"{name}.parquet")
+            parquet.write_table(
+                arrow.table({"id": [1], "en": ["x"], "de": ["y"]}), tmp_path / f"{name}.parquet"
+            )
         else:
             (tmp_path / f"{name}.{suffix}").write_text(rows[suffix])
     files = {"train": f"a.{suffix}", "val": f"b.{suffix}"}
@@ -295,8 +390,12 @@ def test_a_path_from_the_home_folder_is_to_be_written_out(place, make):
 
 def test_a_file_that_is_named_by_its_whole_path_is_proposed_so(make, tmp_path):
     (tmp_path / "other.txt").write_text("x\n")
-    recipe = make({"parallel": {"train": dict.fromkeys(("source", "target"), str(tmp_path / "othr.txt"))}})
-    assert {fault.hint for fault in check_files(recipe, recipe.folders())} == {f"write `{tmp_path}/other.txt`"}
+    recipe = make(
+        {"parallel": {"train": dict.fromkeys(("source", "target"), str(tmp_path / "othr.txt"))}}
+    )
+    assert {fault.hint for fault in check_files(recipe, recipe.folders())} == {
+        f"write `{tmp_path}/other.txt`"
+    }
 
 
 def test_a_pair_file_or_table_that_is_named_elsewhere_is_not_proposed(make, tmp_path):
@@ -325,7 +424,10 @@ def test_line_breaks_and_nulls_inside_a_table_become_one_line(make, tmp_path):
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = make({"parallel": {"train": {"file": "t.jsonl", "source": "en", "target": "de"}}})
     pairs = open_pairs(recipe, "train", recipe.folders())
-    assert [pairs[0], pairs[1]] == [{"source": "a b", "target": ""}, {"source": "c d", "target": "e"}]
+    assert [pairs[0], pairs[1]] == [
+        {"source": "a b", "target": ""},
+        {"source": "c d", "target": "e"},
+    ]
 
 
 def test_a_big_file_is_checked_in_blocks(make, tmp_path, monkeypatch):

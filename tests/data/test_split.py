@@ -27,16 +27,22 @@ model: {{width: 4, encoder: [rnn], decoder: [rnn, cross_attention]}}
 TEXTS = "{source: a.txt, target: b.txt}"
 
 
-def write_recipe(folder: Path, lines: int, train: str = TEXTS, val: object = 4, test: object = 3) -> Path:
+def write_recipe(
+    folder: Path, lines: int, train: str = TEXTS, val: object = 4, test: object = 3
+) -> Path:
     (folder / "a.txt").write_text("".join(f"a{at}\n" for at in range(lines)), encoding="utf-8")
     (folder / "b.txt").write_text("".join(f"b{at}\n" for at in range(lines)), encoding="utf-8")
-    (folder / "both.tsv").write_text("x\ty\n" + "".join(f"a{at}\tb{at}\n" for at in range(lines)), encoding="utf-8")
+    (folder / "both.tsv").write_text(
+        "x\ty\n" + "".join(f"a{at}\tb{at}\n" for at in range(lines)), encoding="utf-8"
+    )
     recipe = folder / "mine.yaml"
     recipe.write_text(RECIPE.format(train=train, val=val, test=test), encoding="utf-8")
     return recipe
 
 
-@pytest.mark.parametrize("sizes", [{"val": 4, "test": 3}, {"val": 1}, {"test": 1}, {"val": 9, "test": 90}, {}])
+@pytest.mark.parametrize(
+    "sizes", [{"val": 4, "test": 3}, {"val": 1}, {"test": 1}, {"val": 9, "test": 90}, {}]
+)
 @pytest.mark.parametrize("count", [100, 101, 1009])
 def test_every_pair_is_in_exactly_one_split(count: int, sizes: dict[str, int]) -> None:
     rows = split_rows(count, sizes)
@@ -57,16 +63,27 @@ def test_a_row_subset_reads_its_lines() -> None:
 @pytest.mark.parametrize("train", [TEXTS, "{file: both.tsv, source: x, target: y}"])
 def test_one_text_is_split_into_train_val_and_test(train: str, tmp_path: Path) -> None:
     data = load_data(load(write_recipe(tmp_path, 40, train)), [tmp_path])
-    sides = {split: list(zip(*pairs.sides.values(), strict=True)) for split, pairs in data.pairs.items()}
-    assert {split: len(pairs) for split, pairs in sides.items()} == {"train": 33, "val": 4, "test": 3}
+    sides = {
+        split: list(zip(*pairs.sides.values(), strict=True)) for split, pairs in data.pairs.items()
+    }
+    assert {split: len(pairs) for split, pairs in sides.items()} == {
+        "train": 33,
+        "val": 4,
+        "test": 3,
+    }
     assert all(one[1:] == other[1:] for pairs in sides.values() for one, other in pairs)
     assert sorted(int(one[1:]) for pairs in sides.values() for one, _ in pairs) == list(range(40))
-    assert all(data.tokenizers.encode("source", [one])[0] == [3] for one, _ in sides["val"])  # never seen: unk
+    # never seen: unk
+    assert all(data.tokenizers.encode("source", [one])[0] == [3] for one, _ in sides["val"])
 
 
 def test_a_split_may_be_a_number_beside_one_with_files(tmp_path: Path) -> None:
     data = load_data(load(write_recipe(tmp_path, 40, test=TEXTS)), [tmp_path])
-    assert {split: len(pairs) for split, pairs in data.pairs.items()} == {"train": 36, "val": 4, "test": 40}
+    assert {split: len(pairs) for split, pairs in data.pairs.items()} == {
+        "train": 36,
+        "val": 4,
+        "test": 40,
+    }
 
 
 def test_holding_out_all_pairs_is_refused(tmp_path: Path) -> None:
@@ -80,7 +97,9 @@ def test_holding_out_all_pairs_is_refused(tmp_path: Path) -> None:
         check_recipe(load(write_recipe(tmp_path, 4, test=TEXTS)))
 
 
-@pytest.mark.parametrize(("val", "words"), [("0", "1 or more"), ("2.5", "whole number"), ("a.txt", "")])
+@pytest.mark.parametrize(
+    ("val", "words"), [("0", "1 or more"), ("2.5", "whole number"), ("a.txt", "")]
+)
 def test_a_held_out_size_must_be_a_positive_number(val: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ComposerError) as raised:
         load(write_recipe(tmp_path, 40, val=val))

@@ -30,7 +30,26 @@ from composer.data.tasks.sequences import (
 from composer.data.tasks.state_tracking import ModularSum, MultiQueryRecall
 from composer.recipe.schema_generator import settings_schema
 
-EDGES = [0, 1, 7, 16, 21, 100, 101, 421, 999, 1000, 1001, 1021, 1100, 1101, 21_000, 100_000, 101_001, 999_999]
+EDGES = [
+    0,
+    1,
+    7,
+    16,
+    21,
+    100,
+    101,
+    421,
+    999,
+    1000,
+    1001,
+    1021,
+    1100,
+    1101,
+    21_000,
+    100_000,
+    101_001,
+    999_999,
+]
 LONG = sorted(set(TASKS) - {"number_words", "counting", "ram_access", "ram_increment", "ram_copy"})
 WORDS = {
     "binary_addition": lambda k: 2 * k + 1,
@@ -56,20 +75,29 @@ def test_number_words_are_those_of_num2words():
     for value in [*range(1000), *EDGES, *(draw.randrange(1_000_000) for _ in range(600))]:
         assert spell(value, "en") == num2words(value)
         assert spell(value, "de") == num2words(value, lang="de")
-    assert (spell(421, "en"), spell(421, "de")) == ("four hundred and twenty-one", "vierhunderteinundzwanzig")
+    assert (spell(421, "en"), spell(421, "de")) == (
+        "four hundred and twenty-one",
+        "vierhunderteinundzwanzig",
+    )
 
 
 @pytest.mark.parametrize("language", get_args(Language))
 def test_number_words_of_every_language(language):
     """Each number has words of its own, and the two sides are of the same numbers."""
-    words, english_of = ({spell(value, code): value for value in range(2000)} for code in (language, "en"))
+    words, english_of = (
+        {spell(value, code): value for value in range(2000)} for code in (language, "en")
+    )
     assert len(words) == 2000
     lines = NumberWords(source=language, target="en", test=40, maximum=1999).generate("test")
     assert [words[line] for line in lines.source] == [english_of[line] for line in lines.target]
-    assert lines.target == NumberWords(source="en", target=language, test=40, maximum=1999).generate("test").source
+    assert (
+        lines.target
+        == NumberWords(source="en", target=language, test=40, maximum=1999).generate("test").source
+    )
 
 
-# ------------------------------------------------------------------------------------------- what all have in common
+# ------------------------------------------------------------------------------------------- what
+# all have in common
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -93,24 +121,41 @@ def test_splits_are_disjoint_and_repeatable(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_every_epoch_of_an_endless_task_is_new_and_repeatable(task):
     epochs = [TASKS[task](train=20, endless=True).generate("train", epoch) for epoch in range(3)]
-    assert epochs == [TASKS[task](train=20, endless=True).generate("train", epoch) for epoch in range(3)]
-    assert all(sources_of(one) != sources_of(other) for one, other in itertools.combinations(epochs, 2))
+    assert epochs == [
+        TASKS[task](train=20, endless=True).generate("train", epoch) for epoch in range(3)
+    ]
+    assert all(
+        sources_of(one) != sources_of(other) for one, other in itertools.combinations(epochs, 2)
+    )
     assert epochs[0] == TASKS[task](train=20).generate("train")
     assert TASKS[task](train=20, endless=False).generate("train", 2) == epochs[0]
     assert TASKS[task](val=3, endless=True).generate("val", 2) == TASKS[task](val=3).generate("val")
-    assert TASKS[task](test=3, endless=True).generate("test", 2) == TASKS[task](test=3).generate("test")
+    assert TASKS[task](test=3, endless=True).generate("test", 2) == TASKS[task](test=3).generate(
+        "test"
+    )
 
 
 @pytest.mark.parametrize("task", LONG)
 def test_training_and_test_have_the_lengths_of_the_settings(task):
     train = TASKS[task](train=100, min_length=3, max_length=5, test_lengths=[9]).generate("train")
-    assert {len(line.split()) for line in sources_of(train)} == {words_of(task, length) for length in (3, 4, 5)}
+    assert {len(line.split()) for line in sources_of(train)} == {
+        words_of(task, length) for length in (3, 4, 5)
+    }
     test = TASKS[task](test=3, min_length=3, max_length=5, test_lengths=[40, 9]).generate("test")
-    assert [len(line.split()) for line in sources_of(test)] == [words_of(task, 40)] * 3 + [words_of(task, 9)] * 3
+    assert [len(line.split()) for line in sources_of(test)] == [words_of(task, 40)] * 3 + [
+        words_of(task, 9)
+    ] * 3
     # what is asked of one length does not depend on what else is asked
-    assert sources_of(test)[:3] == sources_of(TASKS[task](test=3, test_lengths=[40]).generate("test"))
-    assert sources_of(test)[:3] == sources_of(TASKS[task](test=5, test_lengths=[40, 40]).generate("test"))[:3]
-    assert TASKS[task](test=3, test_lengths=[]).generate("test") == TASKS[task](test=3).generate("test")
+    assert sources_of(test)[:3] == sources_of(
+        TASKS[task](test=3, test_lengths=[40]).generate("test")
+    )
+    assert (
+        sources_of(test)[:3]
+        == sources_of(TASKS[task](test=5, test_lengths=[40, 40]).generate("test"))[:3]
+    )
+    assert TASKS[task](test=3, test_lengths=[]).generate("test") == TASKS[task](test=3).generate(
+        "test"
+    )
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -134,7 +179,8 @@ def test_val_and_test_are_five_percent_of_all_keys():
     assert shares["test"] / 20_000 == pytest.approx(0.05, abs=0.01)
 
 
-# ------------------------------------------------------------------------------------------- each alone
+# ------------------------------------------------------------------------------------------- each
+# alone
 
 
 def test_test_numbers_are_all_different_and_even():
@@ -145,23 +191,34 @@ def test_test_numbers_are_all_different_and_even():
 
 def test_sequence_targets_are_the_rearranged_source():
     copy, reverse, double, sort, flip = (
-        kind(symbols=30, train=200).generate("train") for kind in (Copy, Reverse, Duplicate, Sort, BigramFlip)
+        kind(symbols=30, train=200).generate("train")
+        for kind in (Copy, Reverse, Duplicate, Sort, BigramFlip)
     )
-    assert copy.source == copy.target == reverse.source == sort.source == double.source == flip.source
-    for source, back, twice, ordered in zip(copy.source, reverse.target, double.target, sort.target, strict=True):
+    assert (
+        copy.source == copy.target == reverse.source == sort.source == double.source == flip.source
+    )
+    for source, back, twice, ordered in zip(
+        copy.source, reverse.target, double.target, sort.target, strict=True
+    ):
         assert back.split() == source.split()[::-1]
         assert twice == f"{source} {source}"
         assert ordered.split() == sorted(source.split())
     for source, flipped in zip(flip.source, flip.target, strict=True):
         words, answer = source.split(), flipped.split()
-        assert (answer[1::2], answer[: len(words) // 2 * 2 : 2]) == (words[: len(words) // 2 * 2 : 2], words[1::2])
+        assert (answer[1::2], answer[: len(words) // 2 * 2 : 2]) == (
+            words[: len(words) // 2 * 2 : 2],
+            words[1::2],
+        )
         assert len(words) % 2 == 0 or answer[-1] == words[-1]
 
 
 def test_binary_results_are_those_of_python():
     assert from_bits([0, 1, 1, 0]) == 6
     assert to_bits(6, 4) == [0, 1, 1, 0]
-    signs = {"binary_addition": ("+", lambda k: k + 1), "binary_multiplication": ("*", lambda k: 2 * k)}
+    signs = {
+        "binary_addition": ("+", lambda k: k + 1),
+        "binary_multiplication": ("*", lambda k: 2 * k),
+    }
     for task, (sign, places) in signs.items():
         lines = TASKS[task](train=300, max_length=70).generate("train")
         for source, target in zip(*lines, strict=True):
@@ -207,13 +264,20 @@ def reduced_answer(brackets: Sequence[str]) -> str:
 def test_a_modular_sum_is_of_all_numbers_so_far():
     for source, target in zip(*ModularSum(train=200, modulus=5).generate("train"), strict=True):
         numbers = [int(word) for word in source.split()]
-        assert [int(word) for word in target.split()] == [sum(numbers[: at + 1]) % 5 for at in range(len(numbers))]
+        assert [int(word) for word in target.split()] == [
+            sum(numbers[: at + 1]) % 5 for at in range(len(numbers))
+        ]
     parity = ModularSum(train=200, min_length=7).generate("train")
-    assert {word for line in (*parity.source, *parity.target) for word in line.split()} == {"0", "1"}
+    assert {word for line in (*parity.source, *parity.target) for word in line.split()} == {
+        "0",
+        "1",
+    }
 
 
 def test_every_key_of_a_line_is_asked_for_once_and_answered_by_its_value():
-    lines = MultiQueryRecall(train=200, keys=9, values=3, min_length=2, max_length=9).generate("train")
+    lines = MultiQueryRecall(train=200, keys=9, values=3, min_length=2, max_length=9).generate(
+        "train"
+    )
     in_order = 0
     for source, target in zip(*lines, strict=True):
         words, answer = source.split(), target.split()
@@ -227,11 +291,14 @@ def test_every_key_of_a_line_is_asked_for_once_and_answered_by_its_value():
         MultiQueryRecall(keys=9, test_lengths=[4, 10]).generate("test")
 
 
-# ------------------------------------------------------------------------------------------- dialects
+# -------------------------------------------------------------------------------------------
+# dialects
 
 
 def test_dialects_mark_every_third_symbol():
-    lines = Dialect(train=400, symbols=5, dialects=3, every=2, min_length=2, max_length=6).generate("train")
+    lines = Dialect(train=400, symbols=5, dialects=3, every=2, min_length=2, max_length=6).generate(
+        "train"
+    )
     spoken = Counter()
     for source, target in zip(*lines, strict=True):
         words = source.split()
@@ -244,7 +311,8 @@ def test_dialects_mark_every_third_symbol():
     assert min(spoken.values()) > 90
 
 
-# ------------------------------------------------------------------------------------------- in a recipe
+# ------------------------------------------------------------------------------------------- in a
+# recipe
 
 
 def test_an_impossible_task_is_refused_at_its_setting(make):

@@ -1,4 +1,6 @@
-"""Lines: the same text is read alike from every kind of file, by every unit, and comes back from every tokenizer."""
+"""Lines: the same text is read alike from every kind of file, by every unit, and comes back from
+every tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,30 @@ from composer.data.encoding import load_data, nonempty, train_tokenizers
 from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
-from composer.recipe.text_lines import answer_line, is_blank, lines_of, one_line, unify_breaks, without_break
+from composer.recipe.text_lines import (
+    answer_line,
+    is_blank,
+    lines_of,
+    one_line,
+    unify_breaks,
+    without_break,
+)
 from tests.data.conftest import Make
 
 LM = {"decoder": ["rnn"]}
 LINES = ["the first line", "", "a\ttab and a \r inside", " \u200b ", "the last"]
-BLANK = ["", " ", "\t", "\u200b", "\ufeff", "\u00ad\u00ad", "\u3000\u2028", "\u2800", "\x00", "\U000e0041"]
+BLANK = [
+    "",
+    " ",
+    "\t",
+    "\u200b",
+    "\ufeff",
+    "\u00ad\u00ad",
+    "\u3000\u2028",
+    "\u2800",
+    "\x00",
+    "\U000e0041",
+]
 BREAKS = {"LF": "\n", "CRLF": "\r\n"}
 
 
@@ -58,7 +78,9 @@ def test_a_text_is_the_same_whatever_ends_its_lines(tmp_path: Path, unit: str, n
                 assert list(text) == expected
                 facts.add(text.facts[0].texts_sha256)
     mixed = tmp_path / "mixed.txt"
-    mixed.write_bytes("the first line\r\n\na\ttab and a \r inside\n \u200b \r\nthe last\r\n".encode())
+    mixed.write_bytes(
+        "the first line\r\n\na\ttab and a \r inside\n \u200b \r\nthe last\r\n".encode()
+    )
     assert list(read(mixed, unit)) == expected
     facts.add(read(mixed, unit).facts[0].texts_sha256)
     assert len(facts) == 1
@@ -66,7 +88,9 @@ def test_a_text_is_the_same_whatever_ends_its_lines(tmp_path: Path, unit: str, n
 
 def test_line_breaks_inside_rows_are_those_of_files(tmp_path: Path) -> None:
     texts = ["one\r\ntwo", "one\ntwo", "\u200b\r\n", None]
-    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps({'text': text})}\r\n" for text in texts))
+    (tmp_path / "a.jsonl").write_text(
+        "".join(f"{json.dumps({'text': text})}\r\n" for text in texts)
+    )
     pyarrow.parquet.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.parquet"):
         assert list(read(tmp_path / name)) == ["one\ntwo", "one\ntwo", "", ""]
@@ -93,8 +117,12 @@ def test_a_line_with_nothing_to_see_is_blank(blank: str) -> None:
 @pytest.mark.parametrize("kind", ["word", "char", "byte", "bpe"])
 def test_a_blank_line_is_not_trained_on(make: Make, tmp_path: Path, kind: str, blank: str) -> None:
     (tmp_path / "a.s").write_text(f"one two\n{blank}\nthree four\nfive\n", encoding="utf-8")
-    (tmp_path / "a.t").write_text(f"eins zwei\neins\ndrei {blank} vier\n{blank}\n", encoding="utf-8")
-    (tmp_path / "a.tsv").write_text(f"s\tt\none two\teins zwei\n{blank.strip()}\teins\n", encoding="utf-8")
+    (tmp_path / "a.t").write_text(
+        f"eins zwei\neins\ndrei {blank} vier\n{blank}\n", encoding="utf-8"
+    )
+    (tmp_path / "a.tsv").write_text(
+        f"s\tt\none two\teins zwei\n{blank.strip()}\teins\n", encoding="utf-8"
+    )
     source = {"parallel": {"train": {"source": "a.s", "target": "a.t"}}, "tokenizer": kind}
     data = load_data(make(source), [tmp_path])
     assert len(data.splits["train"]) == 2
@@ -133,10 +161,14 @@ EXACT = ["char", "byte", "bpe", "unigram"]
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, Tokenizers]:
-    texts = [*(text[part] for text in LONG.values() for part in (slice(2_000), slice(-50, None))), ALPHABET]
+    texts = [
+        *(text[part] for text in LONG.values() for part in (slice(2_000), slice(-50, None))),
+        ALPHABET,
+    ]
     return {
         kind: train_tokenizers(
-            {"tokenizer": {kind: {"size": 400} if kind in ("bpe", "unigram") else {}}}, {TARGET: texts}
+            {"tokenizer": {kind: {"size": 400} if kind in ("bpe", "unigram") else {}}},
+            {TARGET: texts},
         )
         for kind in [*EXACT, "word"]
     }
@@ -154,7 +186,9 @@ def test_a_long_document_comes_back_from_its_ids(
     assert text.facts[0].words == len(LONG[name].split())
 
 
-def test_clauses_of_words_are_cut_between_them(trained: dict[str, Tokenizers], tmp_path: Path) -> None:
+def test_clauses_of_words_are_cut_between_them(
+    trained: dict[str, Tokenizers], tmp_path: Path
+) -> None:
     for name in ("Chinese clauses", "words"):
         (tmp_path / f"{name}.txt").write_text(LONG[name], encoding="utf-8")
         ids = encode_documents(read(tmp_path / f"{name}.txt", "file"), trained["word"]).target
@@ -164,12 +198,16 @@ def test_clauses_of_words_are_cut_between_them(trained: dict[str, Tokenizers], t
 @effort(max_examples=200, deadline=None)
 @given(text=st.text(st.sampled_from(ALPHABET), max_size=60))
 @pytest.mark.parametrize("kind", EXACT)
-def test_any_document_comes_back_however_it_is_cut(trained: dict[str, Tokenizers], kind: str, text: str) -> None:
+def test_any_document_comes_back_however_it_is_cut(
+    trained: dict[str, Tokenizers], kind: str, text: str
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "PIECE", 5)
         pieces = [*documents.cut(text)]
     assert "".join(piece.text for piece in pieces) == ("" if is_blank(text) else text)
-    rows = trained[kind].encode_pieces(TARGET, [piece.text for piece in pieces], [at > 0 for at in range(len(pieces))])
+    rows = trained[kind].encode_pieces(
+        TARGET, [piece.text for piece in pieces], [at > 0 for at in range(len(pieces))]
+    )
     assert trained[kind].decode(TARGET, [[index for row in rows for index in row]]) == [
         "".join(piece.text for piece in pieces)
     ]

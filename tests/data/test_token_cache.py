@@ -37,10 +37,16 @@ def tokenizers() -> Tokenizers:
 
 
 def entries(tmp_path: Path) -> list[str]:
-    return [path.name for path in (tmp_path / "store" / "corpora").iterdir() if not path.name.endswith(".lock")]
+    return [
+        path.name
+        for path in (tmp_path / "store" / "corpora").iterdir()
+        if not path.name.endswith(".lock")
+    ]
 
 
-def test_ids_are_those_of_the_lines_with_their_ends(documents: Documents, tokenizers: Tokenizers) -> None:
+def test_ids_are_those_of_the_lines_with_their_ends(
+    documents: Documents, tokenizers: Tokenizers
+) -> None:
     encoded = encode_documents(documents, tokenizers)
     rows = tokenizers.encode(TARGET, LINES)
     assert [encoded.target[row] for row in range(3)] == rows
@@ -56,7 +62,9 @@ def test_a_text_is_tokenised_once(
     documents: Documents, tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = encode_documents(documents, tokenizers)
-    monkeypatch.setattr(cache_entries, "write_entry", lambda *given: pytest.fail("this text is in the cache"))
+    monkeypatch.setattr(
+        cache_entries, "write_entry", lambda *given: pytest.fail("this text is in the cache")
+    )
     again = encode_documents(documents, tokenizers)
     assert again.sha256 == first.sha256
     assert again.target.values.tolist() == first.target.values.tolist()
@@ -97,7 +105,9 @@ def test_a_full_disk_leaves_nothing(
 
 
 @pytest.mark.parametrize("file", ["ids.bin", "ends.bin", "entry.json"])
-def test_a_damaged_entry_is_made_anew(file: str, documents: Documents, tokenizers: Tokenizers, tmp_path: Path) -> None:
+def test_a_damaged_entry_is_made_anew(
+    file: str, documents: Documents, tokenizers: Tokenizers, tmp_path: Path
+) -> None:
     expected = encode_documents(documents, tokenizers).target.values.tolist()
     (name,) = entries(tmp_path)
     (tmp_path / "store" / "corpora" / name / file).write_bytes(b"12345")
@@ -136,7 +146,10 @@ def test_two_processes_that_make_an_entry_at_once_both_have_it(
 ) -> None:
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    processes = [context.Process(target=make_entry, args=(documents, tokenizers.text, queue)) for _ in range(2)]
+    processes = [
+        context.Process(target=make_entry, args=(documents, tokenizers.text, queue))
+        for _ in range(2)
+    ]
     for process in processes:
         process.start()
     one, two = queue.get(timeout=120), queue.get(timeout=120)

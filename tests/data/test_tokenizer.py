@@ -19,8 +19,20 @@ from composer.data.tokenizer_kinds import MANY_TEXTS, THREADS, TokenizerKind, Wo
 from composer.errors import RunError
 from composer.model.special_tokens import UNK
 
-SOURCE = ["A man, sleeping.", "two dogs run (fast)", 'he says: "no"', "the man's hat", "a dog a man a dog"] * 4
-TARGET = ["Ein Mann schläft.", "zwei Hunde rennen", "er sagt: „nein“", "der Hut des Mannes", "ein Hund ein Mann"] * 4
+SOURCE = [
+    "A man, sleeping.",
+    "two dogs run (fast)",
+    'he says: "no"',
+    "the man's hat",
+    "a dog a man a dog",
+] * 4
+TARGET = [
+    "Ein Mann schläft.",
+    "zwei Hunde rennen",
+    "er sagt: „nein“",
+    "der Hut des Mannes",
+    "ein Hund ein Mann",
+] * 4
 BOTH = {"source": SOURCE, "target": TARGET}
 SPECIAL = "<pad> ⟨pad⟩ ⟨eos⟩ [UNK] </s> ⟨unk⟩"
 KINDS = [
@@ -46,7 +58,11 @@ def trained(kind: dict, **data) -> Tokenizers:
 
 @pytest.fixture(scope="module")
 def on_bytes() -> list[Tokenizers]:
-    return [trained({"bpe": {"size": 400}}), trained({"unigram": {"size": 310}}), trained({"byte": {}})]
+    return [
+        trained({"bpe": {"size": 400}}),
+        trained({"unigram": {"size": 310}}),
+        trained({"byte": {}}),
+    ]
 
 
 @given(text=st.text(max_size=40) | st.text(alphabet="aAä \t'\"￭▁Ġ⟨⟩<>pad", max_size=20))
@@ -70,7 +86,11 @@ def test_training_lines_are_decoded_exactly(kind):
     tokenizers = trained(kind)
     for side, lines in BOTH.items():
         assert tokenizers.decode(side, tokenizers.encode(side, lines)) == lines
-        assert all(4 <= index < tokenizers.sizes[side] for row in tokenizers.encode(side, lines) for index in row)
+        assert all(
+            4 <= index < tokenizers.sizes[side]
+            for row in tokenizers.encode(side, lines)
+            for index in row
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,7 +125,9 @@ def test_joint_sides_share_one_vocabulary():
 
 
 def test_the_text_is_written_once():
-    """Several parts of a training ask for it, and that of a large vocabulary takes a tenth of a second."""
+    """Several parts of a training ask for it, and that of a large vocabulary takes a tenth of a
+    second.
+    """
     tokenizers = trained({"bpe": {"size": 300}})
     assert tokenizers.text is tokenizers.text
 
@@ -135,10 +157,19 @@ def test_one_thread_merges_the_pairs_of_a_short_text(few, merging, monkeypatch):
     assert os.environ[THREADS] == "true"
 
 
-@pytest.mark.parametrize("word", ["हिन्दी", "cafe\N{COMBINING ACUTE ACCENT}s", "İstanbul".lower(), "สวัสดี", "كِتَاب"])
+@pytest.mark.parametrize(
+    "word", ["हिन्दी", "cafe\N{COMBINING ACUTE ACCENT}s", "İstanbul".lower(), "สวัสดี", "كِتَاب"]
+)
 def test_an_accent_or_a_vowel_sign_is_part_of_its_word(word):
     tokenizers = train_tokenizers({"tokenizer": {"word": {}}}, {"source": [word]})
-    assert tokens(tokenizers, f'"{word}", {word}.') == ["⟨unk⟩", word, "⟨unk⟩", "⟨unk⟩", word, "⟨unk⟩"]
+    assert tokens(tokenizers, f'"{word}", {word}.') == [
+        "⟨unk⟩",
+        word,
+        "⟨unk⟩",
+        "⟨unk⟩",
+        word,
+        "⟨unk⟩",
+    ]
     line = f'{word}-{word} ("{word}")'
     tokenizers = train_tokenizers({"tokenizer": {"word": {}}}, {"source": [line]})
     assert tokenizers.decode("source", tokenizers.encode("source", [line])) == [line]
@@ -156,7 +187,10 @@ def test_decoding_puts_marks_where_they_were():
 TOKENS = sorted({token for line in SOURCE for token in line.split()})
 
 
-@given(tokens=st.lists(st.sampled_from(TOKENS)), spaces=st.lists(st.sampled_from([" ", "  ", "\t", "\u00a0"])))
+@given(
+    tokens=st.lists(st.sampled_from(TOKENS)),
+    spaces=st.lists(st.sampled_from([" ", "  ", "\t", "\u00a0"])),
+)
 @settings(max_examples=40, deadline=None)
 def test_seen_tokens_are_decoded_with_single_spaces(tokens, spaces):
     tokenizers = trained({"word": {"split": "spaces"}})
@@ -197,7 +231,9 @@ def test_bytes_have_their_ids_and_half_a_character_is_replaced(text, cut):
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_a_word_without_end_is_not_trained_on_to_its_end(kind):
     started = time.process_time()
-    train_tokenizers({"tokenizer": {kind: {"size": 300}}}, {"source": ["a b", "ab" * 100_000], "target": ["c"]})
+    train_tokenizers(
+        {"tokenizer": {kind: {"size": 300}}}, {"source": ["a b", "ab" * 100_000], "target": ["c"]}
+    )
     assert time.process_time() - started < 3.0
 
 
@@ -212,7 +248,9 @@ def test_a_file_without_split_means_marks(tmp_path):
     assert loaded.decode("source", loaded.encode("source", SOURCE)) == SOURCE
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "seqcomposer tokenizer 9"}', "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"format": "seqcomposer tokenizer 9"}', "\x00"]
+)
 def test_a_broken_tokenizer_file_is_refused(text, tmp_path):
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(RunError, match=r"t\.json"):
@@ -224,7 +262,9 @@ def test_a_broken_tokenizer_file_is_refused(text, tmp_path):
 def test_a_tokenizer_file_with_a_broken_part_is_refused(tmp_path):
     trained({"word": {}}).save(tmp_path / "t.json")
     content = json.loads((tmp_path / "t.json").read_text())
-    (tmp_path / "t.json").write_text(json.dumps({**content, "parts": [{"model": {"type": "WordLevel"}}]}))
+    (tmp_path / "t.json").write_text(
+        json.dumps({**content, "parts": [{"model": {"type": "WordLevel"}}]})
+    )
     with pytest.raises(RunError):
         Tokenizers.load(tmp_path / "t.json")
 
@@ -233,8 +273,16 @@ CORRUPTIONS: dict[str, tuple[str, str, object]] = {
     "a library that panics": ("model", "continuing_subword_prefix", "x" * 100),
     "pieces by chance": ("model", "dropout", 0.5),
     "an id without a row": ("vocab", "a", 10**6),
-    "text for text": ("", "normalizer", {"type": "Replace", "pattern": {"Regex": "(a*)*b"}, "content": "c"}),
-    "padding": ("", "truncation", {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}),
+    "text for text": (
+        "",
+        "normalizer",
+        {"type": "Replace", "pattern": {"Regex": "(a*)*b"}, "content": "c"},
+    ),
+    "padding": (
+        "",
+        "truncation",
+        {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},
+    ),
 }
 
 
@@ -257,11 +305,22 @@ def test_a_tokenizer_that_no_training_writes_is_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [{"word": {}}, {"word": {"split": "spaces"}}, {"char": {}}, {"bits": {"size": 2}}, {"integers": {}}]
+    "kind",
+    [
+        {"word": {}},
+        {"word": {"split": "spaces"}},
+        {"char": {}},
+        {"bits": {"size": 2}},
+        {"integers": {}},
+    ],
 )
 @pytest.mark.parametrize("spaces", [" \t\xa0\u3000\x85\u2028", " \x1c\x1f"])
-def test_many_lines_have_the_ids_that_the_library_gives_each(kind: dict[str, dict[str, Any]], spaces: str) -> None:
+def test_many_lines_have_the_ids_that_the_library_gives_each(
+    kind: dict[str, dict[str, Any]], spaces: str
+) -> None:
     draw, alphabet = random.Random(0), f"abc.,!⟨unk⟩é\u0301न\u093f😀\u200b01{spaces}"
     lines = ["".join(draw.choices(alphabet, k=draw.randrange(12))) for _ in range(3 * MANY_TEXTS)]
     tokenizers = train_tokenizers({"tokenizer": kind}, {"source": lines[:50], "target": lines[:50]})
-    assert tokenizers.encode("source", lines) == [tokenizers.encode("source", [line])[0] for line in lines]
+    assert tokenizers.encode("source", lines) == [
+        tokenizers.encode("source", [line])[0] for line in lines
+    ]

@@ -1,4 +1,6 @@
-"""The cache of trained tokenizers: the same text trains once, and whatever is wrong with the cache decides nothing."""
+"""The cache of trained tokenizers: the same text trains once, and whatever is wrong with the cache
+decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def test_a_kind_that_is_not_trained_twice_alike_is_trained_each_time(
     assert len(entries(tmp_path)) == 1
 
 
-def test_an_entry_that_is_damaged_is_trained_anew_and_replaced(make: Make, trained: list[str], tmp_path: Path) -> None:
+def test_an_entry_that_is_damaged_is_trained_anew_and_replaced(
+    make: Make, trained: list[str], tmp_path: Path
+) -> None:
     cached_tokenizers(source(make))
     (entry,) = entries(tmp_path)
     content = entry.read_bytes()
@@ -91,7 +95,9 @@ def test_an_entry_that_is_damaged_is_trained_anew_and_replaced(make: Make, train
     assert len(trained) == 5
 
 
-def test_an_entry_that_no_training_writes_is_trained_anew(make: Make, trained: list[str], tmp_path: Path) -> None:
+def test_an_entry_that_no_training_writes_is_trained_anew(
+    make: Make, trained: list[str], tmp_path: Path
+) -> None:
     cached_tokenizers(source(make))
     (entry,) = entries(tmp_path)
     content = entry.read_text(encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Tokenizers of other models: their tokens are those of their own library, and a file at fault is one clear error."""
+"""Tokenizers of other models: their tokens are those of their own library, and a file at fault is
+one clear error.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from composer.data import documents
 from composer.data.encoding import load_data
@@ -37,10 +47,17 @@ LM = {"decoder": ["rnn"]}
 
 def gpt2() -> Tokenizer:
     part = Tokenizer(models.BPE())
-    part.pre_tokenizer, part.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    part.pre_tokenizer, part.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     part.post_processor = processors.ByteLevel(trim_offsets=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    options: dict[str, Any] = {"special_tokens": ["<|end|>"], "initial_alphabet": alphabet, "show_progress": False}
+    options: dict[str, Any] = {
+        "special_tokens": ["<|end|>"],
+        "initial_alphabet": alphabet,
+        "show_progress": False,
+    }
     part.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=300, **options))
     part.add_tokens(["  "])
     return part
@@ -48,7 +65,10 @@ def gpt2() -> Tokenizer:
 
 def bert() -> Tokenizer:
     part = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    part.normalizer, part.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    part.normalizer, part.pre_tokenizer = (
+        normalizers.BertNormalizer(),
+        pre_tokenizers.BertPreTokenizer(),
+    )
     part.decoder = decoders.WordPiece()
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     part.train_from_iterator(
@@ -65,7 +85,9 @@ def t5() -> Tokenizer:
     part.normalizer, part.decoder = normalizers.NFKC(), decoders.Metaspace()
     part.pre_tokenizer = pre_tokenizers.Metaspace()
     options: dict[str, Any] = {"special_tokens": ["<pad>", "</s>", "<unk>"], "unk_token": "<unk>"}
-    part.train_from_iterator(LINES, trainers.UnigramTrainer(vocab_size=70, show_progress=False, **options))
+    part.train_from_iterator(
+        LINES, trainers.UnigramTrainer(vocab_size=70, show_progress=False, **options)
+    )
     return part
 
 
@@ -82,7 +104,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in ("unigram", "bpe"):
         model = io.BytesIO()
         options = {"vocab_size": 40, "model_type": kind, "minloglevel": 2}
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(LINES), model_writer=model, **options)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES), model_writer=model, **options
+        )
         (folder / f"{kind}.model").write_bytes(model.getvalue())
     return folder
 
@@ -108,7 +132,9 @@ def own_tokens(path: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_tokens_are_those_of_the_files_own_library(name: str, folder: Path, opened: dict[str, Tokenizers]) -> None:
+def test_the_tokens_are_those_of_the_files_own_library(
+    name: str, folder: Path, opened: dict[str, Tokenizers]
+) -> None:
     tokenizers = opened[name]
     names = tokenizers.vocabulary(TARGET)
     for line in LINES:
@@ -145,12 +171,18 @@ def test_a_document_that_is_cut_within_words_has_the_same_text(
     monkeypatch.setattr(documents, "PIECE", 40)
     pieces = [piece.text for piece in documents.cut(text)]
     rows = opened[name].encode_pieces(TARGET, pieces, [at > 0 for at in range(len(pieces))])
-    together, whole = [index for row in rows for index in row], opened[name].encode(TARGET, [text])[0]
-    if UNK not in whole:  # a word that `bert.json` does not know is one token, and so is each of its parts
+    together, whole = (
+        [index for row in rows for index in row],
+        opened[name].encode(TARGET, [text])[0],
+    )
+    # a word that `bert.json` does not know is one token, and so is each of its parts
+    if UNK not in whole:
         assert opened[name].decode(TARGET, [together]) == opened[name].decode(TARGET, [whole])
 
 
-def test_special_tokens_of_the_file_have_no_ids(folder: Path, opened: dict[str, Tokenizers]) -> None:
+def test_special_tokens_of_the_file_have_no_ids(
+    folder: Path, opened: dict[str, Tokenizers]
+) -> None:
     for name, missing in zip(NAMES, (1, 4, 3, 3, 3), strict=True):
         own = folder / name
         size = (
@@ -161,8 +193,12 @@ def test_special_tokens_of_the_file_have_no_ids(folder: Path, opened: dict[str, 
         assert opened[name].sizes[TARGET] == 4 + size - missing
     names = opened["bert.json"].vocabulary(TARGET)
     assert not {"[PAD]", "[UNK]", "[CLS]"} & {*names}
-    assert opened["t5.json"].decode(TARGET, opened["t5.json"].encode(TARGET, ["dog ≠"])) == ["dog ⟨unk⟩"]
-    assert opened["bpe.model"].decode(TARGET, opened["bpe.model"].encode(TARGET, ["dog ≠"])) == ["dog ⟨unk⟩"]
+    assert opened["t5.json"].decode(TARGET, opened["t5.json"].encode(TARGET, ["dog ≠"])) == [
+        "dog ⟨unk⟩"
+    ]
+    assert opened["bpe.model"].decode(TARGET, opened["bpe.model"].encode(TARGET, ["dog ≠"])) == [
+        "dog ⟨unk⟩"
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -186,18 +222,26 @@ def test_a_run_needs_no_file(
         TARGET, data.tokenizers.encode(TARGET, LINES)
     )
     assert vocabulary_bounds(stored) == loaded.sizes
-    assert load_data(stored, [tmp_path], loaded).splits["train"].sha256 == data.splits["train"].sha256
+    assert (
+        load_data(stored, [tmp_path], loaded).splits["train"].sha256 == data.splits["train"].sha256
+    )
 
 
-def test_the_content_counts_in_the_fingerprint_and_not_the_name(folder: Path, make: Make, tmp_path: Path) -> None:
+def test_the_content_counts_in_the_fingerprint_and_not_the_name(
+    folder: Path, make: Make, tmp_path: Path
+) -> None:
     (tmp_path / "a.txt").write_text("\n".join(LINES), encoding="utf-8")
 
     def fingerprint(name: str, content: bytes) -> str:
         (tmp_path / name).write_bytes(content)
-        return fingerprints(make({"text": {"train": "a.txt"}, "tokenizer": {"file": name}}, LM))["data"]
+        return fingerprints(make({"text": {"train": "a.txt"}, "tokenizer": {"file": name}}, LM))[
+            "data"
+        ]
 
     first, other = (folder / "gpt2.json").read_bytes(), (folder / "t5.json").read_bytes()
-    assert fingerprint("x.json", first) == fingerprint("y.json", first) != fingerprint("x.json", other)
+    assert (
+        fingerprint("x.json", first) == fingerprint("y.json", first) != fingerprint("x.json", other)
+    )
 
 
 def damaged(content: dict[str, Any], **model: Any) -> bytes:
@@ -205,26 +249,56 @@ def damaged(content: dict[str, Any], **model: Any) -> bytes:
 
 
 FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], bytes], str]] = {
-    "cut off": ("x.json", lambda own: json.dumps(own).encode()[:-50], "no tokenizer that can be read: "),
+    "cut off": (
+        "x.json",
+        lambda own: json.dumps(own).encode()[:-50],
+        "no tokenizer that can be read: ",
+    ),
     "no JSON": ("x.json", lambda own: b"\xff\x00\x01", "no tokenizer that can be read: "),
     "a list": ("x.json", lambda own: b"[1]", "no tokenizer that can be read"),
-    "a vocabulary alone": ("x.json", lambda own: json.dumps(own["model"]["vocab"]).encode(), "it has no 'model'"),
-    "of a later version": ("x.json", lambda own: json.dumps({**own, "version": "9.0"}).encode(), "9.0"),
-    "an unknown model": ("x.json", lambda own: damaged(own, type="Tree"), "no tokenizer that can be read"),
+    "a vocabulary alone": (
+        "x.json",
+        lambda own: json.dumps(own["model"]["vocab"]).encode(),
+        "it has no 'model'",
+    ),
+    "of a later version": (
+        "x.json",
+        lambda own: json.dumps({**own, "version": "9.0"}).encode(),
+        "9.0",
+    ),
+    "an unknown model": (
+        "x.json",
+        lambda own: damaged(own, type="Tree"),
+        "no tokenizer that can be read",
+    ),
     "an unknown step": (
         "x.json",
         lambda own: json.dumps({**own, "pre_tokenizer": {"type": "Tree"}}).encode(),
         "no tokenizer that can be read",
     ),
-    "merges without pieces": ("x.json", lambda own: damaged(own, vocab={"a": 0}), "no tokenizer that can be read"),
-    "a prefix of merges": ("x.json", lambda own: damaged(own, continuing_subword_prefix="#"), "can crash"),
+    "merges without pieces": (
+        "x.json",
+        lambda own: damaged(own, vocab={"a": 0}),
+        "no tokenizer that can be read",
+    ),
+    "a prefix of merges": (
+        "x.json",
+        lambda own: damaged(own, continuing_subword_prefix="#"),
+        "can crash",
+    ),
     "empty": ("x.json", lambda own: b"", "is empty"),
-    "no model of SentencePiece": ("x.model", lambda own: b"no model at all", "no tokenizer that can be read"),
+    "no model of SentencePiece": (
+        "x.model",
+        lambda own: b"no model at all",
+        "no tokenizer that can be read",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_file_at_fault_is_one_error_at_its_line(case: str, folder: Path, make: Make, tmp_path: Path) -> None:
+def test_a_file_at_fault_is_one_error_at_its_line(
+    case: str, folder: Path, make: Make, tmp_path: Path
+) -> None:
     name, spoil, message = FAULTS[case]
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / name).write_bytes(spoil(json.loads((folder / "gpt2.json").read_bytes())))
@@ -239,14 +313,20 @@ def test_a_file_at_fault_is_one_error_at_its_line(case: str, folder: Path, make:
     assert [*refused.value.faults] == [fault]
 
 
-def test_a_missing_file_is_an_error_with_the_name_that_was_meant(make: Make, tmp_path: Path, folder: Path) -> None:
+def test_a_missing_file_is_an_error_with_the_name_that_was_meant(
+    make: Make, tmp_path: Path, folder: Path
+) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "gpt2.json").write_bytes((folder / "gpt2.json").read_bytes())
-    (fault,) = DataSource(make({"text": {"train": "a.txt"}, "tokenizer": {"file": "gtp2.json"}}, LM), [tmp_path]).faults
+    (fault,) = DataSource(
+        make({"text": {"train": "a.txt"}, "tokenizer": {"file": "gtp2.json"}}, LM), [tmp_path]
+    ).faults
     assert (fault.code, fault.hint) == ("file", "write `gpt2.json`")
 
 
-def test_a_file_that_is_no_tokenizer_is_not_the_name_that_was_meant(make: Make, tmp_path: Path) -> None:
+def test_a_file_that_is_no_tokenizer_is_not_the_name_that_was_meant(
+    make: Make, tmp_path: Path
+) -> None:
     for name in ("a.txt", "train.jsonl"):
         (tmp_path / name).write_text("one\ntwo\n")
     data = {"text": {"train": "a.txt"}, "tokenizer": {"file": "train.json"}}
@@ -256,12 +336,18 @@ def test_a_file_that_is_no_tokenizer_is_not_the_name_that_was_meant(make: Make, 
 
 
 def test_without_sentencepiece_the_fault_says_what_to_install(
-    folder: Path, opened: dict[str, Tokenizers], make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    opened: dict[str, Tokenizers],
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "x.model").write_bytes((folder / "bpe.model").read_bytes())
-    (fault,) = DataSource(make({"text": {"train": "a.txt"}, "tokenizer": {"file": "x.model"}}, LM), [tmp_path]).faults
+    (fault,) = DataSource(
+        make({"text": {"train": "a.txt"}, "tokenizer": {"file": "x.model"}}, LM), [tmp_path]
+    ).faults
     assert (fault.code, fault.hint) == ("package", 'run `pip install "seqcomposer[sentencepiece]"`')
     with pytest.raises(RunError, match=r"seqcomposer\[sentencepiece\]"):
         Tokenizers.from_text(opened["bpe.model"].text)
@@ -271,12 +357,24 @@ def spoiled(part: dict[str, Any], spoil: str) -> None:
     """Write what no training writes into the JSON of a byte-level BPE."""
     match spoil:
         case "padding":
-            part["padding"] = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_id": 0, "pad_type_id": 0}
+            part["padding"] = {
+                "strategy": {"Fixed": 99},
+                "direction": "Right",
+                "pad_id": 0,
+                "pad_type_id": 0,
+            }
             part["padding"] |= {"pad_to_multiple_of": None, "pad_token": "x"}
         case "truncation":
-            part["truncation"] = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+            part["truncation"] = {
+                "direction": "Right",
+                "max_length": 1,
+                "strategy": "LongestFirst",
+                "stride": 0,
+            }
         case "a special token in text":
-            part["added_tokens"] = [{**part["added_tokens"][0], "id": 0, "content": "\U0010ffff⟨pad⟩"}]
+            part["added_tokens"] = [
+                {**part["added_tokens"][0], "id": 0, "content": "\U0010ffff⟨pad⟩"}
+            ]
         case "a special id for a piece":
             part["model"]["vocab"]["a"] = 0
         case "an id without a row":
@@ -318,14 +416,20 @@ LLAMA3 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 GPT4O = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{M}]*[\p{Ll}\p{M}]+(?i:'s|'t|'re)?|\p{N}{1,3}|\s+(?!\S)|\s+"
-DEEPSEEK = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\s+"
+DEEPSEEK = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\s+"
+)
 
 
-@pytest.mark.parametrize("regex", [LLAMA3, GPT4O, DEEPSEEK, r"\d{1,3}(?=(?:\d{3})*\b)", "(ab)+", r"\(a+\)+"])
+@pytest.mark.parametrize(
+    "regex", [LLAMA3, GPT4O, DEEPSEEK, r"\d{1,3}(?=(?:\d{3})*\b)", "(ab)+", r"\(a+\)+"]
+)
 def test_patterns_of_known_models_are_used(regex: str) -> None:
     assert not is_exponential(regex)
 
 
-@pytest.mark.parametrize("regex", ["(a*)*b", "(a|aa)+$", "((a)+)*", "(?:x(a?)y){3,}", "(?=(a+)+)", "(?<n>a|b)*"])
+@pytest.mark.parametrize(
+    "regex", ["(a*)*b", "(a|aa)+$", "((a)+)*", "(?:x(a?)y){3,}", "(?=(a+)+)", "(?<n>a|b)*"]
+)
 def test_patterns_in_exponential_time_are_refused(regex: str) -> None:
     assert is_exponential(regex)

@@ -22,7 +22,9 @@ def test_vector_copy_repeats_the_source():
 
 
 def test_the_channel_says_how_often_to_repeat():
-    lines = RepeatCopy(train=400, bits=4, max_length=3, min_repeats=2, max_repeats=8).generate("train")
+    lines = RepeatCopy(train=400, bits=4, max_length=3, min_repeats=2, max_repeats=8).generate(
+        "train"
+    )
     counts = set()
     for source, target in zip(*lines, strict=True):
         *vectors, last = source.split()
@@ -36,20 +38,30 @@ def test_the_channel_says_how_often_to_repeat():
 
 def test_every_count_has_its_own_channel():
     answers = [
-        RepeatCopy(test=1, max_length=5, max_repeats=100, test_repeats=[count]).generate("test") for count in COUNTS
+        RepeatCopy(test=1, max_length=5, max_repeats=100, test_repeats=[count]).generate("test")
+        for count in COUNTS
     ]
     assert len({lines.source[0].split("@")[1] for lines in answers}) == len(COUNTS)
-    assert [len(one.target[0].split()) / (len(one.source[0].split()) - 1) for one in answers] == COUNTS
+    assert [
+        len(one.target[0].split()) / (len(one.source[0].split()) - 1) for one in answers
+    ] == COUNTS
 
 
 COUNTS = [1, 2, 50, 99, 100, 101, 199, 200]
 
 
 def test_lengths_and_repetitions_are_tested_together():
-    lines = RepeatCopy(test=3, max_length=4, max_repeats=4, test_lengths=[3, 9], test_repeats=[8, 2]).generate("test")
-    shapes = [(len(source.split()) - 1, len(target.split())) for source, target in zip(*lines, strict=True)]
+    lines = RepeatCopy(
+        test=3, max_length=4, max_repeats=4, test_lengths=[3, 9], test_repeats=[8, 2]
+    ).generate("test")
+    shapes = [
+        (len(source.split()) - 1, len(target.split()))
+        for source, target in zip(*lines, strict=True)
+    ]
     assert shapes == [(3, 24)] * 3 + [(9, 72)] * 3 + [(3, 6)] * 3 + [(9, 18)] * 3
-    some = RepeatCopy(test=40, max_length=4, min_repeats=2, max_repeats=3, test_repeats=[5]).generate("test")
+    some = RepeatCopy(
+        test=40, max_length=4, min_repeats=2, max_repeats=3, test_repeats=[5]
+    ).generate("test")
     assert {len(source.split()) - 1 for source in some.source} == {1, 2, 3, 4}
     train = RepeatCopy(train=9, test_repeats=[8, 2]).generate("train")
     assert train == RepeatCopy(train=9).generate("train")
@@ -71,7 +83,9 @@ def test_recall_answers_with_the_item_after():
 def test_priority_sort_returns_the_highest_in_order():
     lines = PrioritySort(train=200, bits=3, min_length=4, max_length=9, share=0.5).generate("train")
     for source, target in zip(*lines, strict=True):
-        priority = {float(number): vector for vector, number in (word.split("@") for word in source.split())}
+        priority = {
+            float(number): vector for vector, number in (word.split("@") for word in source.split())
+        }
         length = len(source.split())
         assert len(priority) == length
         highest = sorted(priority, reverse=True)[: round(length / 2)]
@@ -119,5 +133,7 @@ def test_the_tokenizer_knows_every_word(make, task, tokenizer):
     recipe = make({"generate": {name: {**settings, **sizes}}, "tokenizer": {"bits": tokenizer}})
     data = load_data(recipe, recipe.folders())
     assert all(
-        ids.values.min() > UNK for split in data.splits.values() for ids in (split.sources["source"], split.target)
+        ids.values.min() > UNK
+        for split in data.splits.values()
+        for ids in (split.sources["source"], split.target)
     )

@@ -8,7 +8,13 @@ import torch
 
 from composer.data.collate import BatchLoader
 from composer.data.ids import Encoded, Ids
-from composer.data.windows import StreamSampler, WholeText, cut_streams, cut_windows, shuffle_windows
+from composer.data.windows import (
+    StreamSampler,
+    WholeText,
+    cut_streams,
+    cut_windows,
+    shuffle_windows,
+)
 from composer.model.special_tokens import BOS, EOS, PAD
 
 
@@ -17,13 +23,22 @@ def text(tokens: int) -> Encoded:
     values = np.arange(10, 10 + tokens)
     ends = np.array(sorted({*range(4, tokens, 7), tokens - 1}))
     values[ends] = EOS
-    return Encoded({}, Ids(values, np.concatenate([[0], ends[:-1] + 1]), ends), [""] * len(ends), np.arange(len(ends)))
+    return Encoded(
+        {},
+        Ids(values, np.concatenate([[0], ends[:-1] + 1]), ends),
+        [""] * len(ends),
+        np.arange(len(ends)),
+    )
 
 
 def test_a_window_reads_the_token_before_it() -> None:
     target = cut_windows(text(11), 4).target
     rows = np.arange(3)
-    assert target.outputs(rows).tolist() == [[10, 11, 12, 13], [EOS, 15, 16, 17], [18, 19, EOS, PAD]]
+    assert target.outputs(rows).tolist() == [
+        [10, 11, 12, 13],
+        [EOS, 15, 16, 17],
+        [18, 19, EOS, PAD],
+    ]
     assert target.inputs(rows).tolist() == [[BOS, 10, 11, 12], [13, EOS, 15, 16], [17, 18, 19, PAD]]
 
 
@@ -48,8 +63,12 @@ def test_every_epoch_of_shuffled_windows_has_every_token_once(tokens: int) -> No
     assert len(starts) > 1 or tokens == 1
 
 
-@pytest.mark.parametrize(("tokens", "count", "size"), [(40, 4, 5), (41, 4, 5), (7, 4, 5), (3, 4, 2), (40, 1, 50)])
-def test_streams_have_every_token_once_and_go_on_where_they_were(tokens: int, count: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "count", "size"), [(40, 4, 5), (41, 4, 5), (7, 4, 5), (3, 4, 2), (40, 1, 50)]
+)
+def test_streams_have_every_token_once_and_go_on_where_they_were(
+    tokens: int, count: int, size: int
+) -> None:
     sampler = StreamSampler(cut_streams(text(tokens), count, size), count, seed=1)
     batches = list(BatchLoader(sampler.corpus, sampler))
     assert [batch["window"] for batch in batches] == list(range(len(sampler)))
@@ -90,6 +109,8 @@ def test_a_sampler_goes_on_from_any_position() -> None:
 def test_a_text_is_measured_by_the_first_device_alone() -> None:
     windows = cut_windows(text(11), 4)
     first, second = (list(BatchLoader(windows, WholeText(windows, rank))) for rank in (0, 1))
-    assert [batch["window"] for batch in first] == [batch["window"] for batch in second] == [0, 1, 2]
+    assert (
+        [batch["window"] for batch in first] == [batch["window"] for batch in second] == [0, 1, 2]
+    )
     assert all((batch["target_out"] == PAD).all() for batch in second)
     assert sum(int((batch["target_out"] != PAD).sum()) for batch in first) == 11

@@ -67,7 +67,8 @@ OTHER_COMMANDS = {
     "hf",
     "wandb",
 }
-"""Commands that set up a machine, and are not checked; of scripts in benchmarks/ the options are."""
+"""Commands that set up a machine, and are not checked; of scripts in benchmarks/ the options are.
+"""
 SMALL_RECIPE: dict[str, Any] = {
     "recipe": 1,
     "data": {"generate": "copy"},
@@ -104,7 +105,13 @@ def code_blocks(page: str, text: str) -> Iterator[CodeBlock]:
         indent, _, language, attributes, body = match.groups()
         title = re.search(r'title="([^"]*)"', attributes)
         content = re.sub(rf"^{indent}", "", body, flags=re.MULTILINE)
-        yield CodeBlock(page, text.count("\n", 0, match.start()) + 1, language, title[1] if title else "", content)
+        yield CodeBlock(
+            page,
+            text.count("\n", 0, match.start()) + 1,
+            language,
+            title[1] if title else "",
+            content,
+        )
 
 
 def run_blocks(blocks: Sequence[CodeBlock], folder: Path) -> None:
@@ -126,7 +133,9 @@ def _run_block(block: CodeBlock, folder: Path, namespace: dict[str, Any]) -> Non
         for command in split_commands(block.text):
             check_options(command) if block.title.startswith("needs ") else run_pipeline(command)
     elif block.language == "text" and block.title.startswith("$ "):
-        printed = "".join(run_pipeline(command, strict=False) for command in split_commands(block.title[2:]))
+        printed = "".join(
+            run_pipeline(command, strict=False) for command in split_commands(block.title[2:])
+        )
         _check_output(block.text, printed)
     elif block.language == "python":
         _run_python(block, namespace)
@@ -134,7 +143,8 @@ def _run_block(block: CodeBlock, folder: Path, namespace: dict[str, Any]) -> Non
 
 def _check_output(expected: str, printed: str) -> None:
     expected, printed = (
-        dedent("\n".join(line.rstrip() for line in text.splitlines())).strip("\n") for text in (expected, printed)
+        dedent("\n".join(line.rstrip() for line in text.splitlines())).strip("\n")
+        for text in (expected, printed)
     )
     if expected != printed:
         raise PageError(f"the output differs from the page:\n{printed}")
@@ -170,7 +180,9 @@ def _check_yaml(block: CodeBlock, folder: Path) -> None:
 
 
 def insert_fragment(fragment: Any, path: str) -> dict[str, Any]:
-    """Insert a fragment into the small recipe: at a path, or over its sections if it has their keys."""
+    """Insert a fragment into the small recipe: at a path, or over its sections if it has their
+    keys.
+    """
     path = path.removesuffix("refused").strip(", ")
     if not path:
         if not isinstance(fragment, dict) or not set(fragment) <= {
@@ -184,11 +196,17 @@ def insert_fragment(fragment: Any, path: str) -> dict[str, Any]:
             "description",
         }:
             raise PageError('name the path of the fragment: ```yaml title="model.encoder"')
-        return {**SMALL_RECIPE, **{key: merge(SMALL_RECIPE.get(key), value) for key, value in fragment.items()}}
+        return {
+            **SMALL_RECIPE,
+            **{key: merge(SMALL_RECIPE.get(key), value) for key, value in fragment.items()},
+        }
     *parents, last = path.split(".")
     for key in (last, *reversed(parents)):
         fragment = {key: fragment}
-    return {**SMALL_RECIPE, **{key: merge(SMALL_RECIPE.get(key), value) for key, value in fragment.items()}}
+    return {
+        **SMALL_RECIPE,
+        **{key: merge(SMALL_RECIPE.get(key), value) for key, value in fragment.items()},
+    }
 
 
 def merge(base: Any, override: Any) -> Any:
@@ -213,7 +231,8 @@ def check_accepted(path: Path, refused: bool) -> None:
             raise PageError("check accepts it")
 
 
-# ------------------------------------------------------------------------------------------- commands
+# -------------------------------------------------------------------------------------------
+# commands
 
 
 def split_commands(text: str) -> Iterator[list[str]]:
@@ -256,7 +275,9 @@ def _run_part(words: list[str], text: str) -> tuple[str, int]:
         if sign in words:
             index = words.index(sign)
             name, words = Path(words[index + 1]), words[:index] + words[index + 2 :]
-            text, output = (name.read_text(encoding="utf-8"), output) if sign == "<" else (text, name)
+            text, output = (
+                (name.read_text(encoding="utf-8"), output) if sign == "<" else (text, name)
+            )
     if words[0] == "seqcomposer":
         printed, status = _run_in_process(shorten(words[1:]), text, only_out=output is not None)
     else:
@@ -290,7 +311,9 @@ def _run_in_process(arguments: list[str], text: str, only_out: bool) -> tuple[st
     except SystemExit as exit_error:
         status = int(exit_error.code or 0)
     except Exception as error:
-        raise PageError(f"`seqcomposer {shlex.join(arguments)}` raises {type(error).__name__}: {error}") from error
+        raise PageError(
+            f"`seqcomposer {shlex.join(arguments)}` raises {type(error).__name__}: {error}"
+        ) from error
     finally:
         sys.stdin = stdin
     out.flush()

@@ -51,4 +51,6 @@ def _as_markdown(block: CodeBlock) -> str:
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "100"
     for page in [Path(name).resolve() for name in sys.argv[1:]]:
-        page.write_text(re.sub(r"[ \t]+$", "", update_outputs(page), flags=re.MULTILINE), encoding="utf-8")
+        page.write_text(
+            re.sub(r"[ \t]+$", "", update_outputs(page), flags=re.MULTILINE), encoding="utf-8"
+        )

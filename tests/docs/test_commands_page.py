@@ -21,12 +21,18 @@ def test_a_command_is_listed_with_all_its_options(name: str) -> None:
     assert section
     for param in COMMANDS[name].params:
         options = [option for option in param.opts if option.startswith("--")]
-        assert all(f"{option}`" in section or f"{option} " in section for option in options), param.name
+        assert all(f"{option}`" in section or f"{option} " in section for option in options), (
+            param.name
+        )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_of_a_command_are_valid(name: str) -> None:
-    commands = [command for line in command_page.examples(COMMANDS[name]) for command in seqcomposer_commands(line)]
+    commands = [
+        command
+        for line in command_page.examples(COMMANDS[name])
+        for command in seqcomposer_commands(line)
+    ]
     assert name in {command[1] for command in commands}
     for command in commands:
         check_options(command)

@@ -1,4 +1,6 @@
-"""Equations of docstrings in HTML: subscripts, superscripts, signs, and prose that is not an equation."""
+"""Equations of docstrings in HTML: subscripts, superscripts, signs, and prose that is not an
+equation.
+"""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
@@ -21,7 +23,10 @@ RUN_TOGETHER = re.compile(r"[a-z0-9] (?:(?:With|In|The|It|On|Where|Each) [a-z`]|
         ("y_t = x_(t-1)", "<i>y</i><sub><i>t</i></sub> = <i>x</i><sub><i>t</i>−1</sub>"),
         (
             "q_h k_h^T / sqrt(D/H)",
-            "<i>q</i><sub><i>h</i></sub> <i>k</i><sub><i>h</i></sub><sup><i>T</i></sup> / √(<i>D</i>/<i>H</i>)",
+            (
+                "<i>q</i><sub><i>h</i></sub> <i>k</i><sub><i>h</i></sub><sup><i>T</i></sup> /"
+                " √(<i>D</i>/<i>H</i>)"
+            ),
         ),
         ("sum_(j>i) s_j'", "∑<sub><i>j</i>&gt;<i>i</i></sub> <i>s</i><sub><i>j</i></sub>'"),
         ("a <= b -> c", "<i>a</i> ≤ <i>b</i> → <i>c</i>"),
@@ -37,22 +42,31 @@ def test_math_is_typeset(text: str, html: str) -> None:
 
 
 def test_a_is_an_article_in_prose() -> None:
-    assert equations.typeset("a row of n, and a_t") == "a row of <i>n</i>, and <i>a</i><sub><i>t</i></sub>"
+    assert (
+        equations.typeset("a row of n, and a_t")
+        == "a row of <i>n</i>, and <i>a</i><sub><i>t</i></sub>"
+    )
 
 
 def test_a_is_an_article_before_a_word_and_a_variable_before_a_function() -> None:
-    assert equations.typeset("over a grid: y = a tanh(b)", equation=True) == (
-        "over a grid: <i>y</i> = <i>a</i> tanh(<i>b</i>)"
+    assert (
+        equations.typeset("over a grid: y = a tanh(b)", equation=True)
+        == "over a grid: <i>y</i> = <i>a</i> tanh(<i>b</i>)"
     )
 
 
 def test_a_line_that_ends_with_a_comma_continues() -> None:
-    assert list(equations.join_wrapped_lines("g = sigmoid,\nb = 1 + softplus")) == ["g = sigmoid, b = 1 + softplus"]
+    assert list(equations.join_wrapped_lines("g = sigmoid,\nb = 1 + softplus")) == [
+        "g = sigmoid, b = 1 + softplus"
+    ]
 
 
 def test_a_wrapped_line_continues() -> None:
     full = "one " * 27 + "end"
-    assert list(equations.join_wrapped_lines(f"{full}\ntwo\nlstm: three")) == [f"{full} two", "lstm: three"]
+    assert list(equations.join_wrapped_lines(f"{full}\ntwo\nlstm: three")) == [
+        f"{full} two",
+        "lstm: three",
+    ]
 
 
 def test_equations_are_distinguished_from_prose() -> None:

@@ -1,4 +1,6 @@
-"""The notebooks run from top to bottom, their outputs agree with their text, and they are stored with outputs."""
+"""The notebooks run from top to bottom, their outputs agree with their text, and they are stored
+with outputs.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,21 @@ def executed(file: Path, folder: Path) -> list[Any]:
 
 
 def kinds(cell: Any) -> set[tuple[str, ...]]:
-    """What a cell displays: `stream` or `execute_result`, and in which forms; a terminal's JPEG is a PNG too."""
-    return {(output.output_type, *sorted({*output.get("data", {})} - {"image/jpeg"})) for output in cell.outputs}
+    """What a cell displays: `stream` or `execute_result`, and in which forms; a terminal's JPEG is
+    a PNG too.
+    """
+    return {
+        (output.output_type, *sorted({*output.get("data", {})} - {"image/jpeg"}))
+        for output in cell.outputs
+    }
 
 
 def output_of(cells: list[Any], source: str, kind: str = "text/plain") -> str:
     """Return the output of the only cell whose source has this text."""
     (cell,) = (cell for cell in cells if source in cell.source)
-    return "".join(cell.get("text", "") or cell.get("data", {}).get(kind, "") for cell in cell.outputs)
+    return "".join(
+        cell.get("text", "") or cell.get("data", {}).get(kind, "") for cell in cell.outputs
+    )
 
 
 @pytest.mark.parametrize("file", [RECIPE, OWN], ids=lambda file: file.stem)
@@ -47,7 +56,9 @@ def test_a_notebook_is_stored_with_outputs_and_no_path(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert len(text) < LARGEST
     assert "/tmp/" not in text
-    assert "Error" not in {output.output_type for cell in code_cells(file) for output in cell.outputs}
+    assert "Error" not in {
+        output.output_type for cell in code_cells(file) for output in cell.outputs
+    }
     assert code_cells(file)[-1].outputs
 
 
@@ -73,7 +84,11 @@ def test_a_block_of_ones_own(tmp_path: Path) -> None:
         assert output_of(shown, 'check_block("shift"') == ""
         assert "invariant `chunks`: Forgetful()" in output_of(shown, "check_block(Forgetful")
         assert output_of(shown, "composer.check(recipe)") == "[]"
-        assert "`past` takes a number, 0 or more and below 1" in output_of(shown, "composer.check(wrong)")
+        assert "`past` takes a number, 0 or more and below 1" in output_of(
+            shown, "composer.check(wrong)"
+        )
         assert output_of(shown, "run.translate(") == "['a b c d', 'b a d g e']"
         assert "'from': 'a notebook:Shift'" in output_of(shown, "composer.train(recipe")
-        assert "the block `shift` has another source" in output_of(shown, 'composer.open_run("shifted")')
+        assert "the block `shift` has another source" in output_of(
+            shown, 'composer.open_run("shifted")'
+        )

@@ -41,13 +41,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
     load = composer.load
 
-    def load_short(path: str | Path, overrides: tuple[str, ...] = (), data_dir: Path | None = None) -> composer.Recipe:
+    def load_short(
+        path: str | Path, overrides: tuple[str, ...] = (), data_dir: Path | None = None
+    ) -> composer.Recipe:
         quickstart = SHORT_QUICKSTART if str(path).endswith("quickstart.yaml") else ()
         return load(path, (*overrides, *SHORT_TRAINING, *quickstart), data_dir)
 
     monkeypatch.setattr(composer, "load", load_short, raising=False)
     # the answers of a model that has seen four batches have no end
-    monkeypatch.setattr(decoders, "token_limit", lambda *given: min(LONGEST_ANSWER, token_limit(*given)))
+    monkeypatch.setattr(
+        decoders, "token_limit", lambda *given: min(LONGEST_ANSWER, token_limit(*given))
+    )
     yield tmp_path
     for name in [*registry.OWN]:  # the blocks of a page are its own
         own_blocks._set_own(name, None)
@@ -79,7 +83,11 @@ def _check_overrides(command: list[str]) -> None:
         return
     recipe = ROOT / command[2]
     overrides = [word for word in command[3:] if "=" in word and not word.startswith("-")]
-    if recipe.suffix == ".yaml" and recipe.exists() and "sweep:" not in recipe.read_text(encoding="utf-8"):
+    if (
+        recipe.suffix == ".yaml"
+        and recipe.exists()
+        and "sweep:" not in recipe.read_text(encoding="utf-8")
+    ):
         composer.load(recipe, overrides)
 
 
@@ -88,12 +96,16 @@ def test_the_picture_of_the_first_page_is_current(tmp_path: Path) -> None:
     (recipe,) = (block for block in code_blocks("index.md", page) if block.title == "mine.yaml")
     path = tmp_path / "mine.yaml"
     path.write_text(recipe.text, encoding="utf-8")
-    assert composer.draw(path).svg() == (ROOT / "docs/pictures/mine.svg").read_text(encoding="utf-8")
+    assert composer.draw(path).svg() == (ROOT / "docs/pictures/mine.svg").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_relative_links_exist() -> None:
     pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-    links = [(page, link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    links = [
+        (page, link) for page in pages for link in LINK.findall(page.read_text(encoding="utf-8"))
+    ]
     assert len(links) > 50
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
@@ -105,17 +117,26 @@ def test_every_example_of_a_block_is_accepted(tmp_path: Path) -> None:
         place = "" if name in block_pages.MODELS else "model.encoder"
         path = tmp_path / f"{name}.yaml"
         text, _ = block_pages.example(name)
-        path.write_text(yaml.safe_dump(insert_fragment(yaml.safe_load(text), place), sort_keys=False), encoding="utf-8")
+        path.write_text(
+            yaml.safe_dump(insert_fragment(yaml.safe_load(text), place), sort_keys=False),
+            encoding="utf-8",
+        )
         assert name in text
         check_accepted(path, refused=False)
 
 
 FAULTS = {
     "an unknown option": "```sh\nseqcomposer check --fast recipes/quickstart.yaml\n```",
-    "an unknown option of a command that is not run": '```sh title="needs a GPU"\nseqcomposer train --fast x.yaml\n```',
-    "an unknown command that is not run": '```sh title="needs a GPU"\nseqcomposer learn x.yaml\n```',
+    "an unknown option of a command that is not run": (
+        '```sh title="needs a GPU"\nseqcomposer train --fast x.yaml\n```'
+    ),
+    "an unknown command that is not run": (
+        '```sh title="needs a GPU"\nseqcomposer learn x.yaml\n```'
+    ),
     "a missing benchmark": '```sh title="needs a GPU"\npython benchmarks/fast.py\n```',
-    "an unknown option of a benchmark": '```sh title="needs a GPU"\npython benchmarks/fuzz.py --fast\n```',
+    "an unknown option of a benchmark": (
+        '```sh title="needs a GPU"\npython benchmarks/fuzz.py --fast\n```'
+    ),
     "a command that fails": "```sh\nseqcomposer check none.yaml\n```",
     "a failing part of a pipeline": "```sh\nseqcomposer blocks nothing | cat\n```",
     "a recipe with a typo": '```yaml title="mine.yaml"\nrecipe: 1\ndata: {generate: copi}\n```',

@@ -1,4 +1,6 @@
-"""README.md is correct: recipes are accepted, its error message is exact, its commands are complete."""
+"""README.md is correct: recipes are accepted, its error message is exact, its commands are
+complete.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,13 @@ def test_the_error_message_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("page", "picture"), [("README.md", "mixed"), ("docs/index.md", "mine")])
 def test_the_picture_is_current(page: str, picture: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    recipes = re.findall(r"```yaml[^\n]*\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    recipes = re.findall(
+        r"```yaml[^\n]*\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
+    )
     path.write_text(recipes[0], encoding="utf-8")
-    assert composer.draw(path).svg() == (ROOT / f"docs/pictures/{picture}.svg").read_text(encoding="utf-8")
+    assert composer.draw(path).svg() == (ROOT / f"docs/pictures/{picture}.svg").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_test_command_is_that_of_ci() -> None:

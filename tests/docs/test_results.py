@@ -50,7 +50,9 @@ def write_run(root: Path, name: str, text: str = RECIPE, **changes: Any) -> None
 
 
 def collect_runs(root: Path) -> list[dict[str, Any]]:
-    results_by_recipe = results.collect(results.find_finished([root / "runs"]), results.list_recipes(root), root)
+    results_by_recipe = results.collect(
+        results.find_finished([root / "runs"]), results.list_recipes(root), root
+    )
     assert json.loads(results.to_json(results_by_recipe)) == results_by_recipe
     return results_by_recipe["recipes/small.yaml"]["runs"] if results_by_recipe else []
 
@@ -68,7 +70,9 @@ def test_differing_settings_are_listed(root: Path) -> None:
     write_run(root, "a", RECIPE.replace("5}", "7, seed: 3}"))
     write_run(root, "b", RECIPE + "decoding: greedy\n")
     write_run(root, "c", RECIPE + "trainer: {devices: 1}\n", ended_at="2026-01-03")
-    assert [run["differs"] for run in collect_runs(root)][1:] == [["training.max_steps=7", "training.seed=3"]]
+    assert [run["differs"] for run in collect_runs(root)][1:] == [
+        ["training.max_steps=7", "training.seed=3"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,9 @@ def test_the_latest_of_equal_runs_counts(root: Path) -> None:
 def test_a_changed_recipe_has_no_results(root: Path) -> None:
     write_run(root, "a")
     path = root / "recipes/small.yaml"
-    (entry,) = results.collect(results.find_finished([root / "runs"]), results.list_recipes(root), root).values()
+    (entry,) = results.collect(
+        results.find_finished([root / "runs"]), results.list_recipes(root), root
+    ).values()
     path.write_text(f"# the same\n{RECIPE}", encoding="utf-8")
     assert results.is_current(path, entry)
     path.write_text(RECIPE.replace("max_steps: 5", "max_steps: 6"), encoding="utf-8")
@@ -109,7 +115,9 @@ def test_a_changed_recipe_has_no_results(root: Path) -> None:
 
 def test_new_results_are_merged_with_those_that_are_current(root: Path) -> None:
     def collected() -> dict[str, Any]:
-        return results.collect(results.find_finished([root / "runs"]), results.list_recipes(root), root)
+        return results.collect(
+            results.find_finished([root / "runs"]), results.list_recipes(root), root
+        )
 
     def differing(merged: dict[str, Any]) -> list[Any]:
         return [run["differs"] for entry in merged.values() for run in entry["runs"]]
@@ -127,4 +135,6 @@ def test_new_results_are_merged_with_those_that_are_current(root: Path) -> None:
 def test_published_results_are_of_current_recipes() -> None:
     published = json.loads(results.TARGET.read_text(encoding="utf-8"))
     assert published
-    assert [path for path, entry in published.items() if not results.is_current(ROOT / path, entry)] == []
+    assert [
+        path for path, entry in published.items() if not results.is_current(ROOT / path, entry)
+    ] == []

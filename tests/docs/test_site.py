@@ -1,4 +1,6 @@
-"""The site builds without warnings, has a page for every block and recipe, and loads nothing from other hosts."""
+"""The site builds without warnings, has a page for every block and recipe, and loads nothing from
+other hosts.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site of the pages that are committed."""
     target = tmp_path_factory.mktemp("site")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
-    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(target),
+    ]
+    process = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert process.returncode == 0, process.stderr
     return target
 
@@ -36,9 +49,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_block_and_every_recipe_has_a_page(site: Path) -> None:
     blocks = {path.stem for path in ROOT.glob("blocks/[a-z]*.py")}
     assert {path.stem for path in site.glob("blocks/*.html")} == blocks | {"index"}
-    recipes = {path for path in (ROOT / "recipes").rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts)}
-    pages = {path.relative_to(site / "gallery").with_suffix("").as_posix() for path in site.glob("gallery/**/*.html")}
-    assert pages == {path.relative_to(ROOT / "recipes").with_suffix("").as_posix() for path in recipes} | {"index"}
+    recipes = {
+        path
+        for path in (ROOT / "recipes").rglob("*.yaml")
+        if not {"fragments", "sweeps"} & set(path.parts)
+    }
+    pages = {
+        path.relative_to(site / "gallery").with_suffix("").as_posix()
+        for path in site.glob("gallery/**/*.html")
+    }
+    assert pages == {
+        path.relative_to(ROOT / "recipes").with_suffix("").as_posix() for path in recipes
+    } | {"index"}
 
 
 COMMAND = "run `python -m docs.hooks.pages`, and commit what it writes"
@@ -47,17 +69,28 @@ COMMAND = "run `python -m docs.hooks.pages`, and commit what it writes"
 def test_the_pages_of_blocks_commands_and_keys_are_current() -> None:
     pages = generated_pages.pages_of_code()
     assert {name for name, text in pages.items() if read_page(name) != text} == set(), COMMAND
-    assert {name for name in committed_pages() if not name.startswith("gallery/")} == set(pages), COMMAND
+    assert {name for name in committed_pages() if not name.startswith("gallery/")} == set(pages), (
+        COMMAND
+    )
 
 
 @pytest.mark.slow
 def test_the_pages_of_recipes_are_current_but_for_their_costs() -> None:
     costs = dict.fromkeys((recipe.slug for recipe in gallery_recipes()), Cost(0, 0, 0, ""))
-    pages = {f"gallery/{it.slug}.md": gallery.recipe_page(it, costs[it.slug]) for it in gallery_recipes()}
+    pages = {
+        f"gallery/{it.slug}.md": gallery.recipe_page(it, costs[it.slug]) for it in gallery_recipes()
+    }
     pages["gallery/index.md"] = gallery.index_page(costs)
-    assert {name for name, text in pages.items() if without_costs(read_page(name)) != without_costs(text)} == set()
+    assert {
+        name
+        for name, text in pages.items()
+        if without_costs(read_page(name)) != without_costs(text)
+    } == set()
     drawings = {f"gallery/{slug}.svg" for slug in costs}
-    assert {name for name in committed_pages() if name.startswith("gallery/")} == {*pages, *drawings}, COMMAND
+    assert {name for name in committed_pages() if name.startswith("gallery/")} == {
+        *pages,
+        *drawings,
+    }, COMMAND
 
 
 def without_costs(page: str | None) -> str:
@@ -82,7 +115,9 @@ def read_page(name: str) -> str | None:
 
 
 def committed_pages() -> set[str]:
-    files = (path for folder in generated_pages.FOLDERS for path in (ROOT / "docs" / folder).rglob("*.*"))
+    files = (
+        path for folder in generated_pages.FOLDERS for path in (ROOT / "docs" / folder).rglob("*.*")
+    )
     return {path.relative_to(ROOT / "docs").as_posix() for path in files}
 
 
@@ -130,8 +165,17 @@ def test_test_scores_come_before_validation_scores() -> None:
         "parameters": 7,
         "pairs": {},
     }
-    tested = {**validated, "differs": ["training.max_minutes=2"], "scores": {"val/bleu": 22.0, "test/bleu": 33.0}}
+    tested = {
+        **validated,
+        "differs": ["training.max_minutes=2"],
+        "scores": {"val/bleu": 22.0, "test/bleu": 33.0},
+    }
     tables = gallery.score_tables([validated, tested])
-    assert tables.index("the test data") < tables.index("33") < tables.index("the validation data") < tables.index("11")
+    assert (
+        tables.index("the test data")
+        < tables.index("33")
+        < tables.index("the validation data")
+        < tables.index("11")
+    )
     assert "22" not in tables
     assert "in brackets" not in tables

@@ -1,7 +1,9 @@
-"""Draw the cases of mutated.yaml anew: `python -m tests.errors.draw`. Needed only where recipes or their language move.
+"""Draw the cases of mutated.yaml anew: `python -m tests.errors.draw`. Needed only where recipes or
+their language move.
 
-Small recipes of `recipes/`, resolved, are changed at random as `benchmarks.fuzz` does. A case is kept if one of its
-faults has a code and a wording, names and numbers aside, that no other case has more than once.
+Small recipes of `recipes/`, resolved, are changed at random as `benchmarks.fuzz` does. A case is
+kept if one of its faults has a code and a wording, names and numbers aside, that no other case has
+more than once.
 """
 
 from __future__ import annotations

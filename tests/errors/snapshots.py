@@ -1,7 +1,8 @@
 """Broken recipes, and what is said of each: a list in each YAML file here.
 
-A case has the text of a `recipe`, and the `faults` of `seqcomposer check --any-machine --without-data`, in order, each
-with its `place` (line and column), `code`, path (`at`), `message` and `fix`. Where there is no error they are warnings.
+A case has the text of a `recipe`, and the `faults` of `seqcomposer check --any-machine
+--without-data`, in order, each with its `place` (line and column), `code`, path (`at`), `message`
+and `fix`. Where there is no error they are warnings.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Dumper(yaml.SafeDumper):
     """Writes a text of several lines as a block, where YAML can."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+        return self.represent_scalar(
+            "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+        )
 
     def ignore_aliases(self, data: object) -> bool:
         return True

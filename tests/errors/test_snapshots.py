@@ -1,4 +1,6 @@
-"""What is said of broken recipes is what was said: code and place, and every word of message and fix."""
+"""What is said of broken recipes is what was said: code and place, and every word of message and
+fix.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from tests.errors.snapshots import FILES, faults_of, meaning, read
 SHOWN = 5
 """Cases of a file that are shown."""
 
-CASES = [pytest.param(file, marks=pytest.mark.slow if file.stem.endswith("_slow") else ()) for file in FILES]
+CASES = [
+    pytest.param(file, marks=pytest.mark.slow if file.stem.endswith("_slow") else ())
+    for file in FILES
+]
 """Models are built for some: most of these are slow."""
 
 
@@ -23,7 +28,9 @@ def test_faults_have_their_codes_places_and_words(file: Path, tmp_path: Path) ->
         for case, faults in found
         if meaning(faults) != meaning(case["faults"])
     ]
-    assert not others, f"{len(others)} recipes have another code or place:\n" + "\n".join(others[:SHOWN])
+    assert not others, f"{len(others)} recipes have another code or place:\n" + "\n".join(
+        others[:SHOWN]
+    )
     reworded = [
         f"{case['recipe']}\n    was {before}\n    is  {now}"
         for case, faults in found

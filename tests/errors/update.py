@@ -1,6 +1,7 @@
 """Write the snapshots of errors anew: `python -m tests.errors.update`.
 
-Prints how many cases have other words, and each that has another code or another place: look whether that is meant.
+Prints how many cases have other words, and each that has another code or another place: look
+whether that is meant.
 """
 
 from __future__ import annotations

@@ -13,5 +13,7 @@ from composer.errors import RunError
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     check_output(tmp_path / "new.jsonl", "--hypotheses")
     for name, reason in ((".", "this is a folder"), ("none/new.jsonl", "there is no folder")):
-        with pytest.raises(RunError, match=rf"{reason}(.|\n)*name another file with `--hypotheses`"):
+        with pytest.raises(
+            RunError, match=rf"{reason}(.|\n)*name another file with `--hypotheses`"
+        ):
             check_output(tmp_path / name, "--hypotheses")

@@ -1,4 +1,6 @@
-"""The table of metrics: one entry is all that a metric needs to be computed, ranked by and shown everywhere."""
+"""The table of metrics: one entry is all that a metric needs to be computed, ranked by and shown
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -54,16 +56,22 @@ def word_ratio(monkeypatch: pytest.MonkeyPatch) -> Metric:
         hub="words",
     )
     monkeypatch.setitem(METRICS, "word_ratio", metric)
-    monkeypatch.setitem(schema_generator.KINDS, "text_metrics", {"type": "array", "items": {"enum": text_metrics()}})
+    monkeypatch.setitem(
+        schema_generator.KINDS, "text_metrics", {"type": "array", "items": {"enum": text_metrics()}}
+    )
     schema = schema_generator.generate()
     monkeypatch.setattr(schema_generator, "load", lambda: schema)
     return metric
 
 
-def test_one_entry_makes_a_metric(tmp_path: Path, word_ratio: Metric, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_entry_makes_a_metric(
+    tmp_path: Path, word_ratio: Metric, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     run = RunDir(tmp_path / "run")
-    record = train(load(tmp_path / "tiny.yaml", ["evaluation.metrics=[word_ratio]"]), run=run.path).record
+    record = train(
+        load(tmp_path / "tiny.yaml", ["evaluation.metrics=[word_ratio]"]), run=run.path
+    ).record
     rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
     assert sum("val_sample/word_ratio" in row for row in rows) == 3
     shown = word_ratio.format(record.scores["test/word_ratio"])
@@ -98,7 +106,9 @@ def test_scores_come_from_sums_or_from_texts() -> None:
     assert token_scores(SUMS | {"bits": 6.0, "rows": 4.0})["bits_per_sequence"] == 1.5
     texts = ["a man sleeps in the sun", "and so did I ."]
     metrics = choose_metrics(texts, None, "13a")
-    assert metrics.scores(texts, [texts]) == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact_match": 1.0})
+    assert metrics.scores(texts, [texts]) == pytest.approx(
+        {"bleu": 100.0, "chrf": 100.0, "exact_match": 1.0}
+    )
     assert metrics.scores(["a man sleeps in the sun ", "no"], [texts])["exact_match"] == 0.5
     assert metrics.scores([], [[]]) == {}
     assert [*metrics.signatures(2)] == ["bleu_signature", "chrf_signature"]
@@ -107,8 +117,16 @@ def test_scores_come_from_sums_or_from_texts() -> None:
 
 CHOICES = {
     "sentences": (["ein Mann schläft in der Sonne"], ("bleu", "chrf", "exact_match"), ""),
-    "words": (["1234", "99"], ("exact_match", "character_error_rate", "chrf"), "fewer than four words"),
-    "sounds": (["AH1 B", "K AE1 T"], ("exact_match", "word_error_rate", "chrf"), "fewer than four words"),
+    "words": (
+        ["1234", "99"],
+        ("exact_match", "character_error_rate", "chrf"),
+        "fewer than four words",
+    ),
+    "sounds": (
+        ["AH1 B", "K AE1 T"],
+        ("exact_match", "word_error_rate", "chrf"),
+        "fewer than four words",
+    ),
     "Japanese": (
         ["日本語の文には空白がない。"],
         ("exact_match", "character_error_rate", "chrf"),
@@ -138,9 +156,16 @@ def test_bleu_of_a_script_without_spaces_counts_characters() -> None:
 
 
 def test_the_closest_of_several_references_counts() -> None:
-    metrics = choose_metrics([], ["exact_match", "word_error_rate", "character_error_rate", "ter"], "13a")
+    metrics = choose_metrics(
+        [], ["exact_match", "word_error_rate", "character_error_rate", "ter"], "13a"
+    )
     scores = metrics.scores(["a b", "c"], [["a x", "d"], ["a b", "c"]])
-    assert scores == {"exact_match": 1.0, "word_error_rate": 0.0, "character_error_rate": 0.0, "ter": 0.0}
+    assert scores == {
+        "exact_match": 1.0,
+        "word_error_rate": 0.0,
+        "character_error_rate": 0.0,
+        "ter": 0.0,
+    }
     half = metrics.scores(["a b", "c"], [["a x", "c"]])
     assert half == pytest.approx(
         {"exact_match": 0.5, "word_error_rate": 1 / 3, "character_error_rate": 0.25, "ter": 100 / 3}
@@ -160,8 +185,16 @@ ERRORS = {
         ["sitting", "ab"],
         {"word_error_rate": (1 + 2) / (1 + 2), "character_error_rate": (3 + 1) / (6 + 3)},
     ),
-    "a longer output": (["ab"], ["ab cd ef"], {"word_error_rate": 2.0, "character_error_rate": 3.0}),
-    "no output": (["ab cd", "ef"], ["", "ef"], {"word_error_rate": 2 / 3, "character_error_rate": 5 / 7}),
+    "a longer output": (
+        ["ab"],
+        ["ab cd ef"],
+        {"word_error_rate": 2.0, "character_error_rate": 3.0},
+    ),
+    "no output": (
+        ["ab cd", "ef"],
+        ["", "ef"],
+        {"word_error_rate": 2 / 3, "character_error_rate": 5 / 7},
+    ),
 }
 
 
@@ -175,9 +208,15 @@ def test_characters_are_compared_where_a_model_writes_characters() -> None:
     sentences = ["ein Mann schläft in der Sonne"] * 3
     spelled = ("bleu", "chrf", "exact_match", "character_error_rate")
     assert choose_metrics(sentences, None, "13a", by_characters=True).names == spelled
-    assert choose_metrics(["zwei Hunde"], None, "13a", by_characters=True).names[1] == "character_error_rate"
+    assert (
+        choose_metrics(["zwei Hunde"], None, "13a", by_characters=True).names[1]
+        == "character_error_rate"
+    )
     for tokenizer, names in {"char": spelled, "word": spelled[:3]}.items():
-        recipe = load(ROOT / "recipes/papers/chan2016_las.yaml", [f"data.tokenizer={tokenizer}", "evaluation={}"])
+        recipe = load(
+            ROOT / "recipes/papers/chan2016_las.yaml",
+            [f"data.tokenizer={tokenizer}", "evaluation={}"],
+        )
         assert recipe_metrics(recipe, sentences).names == names
 
 
@@ -186,14 +225,22 @@ def test_lines_without_a_reference_are_no_matches_and_no_errors() -> None:
     full = metrics.scores(["a b", "c"], [["a x", "c"]])
     blank = metrics.scores(["a b", "", "many words", "c"], [["a x", " ", "", "c"]])
     assert blank == full
-    assert metrics.scores(["a b", "c", ""], [["a x", "c", "y"], ["", "", ""]])["exact_match"] == pytest.approx(1 / 3)
+    assert metrics.scores(["a b", "c", ""], [["a x", "c", "y"], ["", "", ""]])[
+        "exact_match"
+    ] == pytest.approx(1 / 3)
     assert metrics.scores(["", "a"], [["", " "]]) == {}
 
 
 @pytest.mark.parametrize("name", text_metrics())
 def test_a_blank_reference_is_none_in_every_metric(name: str) -> None:
-    metrics, outputs = choose_metrics([], [name], "13a"), ["a man sleeps in it", "two big dogs run on", "no"]
-    first, second = ["a man sleeps in the sun", "two dogs run on", ""], ["he sleeps in it now", "", ""]
+    metrics, outputs = (
+        choose_metrics([], [name], "13a"),
+        ["a man sleeps in it", "two big dogs run on", "no"],
+    )
+    first, second = (
+        ["a man sleeps in the sun", "two dogs run on", ""],
+        ["he sleeps in it now", "", ""],
+    )
     one = metrics.scores(outputs[:2], [first[:2]])
     assert metrics.scores(outputs, [first]) == one
     assert metrics.scores(outputs, [first, [" ", "", "\u00a0"]]) == one
@@ -208,14 +255,23 @@ def test_a_blank_reference_is_none_in_every_metric(name: str) -> None:
 
 def test_the_direction_is_that_of_the_table() -> None:
     scores = {"val/loss": 2.0, "val/bleu": 30.0, "minutes": 4.0}
-    assert [as_maximised(key, scores) for key in (*scores, "val/chrf")] == [-2.0, 30.0, 4.0, float("-inf")]
+    assert [as_maximised(key, scores) for key in (*scores, "val/chrf")] == [
+        -2.0,
+        30.0,
+        4.0,
+        float("-inf"),
+    ]
     assert as_maximised("test/perplexity", {"test/perplexity": float("nan")}) == float("-inf")
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_every_entry_says_how_it_is_computed_and_shown(name: str) -> None:
     metric = METRICS[name]
-    ways: list[Callable[..., float] | str | None] = [metric.from_sums, metric.from_texts, metric.sacrebleu]
+    ways: list[Callable[..., float] | str | None] = [
+        metric.from_sums,
+        metric.from_texts,
+        metric.sacrebleu,
+    ]
     assert sum(map(bool, ways)) == 1
     assert format_scores({f"val/{name}": 0.5}).startswith(f"{metric.label} ")
     assert metric.meaning
@@ -227,4 +283,6 @@ def test_bleu_that_is_watched_is_not_said_to_be_left_out() -> None:
     metrics = recipe_metrics(recipe, ["21"] * 3)
     assert metrics.names[-1] == "bleu"
     assert metrics.left_out == ""
-    assert recipe_metrics(load(ROOT / "recipes/quickstart.yaml", overrides[:1]), ["21"] * 3).left_out
+    assert recipe_metrics(
+        load(ROOT / "recipes/quickstart.yaml", overrides[:1]), ["21"] * 3
+    ).left_out

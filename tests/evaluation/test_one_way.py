@@ -1,4 +1,6 @@
-"""One way leads from lines to answers, and one from these to scores: in training, evaluations, reports, comparisons."""
+"""One way leads from lines to answers, and one from these to scores: in training, evaluations,
+reports, comparisons.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from composer.errors import DataError
 from composer.run_dir import read_metrics
 from composer.viz.report import report
 
-TEXT = {"parallel": {"train": {"source": "s", "target": "t"}, "val": {"source": "vs", "target": "vt"}, "test": 4}}
+TEXT = {
+    "parallel": {
+        "train": {"source": "s", "target": "t"},
+        "val": {"source": "vs", "target": "vt"},
+        "test": 4,
+    }
+}
 TWO = {
     "parallel": {
         "train": {"one": "s", "other": "s", "target": "t"},
@@ -24,7 +32,12 @@ TWO = {
     }
 }
 MEDIA = {
-    "table": {"train": "media.tsv", "val": 4, "source": {"column": "v", "kind": "vectors", "width": 3}, "target": "a"}
+    "table": {
+        "train": "media.tsv",
+        "val": 4,
+        "source": {"column": "v", "kind": "vectors", "width": 3},
+        "target": "a",
+    }
 }
 TASK = {"generate": {"copy": {"symbols": 4, "train": 60, "val": 12, "test": 4}}}
 ONE = {"encoder": [{"rnn": {}}], "decoder": [{"rnn": {"initial_state": "encoder"}}]}
@@ -45,10 +58,18 @@ def write(folder: Path, kind: str) -> Path:
     words = [f"{a} {b} {a} {b}" for a in "abcd" for b in "efgh"]
     sources, targets = [*words], [*words]
     sources[2] = sources[7] = targets[4] = ""
-    files = {"s": words * 2, "t": words * 2, "vs": sources, "vt": targets, "tabs": [f"a\t{word}" for word in words]}
+    files = {
+        "s": words * 2,
+        "t": words * 2,
+        "vs": sources,
+        "vt": targets,
+        "tabs": [f"a\t{word}" for word in words],
+    }
     (folder / "v").mkdir()
     for number, word in enumerate(words):
-        np.save(folder / f"v/{number}.npy", np.full((2 + number % 3, 3), len(word) + number, np.float32))
+        np.save(
+            folder / f"v/{number}.npy", np.full((2 + number % 3, 3), len(word) + number, np.float32)
+        )
     files["media.tsv"] = ["v\ta", *(f"v/{number}.npy\t{word}" for number, word in enumerate(words))]
     for name, lines in files.items():
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -58,8 +79,22 @@ def write(folder: Path, kind: str) -> Path:
         "recipe": 1,
         "data": data,
         "model": {"width": 8, **model},
-        "training": {"max_steps": 12, "validate_every": 4, "early_stopping": watch, "tokens_per_batch": 64},
-        "evaluation": {"metrics": ["chrf", "bleu", "ter", "exact_match", "word_error_rate", "character_error_rate"]},
+        "training": {
+            "max_steps": 12,
+            "validate_every": 4,
+            "early_stopping": watch,
+            "tokens_per_batch": 64,
+        },
+        "evaluation": {
+            "metrics": [
+                "chrf",
+                "bleu",
+                "ter",
+                "exact_match",
+                "word_error_rate",
+                "character_error_rate",
+            ]
+        },
         "decoding": {"sample": {"max_length": 6}},
         "logging": {"wandb": False},
     }
@@ -104,13 +139,23 @@ def test_a_line_without_a_reference_is_counted_and_in_no_metric(tmp_path: Path) 
     for name, column in zip(("s2", "t2"), zip(*pairs, strict=True), strict=True):
         (tmp_path / name).write_text("\n".join(column) + "\n", encoding="utf-8")
     (tmp_path / "blank").write_text("\n" * 16, encoding="utf-8")
-    run, files = composer.open_run(tmp_path / "run", ["decoding={greedy: {max_length: 6}}"]), {"name": "news"}
+    run, files = (
+        composer.open_run(tmp_path / "run", ["decoding={greedy: {max_length: 6}}"]),
+        {"name": "news"},
+    )
     file = tmp_path / "out.jsonl"
     blank = composer.evaluate(
-        run, sources=[tmp_path / "vs"], targets=[tmp_path / "vt", tmp_path / "blank"], hypotheses=file, **files
+        run,
+        sources=[tmp_path / "vs"],
+        targets=[tmp_path / "vt", tmp_path / "blank"],
+        hypotheses=file,
+        **files,
     )
     full = composer.evaluate(run, sources=[tmp_path / "s2"], targets=[tmp_path / "t2"], **files)
-    assert blank.pop("news/without_reference") == "1 of 16 lines have no reference; they are left out of all metrics"
+    assert (
+        blank.pop("news/without_reference")
+        == "1 of 16 lines have no reference; they are left out of all metrics"
+    )
     others = ("news/measured", "news/truncated")  # of all lines
     assert {key: value for key, value in blank.items() if key not in others} == {
         key: value for key, value in full.items() if key not in others

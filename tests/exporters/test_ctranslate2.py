@@ -1,4 +1,6 @@
-"""Models exported for CTranslate2 translate and score the same; models that it does not support are refused."""
+"""Models exported for CTranslate2 translate and score the same; models that it does not support are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -55,20 +57,30 @@ decoder:
         transformer(norm="post", last="", forward="{feed_forward: {activation: gelu}}"),
         transformer(positions="learned", forward="{feed_forward: {activation: swiglu}}"),
         transformer(forward="{feed_forward: {activation: glu, hidden: 24}}"),
-        transformer(forward="{feed_forward: {activation: silu}}").replace("times: 2", "times: 2, share: true"),
+        transformer(forward="{feed_forward: {activation: silu}}").replace(
+            "times: 2", "times: 2, share: true"
+        ),
         transformer() + "output: {tie: [target]}",
     ],
 )
 def test_ctranslate2_translates_the_same(model: str, tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", model))
-    exported = export_ctranslate2(Run.from_model(run.recipe, run.tokenizers, run.model), tmp_path / "exported")
+    exported = export_ctranslate2(
+        Run.from_model(run.recipe, run.tokenizers, run.model), tmp_path / "exported"
+    )
     assert (exported / "tokenizer.json").read_bytes() == run.run_dir.tokenizer.read_bytes()
     translator = ctranslate2.Translator(str(exported), intra_threads=1)
     names = {side: run.tokenizers.vocabulary(side) for side in ("source", TARGET)}
-    requested = [[names["source"][index] for index in row] for row in run.tokenizers.encode("source", LINES)]
-    result = translator.translate_batch(requested, beam_size=1, max_decoding_length=12, min_decoding_length=0)
+    requested = [
+        [names["source"][index] for index in row] for row in run.tokenizers.encode("source", LINES)
+    ]
+    result = translator.translate_batch(
+        requested, beam_size=1, max_decoding_length=12, min_decoding_length=0
+    )
     known = {name: index for index, name in enumerate(names[TARGET])}
-    texts = run.tokenizers.decode(TARGET, [[known[item] for item in one.hypotheses[0]] for one in result])
+    texts = run.tokenizers.decode(
+        TARGET, [[known[item] for item in one.hypotheses[0]] for one in result]
+    )
     ours = translate_lines([run], LINES, Greedy(max_length=12, max_ratio=99.0))
     assert texts == [row[0].text for row in ours]
     answers = [[names[TARGET][index] for index in (5, 6, 4)] for _ in LINES]
@@ -91,7 +103,9 @@ def test_the_command_takes_no_overrides(tmp_path: Path, capsys: pytest.CaptureFi
     run = made(tmp_path / "run", transformer())
     for words, status in (([], 0), (["decoding.beam.size=3"], 2)):
         with pytest.raises(SystemExit) as left:
-            main.main(["export", str(run), *words, "--ctranslate2", str(tmp_path / f"out-{status}")])
+            main.main(
+                ["export", str(run), *words, "--ctranslate2", str(tmp_path / f"out-{status}")]
+            )
         assert left.value.code == status
     assert (tmp_path / "out-0" / "model.bin").exists()
     assert not (tmp_path / "out-2").exists()
@@ -129,7 +143,10 @@ FORWARD = ", {residual: [feed_forward]}"
         (GRU, "expected `positions` first"),
         (transformer(norm="none"), "residuals have no norm"),
         (transformer(norm="post"), "a norm comes after"),
-        (transformer(more=", window: 4"), "`window` of `model.encoder.1.repeat.stack.0.residual.stack.0."),
+        (
+            transformer(more=", window: 4"),
+            "`window` of `model.encoder.1.repeat.stack.0.residual.stack.0.",
+        ),
         (transformer(more=", positions: rotary"), "`positions` of"),
         (transformer(more=", bias: false"), "`bias` of"),
         (transformer(more=", bias: qkv"), "`bias` of"),

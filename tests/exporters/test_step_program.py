@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from composer.errors import RunError
-from composer.exporters.step_program import SIZES, Interface, Program, StepModule, example_step, export_step
+from composer.exporters.step_program import (
+    SIZES,
+    Interface,
+    Program,
+    StepModule,
+    example_step,
+    export_step,
+)
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import load_text
@@ -66,10 +73,13 @@ def module_of(model: EncoderDecoder) -> StepModule:
     return StepModule(model, Interface.observe(model, ids, state, memories)[0], state)
 
 
-def assert_same(program: Program, module: StepModule, rows: int, tokens: int, positions: int) -> None:
+def assert_same(
+    program: Program, module: StepModule, rows: int, tokens: int, positions: int
+) -> None:
     """The graph computes what the model does, and hands on what the model makes anew."""
     inputs = module.interface.inputs(*example_step(module.model, rows, tokens, positions))
-    graph = program.graph.module(check_guards=False)  # some say that a size is not 1, and compute as well if it is
+    # some say that a size is not 1, and compute as well if it is
+    graph = program.graph.module(check_guards=False)
     with torch.no_grad():
         torch.testing.assert_close(graph(*inputs), module(*inputs))
 
@@ -84,7 +94,8 @@ def test_a_step_is_exported_for_any_sizes_and_one_row_too() -> None:
 
 def test_a_step_is_exported_for_sources_of_any_lengths() -> None:
     text = RECIPE.replace(
-        "encoder: [positions, {residual: [{self_attention: {heads: 2}}]}]", "encoders: {a: [rnn], b: [rnn]}"
+        "encoder: [positions, {residual: [{self_attention: {heads: 2}}]}]",
+        "encoders: {a: [rnn], b: [rnn]}",
     )
     text = text.replace("initial_state: encoder", "").replace(
         "cross_attention]", "{cross_attention: {from: a}}, {cross_attention: {from: b}}]"
@@ -92,11 +103,15 @@ def test_a_step_is_exported_for_sources_of_any_lengths() -> None:
     torch.manual_seed(1)
     model = build(load_text(text), {"a": 20, "b": 20, "target": 20}).eval()
     module = module_of(model)
-    memories = model.encode({"a": torch.tensor([[5, 6, 7, 8]] * 2), "b": torch.tensor([[9, 9]] * 2)})
+    memories = model.encode(
+        {"a": torch.tensor([[5, 6, 7, 8]] * 2), "b": torch.tensor([[9, 9]] * 2)}
+    )
     state = model.step(torch.ones(2, 3, dtype=torch.long), model.start(memories, 2), memories)[1]
     inputs = module.interface.inputs(torch.full((2, 1), 5), state, memories)
     with torch.no_grad():
-        assert torch.allclose(export_step(module).graph.module()(*inputs)[0], module(*inputs)[0], atol=1e-5)
+        assert torch.allclose(
+            export_step(module).graph.module()(*inputs)[0], module(*inputs)[0], atol=1e-5
+        )
 
 
 @pytest.mark.slow

@@ -12,7 +12,13 @@ from composer.atomic_io import sha256_of_file
 from composer.hub.pack import pack
 from tests.inference.untrained import made
 
-SCORES = {"val/loss": 1e-5, "val/bleu": 31.5, "test/bleu": 30.25, "test/chrf": 55.125, "test/exact_match": 0.5}
+SCORES = {
+    "val/loss": 1e-5,
+    "val/bleu": 31.5,
+    "test/bleu": 30.25,
+    "test/chrf": 55.125,
+    "test/exact_match": 0.5,
+}
 
 
 @pytest.fixture(autouse=True)

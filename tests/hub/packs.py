@@ -16,7 +16,9 @@ from composer.hub.pack_format import FILES, MANIFEST
 Member = tuple[tarfile.TarInfo, bytes]
 
 
-def info(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+def info(
+    name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, link: str = ""
+) -> tarfile.TarInfo:
     """Return the header of a member."""
     result = tarfile.TarInfo(name)
     result.size, result.type, result.linkname = size, kind, link
@@ -29,7 +31,9 @@ def members(folder: Path, top: str = "untrained/") -> list[Member]:
     return [(info(f"{top}{name}", len(data)), data) for name, data in contents]
 
 
-def to_archive(result: Sequence[Member], tail: bytes = bytes(1024), form: int = tarfile.USTAR_FORMAT) -> bytes:
+def to_archive(
+    result: Sequence[Member], tail: bytes = bytes(1024), form: int = tarfile.USTAR_FORMAT
+) -> bytes:
     """Return an archive of any members."""
     blocks = b"".join(head.tobuf(form) + data + bytes(-len(data) % 512) for head, data in result)
     return gzip.compress(blocks + tail, 1, mtime=0)
@@ -46,8 +50,12 @@ def update_manifest(folder: Path, **more: Any) -> None:
 
 
 def names_in(parent: Path) -> list[str]:
-    """Return the names in a folder, hidden ones too, except for the recipe cache and the pack that was pulled."""
-    return sorted(item.name for item in parent.iterdir() if item.name not in ("store", "bad", "bad.tar.gz"))
+    """Return the names in a folder, hidden ones too, except for the recipe cache and the pack that
+    was pulled.
+    """
+    return sorted(
+        item.name for item in parent.iterdir() if item.name not in ("store", "bad", "bad.tar.gz")
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -77,7 +77,14 @@ def test_an_unknown_member_name_is_refused(name: str, folder: Path, tmp_path: Pa
 
 
 KINDS = (
-    *(tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE),
+    *(
+        tarfile.SYMTYPE,
+        tarfile.LNKTYPE,
+        tarfile.CHRTYPE,
+        tarfile.BLKTYPE,
+        tarfile.FIFOTYPE,
+        tarfile.GNUTYPE_SPARSE,
+    ),
     *(tarfile.CONTTYPE, tarfile.DIRTYPE),
 )
 
@@ -85,16 +92,26 @@ KINDS = (
 @pytest.mark.parametrize(
     ("kind", "at"), [(kind, at) for kind in KINDS for at in (0, 1) if at or kind != tarfile.DIRTYPE]
 )
-def test_a_member_that_is_no_regular_file_is_refused(kind: bytes, at: int, folder: Path, tmp_path: Path) -> None:
+def test_a_member_that_is_no_regular_file_is_refused(
+    kind: bytes, at: int, folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "bad.tar.gz").write_bytes(
         with_member(folder, info("untrained/README.md", 0, kind, "/etc/passwd"), at=at)
     )
-    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "is no regular file" if at else "begins with pack.json")
+    assert_refused(
+        tmp_path / "bad.tar.gz",
+        tmp_path / "x",
+        "is no regular file" if at else "begins with pack.json",
+    )
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
-def test_an_extended_header_is_not_read_into_memory(kind: bytes, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.tar.gz").write_bytes(with_member(folder, info("x", 1 << 30, kind), bytes(1 << 21)))
+def test_an_extended_header_is_not_read_into_memory(
+    kind: bytes, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.tar.gz").write_bytes(
+        with_member(folder, info("x", 1 << 30, kind), bytes(1 << 21))
+    )
     assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "a header is too large")
 
 
@@ -113,17 +130,31 @@ CHANGES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
     "a large pack.json": (with_size(0, 1 << 33 - 1), "`pack.json` has"),
     "one less": (lambda result: result[:-1], "is not there"),
     "none": (lambda result: [], "begins with pack.json"),
-    "pack.json later": (lambda result: [result[1], result[0], *result[2:]], "begins with pack.json"),
+    "pack.json later": (
+        lambda result: [result[1], result[0], *result[2:]],
+        "begins with pack.json",
+    ),
     "pack.json twice": (lambda result: [result[0], *result], "is listed twice"),
     "a file twice": (lambda result: [*result, result[1]], "is listed twice"),
-    "beside the folder": (lambda result: [*result, (info("recipe.yaml", 1), b"a")], "is listed twice"),
-    "another folder": (lambda result: [*result[:-1], (info("x/tokenizer.json", 1), b"a")], "not part of a pack"),
-    "other content": (lambda result: [result[0], (result[1][0], result[1][1][::-1]), *result[2:]], "SHA-256 differs"),
+    "beside the folder": (
+        lambda result: [*result, (info("recipe.yaml", 1), b"a")],
+        "is listed twice",
+    ),
+    "another folder": (
+        lambda result: [*result[:-1], (info("x/tokenizer.json", 1), b"a")],
+        "not part of a pack",
+    ),
+    "other content": (
+        lambda result: [result[0], (result[1][0], result[1][1][::-1]), *result[2:]],
+        "SHA-256 differs",
+    ),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_archive_unlike_its_manifest_is_refused(change: str, folder: Path, tmp_path: Path) -> None:
+def test_an_archive_unlike_its_manifest_is_refused(
+    change: str, folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "bad.tar.gz").write_bytes(to_archive(CHANGES[change][0](members(folder))))
     assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", CHANGES[change][1])
 
@@ -145,10 +176,14 @@ def test_padding_of_other_archivers_is_accepted(folder: Path, tmp_path: Path) ->
         (tarfile.USTAR_FORMAT, members(folder, "")),
     ):
         (tmp_path / "good.tar.gz").write_bytes(to_archive(result, bytes(10240), form))
-        assert contents(pull(str(tmp_path / "good.tar.gz"), tmp_path / str(form))) == contents(folder)
+        assert contents(pull(str(tmp_path / "good.tar.gz"), tmp_path / str(form))) == contents(
+            folder
+        )
 
 
-@pytest.mark.parametrize("size", [b"\x80" + bytes(10) + b"\x01", b"-0000000001\0", b"0x000000001\0", b"           \0"])
+@pytest.mark.parametrize(
+    "size", [b"\x80" + bytes(10) + b"\x01", b"-0000000001\0", b"0x000000001\0", b"           \0"]
+)
 def test_a_size_in_other_digits_is_refused(size: bytes, folder: Path, tmp_path: Path) -> None:
     block = bytearray(info("untrained/README.md", 0).tobuf(tarfile.USTAR_FORMAT))
     block[124:136] = size
@@ -156,12 +191,16 @@ def test_a_size_in_other_digits_is_refused(size: bytes, folder: Path, tmp_path: 
     block[148:156] = b"%06o\0 " % sum(block)
     content = gzip.decompress(to_archive(members(folder)))
     second = 512 + -(-(folder / MANIFEST).stat().st_size // 512) * 512
-    (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(content[:second] + bytes(block) + content[second + 512 :]))
+    (tmp_path / "bad.tar.gz").write_bytes(
+        gzip.compress(content[:second] + bytes(block) + content[second + 512 :])
+    )
     assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "`README.md`")
 
 
 def test_every_flipped_byte_is_detected(archive: Path, folder: Path, tmp_path: Path) -> None:
-    """Each cut is refused; each changed byte is refused or has no effect, such as the time in gzip's header."""
+    """Each cut is refused; each changed byte is refused or has no effect, such as the time in
+    gzip's header.
+    """
     good, expected = archive.read_bytes(), contents(folder)
     step = max(1, len(good) // PLACES)
     places = [*range(20), *range(20, len(good), step), *range(len(good) - 12, len(good))]
@@ -224,16 +263,21 @@ def file_entries(message: dict[str, object]) -> dict[str, object]:
         ({"files": file_entries({"sha256": "0" * 64, "size": 1, "x": 1})}, "has no valid"),
     ],
 )
-def test_a_malformed_manifest_is_refused(more: dict[str, object], message: str, folder: Path, tmp_path: Path) -> None:
+def test_a_malformed_manifest_is_refused(
+    more: dict[str, object], message: str, folder: Path, tmp_path: Path
+) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     update_manifest(bad, **more)
     assert_refused(bad, tmp_path / "x", message)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"a": 1, "a": 2}', "[" * 60000, "NaN", "\udcff", "9" * 5000, " " * 70000]
+    "text",
+    ["", "[]", "{", '{"a": 1, "a": 2}', "[" * 60000, "NaN", "\udcff", "9" * 5000, " " * 70000],
 )
-def test_a_manifest_that_is_no_json_object_is_refused(text: str, folder: Path, tmp_path: Path) -> None:
+def test_a_manifest_that_is_no_json_object_is_refused(
+    text: str, folder: Path, tmp_path: Path
+) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / MANIFEST).write_text(text, encoding="utf-8", errors="surrogateescape")
     assert_refused(bad, tmp_path / "x", MANIFEST)
@@ -273,7 +317,9 @@ def test_a_folder_with_an_irregular_file_is_refused(
     assert_refused(bad, tmp_path / "x", "is no regular file")
 
 
-@pytest.mark.parametrize("name", ["extra.py", ".hidden", "weights.pkl", "Recipe.yaml", "checkpoints"])
+@pytest.mark.parametrize(
+    "name", ["extra.py", ".hidden", "weights.pkl", "Recipe.yaml", "checkpoints"]
+)
 def test_a_folder_with_unlisted_files_is_refused(name: str, folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / name).write_text("import os", encoding="utf-8")
@@ -305,7 +351,12 @@ def with_file(folder: Path, tmp_path: Path, name: str, data: bytes) -> Path:
 
 
 def test_a_pickle_in_place_of_weights_is_refused(folder: Path, tmp_path: Path) -> None:
-    for data in (pickle.dumps({"x": 1}), b"", b"\x02" + bytes(7) + b"[]", (1 << 60).to_bytes(8, "little") + b"{}"):
+    for data in (
+        pickle.dumps({"x": 1}),
+        b"",
+        b"\x02" + bytes(7) + b"[]",
+        (1 << 60).to_bytes(8, "little") + b"{}",
+    ):
         bad = with_file(folder, tmp_path, "model.safetensors", data)
         assert_refused(bad, tmp_path / "x", "not in the safetensors format")
         shutil.rmtree(bad)
@@ -323,12 +374,18 @@ def test_weights_that_fit_no_model_are_refused(folder: Path, tmp_path: Path) -> 
     """Every hash is right, and nothing could be tried."""
     weights = load_file(folder / "model.safetensors")
     name = next(iter(weights))
-    bad = with_file(folder, tmp_path, "model.safetensors", save({**weights, name: weights[name][:1]}))
+    bad = with_file(
+        folder, tmp_path, "model.safetensors", save({**weights, name: weights[name][:1]})
+    )
     record = json.loads((bad / "run.json").read_text(encoding="utf-8"))
     record["weights_sha256"] = sha256_of_file(bad / "model.safetensors")
     (bad / "run.json").write_text(json.dumps(record), encoding="utf-8")
     update_manifest(bad)
-    assert_refused(bad, tmp_path / "x", f"its model cannot be opened here: these weights do not fit the model: {name}")
+    assert_refused(
+        bad,
+        tmp_path / "x",
+        f"its model cannot be opened here: these weights do not fit the model: {name}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -345,7 +402,9 @@ def test_a_recipe_that_is_invalid_here_is_refused(
     old: str, new: str, message: str, folder: Path, tmp_path: Path
 ) -> None:
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    record["plug_ins"] = {"odd_block": {"distribution": "odd-blocks", "version": "2.1"}} if "odd" in new else {}
+    record["plug_ins"] = (
+        {"odd_block": {"distribution": "odd-blocks", "version": "2.1"}} if "odd" in new else {}
+    )
     del record["recipe_sha256"]  # the file is not the one of the run any more
     text = (folder / "recipe.yaml").read_text(encoding="utf-8").replace(old, new, 1)
     bad = with_file(folder, tmp_path, "recipe.yaml", text.encode())

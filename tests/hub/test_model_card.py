@@ -18,7 +18,12 @@ from tests.run_records import record_of
 ROOT = Path(__file__).parents[2]
 FULL = {
     "parameters": 1000,
-    "scores": {"test/bleu": 30.5, "test/loss": 1e-5, "test/perplexity": float("inf"), "val/bleu": 31.0},
+    "scores": {
+        "test/bleu": 30.5,
+        "test/loss": 1e-5,
+        "test/perplexity": float("inf"),
+        "val/bleu": 31.0,
+    },
     "versions": {"sacrebleu": "0.0.1"},
     "git": {"commit": "abc", "dirty": True},
     "start_from": "/home/ann/base",
@@ -48,7 +53,9 @@ def test_huggingface_hub_parses_the_card(folder: Path) -> None:
     results = data.eval_results
     assert results
     message = {f"test/{item.metric_type}": item.metric_value for item in results}
-    assert message == {name: value for name, value in record["scores"].items() if name.startswith("test")}
+    assert message == {
+        name: value for name, value in record["scores"].items() if name.startswith("test")
+    }
     index = eval_results_to_model_index("untrained", results)
     assert len(index) == 1
 
@@ -105,11 +112,16 @@ def test_the_devices_are_those_that_trained(gpus: list[str]) -> None:
 
 def test_languages_come_from_the_names_of_the_data() -> None:
     assert languages(recipe("quickstart.yaml")) == ["en", "de"]
-    assert head(model_card(recipe("quickstart.yaml"), record_of())).to_dict()["pipeline_tag"] == "translation"
+    assert (
+        head(model_card(recipe("quickstart.yaml"), record_of())).to_dict()["pipeline_tag"]
+        == "translation"
+    )
 
 
 PARTS = ("sweeps", "fragments")
-RECIPES = [path for path in sorted((ROOT / "recipes").glob("*/*.yaml")) if path.parent.name not in PARTS]
+RECIPES = [
+    path for path in sorted((ROOT / "recipes").glob("*/*.yaml")) if path.parent.name not in PARTS
+]
 
 
 @pytest.mark.parametrize("path", RECIPES[::25], ids=lambda path: path.stem)
@@ -125,7 +137,9 @@ def test_every_kind_of_recipe_has_a_card(path: Path) -> None:
 def test_text_cannot_leave_its_code_block_or_table_cell() -> None:
     assert fenced("a\n```\nb", "yaml") == "````yaml\na\n```\nb\n````\n"
     assert cell("a|b\nc") == "a\\|b c"
-    text = model_card(recipe("quickstart.yaml"), record_of(**{**FULL, "versions": {"a|b": "c\nd|e"}}))
+    text = model_card(
+        recipe("quickstart.yaml"), record_of(**{**FULL, "versions": {"a|b": "c\nd|e"}})
+    )
     assert "\n| version, a\\|b | c d\\|e |\n" in text
 
 
@@ -135,6 +149,9 @@ def test_no_name_leaves_its_span_of_code(name: str) -> None:
     fence = re.match("`+", code(name))
     assert fence is not None
     assert len(fence[0]) == longest + 1
-    assert code(name).strip("`").strip(" ") == name.strip("`") or code(name) == f"{fence[0]} {name} {fence[0]}"
+    assert (
+        code(name).strip("`").strip(" ") == name.strip("`")
+        or code(name) == f"{fence[0]} {name} {fence[0]}"
+    )
     assert "|" not in code_cell(name).replace("\\|", "")
     assert not re.search(r"(?<!\\)[`<\[|]", cell(name))

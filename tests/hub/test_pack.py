@@ -35,11 +35,19 @@ def test_a_pack_has_seven_files_with_their_hashes(folder: Path, run: Path) -> No
 
 
 def test_an_archive_has_the_same_files_in_one_folder(archive: Path, folder: Path) -> None:
-    assert archive_names(archive.read_bytes()) == [f"untrained/{name}" for name in (MANIFEST, *FILES)]
-    assert fingerprint(archive) == fingerprint(folder) == hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+    assert archive_names(archive.read_bytes()) == [
+        f"untrained/{name}" for name in (MANIFEST, *FILES)
+    ]
+    assert (
+        fingerprint(archive)
+        == fingerprint(folder)
+        == hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+    )
 
 
-def test_the_same_run_elsewhere_gives_the_same_bytes(run: Path, archive: Path, tmp_path: Path) -> None:
+def test_the_same_run_elsewhere_gives_the_same_bytes(
+    run: Path, archive: Path, tmp_path: Path
+) -> None:
     moved = shutil.copytree(run, tmp_path / "another name")
     os.utime(moved / "recipe.yaml", (0, 0))
     (moved / "report.html").write_text("not of the pack", encoding="utf-8")
@@ -91,7 +99,9 @@ def test_an_existing_output_is_not_overwritten(run: Path, tmp_path: Path) -> Non
     assert not any((tmp_path / "there").iterdir())
 
 
-@pytest.mark.parametrize("missing", ["recipe.yaml", "tokenizer.json", "model.safetensors", "run.json"])
+@pytest.mark.parametrize(
+    "missing", ["recipe.yaml", "tokenizer.json", "model.safetensors", "run.json"]
+)
 def test_an_incomplete_run_is_not_packed(missing: str, run: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(run, tmp_path / "broken")
     (broken / missing).unlink()
@@ -113,7 +123,9 @@ def test_a_run_that_was_killed_after_its_weights_is_not_packed_and_translates_wi
     translations = [open_run(folder).translate(["eins zwei"]) for folder in (run, killed)]
     assert translations[0] == translations[1]
     (note,) = capsys.readouterr().err.splitlines()
-    assert note.startswith(f"{killed}: these weights are whole, but their training has not finished")
+    assert note.startswith(
+        f"{killed}: these weights are whole, but their training has not finished"
+    )
 
 
 def test_a_link_is_not_packed(run: Path, tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ pulling.pull(sys.argv[1], sys.argv[2])
 """
 
 
-def test_a_pulled_pack_equals_the_run(run: Path, folder: Path, archive: Path, tmp_path: Path) -> None:
+def test_a_pulled_pack_equals_the_run(
+    run: Path, folder: Path, archive: Path, tmp_path: Path
+) -> None:
     """Translations, scores, and the bytes of packing it again are the same."""
     data = run.parent / "data"
     lines, scores = open_run(run).translate(LINES), evaluate(run, data=data)
@@ -50,7 +52,10 @@ def test_a_pulled_pack_equals_the_run(run: Path, folder: Path, archive: Path, tm
         result = pull(str(place), tmp_path / place.name)
         assert contents(result) == contents(folder)
         assert open_run(result).translate(LINES) == lines
-        assert pack(result, tmp_path / f"{place.name}.again.tar.gz").read_bytes() == archive.read_bytes()
+        assert (
+            pack(result, tmp_path / f"{place.name}.again.tar.gz").read_bytes()
+            == archive.read_bytes()
+        )
     assert evaluate(tmp_path / "folder", data=data) == scores
 
 
@@ -125,7 +130,9 @@ def test_a_target_created_meanwhile_is_not_overwritten(
     def create_first(target: Path) -> None:
         if next(looked, target) is target:
             require_absent(target)
-        elif not target.exists() and any(item.name.endswith(".part") for item in target.parent.iterdir()):
+        elif not target.exists() and any(
+            item.name.endswith(".part") for item in target.parent.iterdir()
+        ):
             target.mkdir()
             (target / "mine").touch()
 
@@ -145,7 +152,9 @@ def test_a_killed_pull_leaves_no_run_folder(folder: Path, archive: Path, tmp_pat
     assert contents(pull(str(archive), tmp_path / "x")) == contents(folder)
 
 
-def test_an_interrupt_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -165,13 +174,16 @@ def test_git_files_around_a_pack_stay_where_they_are(folder: Path, tmp_path: Pat
 def test_the_recipe_of_a_pack_is_cached(folder: Path, tmp_path: Path) -> None:
     result = pull_reference(str(folder), tmp_path / "x")
     mine = tmp_path / "mine.yaml"
-    mine.write_text(f"recipe: 1\nname: mine\n{result.extends()}\nmodel: {{width: 32}}\n", encoding="utf-8")
+    mine.write_text(
+        f"recipe: 1\nname: mine\n{result.extends()}\nmodel: {{width: 32}}\n", encoding="utf-8"
+    )
     message = load(mine)
     assert message.model.width == 32
     assert message.data == load(folder / "recipe.yaml").data
 
 
-# ------------------------------------------------------------------------------------------- recipes
+# -------------------------------------------------------------------------------------------
+# recipes
 
 
 BASE = "recipe: 1\nname: base\nvars: {width: 8}\nmodel:\n  width: ${width}\n"
@@ -228,7 +240,9 @@ def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(run, tmp_path / "bad")
     record = json.loads((bad / "run.json").read_text(encoding="utf-8"))
     (bad / "run.json").write_text(json.dumps({**record, "status": "running"}), encoding="utf-8")
-    with pytest.raises(RunError, match="the training of this run has not finished; nothing was written"):
+    with pytest.raises(
+        RunError, match="the training of this run has not finished; nothing was written"
+    ):
         pull(str(bad), tmp_path / "x")
 
 

@@ -19,7 +19,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
             "git+https://example.org:8443/a/b.git@v1.0#packs/x",
             Reference("git+", "https://example.org:8443/a/b.git", "v1.0", "packs/x"),
         ),
-        ("git+ssh://git@example.org/a/b@feature/x", Reference("git+", "ssh://git@example.org/a/b", "feature/x", "")),
+        (
+            "git+ssh://git@example.org/a/b@feature/x",
+            Reference("git+", "ssh://git@example.org/a/b", "feature/x", ""),
+        ),
         ("git+file:///srv/r#x.yaml", Reference("git+", "file:///srv/r", "", "x.yaml")),
         ("wandb:ann/translation/mine:v3", Reference("wandb:", "ann/translation/mine:v3")),
         ("wandb:translation/mine:latest", Reference("wandb:", "translation/mine:latest")),
@@ -109,7 +112,9 @@ def test_a_reference_is_printed_without_its_password(text: str, public: str) -> 
     assert without_password(text) == public
 
 
-@pytest.mark.parametrize("text", ["git+ssh://git@example.org/a/b@main#x/y", "git+file:///srv/r", "hub:ann/mine#x.yaml"])
+@pytest.mark.parametrize(
+    "text", ["git+ssh://git@example.org/a/b@main#x/y", "git+file:///srv/r", "hub:ann/mine#x.yaml"]
+)
 def test_a_pinned_reference_names_the_same_path(text: str) -> None:
     first = parse_reference(text)
     again = parse_reference(first.pinned(COMMIT))

@@ -1,4 +1,6 @@
-"""Pulling from git, the hub and Weights & Biases: git for real, the others by clients over a folder."""
+"""Pulling from git, the hub and Weights & Biases: git for real, the others by clients over a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,17 @@ LINES = ["eins zwei", "drei vier fünf"]
 
 
 def git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=ann", "-c", "user.email=ann@example.org", "-c", "init.defaultBranch=main")
-    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    who = (
+        "-c",
+        "user.name=ann",
+        "-c",
+        "user.email=ann@example.org",
+        "-c",
+        "init.defaultBranch=main",
+    )
+    return subprocess.run(
+        ["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def commit_all(folder: Path) -> str:
@@ -53,13 +64,19 @@ def models(folder: Path, archive: Path, tmp_path: Path) -> Path:
     shutil.copytree(folder, place / "packs/mine")
     shutil.copy(archive, place / "mine.tar.gz")
     (place / "recipes/parts").mkdir(parents=True)
-    (place / "recipes/own.yaml").write_text("extends: parts/base.yaml\nname: own\n", encoding="utf-8")
-    (place / "recipes/parts/base.yaml").write_text("recipe: 1\nmodel: {width: 8}\n", encoding="utf-8")
+    (place / "recipes/own.yaml").write_text(
+        "extends: parts/base.yaml\nname: own\n", encoding="utf-8"
+    )
+    (place / "recipes/parts/base.yaml").write_text(
+        "recipe: 1\nmodel: {width: 8}\n", encoding="utf-8"
+    )
     commit_all(place)
     return place
 
 
-def test_a_pack_in_git_equals_the_run(models: Path, run: Path, folder: Path, archive: Path, tmp_path: Path) -> None:
+def test_a_pack_in_git_equals_the_run(
+    models: Path, run: Path, folder: Path, archive: Path, tmp_path: Path
+) -> None:
     lines = open_run(run).translate(LINES)
     for path in ("packs/mine", "mine.tar.gz"):
         result = pull(f"git+file://{models}#{path}", tmp_path / f"x {path.replace('/', ' ')}")
@@ -69,7 +86,9 @@ def test_a_pack_in_git_equals_the_run(models: Path, run: Path, folder: Path, arc
         (tmp_path / "again.tar.gz").unlink()
 
 
-def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(models: Path, tmp_path: Path) -> None:
+def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(
+    models: Path, tmp_path: Path
+) -> None:
     first = pull_reference(f"git+file://{models}@main#recipes/own.yaml")
     commit = git(models, "rev-parse", "HEAD")
     assert first.ref == f"git+file://{models}@{commit}#recipes/own.yaml"
@@ -91,7 +110,9 @@ def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(models: Path, 
         (f"@{COMMIT}#packs/mine", "error"),
     ],
 )
-def test_a_path_that_is_not_in_the_repository_is_refused(rest: str, message: str, models: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_not_in_the_repository_is_refused(
+    rest: str, message: str, models: Path, tmp_path: Path
+) -> None:
     with pytest.raises(RunError) as error:
         pull(f"git+file://{models}{rest}", tmp_path / "x")
     assert message in error.value.render()
@@ -199,7 +220,9 @@ def test_an_annotated_tag_is_pulled(models: Path, tmp_path: Path) -> None:
 def write_object(place: Path, kind: str, text: str) -> str:
     """Write a tree or a blob of a repository and return its hash."""
     words = ["git", "mktree"] if kind == "tree" else ["git", "hash-object", "-w", "--stdin"]
-    return subprocess.run(words, cwd=place, input=text, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        words, cwd=place, input=text, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def test_a_tree_bomb_is_refused(models: Path, tmp_path: Path) -> None:
@@ -214,9 +237,14 @@ def test_a_tree_bomb_is_refused(models: Path, tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
-def test_a_silent_host_is_refused_after_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_host_is_refused_after_a_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("composer.processes.git.ANSWER_SECONDS", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RunError, match="nothing answers within"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(RunError, match="nothing answers within"),
+    ):
         pull(f"git+https://127.0.0.1:{silent.getsockname()[1]}/x", tmp_path / "x")
     assert names_in(tmp_path) == []
 
@@ -224,16 +252,32 @@ def test_a_silent_host_is_refused_after_a_timeout(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("output", "message", "fix"),
     [
-        ("warning: x\nfatal: unable to access 'u': Could not resolve host: h", "unable to access", "network"),
-        ("ssh: connect to host h port 22: Connection refused\nfatal: Could not read", "ssh: connect", "network"),
+        (
+            "warning: x\nfatal: unable to access 'u': Could not resolve host: h",
+            "unable to access",
+            "network",
+        ),
+        (
+            "ssh: connect to host h port 22: Connection refused\nfatal: Could not read",
+            "ssh: connect",
+            "network",
+        ),
         ("Host key verification failed.\nfatal: Could not read", "Host key", "needs a key"),
         ("a@h: Permission denied (publickey).\nfatal: Could not read", "publickey", "needs a key"),
-        ("fatal: write error: No space left on device\nfatal: index-pack failed", "No space", "TMPDIR"),
+        (
+            "fatal: write error: No space left on device\nfatal: index-pack failed",
+            "No space",
+            "TMPDIR",
+        ),
         ("fatal: something else\nhint: y", "something else", "URL and the revision"),
         ("", "exit 128", "URL and the revision"),
         ("fatal: couldn't find remote ref HEAD", "is empty", "@REVISION"),
         ("fatal: couldn't find remote ref v1", "no such branch", "40 digits"),
-        ("curl 18 transfer closed\nearly EOF\nfatal: fetch-pack: invalid index-pack output", "early EOF", "network"),
+        (
+            "curl 18 transfer closed\nearly EOF\nfatal: fetch-pack: invalid index-pack output",
+            "early EOF",
+            "network",
+        ),
     ],
 )
 def test_git_errors_come_with_a_hint(output: str, message: str, fix: str) -> None:
@@ -242,13 +286,16 @@ def test_git_errors_come_with_a_hint(output: str, message: str, fix: str) -> Non
     assert fix in fault.hint
 
 
-def test_a_missing_git_is_reported(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_git_is_reported(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RunError, match="install git"):
         pull(f"git+file://{models}#packs/mine", tmp_path / "x")
 
 
-# ------------------------------------------------------------------------------------------- the hub
+# ------------------------------------------------------------------------------------------- the
+# hub
 
 
 class Hub:
@@ -260,8 +307,13 @@ class Hub:
 
         def model_info(*args: Any, **kwargs: Any) -> SimpleNamespace:
             self.revisions.append(INFO.bind(self, *args, **kwargs).arguments["revision"])
-            names = sorted(item.relative_to(place).as_posix() for item in place.rglob("*") if item.is_file())
-            sizes = [SimpleNamespace(rfilename=name, size=(place / name).stat().st_size) for name in names]
+            names = sorted(
+                item.relative_to(place).as_posix() for item in place.rglob("*") if item.is_file()
+            )
+            sizes = [
+                SimpleNamespace(rfilename=name, size=(place / name).stat().st_size)
+                for name in names
+            ]
             return SimpleNamespace(sha=COMMIT, siblings=sizes)
 
         def download(*args: Any, **kwargs: Any) -> str:
@@ -272,11 +324,15 @@ class Hub:
             target.parent.mkdir(parents=True, exist_ok=True)
             return str(shutil.copy(place / bound["filename"], target))
 
-        monkeypatch.setattr(huggingface_hub, "HfApi", lambda: SimpleNamespace(model_info=model_info))
+        monkeypatch.setattr(
+            huggingface_hub, "HfApi", lambda: SimpleNamespace(model_info=model_info)
+        )
         monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
 
 
-def test_a_pack_is_pulled_from_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pack_is_pulled_from_the_hub(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = shutil.copytree(folder, tmp_path / "bad")
     (place / ".gitattributes").write_text("*.safetensors filter=lfs\n", encoding="utf-8")
     hub = Hub(place, monkeypatch)
@@ -287,7 +343,9 @@ def test_a_pack_is_pulled_from_the_hub(folder: Path, tmp_path: Path, monkeypatch
     assert ".gitattributes" not in hub.fetched
 
 
-def test_nothing_of_a_refused_pack_is_downloaded(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_a_refused_pack_is_downloaded(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = shutil.copytree(folder, tmp_path / "bad")
     (place / "pytorch_model.bin").write_bytes(b"pickle")
     hub = Hub(place, monkeypatch)
@@ -315,10 +373,13 @@ def test_an_unreachable_hub_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
         pull("hub:ann/mine", tmp_path / "x")
 
 
-# ------------------------------------------------------------------------------------------- Weights & Biases
+# -------------------------------------------------------------------------------------------
+# Weights & Biases
 
 
-def log_in(monkeypatch: pytest.MonkeyPatch, place: Path, references: tuple[str, ...] = ()) -> list[str]:
+def log_in(
+    monkeypatch: pytest.MonkeyPatch, place: Path, references: tuple[str, ...] = ()
+) -> list[str]:
     """Replace W&B's client by one over a folder; return the names that are requested."""
     requested: list[str] = []
 
@@ -355,14 +416,21 @@ def test_a_pack_is_pulled_from_a_wandb_artifact(
     log_in(monkeypatch, archive.parent)
     assert contents(pull("wandb:translation/mine:latest", tmp_path / "y")) == contents(folder)
     latest = "wandb:translation/mine:latest"
-    assert remotes.wandb_remote(remotes.parse_reference(latest), latest).pinned == "wandb:translation/mine:v3"
+    assert (
+        remotes.wandb_remote(remotes.parse_reference(latest), latest).pinned
+        == "wandb:translation/mine:v3"
+    )
 
 
-def test_a_logged_recipe_is_pulled_from_a_wandb_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_logged_recipe_is_pulled_from_a_wandb_artifact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/recipe.yaml").write_text("recipe: 1\nname: own\n", encoding="utf-8")
     log_in(monkeypatch, tmp_path / "bad")
-    assert "name: own" in pull("wandb:ann/seqcomposer/recipe-1d52ecce:v0").read_text(encoding="utf-8")
+    assert "name: own" in pull("wandb:ann/seqcomposer/recipe-1d52ecce:v0").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_reference_in_an_artifact_is_not_followed(

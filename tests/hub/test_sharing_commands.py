@@ -26,14 +26,21 @@ def test_pack_and_pull_print_the_fingerprint(
     assert status("pack", str(run), "--output", str(tmp_path / "x"), "--license", "mit") == 0
     sha256 = hashlib.sha256((tmp_path / "x" / MANIFEST).read_bytes()).hexdigest()
     assert capsys.readouterr().out == f"wrote {tmp_path / 'x'}\nsha256 {sha256}\n"
-    assert status("pull", str(tmp_path / "x"), "--output", str(tmp_path / "y"), "--sha256", sha256) == 0
+    assert (
+        status("pull", str(tmp_path / "x"), "--output", str(tmp_path / "y"), "--sha256", sha256)
+        == 0
+    )
     message = capsys.readouterr()
     (recipe,) = (store / "recipes").iterdir()
-    assert message.out.split() == f"extends: {{pull: {tmp_path / 'x'}, sha256: {recipe.stem}}}".split()
+    assert (
+        message.out.split() == f"extends: {{pull: {tmp_path / 'x'}, sha256: {recipe.stem}}}".split()
+    )
     assert sha256 in message.err
 
 
-def test_pack_notes_local_paths_in_a_recipe(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pack_notes_local_paths_in_a_recipe(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mine = shutil.copytree(run, tmp_path / "mine")
     text = (mine / "recipe.yaml").read_text(encoding="utf-8")
     (mine / "recipe.yaml").write_text(text.replace("test.1", "/srv/ann/test.1"), encoding="utf-8")
@@ -45,9 +52,15 @@ def test_pack_notes_local_paths_in_a_recipe(run: Path, tmp_path: Path, capsys: p
 
 
 def test_local_paths_are_found_in_the_data_section() -> None:
-    data = {"parallel": {"train": {"source": "/srv/a", "target": "b"}}, "tokenizer": {"bits": {"marks": ["/"]}}}
+    data = {
+        "parallel": {"train": {"source": "/srv/a", "target": "b"}},
+        "tokenizer": {"bits": {"marks": ["/"]}},
+    }
     assert local_paths_in(data) == ["/srv/a"]
-    assert local_paths_in({**data, "tokenizer": {"file": {"path": "/srv/x.model"}}}) == ["/srv/a", "/srv/x.model"]
+    assert local_paths_in({**data, "tokenizer": {"file": {"path": "/srv/x.model"}}}) == [
+        "/srv/a",
+        "/srv/x.model",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +76,10 @@ def test_local_paths_are_found_in_the_data_section() -> None:
     ],
 )
 def test_a_refusal_exits_with_2_and_a_fix(
-    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert status(*words) == 2
@@ -71,7 +87,9 @@ def test_a_refusal_exits_with_2_and_a_fix(
     assert names_in(tmp_path) == []
 
 
-def test_an_impossible_output_path_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_output_path_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("x" * 300, "there/x"):
         (tmp_path / "there").touch()
         assert status("pull", str(folder), "--output", str(tmp_path / name)) == 2

@@ -42,7 +42,10 @@ def set_value(path: Path, *keys: str | int, value: Any) -> None:
 
 RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
     "a fingerprint that is code": (("fingerprints",), {"model": '"""\nimport os\n"""'}),
-    "fingerprints of which one is missing": (("fingerprints",), {"model": HASH, "data": HASH, "recipe": HASH}),
+    "fingerprints of which one is missing": (
+        ("fingerprints",),
+        {"model": HASH, "data": HASH, "recipe": HASH},
+    ),
     "half a beginning": (("initial_weights",), {"tokenizer": HASH}),
     "fingerprints that are none": (("fingerprints",), "x"),
     "colours for the terminal": (("versions",), {"torch": "\x1b[31m2"}),
@@ -56,13 +59,18 @@ RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
     "counts that are texts": (("data", "pairs"), {"train": "many"}),
     "scores that are lists": (("scores",), {"test/bleu": [1]}),
     "scores by length without lines": (("by_length",), {"test": [{"words": 3}]}),
-    "scores by length that are texts": (("by_length",), {"test": [{"words": 3, "lines": 1, "bleu": "x"}]}),
+    "scores by length that are texts": (
+        ("by_length",),
+        {"test": [{"words": 3, "lines": 1, "bleu": "x"}]},
+    ),
     "a reproduction of nothing": (("reproduces",), {"run": ["x"]}),
 }
 
 
 @pytest.mark.parametrize("case", RECORDS)
-def test_a_malformed_run_json_is_refused(case: str, folder: Path, run: Path, tmp_path: Path) -> None:
+def test_a_malformed_run_json_is_refused(
+    case: str, folder: Path, run: Path, tmp_path: Path
+) -> None:
     """In a pack, in a run folder that is pulled, and in one that is packed."""
     keys, value = RECORDS[case]
     bad = shutil.copytree(folder, tmp_path / "bad")
@@ -98,9 +106,12 @@ def test_a_run_json_with_local_paths_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("key", "name"), [("weights_sha256", "model.safetensors"), ("tokenizer_sha256", "tokenizer.json")]
+    ("key", "name"),
+    [("weights_sha256", "model.safetensors"), ("tokenizer_sha256", "tokenizer.json")],
 )
-def test_a_run_json_of_another_run_is_refused(key: str, name: str, folder: Path, tmp_path: Path) -> None:
+def test_a_run_json_of_another_run_is_refused(
+    key: str, name: str, folder: Path, tmp_path: Path
+) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     set_value(bad / "run.json", key, value=HASH)
     update_manifest(bad)
@@ -154,7 +165,13 @@ def remove_key(path: Path, key: str) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-LINES = (f'{{"step": 1{"0" * 4000}}}', "[" * 10000, '{"step": [[[[1]]]]}', '{"\\u001b[31mstep": 1}', '{"a": "b\\n"}')
+LINES = (
+    f'{{"step": 1{"0" * 4000}}}',
+    "[" * 10000,
+    '{"step": [[[[1]]]]}',
+    '{"\\u001b[31mstep": 1}',
+    '{"a": "b\\n"}',
+)
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -184,7 +201,9 @@ def test_files_read_into_memory_have_a_size_limit(
 def test_a_manifest_exchanged_after_its_check_changes_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The expected fingerprint is that of the installed pack, whatever happens to the folder meanwhile."""
+    """The expected fingerprint is that of the installed pack, whatever happens to the folder
+    meanwhile.
+    """
     bad = shutil.copytree(folder, tmp_path / "bad")
     expected = pull_reference(str(folder), tmp_path / "good").sha256
     read: Callable[..., Any] = pulling.read_manifest
@@ -206,7 +225,9 @@ def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> Non
     assert pull_reference(str(folder), tmp_path / "y").notes == ()
     bad = shutil.copytree(folder, tmp_path / "bad")
     text = (bad / "recipe.yaml").read_text(encoding="utf-8").replace("test.1", '"/etc/pass\\ewd"')
-    (bad / "recipe.yaml").write_text(f"{text}logging: {{wandb: {{entity: eve}}}}\n", encoding="utf-8")
+    (bad / "recipe.yaml").write_text(
+        f"{text}logging: {{wandb: {{entity: eve}}}}\n", encoding="utf-8"
+    )
     record = json.loads((bad / "run.json").read_text(encoding="utf-8"))
     record["recipe_sha256"] = sha256_of_file(bad / "recipe.yaml")
     (bad / "run.json").write_text(json.dumps(record), encoding="utf-8")
@@ -219,7 +240,12 @@ def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> Non
 def test_local_paths_inside_texts_are_redacted() -> None:
     """`reproduces` names the other run in a sentence."""
     message = "the same weights as /srv/ann/runs/first, to the last bit"
-    repeat = {"run": "/srv/ann/runs/first", "weights_sha256": None, "differs": [], "message": message}
+    repeat = {
+        "run": "/srv/ann/runs/first",
+        "weights_sha256": None,
+        "differs": [],
+        "message": message,
+    }
     other = "x/srv/ann/runs/first /srv/ann/runs/first2"
     text = redact_record(record_of(reproduces=repeat, resumed_with=[other]))
     redacted = json.loads(text)

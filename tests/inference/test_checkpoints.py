@@ -28,7 +28,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has validated after steps 4, 8 and 12, the last of them with the worst loss."""
     folder = tmp_path_factory.mktemp("checkpoints")
     (folder / "tiny.yaml").write_text(TINY)
-    train(load(folder / "tiny.yaml", ["training.optimizer.adam.learning_rate=0.02"]), folder / "run")
+    train(
+        load(folder / "tiny.yaml", ["training.optimizer.adam.learning_rate=0.02"]), folder / "run"
+    )
     return folder / "run"
 
 
@@ -38,7 +40,16 @@ def unfinished(trained: Path, tmp_path: Path) -> Path:
     run = tmp_path / "run"
     shutil.copytree(trained, run)
     (run / "model.safetensors").unlink()
-    late = {"scores", "by_length", "steps", "epochs", "minutes", "ended_at", "checkpoints_used", "weights_sha256"}
+    late = {
+        "scores",
+        "by_length",
+        "steps",
+        "epochs",
+        "minutes",
+        "ended_at",
+        "checkpoints_used",
+        "weights_sha256",
+    }
     record = json.loads(RunDir(run).record.read_text())
     record = {key: value for key, value in record.items() if key not in late}
     write_record(RunDir(run), record | {"status": "interrupted"})
@@ -46,7 +57,9 @@ def unfinished(trained: Path, tmp_path: Path) -> Path:
 
 
 def steps(run: Path) -> list[int]:
-    return sorted(int(path.stem.removeprefix("step-")) for path in (run / "checkpoints").glob("*.ckpt"))
+    return sorted(
+        int(path.stem.removeprefix("step-")) for path in (run / "checkpoints").glob("*.ckpt")
+    )
 
 
 def has_weights_of(run: composer.inference.run.Run, step: int) -> bool:
@@ -63,14 +76,17 @@ def test_a_checkpoint_by_its_name(trained: Path, unfinished: Path) -> None:
             assert has_weights_of(open_run(run, checkpoint=step), step)
     for name in ("5", "newest", 10**30):
         with pytest.raises(
-            RunError, match=r"no checkpoint `.*`\n *fix: write one of these: `last`, `best`, or a step: "
+            RunError,
+            match=r"no checkpoint `.*`\n *fix: write one of these: `last`, `best`, or a step: ",
         ):
             open_run(trained, checkpoint=name)
     last = checkpoint_path(unfinished / "checkpoints", max(steps(unfinished)))
     content = read_checkpoint(last)
     content["callbacks"]["TrainingLoopCallback"]["history"] = []
     AtomicCheckpointIO().save_checkpoint(content, last)
-    with pytest.raises(RunError, match=r"`best`; nothing was.*\n *fix: write one of these: `last`, or a step: "):
+    with pytest.raises(
+        RunError, match=r"`best`; nothing was.*\n *fix: write one of these: `last`, or a step: "
+    ):
         open_run(unfinished, checkpoint="best")
 
 
@@ -83,7 +99,9 @@ def test_what_would_change_nothing_of_an_open_run_is_refused(trained: Path) -> N
 
 
 def test_without_weights_the_error_says_how(unfinished: Path) -> None:
-    with pytest.raises(RunError, match=r"no weights yet.*\n *fix: .*--finish`; .*`generate`, `score`, .*best`"):
+    with pytest.raises(
+        RunError, match=r"no weights yet.*\n *fix: .*--finish`; .*`generate`, `score`, .*best`"
+    ):
         open_run(unfinished)
     shutil.rmtree(unfinished / "checkpoints")
     with pytest.raises(RunError, match="wait for the first validation"):
@@ -94,19 +112,31 @@ def test_weights_that_were_removed_are_not_called_unfinished(trained: Path, tmp_
     finished = shutil.copytree(trained, tmp_path / "finished")
     (finished / "model.safetensors").unlink()
     with pytest.raises(
-        RunError, match=r"which has finished, are missing\n *fix: restore the file, or pass `--checkpoint"
+        RunError,
+        match=r"which has finished, are missing\n *fix: restore the file, or pass `--checkpoint",
     ):
         open_run(finished)
 
 
-def test_all_that_opens_runs_takes_one(unfinished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_all_that_opens_runs_takes_one(
+    unfinished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     lines = ["a b c", "d e f a"]
     step = steps(unfinished)[0]
     expected = open_run(unfinished, checkpoint=step).translate(lines)
     assert composer.translate(unfinished, lines, checkpoint=step) == expected
     (tmp_path / "lines").write_text("a b c\nd e f a\n")
     with pytest.raises(SystemExit, match="0"):
-        main(["translate", str(unfinished), "--checkpoint", str(step), "--input", str(tmp_path / "lines")])
+        main(
+            [
+                "translate",
+                str(unfinished),
+                "--checkpoint",
+                str(step),
+                "--input",
+                str(tmp_path / "lines"),
+            ]
+        )
     assert capsys.readouterr().out.splitlines() == expected
     scores = evaluate(unfinished, checkpoint=step)
     with pytest.raises(SystemExit, match="0"):
@@ -122,11 +152,15 @@ def test_a_checkpoint_is_verified(unfinished: Path, capsys: pytest.CaptureFixtur
     path = checkpoint_path(unfinished / "checkpoints", last)
     content = read_checkpoint(path)
     texts = content["hyper_parameters"]
-    other = content | {"hyper_parameters": texts | {"recipe": texts["recipe"].replace("width: 8", "width: 16")}}
+    other = content | {
+        "hyper_parameters": texts | {"recipe": texts["recipe"].replace("width: 8", "width: 16")}
+    }
     AtomicCheckpointIO().save_checkpoint(other, path)
     with pytest.raises(RunError, match=r"made with another recipe: `model\.width` was 16 and is 8"):
         open_run(unfinished, checkpoint=last)
-    AtomicCheckpointIO().save_checkpoint(content | {"state_dict": {"model.x": torch.zeros(2)}}, path)
+    AtomicCheckpointIO().save_checkpoint(
+        content | {"state_dict": {"model.x": torch.zeros(2)}}, path
+    )
     with pytest.raises(RunError, match="do not fit the model"):
         open_run(unfinished, checkpoint="last")
     path.write_bytes(b"no")

@@ -18,7 +18,16 @@ from composer.inference.decoders.sampling import truncate
 from composer.inference.methods import Beam, Greedy, Sample
 from tests.inference.small_models import DECODERS, Written, every_answer, forward_score, model_of
 
-SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], [], [11, 4, 6, 7], [5], [10, 9, 8, 7, 6, 5, 4]]
+SOURCES = [
+    [5, 6, 7],
+    [4, 5],
+    [9],
+    [8, 8, 8, 8, 8, 10],
+    [],
+    [11, 4, 6, 7],
+    [5],
+    [10, 9, 8, 7, 6, 5, 4],
+]
 SHORT = {"max_length": 12}
 
 
@@ -46,16 +55,22 @@ def test_scores_are_those_of_forward(kind: str, how: dict[str, Any]) -> None:
     for source, row in zip(SOURCES, answers(model, how, n_best=n_best), strict=True):
         assert len(row) == n_best
         for best in row:
-            assert best.score == pytest.approx(forward_score(model, source, best.ids, best.ended), abs=2e-4)
+            assert best.score == pytest.approx(
+                forward_score(model, source, best.ids, best.ended), abs=2e-4
+            )
 
 
 @pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
 def test_a_forced_prefix_begins_the_answer_and_counts_in_its_score(how: dict[str, Any]) -> None:
     model = model_of("mixed")
     prefixes = [[4, 5], [], [6, 6, 6, 3], [3], [5, 4, 3], [], [4], [4, 4]]
-    for source, prefix, (best, *_) in zip(SOURCES, prefixes, answers(model, how, prefixes=prefixes), strict=True):
+    for source, prefix, (best, *_) in zip(
+        SOURCES, prefixes, answers(model, how, prefixes=prefixes), strict=True
+    ):
         assert best.ids[: len(prefix)] == prefix
-        assert best.score == pytest.approx(forward_score(model, source, best.ids, best.ended), abs=2e-4)
+        assert best.score == pytest.approx(
+            forward_score(model, source, best.ids, best.ended), abs=2e-4
+        )
 
 
 def test_a_prefix_of_the_best_answer_changes_nothing() -> None:
@@ -87,14 +102,20 @@ def test_a_beam_as_wide_as_everything_is_exhaustive(alpha: float) -> None:
         settings = {"size": 4**length, "length_penalty": alpha, "max_length": length}
         results = answers(model, Beam(**settings), sources=[source], n_best=5)[0]
         assert [best.ids for best in results] == [ids for _, ids in best]
-        assert [best.normalised for best in results] == pytest.approx([rank for rank, _ in best], abs=1e-4)
+        assert [best.normalised for best in results] == pytest.approx(
+            [rank for rank, _ in best], abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
-def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_order_nor_batch_changes_an_answer(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = model_of("mixed")
     together = answers(model, how)
-    alone = [answers(model, how, sources=[source], numbers=[at])[0] for at, source in enumerate(SOURCES)]
+    alone = [
+        answers(model, how, sources=[source], numbers=[at])[0] for at, source in enumerate(SOURCES)
+    ]
     assert texts(alone) == texts(together)
     monkeypatch.setattr(decoding, "MAX_ROWS", 3)
     assert texts(answers(model, how)) == texts(together)
@@ -104,7 +125,9 @@ def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypa
 
 
 @pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
-def test_rows_that_leave_late_change_nothing(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_leave_late_change_nothing(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on an accelerator, which is asked rarely which rows are done."""
     model = model_of("mixed", sharp=3.0)
     n_best = 1 if how.one_answer else 3
@@ -131,7 +154,10 @@ def test_an_ensemble_votes_with_the_mean_of_the_probabilities() -> None:
         for at, token in enumerate(answer):
             before = torch.tensor([[1, *answer[:at]]])
             with torch.no_grad():
-                votes = [model({"source": torch.tensor([[*source, 2]])}, before)[0, -1].softmax(-1) for model in models]
+                votes = [
+                    model({"source": torch.tensor([[*source, 2]])}, before)[0, -1].softmax(-1)
+                    for model in models
+                ]
             score += math.log(sum(float(vote[token]) for vote in votes) / 2)
         assert best.score == pytest.approx(score, abs=2e-4)
 
@@ -163,7 +189,13 @@ def test_batches_have_prompts_of_similar_length() -> None:
     """A batch is as wide as its longest prompt, and has logits of all tokens at each position."""
     shares: list[float] = []
     prompts = [[4] * 5000, [5], [4] * 5000, [6]]
-    decode_all([model_of([{"rnn": {}}], source=False)], {}, Greedy(max_length=1), prompts, on_batch=shares.append)
+    decode_all(
+        [model_of([{"rnn": {}}], source=False)],
+        {},
+        Greedy(max_length=1),
+        prompts,
+        on_batch=shares.append,
+    )
     assert shares == [0.25, 0.5, 1.0]
 
 
@@ -174,10 +206,13 @@ def test_training_mode_is_left_as_it_was() -> None:
     assert model.training
 
 
-# ------------------------------------------------------------------------------------------- the stop rule
+# ------------------------------------------------------------------------------------------- the
+# stop rule
 
 
-def from_table(table: dict[tuple[int, ...], dict[int, float]], **settings: Any) -> tuple[list[Hypothesis], int]:
+def from_table(
+    table: dict[tuple[int, ...], dict[int, float]], **settings: Any
+) -> tuple[list[Hypothesis], int]:
     model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
     n_best = settings.pop("n_best", 1)
     return decode_all([model], {}, Beam(**settings), prefixes=[[]], n_best=n_best)[0], model.steps  # type: ignore[list-item]
@@ -242,7 +277,8 @@ def test_a_token_costs_one_step() -> None:
         assert model.steps == 18  # 17 tokens and eos
 
 
-# ------------------------------------------------------------------------------------------- sampling
+# -------------------------------------------------------------------------------------------
+# sampling
 
 
 def test_samples_follow_the_probabilities() -> None:
@@ -278,7 +314,9 @@ def test_samples_differ_by_seed_and_by_row_number() -> None:
     assert texts(twice)[0] != texts(twice)[1]
 
 
-def test_freed_memory_is_given_back_where_the_process_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_is_given_back_where_the_process_has_doubled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sizes = iter([100, 150, 200, 201, 90, 180, 181])
     monkeypatch.setattr(decoding, "resident_memory", lambda: next(sizes))
     before, is_trimmed = 0, []
@@ -301,7 +339,9 @@ def test_what_is_given_back_is_no_longer_in_memory() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("top_k", [1, 2, 3, 5])
 def test_top_k_keeps_no_more_than_k_where_scores_are_equal(top_k: int, dtype: torch.dtype) -> None:
-    values = torch.tensor([[0, -1, 0, -1, 0, -1], [0, 0, 0, 0, 0, 0], [-2, -1, 0, -3, -4, -5]], dtype=dtype)
+    values = torch.tensor(
+        [[0, -1, 0, -1, 0, -1], [0, 0, 0, 0, 0, 0], [-2, -1, 0, -3, -4, -5]], dtype=dtype
+    )
     inside = truncate(values, top_k, None, None).isfinite()
     assert inside.sum(1).tolist() == [top_k] * 3
     columns = [row.nonzero()[:, 0].tolist() for row in inside]

@@ -42,7 +42,9 @@ class FirstToken(Decoder):
 
 
 def test_the_schema_has_a_way_of_decoding_with_its_settings() -> None:
-    schema = choice_schema("decoders", {**DECODERS, "first_token": FirstToken}, "", "way of decoding")
+    schema = choice_schema(
+        "decoders", {**DECODERS, "first_token": FirstToken}, "", "way of decoding"
+    )
     way = schema["decoders.first_token"]
     assert way["description"] == "Write one token."
     assert list(way["properties"]) == ["max_length", "max_ratio"]
@@ -52,14 +54,21 @@ def test_it_decodes_and_is_checked_by_its_traits() -> None:
     model, stateless = model_of("lstm"), model_of([PLACES])
     answers = decode_all([stateless], {"source": [[5], [6, 7]]}, FirstToken())
     assert [len(best.ids) for (best,) in answers] == [1, 1]
-    with pytest.raises(RunError, match="`first_token` needs a decoder whose next token depends on the last one alone"):
+    with pytest.raises(
+        RunError,
+        match="`first_token` needs a decoder whose next token depends on the last one alone",
+    ):
         decode_all([model], {"source": [[5]]}, FirstToken())
     with pytest.raises(RunError, match="`first_token` finds one answer, and 3 are requested"):
         decode_all([stateless], {"source": [[5]]}, FirstToken(), n_best=3)
 
 
-@pytest.mark.parametrize(("vocabulary", "count"), [(8000, 1), (8000, 5), (8010, 5), (700, 5), (90, 2)])
-def test_the_largest_numbers_are_those_of_topk(vocabulary: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("vocabulary", "count"), [(8000, 1), (8000, 5), (8010, 5), (700, 5), (90, 2)]
+)
+def test_the_largest_numbers_are_those_of_topk(
+    vocabulary: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(beam_search, "LARGE", 0)
     numbers = torch.randn(20, vocabulary + 3)[:, 3:]
     numbers[::2, -4:] += 9  # what is behind the last block

@@ -24,18 +24,28 @@ from composer.model.special_tokens import BOS
 from tests.inference.small_models import Written
 from tests.inference.untrained import LANGUAGE, made
 
-LEARNED = "decoder: [positions: {kind: learned, max_length: 12}, residual: [self_attention: {heads: 2}], norm]"
+LEARNED = (
+    "decoder: [positions: {kind: learned, max_length: 12}, residual: [self_attention: {heads: 2}],"
+    " norm]"
+)
 
 
 @pytest.fixture(scope="module")
 def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("language") / "run", LANGUAGE, decoding="{greedy: {max_length: 20}}")
+    return made(
+        tmp_path_factory.mktemp("language") / "run", LANGUAGE, decoding="{greedy: {max_length: 20}}"
+    )
 
 
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = "{bpe: {size: 300}}"
-    return made(tmp_path_factory.mktemp("pieces") / "run", LANGUAGE, tokenizer, decoding="{greedy: {max_length: 30}}")
+    return made(
+        tmp_path_factory.mktemp("pieces") / "run",
+        LANGUAGE,
+        tokenizer,
+        decoding="{greedy: {max_length: 30}}",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +61,13 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
     return capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------------- sampling
+# -------------------------------------------------------------------------------------------
+# sampling
 
 
-@pytest.mark.parametrize(("min_p", "allowed"), [(0.1, {3, 4, 5}), (0.5, {3, 4}), (0.61, {3}), (1.0, {3})])
+@pytest.mark.parametrize(
+    ("min_p", "allowed"), [(0.1, {3, 4, 5}), (0.5, {3, 4}), (0.61, {3}), (1.0, {3})]
+)
 def test_min_p_is_a_share_of_the_highest_probability(min_p: float, allowed: set[int]) -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
     results = decode_all([model], {}, Sample(min_p=min_p), prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
@@ -62,7 +75,9 @@ def test_min_p_is_a_share_of_the_highest_probability(min_p: float, allowed: set[
 
 
 def test_repetitions_are_penalised_as_by_keskar_2019(language: Path) -> None:
-    """At each step the most probable token of the logits of which those of earlier tokens are divided or multiplied."""
+    """At each step the most probable token of the logits of which those of earlier tokens are
+    divided or multiplied.
+    """
     run, prompt = open_run(language), "eins zwei"
     settings = {"top_k": 1, "repetition_penalty": 1.7, "max_length": 12}
     (result,) = run.generate([prompt], scores=True, **settings)
@@ -87,7 +102,8 @@ def test_repetitions_are_penalised_as_by_keskar_2019(language: Path) -> None:
     assert result.text != run.generate([prompt], top_k=1, max_length=12)[0]
 
 
-# ------------------------------------------------------------------------------------------- in Python
+# ------------------------------------------------------------------------------------------- in
+# Python
 
 
 @pytest.mark.parametrize("prompt", ["кот \udcd0", "\ud83d"])
@@ -114,10 +130,14 @@ def test_it_continues_prompts_together_as_one_by_one(language: Path) -> None:
     assert all(text.startswith(prompt) for text, prompt in zip(texts, prompts, strict=True))
     assert run.generate() == run.generate(samples=1, max_length=20)
     assert composer.generate(language, prompts) == composer.generate(run, prompts) == texts
-    assert composer.generate(language, prompts, ["decoding.greedy.max_length=2"]) == run.generate(prompts, max_length=2)
+    assert composer.generate(language, prompts, ["decoding.greedy.max_length=2"]) == run.generate(
+        prompts, max_length=2
+    )
 
 
-def test_nothing_is_shown_after_the_end_of_a_text(language: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown_after_the_end_of_a_text(
+    language: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A GPU is seldom asked which rows are done, unless somebody watches."""
     run, shown = open_run(language), dict[int, str]()
     (expected,) = run.generate(["eins"], samples=4, seed=4)
@@ -129,7 +149,10 @@ def test_nothing_is_shown_after_the_end_of_a_text(language: Path, monkeypatch: p
         lambda search, step: is_due(SimpleNamespace(device=on_gpu, on_token=search.on_token), step),  # type: ignore[arg-type]
     )
     watched = run.generate(
-        ["eins"], 4, seed=4, on_text=lambda at, piece: shown.__setitem__(at, shown.get(at, "") + piece)
+        ["eins"],
+        4,
+        seed=4,
+        on_text=lambda at, piece: shown.__setitem__(at, shown.get(at, "") + piece),
     )
     assert [*shown.values()] == watched[0] == expected
 
@@ -143,7 +166,10 @@ def test_samples_depend_on_the_seed_and_their_place_alone(language: Path) -> Non
     assert three != run.generate(["eins"], samples=3, seed=5)
     watched: dict[int, str] = {}
     listened = run.generate(
-        ["eins"], 3, seed=4, on_text=lambda at, piece: watched.__setitem__(at, watched.get(at, "") + piece)
+        ["eins"],
+        3,
+        seed=4,
+        on_text=lambda at, piece: watched.__setitem__(at, watched.get(at, "") + piece),
     )
     assert listened == three
     assert [*watched.values()] == three[0]
@@ -156,7 +182,9 @@ def test_pieces_of_a_text_make_the_text(pieces: Path) -> None:
         for prompt in ("fünf", "eins zw", None):
             parts: list[str] = []
             prompts = None if prompt is None else [prompt]
-            (text,) = run.generate(prompts, **settings, on_text=lambda _, piece, parts=parts: parts.append(piece))
+            (text,) = run.generate(
+                prompts, **settings, on_text=lambda _, piece, parts=parts: parts.append(piece)
+            )
             assert "".join(parts) == text == run.generate(prompts, **settings)[0]
             assert len(parts) > 2 or "beam" in settings
 
@@ -186,8 +214,12 @@ def test_a_text_that_is_cut_within_a_character_ends_before_it(pieces: Path) -> N
 
 
 def test_the_recipe_s_own_settings_stay(language: Path) -> None:
-    recipe = open_run(language, ["decoding={sample: {temperature: 0.5, top_k: 3, max_length: 9}}"]).recipe
-    assert generation_settings(recipe, {"seed": 2}) == Sample(temperature=0.5, top_k=3, seed=2, max_length=9)
+    recipe = open_run(
+        language, ["decoding={sample: {temperature: 0.5, top_k: 3, max_length: 9}}"]
+    ).recipe
+    assert generation_settings(recipe, {"seed": 2}) == Sample(
+        temperature=0.5, top_k=3, seed=2, max_length=9
+    )
     assert generation_settings(recipe, {}, beam=2) == Beam(size=2, max_length=9)
     greedy = open_run(language).recipe
     assert generation_settings(greedy, {}, samples=2).word == "sample"
@@ -211,7 +243,9 @@ def test_the_recipe_s_own_settings_stay(language: Path) -> None:
         ({"max_length": 0}, "`max_length` takes a whole number"),
     ],
 )
-def test_what_cannot_be_is_one_error(language: Path, settings: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_is_one_error(
+    language: Path, settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ComposerError, match=message) as raised:
         open_run(language).generate(**settings)
     (fault,) = raised.value.faults
@@ -240,33 +274,62 @@ def test_a_text_ends_where_the_positions_do(bounded: Path) -> None:
         run.generate(["eins " * 12])
 
 
-# ------------------------------------------------------------------------------------------- the command
+# ------------------------------------------------------------------------------------------- the
+# command
 
 
-def test_the_command_prints_texts_or_objects(language: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_texts_or_objects(
+    language: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, sampled = open_run(language), ("--seed", 3, "--samples", 2, "--temperature", 0.7)
     texts = run.generate(["eins", "zwei"], samples=2, seed=3, temperature=0.7)
     out = command(capsys, language, "--prompt", "eins", "--prompt", "zwei", *sampled)
     assert out == "\n---------------\n".join([*texts[0], *texts[1]]) + "\n"
-    rows = [json.loads(line) for line in command(capsys, language, "--prompt", "eins", *sampled, "--json").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in command(capsys, language, "--prompt", "eins", *sampled, "--json").splitlines()
+    ]
     assert [row["text"] for row in rows] == texts[0]
     assert {row["prompt"] for row in rows} == {"eins"}
-    assert all(math.isfinite(row["log_probability"]) and row["ended"] in (True, False) for row in rows)
+    assert all(
+        math.isfinite(row["log_probability"]) and row["ended"] in (True, False) for row in rows
+    )
     assert command(capsys, language, "--max-length", 3) == run.generate(max_length=3)[0] + "\n"
-    assert command(capsys, language, "decoding={beam: {size: 2}}") == run.generate(beam=2, max_length=512)[0] + "\n"
+    assert (
+        command(capsys, language, "decoding={beam: {size: 2}}")
+        == run.generate(beam=2, max_length=512)[0] + "\n"
+    )
 
 
-def test_a_prompt_that_the_tokenizer_does_not_know_is_told(language: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prompt_that_the_tokenizer_does_not_know_is_told(
+    language: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="0"):
-        main.main(["generate", str(language), "--prompt", "eins", "--prompt", "eins 食", "--max-length", "1"])
-    assert capsys.readouterr().err == "note: the tokenizer of this run does not know all of the prompt `eins 食`\n"
+        main.main(
+            [
+                "generate",
+                str(language),
+                "--prompt",
+                "eins",
+                "--prompt",
+                "eins 食",
+                "--max-length",
+                "1",
+            ]
+        )
+    assert (
+        capsys.readouterr().err
+        == "note: the tokenizer of this run does not know all of the prompt `eins 食`\n"
+    )
 
 
 def test_on_a_terminal_words_are_shown_as_they_come(
     language: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed: list[str] = []
-    monkeypatch.setattr("composer.cli.options.echo", lambda text, nl=True, **_: printed.append(text + "\n" * nl))
+    monkeypatch.setattr(
+        "composer.cli.options.echo", lambda text, nl=True, **_: printed.append(text + "\n" * nl)
+    )
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with pytest.raises(SystemExit, match="0"):
         main.main(["generate", str(language), "--samples", "2", "--prompt", "eins"])

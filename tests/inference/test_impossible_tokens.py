@@ -1,4 +1,6 @@
-"""What a model makes impossible is no answer: it takes no place in a beam, and no sampling draws it."""
+"""What a model makes impossible is no answer: it takes no place in a beam, and no sampling draws
+it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def model_of(text: str, seed: int = 0) -> Any:
     return build(load_text(text), {"source": 12, "target": VOCABULARY}).eval()
 
 
-def answers(models: list[Any], decoding: dict[str, Any], n_best: int, source: tuple[int, ...] = (5, 6)) -> list[Any]:
+def answers(
+    models: list[Any], decoding: dict[str, Any], n_best: int, source: tuple[int, ...] = (5, 6)
+) -> list[Any]:
     return decode_all(models, {"source": [source]}, decoding, n_best=n_best)[0]
 
 
@@ -64,7 +68,9 @@ def test_no_temperature_draws_what_is_impossible(drafts: bool) -> None:
     decoding, model = Sample(temperature=1e6), model_of(OF_LENGTH)
     draft = Draft(model_of(OF_LENGTH, 1)) if drafts else None
     for number in range(20):
-        (one,) = decode_all([model], {"source": [[5, 6]]}, decoding, numbers=[number], draft=draft)[0]
+        (one,) = decode_all([model], {"source": [[5, 6]]}, decoding, numbers=[number], draft=draft)[
+            0
+        ]
         assert tuple(one.ids) in ALL
 
 
@@ -98,7 +104,9 @@ HEADS = {
 def test_a_model_says_whether_it_makes_tokens_impossible(head: str) -> None:
 
     model = model_of(MODEL + HEADS[head] + "}\n")
-    log_p = model.log_probs(model({"source": torch.tensor([[5, 6, 2]])}, torch.tensor([[1, 3, 3, 3, 3]])))
+    log_p = model.log_probs(
+        model({"source": torch.tensor([[5, 6, 2]])}, torch.tensor([[1, 3, 3, 3, 3]]))
+    )
     assert bool(is_impossible(log_p[..., EOS:]).any()) == model.has_impossible_tokens
 
 

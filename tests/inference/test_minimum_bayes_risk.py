@@ -20,14 +20,18 @@ TEXTS = {4: "the cat sat down", 5: "the cat sat up", 6: "no"}
 
 
 def choose(samples: list[int], metric: str, n_best: int = 1) -> list[Hypothesis]:
-    search: Any = Search([], {}, [[]], n_best, [0], to_texts=lambda rows: [TEXTS[ids[0]] for ids in rows])
+    search: Any = Search(
+        [], {}, [[]], n_best, [0], to_texts=lambda rows: [TEXTS[ids[0]] for ids in rows]
+    )
     hypotheses = [Hypothesis([token], -at, -at, True) for at, token in enumerate(samples)]
     return best_by_utility(search, hypotheses, metric)
 
 
 @pytest.mark.parametrize("metric", ["chrf", "bleu"])
 def test_the_sample_that_is_most_like_the_others(metric: str) -> None:
-    """`no` is twice there and the most probable, yet the two sentences, which are alike, score more on the mean."""
+    """`no` is twice there and the most probable, yet the two sentences, which are alike, score more
+    on the mean.
+    """
     ranked = choose([6, 4, 6, 5, 4], metric, n_best=3)
     assert [best.ids for best in ranked] == [[4], [5], [6]]
     scorer = METRICS[metric].scorer(of_sentences=True)
@@ -52,7 +56,9 @@ def test_a_common_answer_wins_against_a_more_probable_one() -> None:
         return {2: 1.0}
 
     model: Any = Written(table, vocabulary=14)
-    (beam,), (mbr,) = (decode_all([model], {}, how, [[]]) for how in (Beam(size=9), Mbr(samples=32, metric="bleu")))
+    (beam,), (mbr,) = (
+        decode_all([model], {}, how, [[]]) for how in (Beam(size=9), Mbr(samples=32, metric="bleu"))
+    )
     assert beam[0].ids == [5, 5]
     assert mbr[0].ids[0] == 4
 
@@ -61,8 +67,13 @@ def test_answers_depend_on_the_number_and_the_seed_and_not_on_the_batch() -> Non
     model = model_of("mixed", target=9)
     how = Mbr(samples=6, max_length=12)
     together = decode_all([model], {"source": SOURCES}, how, n_best=2)
-    alone = [decode_all([model], {"source": [ids]}, how, n_best=2, numbers=[at])[0] for at, ids in enumerate(SOURCES)]
-    assert [[best.ids for best in row] for row in together] == [[best.ids for best in row] for row in alone]
+    alone = [
+        decode_all([model], {"source": [ids]}, how, n_best=2, numbers=[at])[0]
+        for at, ids in enumerate(SOURCES)
+    ]
+    assert [[best.ids for best in row] for row in together] == [
+        [best.ids for best in row] for row in alone
+    ]
     assert all(row[0].normalised >= row[-1].normalised for row in together)
     assert all(row[0].ids != row[1].ids for row in together if len(row) == 2)
     other = decode_all([model], {"source": SOURCES}, replace(how, seed=2), n_best=2)

@@ -17,11 +17,19 @@ from composer.recipe.recipe import load_text
 from tests.inference.small_models import DECODERS, Written, forward_score, model_of
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], []]
-METHODS: list[tuple[str, dict[str, Any]]] = [("greedy", {}), ("beam", {"size": 3}), ("sample", {"seed": 2})]
+METHODS: list[tuple[str, dict[str, Any]]] = [
+    ("greedy", {}),
+    ("beam", {"size": 3}),
+    ("sample", {"seed": 2}),
+]
 
 
-def decode(models: list[Any], name: str, settings: dict[str, Any], *args: Any, **more: Any) -> list[list[Any]]:
-    return decode_all(models, {"source": SOURCES}, DECODING[name](**{"max_length": 20, **settings}), *args, **more)
+def decode(
+    models: list[Any], name: str, settings: dict[str, Any], *args: Any, **more: Any
+) -> list[list[Any]]:
+    return decode_all(
+        models, {"source": SOURCES}, DECODING[name](**{"max_length": 20, **settings}), *args, **more
+    )
 
 
 def repeats(ids: Sequence[int], size: int) -> bool:
@@ -51,13 +59,16 @@ def test_the_tokens_that_are_excluded(history: list[int], size: int, excluded: l
 
 
 def test_where_every_token_would_repeat_all_are_allowed() -> None:
-    log_p = torch.tensor([[-math.inf, 0.0, -math.inf]])  # eos is forbidden, as before the end of a known length
+    # eos is forbidden, as before the end of a known length
+    log_p = torch.tensor([[-math.inf, 0.0, -math.inf]])
     assert torch.equal(exclude_repeated_ngrams(log_p, torch.tensor([[3, 3]]), 2), log_p)
 
 
 @pytest.mark.parametrize(("name", "settings"), METHODS)
 @pytest.mark.parametrize("size", [1, 3])
-def test_no_answer_repeats_and_scores_are_those_of_the_model(name: str, settings: dict[str, Any], size: int) -> None:
+def test_no_answer_repeats_and_scores_are_those_of_the_model(
+    name: str, settings: dict[str, Any], size: int
+) -> None:
     n_best, repeated = 1 if name == "greedy" else 3, 0
     for kind in DECODERS:
         model = model_of(kind, target=6)
@@ -69,12 +80,16 @@ def test_no_answer_repeats_and_scores_are_those_of_the_model(name: str, settings
         for source, row in zip(SOURCES, limited, strict=True):
             for best in row:
                 assert not repeats(best.ids, size)
-                assert best.score == pytest.approx(forward_score(model, source, best.ids, best.ended), abs=2e-4)
+                assert best.score == pytest.approx(
+                    forward_score(model, source, best.ids, best.ended), abs=2e-4
+                )
     assert repeated
 
 
 @pytest.mark.parametrize(("name", "settings"), METHODS)
-def test_a_forced_prefix_counts_and_rows_are_independent(name: str, settings: dict[str, Any]) -> None:
+def test_a_forced_prefix_counts_and_rows_are_independent(
+    name: str, settings: dict[str, Any]
+) -> None:
     model, prefixes = model_of("mixed", target=9), [[4, 5, 6, 4], [], [3], [5, 6, 5], [4]]
     settings = {**settings, "no_repeat_ngram": 2}
     together = decode([model], name, settings, prefixes)
@@ -115,13 +130,22 @@ def test_a_beam_finds_the_best_of_all_answers_that_do_not_repeat() -> None:
     expected = {(4,): 0.6 * 0.4, (5, 4): 0.3 * 0.5 * 0.4, (): 0.1, (5,): 0.3 * 0.4}
     best = sorted(expected, key=lambda ids: -expected[ids])
     assert [tuple(answer.ids) for answer in answers[0]] == best
-    assert [answer.score for answer in answers[0]] == pytest.approx([math.log(expected[ids]) for ids in best])
+    assert [answer.score for answer in answers[0]] == pytest.approx(
+        [math.log(expected[ids]) for ids in best]
+    )
 
 
 def test_recipes_without_it_keep_their_fingerprints(tmp_path: Any) -> None:
-    text = "recipe: 1\ndata: {generate: {copy: {}}}\nmodel: {width: 8, encoder: [rnn], decoder: [rnn]}\n"
+    text = (
+        "recipe: 1\ndata: {generate: {copy: {}}}\nmodel: {width: 8, encoder: [rnn], decoder:"
+        " [rnn]}\n"
+    )
     absent, null, other = (
         load_text(text + decoding, tmp_path / "a.yaml").fingerprints["run"]
-        for decoding in ("", "decoding: {greedy: {no_repeat_ngram: null}}", "decoding: {greedy: {no_repeat_ngram: 3}}")
+        for decoding in (
+            "",
+            "decoding: {greedy: {no_repeat_ngram: null}}",
+            "decoding: {greedy: {no_repeat_ngram: 3}}",
+        )
     )
     assert absent == null != other

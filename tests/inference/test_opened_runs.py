@@ -1,4 +1,6 @@
-"""What is opened is what a training wrote: damaged, exchanged and hostile files end in one error that names them."""
+"""What is opened is what a training wrote: damaged, exchanged and hostile files end in one error
+that names them.
+"""
 
 from __future__ import annotations
 
@@ -144,12 +146,20 @@ def test_weights_of_another_type_are_refused(run: Path) -> None:
     name = next(name for name, value in sorted(weights.items()) if value.dtype == torch.float32)
     save_file(weights | {name: weights[name].view(torch.int32)}, run / "model.safetensors")
     record_hashes(run)
-    with pytest.raises(RunError, match=f"weights do not fit the model: {name} is .* of torch.int32 there"):
+    with pytest.raises(
+        RunError, match=f"weights do not fit the model: {name} is .* of torch.int32 there"
+    ):
         open_run(run)
 
 
 def test_rows_of_metrics_that_lie_are_passed_over(tmp_path: Path) -> None:
-    lines = ['{"step": ' * 100_000, '{"step": true}', '{"step": 1, "train/loss": "x"}', "7", '{"step": 2, "a": null}']
+    lines = [
+        '{"step": ' * 100_000,
+        '{"step": true}',
+        '{"step": 1, "train/loss": "x"}',
+        "7",
+        '{"step": 2, "a": null}',
+    ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 2, "a": None}]
 

@@ -1,4 +1,6 @@
-"""Decoding in a lower precision: close to float32, converted once, and nothing of the model changes."""
+"""Decoding in a lower precision: close to float32, converted once, and nothing of the model
+changes.
+"""
 
 from __future__ import annotations
 
@@ -51,22 +53,30 @@ def test_logits_are_close_and_the_model_stays_as_it_was(
     (lower,) = in_precision([model], name)
     gap = (logits(lower).float() - before).abs().max() / before.abs().max()
     assert 0 < gap < tolerance
-    assert {key: value.dtype for key, value in model.state_dict().items()} == dict.fromkeys(state, torch.float32)
+    assert {key: value.dtype for key, value in model.state_dict().items()} == dict.fromkeys(
+        state, torch.float32
+    )
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
     assert torch.equal(logits(model), before)
 
 
-def test_every_linear_map_is_converted(model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_linear_map_is_converted(
+    model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(precision, "LARGE", 64 * 32)
     (lower,) = in_precision([model], "int8")
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     kinds = [type(module) for module in lower.modules() if isinstance(module, nn.Linear)]
-    assert kinds == [Int8Linear if linear.weight.numel() >= 64 * 32 else SmallLinear for linear in linears]
+    assert kinds == [
+        Int8Linear if linear.weight.numel() >= 64 * 32 else SmallLinear for linear in linears
+    ]
     assert len(set(kinds)) == 2
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "int8"])
-def test_a_model_is_converted_again_when_its_weights_have_changed(model: EncoderDecoder, name: Any) -> None:
+def test_a_model_is_converted_again_when_its_weights_have_changed(
+    model: EncoderDecoder, name: Any
+) -> None:
     ((first,), (again,)) = (in_precision([model], name) for _ in range(2))
     assert again is first
     with torch.no_grad():
@@ -102,19 +112,25 @@ def test_float32_is_the_model_itself(model: EncoderDecoder) -> None:
 
 @pytest.mark.parametrize("decoding", ["greedy", "beam", "sample"])
 @pytest.mark.parametrize("name", ["bfloat16", "int8"])
-def test_answers_have_the_scores_of_float32(model: EncoderDecoder, decoding: str, name: str) -> None:
+def test_answers_have_the_scores_of_float32(
+    model: EncoderDecoder, decoding: str, name: str
+) -> None:
     settings = {"max_length": 6, "precision": name}
     answers = decode_all([model], SOURCES, DECODERS[decoding](**settings))
     for source, (best, *_) in zip(SOURCES["source"], answers, strict=True):
         tokens = [*best.ids, EOS] if best.ended else best.ids
         with torch.no_grad():
-            log_p = model({"source": torch.tensor([[*source, EOS]])}, torch.tensor([[BOS, *tokens[:-1]]])).log_softmax(
-                -1
-            )
-        assert best.score == pytest.approx(log_p[0, range(len(tokens)), tokens].sum().item(), abs=0.02 * len(tokens))
+            log_p = model(
+                {"source": torch.tensor([[*source, EOS]])}, torch.tensor([[BOS, *tokens[:-1]]])
+            ).log_softmax(-1)
+        assert best.score == pytest.approx(
+            log_p[0, range(len(tokens)), tokens].sum().item(), abs=0.02 * len(tokens)
+        )
 
 
-def test_int8_is_refused_without_onednn(model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_is_refused_without_onednn(
+    model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with pytest.raises(RunError, match="needs oneDNN"):
         in_precision([model], "int8")

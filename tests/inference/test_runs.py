@@ -76,7 +76,9 @@ def test_out_of_memory_names_the_longest_line(gru: Path, monkeypatch: pytest.Mon
         run.translate(["eins zwei"])
 
 
-def test_a_mistake_that_names_a_memory_is_no_want_of_memory(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_that_names_a_memory_is_no_want_of_memory(
+    gru: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = open_run(gru)
 
     def wrong(*_: object) -> None:
@@ -91,12 +93,18 @@ def test_only_decoding_can_be_set(gru: Path) -> None:
     with pytest.raises(RunError, match=r"`model.width=8` cannot be set for a run"):
         open_run(gru, ["model.width=8"])
     for setting in ("decodings=beam", "data.generates=copy", "data.tokenizer=word"):
-        with pytest.raises(RunError, match=r"only what starts with `decoding`, `evaluation`, `data\.generate`, "):
+        with pytest.raises(
+            RunError, match=r"only what starts with `decoding`, `evaluation`, `data\.generate`, "
+        ):
             open_run(gru, [setting])
     with pytest.raises(RecipeError, match="<command line>:1:"):
         open_run(gru, ["decoding.beam.sise=8"])
     with pytest.raises(
-        RunError, match=r"`runs/b` is no `key=value`\n *fix: name one run; `translate` and `evaluate` take several"
+        RunError,
+        match=(
+            r"`runs/b` is no `key=value`\n *fix: name one run; `translate` and `evaluate` take"
+            r" several"
+        ),
     ):
         open_run(gru, ["runs/b"])
 
@@ -106,7 +114,9 @@ def test_a_path_that_is_no_run_is_refused(tmp_path: Path) -> None:
         open_run(tmp_path / "nothing")
 
 
-def test_the_folder_of_several_runs_names_one(gru: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_folder_of_several_runs_names_one(
+    gru: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sweep = begun(tmp_path / "sweep", [{"val/bleu": "max"}])
     folders = [trial(sweep, number) for number in (1, 2)]
     for folder, bleu in zip(folders, (10.0, 20.0), strict=True):
@@ -135,9 +145,14 @@ def test_the_folder_of_several_runs_names_one(gru: Path, tmp_path: Path, capsys:
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [("running", "has not finished\n.*`train ... --finish`"), ("finished", "has finished, are missing\n.*restore")],
+    [
+        ("running", "has not finished\n.*`train ... --finish`"),
+        ("finished", "has finished, are missing\n.*restore"),
+    ],
 )
-def test_a_run_without_weights_is_refused(status: str, words: str, gru: Path, tmp_path: Path) -> None:
+def test_a_run_without_weights_is_refused(
+    status: str, words: str, gru: Path, tmp_path: Path
+) -> None:
     shutil.copytree(gru, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
     (tmp_path / "run" / "checkpoints").mkdir(exist_ok=True)
@@ -147,8 +162,12 @@ def test_a_run_without_weights_is_refused(status: str, words: str, gru: Path, tm
         open_run(tmp_path / "run")
 
 
-def test_a_run_that_has_saved_nothing_is_told_what_there_is_to_do(gru: Path, tmp_path: Path) -> None:
-    """Its loss diverged before the first checkpoint: there is nothing that `--finish` could end it with."""
+def test_a_run_that_has_saved_nothing_is_told_what_there_is_to_do(
+    gru: Path, tmp_path: Path
+) -> None:
+    """Its loss diverged before the first checkpoint: there is nothing that `--finish` could end it
+    with.
+    """
     shutil.copytree(gru, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
     change_record(RunDir(tmp_path / "run"), status="failed")
@@ -179,7 +198,9 @@ def test_an_ensemble_of_other_architectures_votes(gru: Path, attention: Path) ->
     decoding = decoding_settings(runs[0].recipe)
     both = translate_lines(runs, LINES, decoding)
     swapped = translate_lines(runs[::-1], LINES, decoding)
-    assert [[best.text for best in row] for row in both] == [[best.text for best in row] for row in swapped]
+    assert [[best.text for best in row] for row in both] == [
+        [best.text for best in row] for row in swapped
+    ]
     assert both != translate_lines(runs[:1], LINES, decoding)
 
 
@@ -195,7 +216,9 @@ def test_an_ensemble_reads_the_same_sources(gru: Path, tmp_path: Path) -> None:
         translate_lines([open_run(gru), other], LINES, Greedy())
 
 
-@pytest.mark.parametrize(("setting", "same"), [(", augment: {rotate: 5}", True), (", channels: 3", False), ("", True)])
+@pytest.mark.parametrize(
+    ("setting", "same"), [(", augment: {rotate: 5}", True), (", channels: 3", False), ("", True)]
+)
 def test_what_is_read_of_an_image_does_not_depend_on_how_it_was_augmented(
     setting: str, same: bool, tmp_path: Path
 ) -> None:
@@ -228,11 +251,16 @@ def test_texts_of_several_encoders_have_the_order_of_the_recipe(tmp_path: Path) 
     assert one.score(lines, targets) == other.score(swapped, targets) != other.score(lines, targets)
     with pytest.raises(DataError, match="reads 2: right, left"):
         other.translate(["eins"])
-    assert one.evaluate(data=tmp_path / "data")["test/chrf"] == other.evaluate(data=tmp_path / "data")["test/chrf"]
+    assert (
+        one.evaluate(data=tmp_path / "data")["test/chrf"]
+        == other.evaluate(data=tmp_path / "data")["test/chrf"]
+    )
     left, right, target = (tmp_path / "data" / f"test.{place}" for place in range(3))
     scores = composer.evaluate(folders[0], sources=[left, right], targets=[target], name="news")
     assert (
-        composer.evaluate(folders[1], sources=[right, left], targets=[target], name="news")["news/loss"]
+        composer.evaluate(folders[1], sources=[right, left], targets=[target], name="news")[
+            "news/loss"
+        ]
         == (scores["news/loss"])
     )
 
@@ -240,7 +268,10 @@ def test_texts_of_several_encoders_have_the_order_of_the_recipe(tmp_path: Path) 
 def test_a_language_model_continues_its_prompt(tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", LANGUAGE))
     translations = run.translate(["eins zwei", "drei"])
-    assert [text.startswith(line) for text, line in zip(translations, ["eins zwei", "drei"], strict=True)] == [
+    assert [
+        text.startswith(line)
+        for text, line in zip(translations, ["eins zwei", "drei"], strict=True)
+    ] == [
         True,
         True,
     ]
@@ -257,12 +288,18 @@ def test_a_language_model_refuses_what_it_would_not_read(tmp_path: Path) -> None
 
 
 def test_bytes_never_break_a_line(tmp_path: Path) -> None:
-    folder = made(tmp_path / "run", tokenizer="{bpe: {size: 300}}", decoding="{sample: {temperature: 3.0, seed: 5}}")
+    folder = made(
+        tmp_path / "run",
+        tokenizer="{bpe: {size: 300}}",
+        decoding="{sample: {temperature: 3.0, seed: 5}}",
+    )
     translations = open_run(folder).translate(["eins zwei drei"] * 40)
     assert not any("\n" in text or "\r" in text for text in translations)
 
 
-def test_a_misspelt_run_is_guessed(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_run_is_guessed(
+    gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(RunError, match=f"it is not there; did you mean `{gru}`"):
         open_run(gru.with_name(f"{gru.name}m"))
     monkeypatch.chdir(tmp_path)

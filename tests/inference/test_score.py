@@ -32,11 +32,15 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def score(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def score(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
     """What the command prints, or the text of its error."""
 
     def call(*arguments: Any, stdin: str = "", status: int = 0) -> str:
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin.encode()), isatty=lambda: False))
+        monkeypatch.setattr(
+            sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin.encode()), isatty=lambda: False)
+        )
         capsys.readouterr()
         with pytest.raises(SystemExit, match=str(status)):
             main.main(["score", *map(str, arguments)])
@@ -46,7 +50,9 @@ def score(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return call
 
 
-def test_a_row_for_each_line_and_one_of_all(language: Path, tmp_path: Path, score: Callable[..., str]) -> None:
+def test_a_row_for_each_line_and_one_of_all(
+    language: Path, tmp_path: Path, score: Callable[..., str]
+) -> None:
     """Compared with the sums over the logits of each line alone."""
     run, expected = open_run(language), []
     for line in LINES:
@@ -57,28 +63,46 @@ def test_a_row_for_each_line_and_one_of_all(language: Path, tmp_path: Path, scor
     *rows, last = map(json.loads, score(language, tmp_path / "lines", "--json").splitlines())
     assert [row["text"] for row in rows] == LINES
     assert [row["tokens"] for row in rows] == [tokens for _, tokens in expected]
-    assert [row["log_probability"] for row in rows] == pytest.approx([total for total, _ in expected], abs=1e-4)
-    assert [row["perplexity"] for row in rows] == pytest.approx([math.exp(-a / b) for a, b in expected], rel=1e-4)
+    assert [row["log_probability"] for row in rows] == pytest.approx(
+        [total for total, _ in expected], abs=1e-4
+    )
+    assert [row["perplexity"] for row in rows] == pytest.approx(
+        [math.exp(-a / b) for a, b in expected], rel=1e-4
+    )
     total, tokens = (sum(column) for column in zip(*expected, strict=True))
     assert last == pytest.approx(
-        {"log_probability": total, "tokens": tokens, "perplexity": math.exp(-total / tokens), "lines": 5}, rel=1e-4
+        {
+            "log_probability": total,
+            "tokens": tokens,
+            "perplexity": math.exp(-total / tokens),
+            "lines": 5,
+        },
+        rel=1e-4,
     )
-    assert [one.total for one in composer.score(language, LINES)] == [row["log_probability"] for row in rows]
+    assert [one.total for one in composer.score(language, LINES)] == [
+        row["log_probability"] for row in rows
+    ]
     table = [line.split("\t") for line in score(language, stdin="\n".join(LINES)).splitlines()]
     assert [row[3] for row in table] == [*LINES, "all 5 lines"]
-    assert [float(row[0]) for row in table[:-1]] == pytest.approx([row["log_probability"] for row in rows], abs=1e-3)
+    assert [float(row[0]) for row in table[:-1]] == pytest.approx(
+        [row["log_probability"] for row in rows], abs=1e-3
+    )
     twice = score(language, tmp_path / "lines", tmp_path / "lines", "--json").splitlines()
     assert json.loads(twice[-1])["lines"] == 10
     assert score(language, "--target", tmp_path / "lines") == score(language, tmp_path / "lines")
 
 
-def test_pairs_of_a_table_and_of_two_files(gru: Path, tmp_path: Path, score: Callable[..., str]) -> None:
+def test_pairs_of_a_table_and_of_two_files(
+    gru: Path, tmp_path: Path, score: Callable[..., str]
+) -> None:
     sources, targets = ["eins zwei", "drei", "sechs"], ["zwei", "drei vier", ""]
     (tmp_path / "a").write_text("\n".join(sources) + "\n")
     (tmp_path / "b").write_text("\n".join(targets) + "\n")
     expected = [one.total for one in open_run(gru).score(sources, targets)]
     of_files = score(gru, "--source", tmp_path / "a", "--target", tmp_path / "b", "--json")
-    table = "".join(f"{source}\t{target}\n" for source, target in zip(sources, targets, strict=True))
+    table = "".join(
+        f"{source}\t{target}\n" for source, target in zip(sources, targets, strict=True)
+    )
     assert score(gru, "--json", stdin=table) == of_files
     assert [json.loads(row)["log_probability"] for row in of_files.splitlines()[:-1]] == expected
     assert composer.score(gru, sources, targets)[1].total == expected[1]
@@ -93,10 +117,15 @@ def test_several_encoders_read_a_column_each(tmp_path: Path, score: Callable[...
     assert json.loads(score(run, *files, "--json").splitlines()[0])["log_probability"] == one.total
     assert score(run, stdin="eins\tzwei drei\tvier\n") == score(run, *files)
     refused = score(run, *files[2:], status=2)
-    assert "`--source news.left --source news.right --target news.target`, and no other file" in refused
+    assert (
+        "`--source news.left --source news.right --target news.target`, and no other file"
+        in refused
+    )
 
 
-def test_faults_have_their_place(gru: Path, language: Path, tmp_path: Path, score: Callable[..., str]) -> None:
+def test_faults_have_their_place(
+    gru: Path, language: Path, tmp_path: Path, score: Callable[..., str]
+) -> None:
     (tmp_path / "short").write_text("eins\n")
     (tmp_path / "long").write_text("eins\nzwei\n")
     assert "<stdin>:2:1: error[columns]" in score(gru, stdin="a\tb\nc\n", status=2)
@@ -106,32 +135,56 @@ def test_faults_have_their_place(gru: Path, language: Path, tmp_path: Path, scor
     assert "this file has more lines than the 1" in score(
         gru, "--source", tmp_path / "short", "--target", tmp_path / "long", status=2
     )
-    for arguments in (("--source", "a"), ("--target", "a"), ("a", "--source", "a", "--target", "a")):
-        assert "a `--source` for each encoder, source, and a `--target`" in score(gru, *arguments, status=2)
+    for arguments in (
+        ("--source", "a"),
+        ("--target", "a"),
+        ("a", "--source", "a", "--target", "a"),
+    ):
+        assert "a `--source` for each encoder, source, and a `--target`" in score(
+            gru, *arguments, status=2
+        )
     refused = score(language, "--source", "a", "--target", "b", status=2)
     assert f"{language}: error[run]: this model has no source" in refused
     assert f"fix: write `seqcomposer score {language} lines.txt`" in refused
     assert "cannot be read" in score(language, tmp_path / "none", status=2)
-    assert "several runs are for `translate`" in score(language, language, tmp_path / "none", status=2)
+    assert "several runs are for `translate`" in score(
+        language, language, tmp_path / "none", status=2
+    )
     (tmp_path / "empty").touch()
     for arguments in ((tmp_path / "empty",), (), ("--minimal-pairs",)):
         assert "there is no line to score" in score(language, *arguments, status=2)
     (tmp_path / "latin").write_bytes(b"eins\nf\xfcnf\n")
-    assert f"{tmp_path / 'latin'}:2:2: error[encoding]" in score(language, tmp_path / "latin", status=2)
+    assert f"{tmp_path / 'latin'}:2:2: error[encoding]" in score(
+        language, tmp_path / "latin", status=2
+    )
     refused = score(language, "texts.jsonl", status=2)
     assert "texts.jsonl: error[run]: this file is JSON, and lines of text are scored" in refused
-    assert "this file is Parquet" in score(gru, "--source", "a.parquet", "--target", "b.parquet", status=2)
+    assert "this file is Parquet" in score(
+        gru, "--source", "a.parquet", "--target", "b.parquet", status=2
+    )
 
 
-# ------------------------------------------------------------------------------------------- minimal pairs
+# -------------------------------------------------------------------------------------------
+# minimal pairs
 
 
-def test_the_accuracy_of_minimal_pairs_by_paradigm(language: Path, tmp_path: Path, score: Callable[..., str]) -> None:
+def test_the_accuracy_of_minimal_pairs_by_paradigm(
+    language: Path, tmp_path: Path, score: Callable[..., str]
+) -> None:
     run = open_run(language)
     rows = [{**PAIR, "UID": "a", "field": "x"}, {**PAIR, "UID": "b", "field": "x"}]
     rows[1] |= {"sentence_good": PAIR["sentence_bad"], "sentence_bad": PAIR["sentence_good"]}
-    rows.append({"sentence_good": "eins", "sentence_bad": "eins vier drei zwei zehn eins", "UID": "b", "field": "y"})
-    good, bad, short, long = (one.total for one in run.score([*PAIR.values(), *[*rows[2].values()][:2]]))
+    rows.append(
+        {
+            "sentence_good": "eins",
+            "sentence_bad": "eins vier drei zwei zehn eins",
+            "UID": "b",
+            "field": "y",
+        }
+    )
+    good, bad, short, long = (
+        one.total for one in run.score([*PAIR.values(), *[*rows[2].values()][:2]])
+    )
     right = [good > bad, bad > good, short > long]
     assert right[:2] in ([True, False], [False, True])
     result = run.minimal_pairs(rows)
@@ -143,7 +196,9 @@ def test_the_accuracy_of_minimal_pairs_by_paradigm(language: Path, tmp_path: Pat
     assert result["by_field"]["x"] == {"pairs": 2, "accuracy": 0.5}
     assert "by_linguistics_term" not in result
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert json.loads(score(language, tmp_path / "pairs.jsonl", "--minimal-pairs", "--json")) == result
+    assert (
+        json.loads(score(language, tmp_path / "pairs.jsonl", "--minimal-pairs", "--json")) == result
+    )
     table = score(language, "--minimal-pairs", stdin=(tmp_path / "pairs.jsonl").read_text())
     assert [line.split()[:2] for line in table.rstrip().splitlines()[-5:]] == [
         ["all", "3"],
@@ -155,15 +210,21 @@ def test_the_accuracy_of_minimal_pairs_by_paradigm(language: Path, tmp_path: Pat
 
 
 def test_ties_are_wrong(language: Path) -> None:
-    """Whatever stands beside them in a batch: what differs in unknown words alone is the same to the model."""
+    """Whatever stands beside them in a batch: what differs in unknown words alone is the same to
+    the model.
+    """
     run = open_run(language)
     unknown = {"sentence_good": "eins alpha zwei", "sentence_bad": "eins beta zwei"}
     same = {"sentence_good": "drei", "sentence_bad": "drei"}
-    others = [{"sentence_good": " ".join(["eins"] * n), "sentence_bad": "zwei"} for n in range(1, 60)]
+    others = [
+        {"sentence_good": " ".join(["eins"] * n), "sentence_bad": "zwei"} for n in range(1, 60)
+    ]
     for pair in (unknown, same):
         assert minimal_pairs(run, [pair])["accuracy"] == 0.0
     with_others = minimal_pairs(run, [*others, unknown, same, *others])
-    assert round(with_others["accuracy"] * 120) == 2 * round(minimal_pairs(run, others)["accuracy"] * 59)
+    assert round(with_others["accuracy"] * 120) == 2 * round(
+        minimal_pairs(run, others)["accuracy"] * 59
+    )
     with torch.no_grad():  # every token is as probable as every other
         run.model.output.weight.zero_()
         run.model.output.bias.zero_()
@@ -177,4 +238,8 @@ def test_minimal_pairs_that_are_none(gru: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs").write_text(json.dumps(PAIR) + '\n{"sentence_good": "a"}\nnone\n[1]\n')
     with pytest.raises(DataError) as raised:
         read_pairs([tmp_path / "pairs"])
-    assert [(fault.line, fault.code) for fault in raised.value.faults] == [(2, "pair"), (3, "pair"), (4, "pair")]
+    assert [(fault.line, fault.code) for fault in raised.value.faults] == [
+        (2, "pair"),
+        (3, "pair"),
+        (4, "pair"),
+    ]

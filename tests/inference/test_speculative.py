@@ -1,4 +1,6 @@
-"""Speculative decoding: what is written is what would have been written, and drawn by the same probabilities."""
+"""Speculative decoding: what is written is what would have been written, and drawn by the same
+probabilities.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ import composer
 from composer.cli import main
 from composer.errors import RunError
 from composer.inference.decode import decode_all
-from composer.inference.decoders.speculative import FIRST_DRAFTED, MOST_DRAFTED, MOST_UNREAD, check_draft
+from composer.inference.decoders.speculative import (
+    FIRST_DRAFTED,
+    MOST_DRAFTED,
+    MOST_UNREAD,
+    check_draft,
+)
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
 from composer.inference.methods import Beam, Greedy, Mbr, Sample
@@ -50,7 +57,13 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def model(name: str) -> Any:
     """A model whose answers are long, and do not turn in a circle at once."""
-    made = model_of(LANGUAGE_MODELS.get(name, TRANSLATING), seed=2, target=11, source=name == "translation", sharp=3.0)
+    made = model_of(
+        LANGUAGE_MODELS.get(name, TRANSLATING),
+        seed=2,
+        target=11,
+        source=name == "translation",
+        sharp=3.0,
+    )
     with torch.no_grad():
         made.output.bias[EOS] = -2.0
     return made
@@ -92,9 +105,15 @@ def test_greedy_is_the_same_token_for_token(name: str, draft: str) -> None:
     drafted = decode_all([exact], sources, GREEDY, PREFIXES, draft=proposing)
     assert [best.ids for best, *_ in drafted] == [best.ids for best, *_ in plain]
     assert [best.ended for best, *_ in drafted] == [best.ended for best, *_ in plain]
-    assert [best.score for best, *_ in drafted] == pytest.approx([best.score for best, *_ in plain], abs=1e-4)
+    assert [best.score for best, *_ in drafted] == pytest.approx(
+        [best.score for best, *_ in plain], abs=1e-4
+    )
     assert proposing.drafted > 0
-    assert proposing.accepted == proposing.drafted if draft == "itself" else proposing.accepted < proposing.drafted
+    assert (
+        proposing.accepted == proposing.drafted
+        if draft == "itself"
+        else proposing.accepted < proposing.drafted
+    )
     if draft in ("neighbour", "itself"):
         assert proposing.accepted > 0
         assert proposing.tokens > proposing.steps
@@ -108,11 +127,16 @@ def test_greedy_differs_in_float32_only_where_two_tokens_are_equally_probable(na
             decode_all([rough], {}, GREEDY, [prefix], draft=draft)[0][0].ids
             for draft in (None, Draft(neighbour(rough)))
         )
-        place = next((at for at, pair in enumerate(zip(plain, drafted, strict=False)) if pair[0] != pair[1]), None)
+        place = next(
+            (at for at, pair in enumerate(zip(plain, drafted, strict=False)) if pair[0] != pair[1]),
+            None,
+        )
         if place is not None or len(plain) != len(drafted):
             common = plain[: place if place is not None else min(len(plain), len(drafted))]
             with torch.no_grad():
-                best, second = rough({}, torch.tensor([[BOS, *common]]))[0, -1].topk(2).values.tolist()
+                best, second = (
+                    rough({}, torch.tensor([[BOS, *common]]))[0, -1].topk(2).values.tolist()
+                )
             assert best - second < 1e-4
 
 
@@ -126,15 +150,22 @@ def test_tokens_are_shown_as_they_come() -> None:
 
 
 def test_no_position_is_read_that_a_model_has_not(tmp_path: Path) -> None:
-    """Learned positions end: those of the model where its text ends, those of the draft where it says nothing more."""
+    """Learned positions end: those of the model where its text ends, those of the draft where it
+    says nothing more.
+    """
     bounded = [{"positions": {"kind": "learned", "max_length": 12}}, SELF, NORM]
-    models: list[Any] = [model_of(stack, seed=4, target=11, source=False) for stack in (bounded, TRANSLATING[:2])]
+    models: list[Any] = [
+        model_of(stack, seed=4, target=11, source=False) for stack in (bounded, TRANSLATING[:2])
+    ]
     short, long = (one.double() for one in models)
     for answering, proposing in ((short, long), (long, short), (short, short)):
         answering.output.bias.data[EOS] = -9.0
         for prefix in ([], [3] * 9, [3] * 11, *([[3] * 14] if answering is long else [])):
             draft = Draft(proposing)
-            plain, drafted = (decode_all([answering], {}, GREEDY, [prefix], draft=one)[0][0] for one in (None, draft))
+            plain, drafted = (
+                decode_all([answering], {}, GREEDY, [prefix], draft=one)[0][0]
+                for one in (None, draft)
+            )
             assert drafted.ids == plain.ids
             assert draft.drafted > 0 or len(prefix) >= 11
 
@@ -155,13 +186,16 @@ def test_one_token_more_is_drafted_than_were_accepted() -> None:
     answering = model("lstm").double()
     same, lengths = copy.deepcopy(answering), step_lengths(answering)
     decode_all([answering], {}, GREEDY, [[3]], draft=Draft(same))
-    expected = [1 + count for count in range(FIRST_DRAFTED, MOST_DRAFTED + 1)]  # each reads the last token, too
+    # each reads the last token, too
+    expected = [1 + count for count in range(FIRST_DRAFTED, MOST_DRAFTED + 1)]
     assert lengths[1 : 1 + len(expected)] == expected
     assert max(lengths) == expected[-1]
 
 
 def test_few_tokens_are_read_again() -> None:
-    """Where drafts are always rejected, the accepted tokens that the state has not read are read without drafts."""
+    """Where drafts are always rejected, the accepted tokens that the state has not read are read
+    without drafts.
+    """
     answering = model("lstm")
     step, wrong = answering.step, copy.deepcopy(answering)
     lengths = step_lengths(answering)
@@ -176,7 +210,8 @@ def test_few_tokens_are_read_again() -> None:
     assert lengths[2:4] == [3, 4]  # one token is drafted each time
 
 
-# ------------------------------------------------------------------------------------------- sampling
+# -------------------------------------------------------------------------------------------
+# sampling
 
 A, B, C = 3, 4, 5
 TABLE: dict[int, dict[int, float]] = {
@@ -215,9 +250,14 @@ def next_probabilities(
 ) -> dict[int, float]:
     """The probabilities by which `sample` draws, by their definitions."""
     logits = {token: math.log(p) for token, p in table[text[-1] if text else 0].items()}
-    logits = {t: v * (repetition_penalty if t in text and t != EOS else 1) / temperature for t, v in logits.items()}
+    logits = {
+        t: v * (repetition_penalty if t in text and t != EOS else 1) / temperature
+        for t, v in logits.items()
+    }
     total = sum(map(math.exp, logits.values()))
-    left = sorted(((math.exp(value) / total, token) for token, value in logits.items()), reverse=True)[: int(top_k)]
+    left = sorted(
+        ((math.exp(value) / total, token) for token, value in logits.items()), reverse=True
+    )[: int(top_k)]
     total, before, inside = sum(p for p, _ in left), 0.0, []
     for p, token in left:
         if before < top_p and p >= min_p * left[0][0]:
@@ -227,7 +267,9 @@ def next_probabilities(
     return {token: p / total for p, token in inside}
 
 
-def exact_distribution(table: Mapping[int, Mapping[int, float]], **settings: float) -> dict[tuple[int, ...], float]:
+def exact_distribution(
+    table: Mapping[int, Mapping[int, float]], **settings: float
+) -> dict[tuple[int, ...], float]:
     """The probability of each answer of at most `LENGTH` tokens."""
     answers: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(LENGTH):
@@ -248,9 +290,13 @@ class Markov(Written):
 
     def __init__(self, table: Mapping[int, Mapping[int, float]]) -> None:
         super().__init__(lambda tokens: table[tokens[-1]], 6)
-        self.rows = torch.stack([self.logits([BOS, token if token in table else 0]) for token in range(6)])
+        self.rows = torch.stack(
+            [self.logits([BOS, token if token in table else 0]) for token in range(6)]
+        )
 
-    def step(self, ids: Tensor, state: Tensor, memories: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    def step(
+        self, ids: Tensor, state: Tensor, memories: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor]:
         return self.rows[ids], ids[:, -1:]
 
 
@@ -258,12 +304,21 @@ def markov(table: Mapping[int, Mapping[int, float]]) -> EncoderDecoder:
     return cast("EncoderDecoder", Markov(table))
 
 
-def chi_square(counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, ...], float]) -> float:
+def chi_square(
+    counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, ...], float]
+) -> float:
     """Pearson's statistic in standard deviations above what is expected; rare answers count as one."""
     rare = {answer for answer, p in exact.items() if p * DRAWS < 5}
-    pairs = [(counts.get(answer, 0), p * DRAWS) for answer, p in exact.items() if answer not in rare]
+    pairs = [
+        (counts.get(answer, 0), p * DRAWS) for answer, p in exact.items() if answer not in rare
+    ]
     if rare:
-        pairs.append((sum(counts.get(answer, 0) for answer in rare), sum(exact[answer] for answer in rare) * DRAWS))
+        pairs.append(
+            (
+                sum(counts.get(answer, 0) for answer in rare),
+                sum(exact[answer] for answer in rare) * DRAWS,
+            )
+        )
     freedom = len(pairs) - 1
     return float((sum((seen - p) ** 2 / p for seen, p in pairs) - freedom) / math.sqrt(2 * freedom))
 
@@ -271,7 +326,9 @@ def chi_square(counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, 
 QUICK, SLOW = ("plain", "top_p", "repetition_penalty", "all"), ("temperature", "top_k", "min_p")
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)])
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)]
+)
 def test_samples_have_the_distribution_of_the_model(name: str) -> None:
     settings, draft = SETTINGS[name], Draft(markov(OTHER))
     sampling = Sample(**settings, max_length=LENGTH, seed=4)
@@ -281,7 +338,12 @@ def test_samples_have_the_distribution_of_the_model(name: str) -> None:
     assert sum(exact.values()) == pytest.approx(1.0)
     assert set(counts) <= set(exact)
     assert chi_square(counts, exact) < 4
-    assert chi_square(counts, {a: exact_distribution(OTHER, **settings).get(a, 0) + 1e-9 for a in exact}) > 20
+    assert (
+        chi_square(
+            counts, {a: exact_distribution(OTHER, **settings).get(a, 0) + 1e-9 for a in exact}
+        )
+        > 20
+    )
     assert 0 < draft.accepted < draft.drafted
     tokens = [0, *answers[0].ids, *([EOS] if answers[0].ended else [])]
     score = sum(math.log(TABLE[before][token]) for before, token in itertools.pairwise(tokens))
@@ -296,10 +358,13 @@ def test_an_answer_depends_on_its_seed_and_its_number_alone() -> None:
     together = decode_all([answering], {}, sampling, prefixes, draft=draft)
     alone = decode_all([answering], {}, sampling, prefixes[1:2], numbers=[1], draft=draft)
     assert alone[0][0].ids == together[1][0].ids
-    assert decode_all([answering], {}, sampling, prefixes, numbers=[7, 8, 9], draft=draft) != together
+    assert (
+        decode_all([answering], {}, sampling, prefixes, numbers=[7, 8, 9], draft=draft) != together
+    )
 
 
-# ------------------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------------------
+# refusals
 
 
 @pytest.mark.parametrize(
@@ -311,7 +376,9 @@ def test_an_answer_depends_on_its_seed_and_its_number_alone() -> None:
         (Sample(no_repeat_ngram=2), 1, "`no_repeat_ngram`"),
     ],
 )
-def test_what_cannot_be_drafted_is_refused(decoding: dict[str, Any], count: int, message: str) -> None:
+def test_what_cannot_be_drafted_is_refused(
+    decoding: dict[str, Any], count: int, message: str
+) -> None:
     answering = model("lstm")
     with pytest.raises(RunError, match=message):
         check_draft([answering] * count, decoding)
@@ -325,7 +392,9 @@ def test_models_that_do_not_answer_token_by_token_are_refused() -> None:
             check_draft([ctc_model(weight)], GREEDY)
     by_the_decoder = Greedy(max_length=9, ctc_weight=0.0)
     plain, drafted = (
-        decode_all([ctc_model(0.5).double()], {"source": [[3, 4]]}, by_the_decoder, draft=draft)[0][0].ids
+        decode_all([ctc_model(0.5).double()], {"source": [[3, 4]]}, by_the_decoder, draft=draft)[0][
+            0
+        ].ids
         for draft in (None, Draft(ctc_model(0.5).double().with_ctc_weight(0.0)))
     )
     assert drafted == plain
@@ -333,14 +402,20 @@ def test_models_that_do_not_answer_token_by_token_are_refused() -> None:
 
 @pytest.fixture(scope="module")
 def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("language") / "run", LANGUAGE, decoding="{greedy: {max_length: 20}}")
+    return made(
+        tmp_path_factory.mktemp("language") / "run", LANGUAGE, decoding="{greedy: {max_length: 20}}"
+    )
 
 
 @pytest.mark.parametrize(
     ("draft", "run", "message"),
     [
         ("characters", "language", "its target vocabulary is not that"),
-        ("gru", "same_words", "reads a `source`, and the run that it drafts for has no such encoder"),
+        (
+            "gru",
+            "same_words",
+            "reads a `source`, and the run that it drafts for has no such encoder",
+        ),
         ("nowhere", "gru", "is no run"),
     ],
 )
@@ -352,7 +427,8 @@ def test_drafts_that_do_not_fit_are_refused(
     runs["same_words"] = made(tmp_path / "same_words", LANGUAGE, like=gru)
     with pytest.raises(RunError, match=message):
         open_draft(runs[draft], [open_run(runs[run])], GREEDY)
-    assert open_draft(runs["same_words"], [open_run(gru)], GREEDY).model is not None  # which reads no source
+    # which reads no source
+    assert open_draft(runs["same_words"], [open_run(gru)], GREEDY).model is not None
 
 
 def test_a_beam_of_the_recipe_is_refused_with_what_to_write(gru: Path) -> None:
@@ -361,11 +437,16 @@ def test_a_beam_of_the_recipe_is_refused_with_what_to_write(gru: Path) -> None:
     assert "decoding=greedy" in raised.value.faults[0].hint
 
 
-# ------------------------------------------------------------------------------------------- commands
+# -------------------------------------------------------------------------------------------
+# commands
 
 
-def test_generate_writes_the_same_text(language: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = made(tmp_path / "small", "decoder: [{linear: {activation: tanh}}]", seed=3, like=language)
+def test_generate_writes_the_same_text(
+    language: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = made(
+        tmp_path / "small", "decoder: [{linear: {activation: tanh}}]", seed=3, like=language
+    )
     expected = composer.generate(language, ["eins zwei", "drei"])
     for draft in (small, open_run(small)):
         assert composer.generate(language, ["eins zwei", "drei"], draft=draft) == expected
@@ -378,9 +459,15 @@ def test_generate_writes_the_same_text(language: Path, tmp_path: Path, capsys: p
 
 
 def test_translate_writes_the_same_lines(
-    gru: Path, attention: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+    gru: Path,
+    attention: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lines, overrides = ["eins zwei drei", "", "vier fünf eins zwei"], ["decoding={greedy: {max_length: 15}}"]
+    lines, overrides = (
+        ["eins zwei drei", "", "vier fünf eins zwei"],
+        ["decoding={greedy: {max_length: 15}}"],
+    )
     expected = composer.translate(gru, lines, overrides)
     assert composer.translate(gru, lines, overrides, draft=attention) == expected
     text = "".join(f"{line}\n" for line in lines).encode()

@@ -1,4 +1,6 @@
-"""Runs that read stories: what `translate` takes, what `evaluate` measures, and that all ways give one answer."""
+"""Runs that read stories: what `translate` takes, what `evaluate` measures, and that all ways give
+one answer.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ PLACES = ("hall", "garden", "office")
 
 
 def lines(task: int) -> str:
-    """Stories of three moves with a question after each; the first task asks for the last place of the last mover."""
+    """Stories of three moves with a question after each; the first task asks for the last place of
+    the last mover.
+    """
     lines = []
     for n in range(20):
         for step in range(3):
@@ -57,7 +61,9 @@ def write_recipe(folder: Path) -> Path:
     (folder / "tasks").mkdir()
     for task in (1, 2):
         for split in ("train", "test"):
-            (folder / "tasks" / f"qa{task}_moves_{split}.txt").write_text(lines(task), encoding="utf-8")
+            (folder / "tasks" / f"qa{task}_moves_{split}.txt").write_text(
+                lines(task), encoding="utf-8"
+            )
     (folder / "stories.yaml").write_text(RECIPE, encoding="utf-8")
     return folder / "stories.yaml"
 
@@ -76,7 +82,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     save_weights(model, inside / "model.safetensors")
-    write_record(RunDir(inside), {"name": "stories", "status": "finished", "data": {"folders": [str(folder)]}})
+    write_record(
+        RunDir(inside),
+        {"name": "stories", "status": "finished", "data": {"folders": [str(folder)]}},
+    )
     record_hashes(inside)
     return open_run(inside)
 
@@ -96,7 +105,10 @@ def test_case_and_punctuation_of_a_story_do_not_matter(run: Run) -> None:
 
 def test_only_the_last_sentences_are_read(run: Run) -> None:
     last = "a went to hall. b went to office. c went to hall. a went to garden."
-    stories = [f"where is b\t{first}{last}" for first in ("", "b went to hall. ", "b never went to that hall at all. ")]
+    stories = [
+        f"where is b\t{first}{last}"
+        for first in ("", "b went to hall. ", "b never went to that hall at all. ")
+    ]
     scores = [best.score for best, *_ in translate_lines([run], stories, run.recipe.decoding)]
     assert scores == [scores[0]] * 3
     other = [f"where is b\t{last.replace('office', 'garden')}"]
@@ -104,7 +116,11 @@ def test_only_the_last_sentences_are_read(run: Run) -> None:
 
 
 def test_stories_of_all_sizes_are_answered_together_as_alone(run: Run) -> None:
-    stories = ["a went to hall", "b went. c went to office. a went to hall", "c went to garden. a went."]
+    stories = [
+        "a went to hall",
+        "b went. c went to office. a went to hall",
+        "c went to garden. a went.",
+    ]
     lines = [f"where is a\t{story}" for story in stories]
     together = translate_lines([run], lines, run.recipe.decoding)
     for line, (best, *_) in zip(lines, together, strict=True):
@@ -125,7 +141,9 @@ def test_an_ensemble_reads_stories_of_the_same_shape(run: Run) -> None:
 
 def test_decoding_returns_the_argmax_of_the_model(run: Run) -> None:
     texts = {"question": ["where is a"], "story": ["a went to hall. b went to office"]}
-    ids = {side: encode_side(run.recipe, run.tokenizers, side, lines) for side, lines in texts.items()}
+    ids = {
+        side: encode_side(run.recipe, run.tokenizers, side, lines) for side, lines in texts.items()
+    }
     story = torch.tensor(ids["story"][0])[None]
     assert tuple(story.shape) == (1, 2, 5)
     assert int((story == PAD).sum()) == 2
@@ -146,7 +164,9 @@ def test_decoding_returns_the_argmax_of_the_model(run: Run) -> None:
         ("where is a\ta went to the big hall.", "story", "has 6 words, and there is room for 5"),
     ],
 )
-def test_a_text_that_is_no_story_is_refused_with_its_line(run: Run, line: str, code: str, message: str) -> None:
+def test_a_text_that_is_no_story_is_refused_with_its_line(
+    run: Run, line: str, code: str, message: str
+) -> None:
     for translate_or_align in (run.translate, lambda lines: alignments(run, lines)):
         with pytest.raises(DataError, match=message) as caught:
             translate_or_align(["where is a\ta went to hall.", line])
@@ -156,7 +176,10 @@ def test_a_text_that_is_no_story_is_refused_with_its_line(run: Run, line: str, c
 def test_evaluate_scores_the_output_of_translate(run: Run) -> None:
     scores = evaluate(run, "train")
     pairs = load_data(run.recipe, run.folders(), run.tokenizers, ["train"]).pairs["train"]
-    lines = [f"{one}\t{other}" for one, other in zip(pairs.sides["question"], pairs.sides["story"], strict=True)]
+    lines = [
+        f"{one}\t{other}"
+        for one, other in zip(pairs.sides["question"], pairs.sides["story"], strict=True)
+    ]
     answers = run.translate(lines)
     right = sum(one == other for one, other in zip(answers, pairs.sides["target"], strict=True))
     assert scores["train/exact_match"] == right / len(lines)
@@ -165,15 +188,25 @@ def test_evaluate_scores_the_output_of_translate(run: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [9, 10])  # of which ten would fill two sentences of five
-def test_files_with_a_text_that_is_no_story_are_not_evaluated(run: Run, tmp_path: Path, words: int) -> None:
+def test_files_with_a_text_that_is_no_story_are_not_evaluated(
+    run: Run, tmp_path: Path, words: int
+) -> None:
     texts = {"questions": "where is a\n" * 3, "answers": "hall\n" * 3}
     texts["stories"] = f"a went to hall.\na went to hall. {' '.join('abcdefghij'[:words])}.\n\n"
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(DataError) as raised:
-        evaluate(run, sources=[tmp_path / "questions", tmp_path / "stories"], targets=[tmp_path / "answers"])
+        evaluate(
+            run,
+            sources=[tmp_path / "questions", tmp_path / "stories"],
+            targets=[tmp_path / "answers"],
+        )
     assert [(fault.file, fault.line, fault.message) for fault in raised.value.faults] == [
-        (str(tmp_path / "stories"), 2, f"a sentence of this story has {words} words, and there is room for 5"),
+        (
+            str(tmp_path / "stories"),
+            2,
+            f"a sentence of this story has {words} words, and there is room for 5",
+        ),
         (str(tmp_path / "stories"), 3, "this story has no sentence"),
     ]
 
@@ -182,7 +215,13 @@ def test_one_task_of_several_can_be_evaluated(run: Run) -> None:
     counts = []
     for tasks in ("[1]", "[2]", "[1, 2]"):
         opened = open_run(run.run_dir.path, [f"data.babi.tasks={tasks}"])
-        counts.append(len(load_data(opened.recipe, opened.folders(), opened.tokenizers, ["test"]).pairs["test"]))
+        counts.append(
+            len(
+                load_data(opened.recipe, opened.folders(), opened.tokenizers, ["test"]).pairs[
+                    "test"
+                ]
+            )
+        )
         assert 0 <= evaluate(opened)["test/exact_match"] <= 1
     assert counts == [60, 60, 120]
     with pytest.raises(RunError, match=r"data\.babi\.words=9"):

@@ -1,4 +1,6 @@
-"""The search over sizes, beside every answer that can be written, and the rule about where an answer of a size ends."""
+"""The search over sizes, beside every answer that can be written, and the rule about where an
+answer of a size ends.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import composer.inference.decode as decoding
 from composer.inference.decode import decode_all, length_queries
 from composer.inference.decoders import Hypothesis, Search
 from composer.inference.methods import Beam, Greedy, Sample, Viterbi
-from composer.inference.target_lengths import LengthConstraint, LengthQuery, length_constraint, token_limit
+from composer.inference.target_lengths import (
+    LengthConstraint,
+    LengthQuery,
+    length_constraint,
+    token_limit,
+)
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.model_laws import searching
@@ -32,7 +39,8 @@ def texts(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
     return [[hypothesis.ids for hypothesis in row] for row in results]
 
 
-# ------------------------------------------------------------------------------------------- every answer
+# ------------------------------------------------------------------------------------------- every
+# answer
 
 
 @pytest.mark.parametrize("kind", SIZED)
@@ -45,7 +53,9 @@ def test_a_beam_as_wide_as_everything_finds_the_best_of_all_sizes(kind: str, alp
         how = Beam(size=64, length_penalty=alpha)
         results = answers(model, how, sources=[[5, 6]], n_best=5)[0]
         assert [hypothesis.ids for hypothesis in results] == [ids for _, ids in best]
-        assert [hypothesis.normalised for hypothesis in results] == pytest.approx([rank for rank, _ in best], abs=1e-4)
+        assert [hypothesis.normalised for hypothesis in results] == pytest.approx(
+            [rank for rank, _ in best], abs=1e-4
+        )
         chosen |= {max(3, len(ids) + 1) for _, ids in best}
     assert len(chosen) > 1, "one size was always the best, so nothing was chosen"
 
@@ -61,12 +71,15 @@ def test_viterbi_finds_the_best_of_all_sizes(kind: str, prefix: tuple[int, ...])
         assert best.score == pytest.approx(score, abs=1e-4)
 
 
-# ------------------------------------------------------------------------------------------- what holds of each answer
+# ------------------------------------------------------------------------------------------- what
+# holds of each answer
 
 
 @pytest.mark.parametrize("kind", SIZED)
 @pytest.mark.parametrize("how", EVERY, ids=lambda how: how.word)
-def test_scores_are_those_of_forward_at_the_size_of_the_answer(kind: str, how: dict[str, Any]) -> None:
+def test_scores_are_those_of_forward_at_the_size_of_the_answer(
+    kind: str, how: dict[str, Any]
+) -> None:
     model = sized(kind)
     prefixes = [(), (3, 4), (5, 6), ()]
     for forced in (None, prefixes):
@@ -76,7 +89,9 @@ def test_scores_are_those_of_forward_at_the_size_of_the_answer(kind: str, how: d
                 assert hypothesis.ended
                 assert len(hypothesis.ids) + 1 <= max(2 * (len(source) + 1), len(prefix) + 1)
                 assert hypothesis.ids[: len(prefix)] == [*prefix]
-                assert hypothesis.score == pytest.approx(forward_score(model, source, hypothesis.ids, True), abs=2e-4)
+                assert hypothesis.score == pytest.approx(
+                    forward_score(model, source, hypothesis.ids, True), abs=2e-4
+                )
 
 
 @pytest.mark.parametrize("kind", SIZED)
@@ -85,7 +100,9 @@ def test_the_law_of_searching_holds(kind: str, ratio: float) -> None:
     searching(sized(kind, target=8, ratio=ratio))
 
 
-def test_the_law_of_searching_catches_an_eos_that_comes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_of_searching_catches_an_eos_that_comes_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = sized("plain", target=8)
     monkeypatch.setattr(LengthConstraint, "allowed", lambda sizes, log_p, rows, length: log_p)
     with pytest.raises(LawError, match="searching"):
@@ -93,29 +110,40 @@ def test_the_law_of_searching_catches_an_eos_that_comes_too_early(monkeypatch: p
 
 
 def test_a_length_constraint_allows_eos_at_the_right_steps() -> None:
-    """Three questions of a source of two words: of its own size, of a larger one, and after a prefix of two words."""
+    """Three questions of a source of two words: of its own size, of a larger one, and after a
+    prefix of two words.
+    """
     queries = [LengthQuery(0, 3, 3), LengthQuery(0, 4, 3), LengthQuery(1, 4, 3)]
     sizes = length_constraint(queries, [(), (), (5, 6)], model_of().output.weight.device)
     assert sizes is not None
     assert sizes.target_mask().sum(1).tolist() == [3, 4, 4]
     log_p = sizes.left.new_zeros(3, 2).float()  # eos and a word
-    can = [(sizes.allowed(log_p, sizes.left.new_tensor([0, 1, 2]), length) == 0).tolist() for length in range(4)]
+    can = [
+        (sizes.allowed(log_p, sizes.left.new_tensor([0, 1, 2]), length) == 0).tolist()
+        for length in range(4)
+    ]
     assert [step[0] for step in can] == [[True, True], [True, True], [True, False], [True, False]]
     assert [step[1] for step in can] == [[False, True], [False, True], [False, True], [True, False]]
     assert [step[2] for step in can][:2] == [[False, True], [True, False]]
 
 
-# ------------------------------------------------------------------------------------------- which sizes are asked
+# ------------------------------------------------------------------------------------------- which
+# sizes are asked
 
 
 def stand_in(**ratios: float) -> Any:
     readers = {key: SimpleNamespace(max_target_ratio=ratio) for key, ratio in ratios.items()}
     ratio = max(ratios.values())
-    return SimpleNamespace(max_target_ratio=ratio, readers=lambda: readers, encoders=readers, vocabulary=9)
+    return SimpleNamespace(
+        max_target_ratio=ratio, readers=lambda: readers, encoders=readers, vocabulary=9
+    )
 
 
 def sizes_asked(model: Any, lengths: dict[str, int], prefix: int = 0, limit: int = 99) -> list[int]:
-    rows, decoding = {key: [length] for key, length in lengths.items()}, {"max_length": limit, "max_ratio": 99.0}
+    rows, decoding = (
+        {key: [length] for key, length in lengths.items()},
+        {"max_length": limit, "max_ratio": 99.0},
+    )
     queries = length_queries([model], rows, Greedy(**decoding), [(4,) * prefix])
     return [query.size for query in queries]
 
@@ -138,7 +166,11 @@ def test_a_limit_cuts_sizes_but_the_first() -> None:
     assert sizes_asked(stand_in(source=2.0), {"source": 4}, limit=6) == [4, 5, 6]
     assert sizes_asked(stand_in(source=2.0), {"source": 4}, limit=2) == [4]
     assert sizes_asked(stand_in(source=2.0), {"source": 4}, prefix=3, limit=2) == [4, 5]
-    assert [token_limit(*arguments) for arguments in ((0, 9, 3.0), (4, 500, 2.5), (4, 9, 2.5))] == [9, 60, 9]
+    assert [token_limit(*arguments) for arguments in ((0, 9, 3.0), (4, 500, 2.5), (4, 9, 2.5))] == [
+        9,
+        60,
+        9,
+    ]
 
 
 def test_of_two_sources_the_shorter_begins_and_the_larger_room_ends() -> None:
@@ -155,7 +187,8 @@ def test_a_row_without_extra_room_has_one_query() -> None:
 def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> None:
     unused: Any = None
     sample, whole = (
-        ValidationDecoder([], unused, unused, unused, part, Greedy(), unused) for part in ("val_sample", "val")
+        ValidationDecoder([], unused, unused, unused, part, Greedy(), unused)
+        for part in ("val_sample", "val")
     )
     for ratio, many in ((1.0, 200), (2.0, MAX_QUERIES // 11)):
         assert sample.count_lines(sized("plain", ratio=ratio), {"source": [10] * 200}) == many
@@ -172,26 +205,35 @@ def test_an_answer_that_may_not_reach_the_size_of_its_source_is_cut() -> None:
     assert all(len(hypothesis.ids) == 2 for hypothesis in cut if not hypothesis.ended)
 
 
-# ------------------------------------------------------------------------------------------- batches
+# -------------------------------------------------------------------------------------------
+# batches
 
 
 @pytest.mark.parametrize("how", [*EVERY, Viterbi(**FREE)], ids=lambda how: how.word)
-def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_order_nor_batch_changes_an_answer(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = sized("markov")
     together = answers(model, how)
     assert texts(
-        [answers(model, how, sources=[source], numbers=[at])[0] for at, source in enumerate(SOURCES)]
+        [
+            answers(model, how, sources=[source], numbers=[at])[0]
+            for at, source in enumerate(SOURCES)
+        ]
     ) == texts(together)
     if not how.draws:
         assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
     searches: list[Search] = []
     monkeypatch.setattr(
-        decoding.decoders, "Search", lambda *fields, **more: searches.append(Search(*fields, **more)) or searches[-1]
+        decoding.decoders,
+        "Search",
+        lambda *fields, **more: searches.append(Search(*fields, **more)) or searches[-1],
     )
     monkeypatch.setattr(decoding, "MAX_TOKENS", 24)
     assert texts(answers(model, how)) == texts(together)
     sizes = [search.sizes.size for search in searches if search.sizes is not None]
-    assert sum(map(len, sizes)) == sum(len(source) + 2 for source in SOURCES)  # from |x| + 1 to twice that
+    # from |x| + 1 to twice that
+    assert sum(map(len, sizes)) == sum(len(source) + 2 for source in SOURCES)
     assert all(len(size) * int(size.max()) <= 24 for size in sizes)
 
 
@@ -207,7 +249,9 @@ def test_a_truncated_answer_is_returned_once() -> None:
     one, two = (LengthQuery(0, size, 2) for size in (2, 3))
     cut, ended = Hypothesis([4], -1.0, -1.0, False), Hypothesis([4, 5], -2.0, -2.0, True)
     results = [[cut, cut], [cut._replace(normalised=-0.5), ended]]
-    assert decoding.best_over_lengths([one, two], results, 3) == [[ended, cut._replace(normalised=-0.5)]]
+    assert decoding.best_over_lengths([one, two], results, 3) == [
+        [ended, cut._replace(normalised=-0.5)]
+    ]
 
 
 def test_a_model_of_sizes_and_one_without_vote() -> None:

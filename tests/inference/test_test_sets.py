@@ -53,9 +53,13 @@ def test_named_test_sets_are_measured_at_the_end_and_by_evaluate(run: Path) -> N
     record = RunDir(run).read()
     assert record.data.pairs == {"train": 12, "val": 12, "test": 12, "both": 12, "news": 12}
     for split in ("test", "news", "both"):
-        scores = {key: value for key, value in evaluate(run, split).items() if isinstance(value, float)}
+        scores = {
+            key: value for key, value in evaluate(run, split).items() if isinstance(value, float)
+        }
         assert f"{split}/bleu" in scores
-        recorded = {key: value for key, value in record.scores.items() if key.startswith(f"{split}/")}
+        recorded = {
+            key: value for key, value in record.scores.items() if key.startswith(f"{split}/")
+        }
         assert recorded == pytest.approx(scores)
     assert "both/bleu" in (run / "metrics.jsonl").read_text(encoding="utf-8")
 
@@ -70,10 +74,14 @@ def test_scores_are_of_all_references(run: Path, folder: Path) -> None:
     assert set(scores["test/measured"]["sha256"]) == {"source", "target", "target-2"}
     assert evaluate(opened, "both")["both/chrf"] == pytest.approx(scores["test/chrf"])
     by_length = scores["test/bleu_by_source_length"]
-    assert [(row["words"], row["bleu"]) for row in by_length] == [("1-10", pytest.approx(scores["test/bleu"]))]
+    assert [(row["words"], row["bleu"]) for row in by_length] == [
+        ("1-10", pytest.approx(scores["test/bleu"]))
+    ]
 
 
-def test_the_files_of_a_test_set_are_not_measured_under_another_split(run: Path, folder: Path) -> None:
+def test_the_files_of_a_test_set_are_not_measured_under_another_split(
+    run: Path, folder: Path
+) -> None:
     files = {"sources": [folder / "b.0"], "targets": [folder / "b.1"]}
     assert "news2/chrf" in evaluate(run, name="news2", **files)
     for options, message in (
@@ -88,15 +96,37 @@ def test_the_files_of_a_test_set_are_not_measured_under_another_split(run: Path,
 @pytest.mark.parametrize(
     ("old", "new", "place", "message"),
     [
-        ("[b.1, c.1]}\n    test_sets", "[b.1, d.1]}\n    test_sets", "test.target[1]", "no file `d.1`"),
-        ("source: c.0, target: c.1", "source: c.0, target: d.1", "test_sets.news.target", "no file `d.1`"),
+        (
+            "[b.1, c.1]}\n    test_sets",
+            "[b.1, d.1]}\n    test_sets",
+            "test.target[1]",
+            "no file `d.1`",
+        ),
+        (
+            "source: c.0, target: c.1",
+            "source: c.0, target: d.1",
+            "test_sets.news.target",
+            "no file `d.1`",
+        ),
         ("news: {", "val: {", "test_sets.val", "is reserved"),
         ("source: c.0, target: c.1", "target: c.1", "test_sets.news", "`news` needs `source`"),
-        ("source: c.0, target: c.1", "sorce: c.0, target: c.1", "test_sets.news.sorce", "did you mean `source`"),
-        ("train: {source: a.0, target: a.1}", "train: {source: a.0, target: [a.1, b.1]}", "train.target", "list"),
+        (
+            "source: c.0, target: c.1",
+            "sorce: c.0, target: c.1",
+            "test_sets.news.sorce",
+            "did you mean `source`",
+        ),
+        (
+            "train: {source: a.0, target: a.1}",
+            "train: {source: a.0, target: [a.1, b.1]}",
+            "train.target",
+            "list",
+        ),
     ],
 )
-def test_faults_are_at_their_place(folder: Path, old: str, new: str, place: str, message: str) -> None:
+def test_faults_are_at_their_place(
+    folder: Path, old: str, new: str, place: str, message: str
+) -> None:
     assert old in RECIPE
     recipe = folder / "faulty.yaml"
     recipe.write_text(RECIPE.replace(old, new), encoding="utf-8")
@@ -110,25 +140,34 @@ def test_text_without_spaces_is_recognised() -> None:
     assert suggest_bleu_tokenizer([CHINESE]) == "zh"
     assert suggest_bleu_tokenizer(["ฉันกินข้าวกับเพื่อนเมื่อวานนี้"]) == "char"
     spaced = " ".join(JAPANESE)
-    assert {suggest_bleu_tokenizer([text]) for text in ("siebenhundertvierundfünfzig", spaced, "東京", "")} == {"13a"}
+    assert {
+        suggest_bleu_tokenizer([text])
+        for text in ("siebenhundertvierundfünfzig", spaced, "東京", "")
+    } == {"13a"}
 
 
 def test_lengths_without_spaces_are_in_characters() -> None:
-    rows = bleu_by_length([CHINESE, CHINESE * 2], ["a", "b"], [["a", "b"]], choose_metrics([], ["bleu"], "char"))
+    rows = bleu_by_length(
+        [CHINESE, CHINESE * 2], ["a", "b"], [["a", "b"]], choose_metrics([], ["bleu"], "char")
+    )
     assert [(row["characters"], row["lines"]) for row in rows] == [("11-20", 1), ("21-30", 1)]
 
 
 def test_check_warns_that_bleu_needs_another_tokenizer(folder: Path) -> None:
     (folder / "zh").write_text(f"{CHINESE}\n" * 12, encoding="utf-8")
     recipe = folder / "chinese.yaml"
-    recipe.write_text(RECIPE.replace("b.1", "zh").replace("c.1", "zh").replace("a.1", "zh"), encoding="utf-8")
+    recipe.write_text(
+        RECIPE.replace("b.1", "zh").replace("c.1", "zh").replace("a.1", "zh"), encoding="utf-8"
+    )
     (warning,) = (it for it in check_recipe(composer.load(recipe)).warnings if it.code == "script")
     assert warning.hint == "write `evaluation: {bleu_tokenizer: zh}`"
     warnings = check_recipe(composer.load(recipe, ["evaluation.bleu_tokenizer=zh"])).warnings
     assert "script" not in {warning.code for warning in warnings}
 
 
-def test_another_metric_and_all_references_of_a_finished_run(run: Path, folder: Path, tmp_path: Path) -> None:
+def test_another_metric_and_all_references_of_a_finished_run(
+    run: Path, folder: Path, tmp_path: Path
+) -> None:
     scores = evaluate(run, "news", overrides=["evaluation.metrics=[bleu,ter]"])
     assert "news/ter" in scores
     assert "news/chrf" not in scores

@@ -49,10 +49,13 @@ def test_lines_are_answered_at_once_and_a_closed_pipe_prints_no_error(gru: Path)
         assert process.stderr.read() == b""
 
 
-# ------------------------------------------------------------------------------------------- in this process
+# ------------------------------------------------------------------------------------------- in
+# this process
 
 
-def through(monkeypatch: pytest.MonkeyPatch, runs: Path | list[Path], text: str | bytes, **more: Any) -> list[str]:
+def through(
+    monkeypatch: pytest.MonkeyPatch, runs: Path | list[Path], text: str | bytes, **more: Any
+) -> list[str]:
     source = io.TextIOWrapper(io.BytesIO(text.encode() if isinstance(text, str) else text))
     target = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdin", source)
@@ -70,7 +73,9 @@ def test_one_line_out_per_line_in_until_invalid_utf8(
     gru: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     expected = through(monkeypatch, gru, TEXT)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode() + b"drei \xff\nvier\n")))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode() + b"drei \xff\nvier\n"))
+    )
     capfdbinary.readouterr()
     with pytest.raises(SystemExit, match="2"):
         main(["translate", str(gru), "--beam", "3"])
@@ -87,10 +92,15 @@ def test_one_line_out_per_line_in_until_invalid_utf8(
 def test_a_packed_text_is_told_to_be_unpacked() -> None:
     _, fault = decode_utf8(gzip.compress(b"one").split(b"\n"), "one.gz", 0)
     assert fault
-    assert (fault.message.rpartition("; ")[2], fault.hint) == ("it looks like gzip", "unpack it with `gunzip`")
+    assert (fault.message.rpartition("; ")[2], fault.hint) == (
+        "it looks like gzip",
+        "unpack it with `gunzip`",
+    )
 
 
-def test_n_best_lists_hypotheses_with_their_scores(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_n_best_lists_hypotheses_with_their_scores(
+    gru: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = through(monkeypatch, gru, TEXT, n_best=3, scores=True)
     assert len(lines) == 12
     assert lines[3:6] == ["0.0000\t"] * 3
@@ -104,14 +114,18 @@ def test_n_best_above_the_beam_size_is_refused(gru: Path, monkeypatch: pytest.Mo
     assert len(through(monkeypatch, gru, TEXT, n_best=4, beam=4)) == 16
 
 
-def test_several_runs_form_an_ensemble(gru: Path, attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_runs_form_an_ensemble(
+    gru: Path, attention: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both = through(monkeypatch, [gru, attention], TEXT, scores=True)
     assert both != through(monkeypatch, [gru], TEXT, scores=True)
     again = through(monkeypatch, [gru, gru], TEXT, scores=True)
     assert [line.split("\t")[1] for line in again] == through(monkeypatch, [gru], TEXT)
 
 
-def test_files_are_read_and_written(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_and_written(
+    gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_bytes(b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode())
     translate([gru], source=source, output=output)
@@ -125,7 +139,9 @@ def test_files_are_read_and_written(gru: Path, tmp_path: Path, monkeypatch: pyte
     assert source.stat().st_size > 10
 
 
-def test_a_prefix_begins_each_answer(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prefix_begins_each_answer(
+    gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prefix = tmp_path / "prefix.txt"
     prefix.write_text("acht neun\nzehn\n\nvier\n", encoding="utf-8")
     first, empty, _, last = through(monkeypatch, gru, TEXT, prefix=prefix)
@@ -136,7 +152,10 @@ def test_a_prefix_begins_each_answer(gru: Path, tmp_path: Path, monkeypatch: pyt
     ("text", "message"),
     [
         ("eins\n", "prefix.txt:1:1: error.lines.: this file ends before the text does"),
-        ("eins\n" * 5, "prefix.txt:5:1: error.lines.: this file has more lines than the 4 of <stdin>"),
+        (
+            "eins\n" * 5,
+            "prefix.txt:5:1: error.lines.: this file has more lines than the 4 of <stdin>",
+        ),
     ],
 )
 def test_prefixes_are_as_many_as_lines(
@@ -147,7 +166,9 @@ def test_prefixes_are_as_many_as_lines(
         through(monkeypatch, gru, TEXT, prefix=tmp_path / "prefix.txt")
 
 
-def test_other_line_ends_of_unicode_stay_inside_a_line(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_line_ends_of_unicode_stay_inside_a_line(
+    gru: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert len(through(monkeypatch, gru, "eins\x0bzwei\u2028drei\x85\x00\nvier\n")) == 2
 
 
@@ -177,7 +198,10 @@ def test_a_line_without_end_is_read_once() -> None:
             return self.read(512)
 
     began = time.process_time()
-    assert [*read_chunks(Drops(b"a" * 10_000_000 + b"\nb\nc"), BATCH_LINES)] == [[b"a" * 10_000_000, b"b"], [b"c"]]
+    assert [*read_chunks(Drops(b"a" * 10_000_000 + b"\nb\nc"), BATCH_LINES)] == [
+        [b"a" * 10_000_000, b"b"],
+        [b"c"],
+    ]
     assert time.process_time() - began < 2
 
 
@@ -195,7 +219,12 @@ def test_a_full_disk_is_reported_once_by_a_process(gru: Path) -> None:
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            command(gru), input=TEXT.encode(), stdout=full, stderr=subprocess.PIPE, timeout=300, env=buffered
+            command(gru),
+            input=TEXT.encode(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=300,
+            env=buffered,
         )
     assert done.returncode == 1
     assert b"error[run]: the translations cannot be written: no space left" in done.stderr
@@ -234,12 +263,18 @@ def test_a_prefix_without_end_is_cut(
 ) -> None:
     monkeypatch.setattr("composer.inference.lines.MAX_TOKENS", 3)
     translate_lines([open_run(gru)], ["eins"], Greedy(max_length=2, max_ratio=1.0), ["one " * 9])
-    assert ":1: the prefix of this line has 9 tokens, and only its first 3 are read" in capsys.readouterr().err
+    assert (
+        ":1: the prefix of this line has 9 tokens, and only its first 3 are read"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_line_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(cut_line([5] * 1_000_000, "in.txt:2")) == MAX_TOKENS
-    assert "in.txt:2: this line has 1,000,000 tokens, and only its first 10,000 are read" in capsys.readouterr().err
+    assert (
+        "in.txt:2: this line has 1,000,000 tokens, and only its first 10,000 are read"
+        in capsys.readouterr().err
+    )
     assert cut_line([5, 6], "in.txt:3") == [5, 6]
 
 
@@ -258,7 +293,9 @@ def test_answers_that_are_cut_are_told_with_their_lines(
         out = through(monkeypatch, gru, text, overrides=settings, n_best=n_best)
         assert len(out) == n_best * len(lines)
         (note,) = capsys.readouterr().err.splitlines()
-        assert note.startswith(f"{len(cut)} of 12 answers were cut at the maximum length, lines {cut[0]}")
+        assert note.startswith(
+            f"{len(cut)} of 12 answers were cut at the maximum length, lines {cut[0]}"
+        )
         assert note.endswith(": raise `decoding.beam.max_length` (now 2)")
     through(monkeypatch, gru, "\n\n")
     assert capsys.readouterr().err == ""
@@ -267,7 +304,9 @@ def test_answers_that_are_cut_are_told_with_their_lines(
 def test_the_texts_of_an_n_best_differ_though_their_tokens_do_not_spell_them_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tokenizers = train_tokenizers({"tokenizer": {"bpe": {"size": 300}}, "lowercase": False}, {TARGET: ["lower"] * 9})
+    tokenizers = train_tokenizers(
+        {"tokenizer": {"bpe": {"size": 300}}, "lowercase": False}, {TARGET: ["lower"] * 9}
+    )
     merged, other = tokenizers.encode(TARGET, ["lower", "low"])
     letters = tokenizers.encode(TARGET, [*"lower"])  # a space and a letter each
     rows = [merged, [letters[0][0], *(letter for _, letter in letters)], other]
@@ -298,4 +337,7 @@ def test_a_prefix_that_the_tokenizer_does_not_know_is_noted(
     prefixes = ["unheard-of", known, "", "unheard-of"]
     (tmp_path / "prefix").write_text("\n".join(prefixes) + "\n", encoding="utf-8")
     through(monkeypatch, gru, "eins\nzwei\ndrei\n\n", prefix=tmp_path / "prefix")
-    assert "<stdin>: the tokenizer does not know all of the prefix of line 1\n" in capsys.readouterr().err
+    assert (
+        "<stdin>: the tokenizer does not know all of the prefix of line 1\n"
+        in capsys.readouterr().err
+    )

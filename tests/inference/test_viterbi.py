@@ -1,4 +1,6 @@
-"""Viterbi's algorithm finds what no search can beat where a token depends on the last one alone; else it says so."""
+"""Viterbi's algorithm finds what no search can beat where a token depends on the last one alone;
+else it says so.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from composer.inference.decode import decode_all
 from composer.inference.methods import Beam, Greedy, Viterbi
 from composer.model.encoder_decoder import EncoderDecoder, has_state
 from composer.recipe.recipe import load
-from tests.inference.small_models import CROSS, DECODERS, PLACES, SIZED, every_answer, model_of, sized
+from tests.inference.small_models import (
+    CROSS,
+    DECODERS,
+    PLACES,
+    SIZED,
+    every_answer,
+    model_of,
+    sized,
+)
 
 FIRST_ORDER: list[Any] = [PLACES, CROSS, {"feed_forward": {"hidden": 8}}, {"norm": {}}]
 """A Transformer's decoder without self-attention."""
@@ -46,7 +56,9 @@ def test_viterbi_finds_the_best_of_all_answers(prefix: tuple[int, ...]) -> None:
 
 
 def test_no_beam_finds_a_better_answer_than_viterbi() -> None:
-    models = [first_order(seed, 12) for seed in range(4)] + [sized(kind, 1, 12) for kind in ("plain", "markov")]
+    models = [first_order(seed, 12) for seed in range(4)] + [
+        sized(kind, 1, 12) for kind in ("plain", "markov")
+    ]
     better = 0
     for model in models:
         for source in ([5, 6, 7], [4], []):
@@ -62,7 +74,9 @@ def test_parts_of_the_vocabulary_change_nothing(monkeypatch: pytest.MonkeyPatch)
     model, sources = first_order(3, 11), {"source": [[5, 6, 7], [4], [9, 9]]}
     at_once = decode_all([model], sources, Viterbi(max_length=9))
     for cells in (1, 100):
-        monkeypatch.setattr(importlib.import_module("composer.inference.decoders.viterbi"), "CELLS", cells)
+        monkeypatch.setattr(
+            importlib.import_module("composer.inference.decoders.viterbi"), "CELLS", cells
+        )
         results = decode_all([model], sources, Viterbi(max_length=9))
         assert [row[0].ids for row in results] == [row[0].ids for row in at_once]
 
@@ -82,11 +96,14 @@ def test_first_order_models_form_an_ensemble() -> None:
 
 def probabilities(model: EncoderDecoder, source: list[int], tokens: list[int]) -> list[float]:
     with torch.no_grad():
-        logits = model({"source": torch.tensor([[*source, 2]])}, torch.tensor([[1, *tokens[:-1]]]))[0]
+        logits = model({"source": torch.tensor([[*source, 2]])}, torch.tensor([[1, *tokens[:-1]]]))[
+            0
+        ]
     return logits.softmax(-1).gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
 
 
-# ------------------------------------------------------------------------------------------- what it is refused for
+# ------------------------------------------------------------------------------------------- what
+# it is refused for
 
 
 def test_only_first_order_decoders_have_no_state() -> None:

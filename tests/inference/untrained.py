@@ -51,7 +51,9 @@ def made(
     """
     data = folder.parent / "data"
     sides = ["left", "right"] if "encoders" in model else ["source"] if "encoder" in model else []
-    splits = {split: text(data, split, size, sides) for split, size in (("train", 60), ("test", 12))}
+    splits = {
+        split: text(data, split, size, sides) for split, size in (("train", 60), ("test", 12))
+    }
     folder.mkdir(parents=True)
     inner = model.strip().replace("\n", "\n  ")
     parallel = "".join(f"\n    {split}: {{{', '.join(files)}}}" for split, files in splits.items())
@@ -77,13 +79,18 @@ decoding: {decoding}
     with torch.no_grad():
         built.output.weight.mul_(4.0)
     save_weights(built, folder / "model.safetensors")
-    write_record(RunDir(folder), {"name": "untrained", "status": "finished", "data": {"folders": [str(data)]}})
+    write_record(
+        RunDir(folder),
+        {"name": "untrained", "status": "finished", "data": {"folders": [str(data)]}},
+    )
     return record_hashes(folder)
 
 
 def record_hashes(folder: Path) -> Path:
     """Let run.json say of the files of a run that its training wrote them as they are."""
-    change_record(RunDir(folder), **{key: sha256_of_file(folder / name) for key, name in HASHED.items()})
+    change_record(
+        RunDir(folder), **{key: sha256_of_file(folder / name) for key, name in HASHED.items()}
+    )
     return folder
 
 
@@ -93,7 +100,10 @@ def text(data: Path, split: str, lines: int, sides: Sequence[str]) -> list[str]:
     files = []
     for place, side in enumerate([*sides, "target"]):
         name = f"{split}.{place}"
-        rows = [" ".join(WORDS[(at * 7 + place + n) % 10] for n in range(1 + at % 14)) for at in range(lines)]
+        rows = [
+            " ".join(WORDS[(at * 7 + place + n) % 10] for n in range(1 + at % 14))
+            for at in range(lines)
+        ]
         (data / name).write_text("\n".join(rows) + "\n", encoding="utf-8")
         files.append(f"{side}: {name}")
     return files

@@ -16,7 +16,9 @@ ACTIVATIONS = ["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu
 
 @dataclass
 class Scene:
-    """What the writer of a recipe knows at one place: what can be read, and how deep the stacks may still nest."""
+    """What the writer of a recipe knows at one place: what can be read, and how deep the stacks may
+    still nest.
+    """
 
     draw: Draw
     causal: bool
@@ -29,16 +31,22 @@ class Scene:
     repeated: bool = False  # whether a repeat stands around it
     on_shelf: bool = False  # whether the stack has a name, and so may be used twice
     careless: bool = False  # whether the recipe may have mistakes
-    grids: list[str] = field(default_factory=list)  # names of grids; a decoder's are those that the encoders left
-    named_memories: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # block and settings by name
-    encoder_memories: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # those of the encoders
-    pool: list[str] = field(default_factory=list)  # shared by all places of one recipe, so that names differ
+    # names of grids; a decoder's are those that the encoders left
+    grids: list[str] = field(default_factory=list)
+    # block and settings by name
+    named_memories: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    # those of the encoders
+    encoder_memories: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    # shared by all places of one recipe, so that names differ
+    pool: list[str] = field(default_factory=list)
 
     def one_of(self, *values: Any) -> Any:
         return self.draw(st.sampled_from(values))
 
     def mistake(self) -> bool:
-        """Whether to write what is likely to be refused: one time in thirty, in careless recipes only."""
+        """Whether to write what is likely to be refused: one time in thirty, in careless recipes
+        only.
+        """
         return self.careless and self.draw(st.integers(0, 29)) == 7
 
     def sometimes(self) -> bool:
@@ -56,7 +64,9 @@ def new_name(scene: Scene) -> str:
 def readable_name(scene: Scene) -> str:
     """A name that can be read here, nearly always."""
     known = [*scene.names, *(scene.copies if scene.sometimes() else ())]
-    return scene.draw(st.sampled_from(["nobody", *scene.pool] if scene.mistake() or not known else known))
+    return scene.draw(
+        st.sampled_from(["nobody", *scene.pool] if scene.mistake() or not known else known)
+    )
 
 
 def inside(scene: Scene, **changes: Any) -> Scene:
@@ -75,12 +85,15 @@ def drop_none(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def draw_case(strategy: st.SearchStrategy[Any], number: str) -> Any:
-    """Return an example of a strategy, always the same for a number and independent of those of other numbers."""
+    """Return an example of a strategy, always the same for a number and independent of those of
+    other numbers.
+    """
     examples: list[Any] = []
     calm = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
-    # the first example is the smallest one, whatever the seed, and the second one is sure to differ from it in what is
-    # drawn first, which is therefore a number that nobody reads; later ones would vary those before them
+    # the first example is the smallest one, whatever the seed, and the second one is sure to differ
+    # from it in what is drawn first, which is therefore a number that nobody reads; later ones
+    # would vary those before them
     @seed(number)
     @settings(max_examples=2, phases=[Phase.generate], **calm)
     @given(st.integers(0, 1 << 32), strategy)

@@ -1,7 +1,9 @@
-"""Run as two processes, RANK and the file where they meet given: every recipe's gradient of one batch, by three ways.
+"""Run as two processes, RANK and the file where they meet given: every recipe's gradient of one
+batch, by three ways.
 
-The law: one process with the whole batch = two with a share each and all weights (DDP) = two that share the weights
-too (FSDP). Prints a line of JSON for each recipe: how far the ways are from each other.
+The law: one process with the whole batch = two with a share each and all weights (DDP) = two that
+share the weights too (FSDP). Prints a line of JSON for each recipe: how far the ways are from each
+other.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from tests.laws.test_recipes import RECIPES, name, small, vocabularies
 
 WORLD = 2
 BATCHES = ((0, 1, 2, 3), (0,))
-"""The rows of each global batch: the shares of the first have other lengths, of the second one is idle."""
+"""The rows of each global batch: the shares of the first have other lengths, of the second one is
+idle.
+"""
 CHANCE = {"dropout", "rate", "noise", "weight_dropout"}
 """What modules call the rates at which something is drawn."""
 Result = dict[str, Tensor]
@@ -42,7 +46,9 @@ Result = dict[str, Tensor]
 
 
 class Step(nn.Module):
-    """A training step as the forward pass of a module, which is what Lightning makes of it under DDP."""
+    """A training step as the forward pass of a module, which is what Lightning makes of it under
+    DDP.
+    """
 
     def __init__(self, module: Seq2SeqModule) -> None:
         super().__init__()
@@ -53,12 +59,16 @@ class Step(nn.Module):
 
 
 def module_of(path: Path) -> Seq2SeqModule:
-    """The recipe's module at a small size, without dropout and without samples in place of the targets."""
+    """The recipe's module at a small size, without dropout and without samples in place of the
+    targets.
+    """
     recipe = small(path)
     training = {**recipe.canonical["training"], "scheduled_sampling": None}
     recipe = replace(recipe, canonical={**recipe.canonical, "training": training})
     sizes = vocabularies(recipe)
-    sides = SimpleNamespace(sides=list(sizes), sizes=sizes, vocabulary=lambda side: [*map(str, range(sizes[side]))])
+    sides = SimpleNamespace(
+        sides=list(sizes), sizes=sizes, vocabulary=lambda side: [*map(str, range(sizes[side]))]
+    )
     torch.manual_seed(1)
     module = Seq2SeqModule("", "", (recipe, cast("Tokenizers", sides)))
     for inner in module.modules():
@@ -70,7 +80,9 @@ def module_of(path: Path) -> Seq2SeqModule:
 def pairs_of(module: Seq2SeqModule) -> RandomPairs:
     """Sentences; where every answer has the same length, such answers."""
     length = module.model.length
-    return random_pairs(module.model, targets=TARGETS if length is None else [length + 1] * len(SOURCES))
+    return random_pairs(
+        module.model, targets=TARGETS if length is None else [length + 1] * len(SOURCES)
+    )
 
 
 def share_of(pairs: RandomPairs, rows: Sequence[int], rank: int, world: int) -> dict[str, Any]:
@@ -104,7 +116,8 @@ def answers(target: Tensor) -> Tensor:
     return following.masked_fill((target != PAD) & (following == PAD), EOS)
 
 
-# ------------------------------------------------------------------------------------------- the three ways
+# ------------------------------------------------------------------------------------------- the
+# three ways
 
 
 def alone(module: Seq2SeqModule, pairs: RandomPairs) -> list[Result]:
@@ -121,11 +134,16 @@ def copies(module: Seq2SeqModule, pairs: RandomPairs, rank: int) -> list[Result]
 def parts(module: Seq2SeqModule, pairs: RandomPairs, rank: int) -> list[Result]:
     """Each process with its share, and with a part of the weights."""
     shard(module.model, init_device_mesh("cpu", (WORLD,)))
-    return results(module, Step(module), [share_of(pairs, rows, rank, WORLD) for rows in BATCHES], WORLD)
+    return results(
+        module, Step(module), [share_of(pairs, rows, rank, WORLD) for rows in BATCHES], WORLD
+    )
 
 
 def results(
-    module: Seq2SeqModule, step: Callable[[Mapping[str, Any]], Tensor], batches: Sequence[Mapping[str, Any]], world: int
+    module: Seq2SeqModule,
+    step: Callable[[Mapping[str, Any]], Tensor],
+    batches: Sequence[Mapping[str, Any]],
+    world: int,
 ) -> list[Result]:
     """Loss and gradients of each batch in turn."""
     trainer = SimpleNamespace(world_size=world, accumulate_grad_batches=1)
@@ -137,7 +155,9 @@ def results(
         module.zero_grad()
         loss = step(batch)
         loss.backward()
-        results.append({"loss": mean(loss.detach(), world), **gradients(module), **counts(module, world)})
+        results.append(
+            {"loss": mean(loss.detach(), world), **gradients(module), **counts(module, world)}
+        )
     return results
 
 
@@ -149,7 +169,9 @@ def counts(module: Seq2SeqModule, world: int) -> Result:
 
     for block in module.counting_blocks:
         block.finish_step(total)
-    return {key: value.double() for key, value in module.model.named_buffers() if key.endswith(".moves")}
+    return {
+        key: value.double() for key, value in module.model.named_buffers() if key.endswith(".moves")
+    }
 
 
 def mean(value: Tensor, world: int) -> Tensor:
@@ -166,11 +188,16 @@ def gradients(module: Seq2SeqModule) -> Result:
 
 
 def apart(mine: Sequence[Result], theirs: Sequence[Result]) -> float:
-    """The largest difference, as a part of the largest number of the gradient; infinite where one has no gradient."""
+    """The largest difference, as a part of the largest number of the gradient; infinite where one
+    has no gradient.
+    """
     if [one.keys() for one in mine] != [other.keys() for other in theirs]:
         return float("inf")
     return max(
-        float((one[key] - other[key]).abs().max() / max(gradient.abs().max() for gradient in other.values()))
+        float(
+            (one[key] - other[key]).abs().max()
+            / max(gradient.abs().max() for gradient in other.values())
+        )
         for one, other in zip(mine, theirs, strict=True)
         for key in one
     )
@@ -188,7 +215,10 @@ def compared(path: Path, rank: int) -> dict[str, Any]:
     facts = {"recipe": name(path), "units": len(fsdp_units(module.model))}
     one = alone(copy_of(module), pairs)
     two = copies(copy_of(module), pairs, rank)
-    return facts | {"one and two": apart(two, one), "whole and sharded": apart(parts(module, pairs, rank), two)}
+    return facts | {
+        "one and two": apart(two, one),
+        "whole and sharded": apart(parts(module, pairs, rank), two),
+    }
 
 
 def main(rank: int, place: str, recipes: Sequence[Path]) -> None:
@@ -197,7 +227,11 @@ def main(rank: int, place: str, recipes: Sequence[Path]) -> None:
     torch.set_default_dtype(torch.float64)
     warnings.filterwarnings("ignore")
     distributed.init_process_group(
-        "gloo", init_method=f"file://{place}", rank=rank, world_size=WORLD, timeout=timedelta(seconds=60)
+        "gloo",
+        init_method=f"file://{place}",
+        rank=rank,
+        world_size=WORLD,
+        timeout=timedelta(seconds=60),
     )
     for path in recipes:
         comparison = compared(path, rank)
@@ -208,4 +242,8 @@ def main(rank: int, place: str, recipes: Sequence[Path]) -> None:
 
 if __name__ == "__main__":
     chosen = sys.argv[3:]
-    main(int(sys.argv[1]), sys.argv[2], [path for path in RECIPES if not chosen or name(path) in chosen])
+    main(
+        int(sys.argv[1]),
+        sys.argv[2],
+        [path for path in RECIPES if not chosen or name(path) in chosen],
+    )

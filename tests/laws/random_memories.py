@@ -1,4 +1,6 @@
-"""Memories with states of their own in random recipes: what they begin with, and what goes on with them."""
+"""Memories with states of their own in random recipes: what they begin with, and what goes on with
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +14,54 @@ from tests.laws.law_cases import WIDTH, Scene, drop_keys, drop_none, readable_na
 
 def ntm(scene: Scene) -> dict[str, Any]:
     slots, (heads, width) = scene.one_of(3, 4, 5), scene.one_of((1, 6), (2, 3), (3, 2))
-    settings = {"slots": slots, "slot_width": width, "read_heads": heads, "write_heads": scene.one_of(None, 2)}
+    settings = {
+        "slots": slots,
+        "slot_width": width,
+        "read_heads": heads,
+        "write_heads": scene.one_of(None, 2),
+    }
     settings |= {"shift": 2 if slots == 5 or scene.mistake() else scene.one_of(None, 0, 1)}
     return settings | begun(scene, "ntm", {"memory": scene.one_of(None, "learned", "random")})
 
 
 def stack_memory(scene: Scene) -> dict[str, Any]:
-    return {"width": None if scene.keeps else scene.one_of(None, 4)} | begun(scene, "stack_memory", {})
+    return {"width": None if scene.keeps else scene.one_of(None, 4)} | begun(
+        scene, "stack_memory", {}
+    )
 
 
 def queue_memory(scene: Scene) -> dict[str, Any]:
-    return {"width": None if scene.keeps else scene.one_of(None, 4)} | begun(scene, "queue_memory", {})
+    return {"width": None if scene.keeps else scene.one_of(None, 4)} | begun(
+        scene, "queue_memory", {}
+    )
 
 
 def deque_memory(scene: Scene) -> dict[str, Any]:
-    return {"width": WIDTH // 2 if scene.keeps else scene.one_of(None, 2, 3)} | begun(scene, "deque_memory", {})
+    return {"width": WIDTH // 2 if scene.keeps else scene.one_of(None, 2, 3)} | begun(
+        scene, "deque_memory", {}
+    )
 
 
 def discrete_stacks(scene: Scene) -> dict[str, Any]:
     stacks, depth = scene.one_of((3, 2), (2, 3), (6, 1))
     cells = 2 if scene.mistake() else scene.one_of(3, 4, None)
-    settings = {"stacks": stacks, "depth": depth, "cells": cells, "no_op": scene.one_of(None, False)}
-    return settings | {"rounding": scene.one_of(None, "evaluation")} | begun(scene, "discrete_stacks", {})
+    settings = {
+        "stacks": stacks,
+        "depth": depth,
+        "cells": cells,
+        "no_op": scene.one_of(None, False),
+    }
+    return (
+        settings
+        | {"rounding": scene.one_of(None, "evaluation")}
+        | begun(scene, "discrete_stacks", {})
+    )
 
 
 def begun(scene: Scene, word: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
-    """How it begins: where an encoder leaves one of its kind often as that one ended, and with its settings."""
+    """How it begins: where an encoder leaves one of its kind often as that one ended, and with its
+    settings.
+    """
     alike = {
         name: settings
         for name, (kind, settings) in scene.encoder_memories.items()
@@ -48,15 +72,26 @@ def begun(scene: Scene, word: str, otherwise: Mapping[str, Any]) -> dict[str, An
         copied = drop_keys(alike[name], "memory", "as") | {"initial_state": {"copy": name}}
         return copied | ({"slots": 4} if word == "ntm" and scene.mistake() else {})
     if scene.encoder_memories and scene.mistake():
-        return {"initial_state": {"copy": scene.draw(st.sampled_from(sorted(scene.encoder_memories)))}}
+        return {
+            "initial_state": {"copy": scene.draw(st.sampled_from(sorted(scene.encoder_memories)))}
+        }
     tape = word == "ntm" or scene.mistake()
-    return {"initial_state": scene.one_of(None, "zeros", *(["learned", *scene.memories] if tape else [])), **otherwise}
+    return {
+        "initial_state": scene.one_of(
+            None, "zeros", *(["learned", *scene.memories] if tape else [])
+        ),
+        **otherwise,
+    }
 
 
 def width_fits(scene: Scene, word: str, settings: Mapping[str, Any]) -> bool:
     """Whether what reads so many numbers may stand where the width is kept."""
     ends = 2 if word == "deque_memory" else 1
-    return not scene.keeps or "width" not in CONTINUABLE[word] or ends * settings.get("width", WIDTH) == WIDTH
+    return (
+        not scene.keeps
+        or "width" not in CONTINUABLE[word]
+        or ends * settings.get("width", WIDTH) == WIDTH
+    )
 
 
 def nram(scene: Scene) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Blocks with an outer-product state in random recipes: a stream is 6 wide, and so few heads divide it."""
+"""Blocks with an outer-product state in random recipes: a stream is 6 wide, and so few heads divide
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from tests.laws.law_cases import Scene, drop_keys
 
 def linear_attention(scene: Scene) -> dict[str, Any]:
     heads = scene.one_of(1, 2)
-    return begun(scene, "linear_attention", {"heads": heads, "state": scene.one_of(None, 2), **shared(scene)})
+    return begun(
+        scene, "linear_attention", {"heads": heads, "state": scene.one_of(None, 2), **shared(scene)}
+    )
 
 
 def retention(scene: Scene) -> dict[str, Any]:
@@ -19,7 +23,11 @@ def retention(scene: Scene) -> dict[str, Any]:
 
 
 def gated_linear_attention(scene: Scene) -> dict[str, Any]:
-    settings = {"heads": scene.one_of(1, 2), "state": scene.one_of(None, 2), "rank": scene.one_of(None, 2)}
+    settings = {
+        "heads": scene.one_of(1, 2),
+        "state": scene.one_of(None, 2),
+        "rank": scene.one_of(None, 2),
+    }
     return begun(scene, "gated_linear_attention", {**settings, **shared(scene)})
 
 
@@ -36,18 +44,30 @@ def mlstm(scene: Scene) -> dict[str, Any]:
 
 def delta_net(scene: Scene) -> dict[str, Any]:
     heads = scene.one_of(1, 2)
-    settings = {"heads": heads, "state": scene.one_of(None, 3), "negative_eigenvalues": scene.one_of(None, True)}
+    settings = {
+        "heads": heads,
+        "state": scene.one_of(None, 3),
+        "negative_eigenvalues": scene.one_of(None, True),
+    }
     return begun(scene, "delta_net", {**settings, **shared(scene)})
 
 
 def gated_delta_net(scene: Scene) -> dict[str, Any]:
-    settings = {"heads": scene.one_of(1, 2), "state": scene.one_of(None, 2), "decay": scene.one_of(None, "vector")}
+    settings = {
+        "heads": scene.one_of(1, 2),
+        "state": scene.one_of(None, 2),
+        "decay": scene.one_of(None, "vector"),
+    }
     return begun(scene, "gated_delta_net", {**settings, **shared(scene)})
 
 
 def rwkv7(scene: Scene) -> dict[str, Any]:
     heads = scene.one_of(1, 2)
-    return begun(scene, "rwkv7", {"heads": heads, "rank": scene.one_of(None, 2), "chunk": scene.one_of(None, 1, 3)})
+    return begun(
+        scene,
+        "rwkv7",
+        {"heads": heads, "rank": scene.one_of(None, 2), "chunk": scene.one_of(None, 1, 3)},
+    )
 
 
 def shared(scene: Scene) -> dict[str, Any]:
@@ -55,14 +75,19 @@ def shared(scene: Scene) -> dict[str, Any]:
 
 
 def begun(scene: Scene, word: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """How it begins: where an encoder leaves one of its kind, often as that one ended, and with its settings."""
+    """How it begins: where an encoder leaves one of its kind, often as that one ended, and with its
+    settings.
+    """
     alike = {name: there for name, (kind, there) in scene.encoder_memories.items() if kind == word}
     if alike and not scene.sometimes():
         name = scene.one_of(*sorted(alike))
         return {**drop_keys(alike[name], "as"), "initial_state": {"copy": name}}
     if scene.copies and scene.mistake():
         return {**settings, "initial_state": {"copy": scene.one_of(*scene.copies)}}
-    return {**settings, "initial_state": scene.one_of(None, None, "zeros", "learned", *scene.memories)}
+    return {
+        **settings,
+        "initial_state": scene.one_of(None, None, "zeros", "learned", *scene.memories),
+    }
 
 
 MIXERS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {

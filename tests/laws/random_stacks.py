@@ -9,7 +9,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from composer.recipe import schema_generator
-from tests.laws.law_cases import ACTIVATIONS, WIDTH, Draw, Scene, drop_keys, drop_none, inside, new_name, readable_name
+from tests.laws.law_cases import (
+    ACTIVATIONS,
+    WIDTH,
+    Draw,
+    Scene,
+    drop_keys,
+    drop_none,
+    inside,
+    new_name,
+    readable_name,
+)
 from tests.laws.random_memories import CONTINUABLE, MEMORIES, memory
 from tests.laws.random_mixers import MIXERS
 
@@ -18,9 +28,15 @@ ENCODERS: Sequence[tuple[str, ...]] = [("encoder",)] * 6 + [("image", "text")] *
 
 @st.composite
 def recipes(draw: Draw, encoders: Sequence[tuple[str, ...]] = ENCODERS) -> dict[str, Any]:
-    """A recipe as data, with encoders of one of these groups of names; every other one may have mistakes."""
+    """A recipe as data, with encoders of one of these groups of names; every other one may have
+    mistakes.
+    """
     base = Scene(draw, causal=True, careless=draw(st.booleans()))
-    stacks = {"shelf": stack(replace(base, depth=1, keeps=True, on_shelf=True))} if draw(st.booleans()) else {}
+    stacks = (
+        {"shelf": stack(replace(base, depth=1, keeps=True, on_shelf=True))}
+        if draw(st.booleans())
+        else {}
+    )
     base = replace(base, stacks=tuple(stacks), keeps=draw(st.booleans()))
     names = draw(st.sampled_from(encoders))
     read: dict[str, Any] = {}
@@ -39,7 +55,12 @@ def recipes(draw: Draw, encoders: Sequence[tuple[str, ...]] = ENCODERS) -> dict[
         is_read = any(text.partition(".")[0] == name for text in strings(decoder))
         if not (draw(st.booleans()) if is_read else base.mistake()):
             decoder.append({"residual": {"stack": [{"cross_attention": {"from": name}}]}})
-    model = {"width": WIDTH, "decoder": decoder, "stacks": stacks, "dropout": draw(st.sampled_from([0.0, 0.2]))}
+    model = {
+        "width": WIDTH,
+        "decoder": decoder,
+        "stacks": stacks,
+        "dropout": draw(st.sampled_from([0.0, 0.2])),
+    }
     joint = draw(st.booleans())
     reads_tokens = "source_state" not in decoder[0] or base.mistake()
     if reads_tokens and draw(st.booleans()):
@@ -82,7 +103,11 @@ def with_memory(scene: Scene, name: str, encoder: Scene) -> Scene:
 
 def settings_of(word: str, value: Any) -> Iterator[dict[str, Any]]:
     """The settings of every block of a kind, in blocks at any depth."""
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+    for key, inner in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value if isinstance(value, list) else ())
+    ):
         if key == word:
             yield inner
         yield from settings_of(word, inner)
@@ -92,7 +117,9 @@ def strings(value: Any) -> Iterator[str]:
     """Every string in a value, but the keys of mappings."""
     if isinstance(value, str):
         yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from strings(inner)
 
 
@@ -106,8 +133,13 @@ def stack(scene: Scene) -> list[Any]:
 def target_stack(scene: Scene) -> list[Any]:
     """A decoder's; now and then it begins with what the encoders leave in place of the tokens."""
     if scene.memories and not scene.draw(st.integers(0, 9)):
-        return [{"source_state": {"from": scene.draw(st.sampled_from(scene.memories))}}, *stack(scene)]
-    return stack(scene) + (active_memory(scene) if scene.grids and scene.draw(st.booleans()) else [])
+        return [
+            {"source_state": {"from": scene.draw(st.sampled_from(scene.memories))}},
+            *stack(scene),
+        ]
+    return stack(scene) + (
+        active_memory(scene) if scene.grids and scene.draw(st.booleans()) else []
+    )
 
 
 def block(scene: Scene) -> Any:
@@ -115,13 +147,20 @@ def block(scene: Scene) -> Any:
     words = [*LEAVES] * 2 + ([*COMBINATORS] * 4 if scene.depth else [])
     unfit = set() if scene.mistake() else unfit_words(scene)
     word = scene.draw(st.sampled_from([word for word in words if word not in unfit]))
-    settings = {key: value for key, value in (LEAVES | COMBINATORS)[word](scene).items() if value is not None}
+    settings = {
+        key: value
+        for key, value in (LEAVES | COMBINATORS)[word](scene).items()
+        if value is not None
+    }
     if scene.sometimes() and (not scene.on_shelf or scene.mistake()):
         settings["as"] = new_name(scene)
         scene.names.append(settings["as"])
-        scene.named_memories |= {settings["as"]: (word, settings)} if word in (*CONTINUABLE, *MIXERS, "rnn") else {}
+        scene.named_memories |= (
+            {settings["as"]: (word, settings)} if word in (*CONTINUABLE, *MIXERS, "rnn") else {}
+        )
     if word in SHORTENING or "stride" in settings:
-        scene.names[:] = [settings["as"]] if "as" in settings else []  # all others have another length
+        # all others have another length
+        scene.names[:] = [settings["as"]] if "as" in settings else []
     return {word: settings} if settings else word
 
 
@@ -130,14 +169,19 @@ def unfit_words(scene: Scene) -> set[str]:
     unfit = {*SHORTENING, "reverse", "nram"} if scene.causal else set()
     unfit |= OF_GRIDS
     unfit |= {*SHORTENING, "concat"} if scene.keeps else set()
-    unfit |= set() if scene.memories else {"cross_attention", "memory_network", "supporting_facts", "episodic_memory"}
+    unfit |= (
+        set()
+        if scene.memories
+        else {"cross_attention", "memory_network", "supporting_facts", "episodic_memory"}
+    )
     is_inner = scene.keeps and scene.depth < Scene.depth  # beside a stream that is not lost
     unfit |= set() if scene.memories and is_inner else {"source_state"}
     unfit |= set() if scene.names else {"concat", "add", "multiply"}
     return unfit | (set() if scene.stacks else {"use"})
 
 
-# ------------------------------------------------------------------------------------------- blocks without stacks
+# ------------------------------------------------------------------------------------------- blocks
+# without stacks
 
 
 def linear(scene: Scene) -> dict[str, Any]:
@@ -168,7 +212,9 @@ def positions(scene: Scene) -> dict[str, Any]:
     return {
         "kind": kind,
         "max_length": 3 if (scene.sometimes() if kind == "learned" else scene.mistake()) else None,
-        "per_iteration": True if (scene.sometimes() if scene.repeated else scene.mistake()) else None,
+        "per_iteration": True
+        if (scene.sometimes() if scene.repeated else scene.mistake())
+        else None,
     }
 
 
@@ -216,8 +262,12 @@ def rnn(scene: Scene) -> dict[str, Any]:
         "dropout": dropout,
         "locked": scene.one_of(None, True) if dropout or scene.mistake() else None,
         "reset": scene.one_of("before", "after") if cell == "gru" else None,
-        "weight_dropout": scene.one_of(None, None, 0.5) if cell != "min_gru" or scene.mistake() else None,
-        "bidirectional": True if (scene.sometimes() if not scene.causal else scene.mistake()) else None,
+        "weight_dropout": scene.one_of(None, None, 0.5)
+        if cell != "min_gru" or scene.mistake()
+        else None,
+        "bidirectional": True
+        if (scene.sometimes() if not scene.causal else scene.mistake())
+        else None,
         "projection": 4 if cell == "lstm" and scene.sometimes() and not scene.keeps else None,
         "norm": "gates" if cell != "min_gru" and scene.sometimes() else None,
         "initial_state": initial_state(scene),
@@ -252,7 +302,11 @@ def long_conv(scene: Scene) -> dict[str, Any]:
 
 
 def conv(scene: Scene) -> dict[str, Any]:
-    stride = scene.one_of(None, None, None, 2) if not (scene.causal or scene.keeps) or scene.mistake() else None
+    stride = (
+        scene.one_of(None, None, None, 2)
+        if not (scene.causal or scene.keeps) or scene.mistake()
+        else None
+    )
     kernel = scene.one_of(None, 1, 2, 3, 4)
     return {
         "kernel": kernel,
@@ -269,7 +323,10 @@ def pool(scene: Scene) -> dict[str, Any]:
 
 
 def pool_hierarchical(scene: Scene) -> dict[str, Any]:
-    return {"max_length": scene.one_of(None, 1, 3), "activation": scene.one_of(None, "none", "relu")}
+    return {
+        "max_length": scene.one_of(None, 1, 3),
+        "activation": scene.one_of(None, "none", "relu"),
+    }
 
 
 def source_state(scene: Scene) -> dict[str, Any]:
@@ -283,15 +340,21 @@ def self_attention(scene: Scene) -> dict[str, Any]:
     window = scene.one_of(None, None, 1, 2, 3)
     has_distances = window != 1 or scene.mistake()
     rotary = "rotary" if (heads != 2 and has_distances) or scene.mistake() else "relative"
-    positions = scene.one_of(None, "relative", rotary, *(("transformer_xl", "alibi") if has_distances else ()))
-    limits = [limit for limit in (1, 2) if window is None or limit < max(window, 2) or scene.mistake()]
+    positions = scene.one_of(
+        None, "relative", rotary, *(("transformer_xl", "alibi") if has_distances else ())
+    )
+    limits = [
+        limit for limit in (1, 2) if window is None or limit < max(window, 2) or scene.mistake()
+    ]
     return {
         "heads": heads,
         "window": window,
         "dropout": scene.one_of(None, 0.1),
         "bias": scene.one_of(None, False),
         "positions": positions,
-        "max_distance": scene.one_of(None, *limits) if positions == "relative" or scene.mistake() else None,
+        "max_distance": scene.one_of(None, *limits)
+        if positions == "relative" or scene.mistake()
+        else None,
         "kv_heads": scene.one_of(None, None, 1) if heads != 1 else None,
         "qk_norm": scene.one_of(None, None, True) if has_distances else None,
         "soft_cap": scene.one_of(None, None, 2.0) if has_distances else None,
@@ -356,7 +419,12 @@ def window(scene: Scene) -> dict[str, Any]:
 def window_memory(scene: Scene) -> dict[str, Any]:
     width = None if scene.keeps else scene.one_of(None, 4)
     window = 1 if scene.mistake() else scene.one_of(2, 3, None)
-    return {"hops": scene.one_of(1, 2), "window": window, "width": width, "relu": scene.one_of(None, 0, 1)}
+    return {
+        "hops": scene.one_of(1, 2),
+        "window": window,
+        "width": width,
+        "relu": scene.one_of(None, 0, 1),
+    }
 
 
 def use(scene: Scene) -> dict[str, Any]:
@@ -386,7 +454,9 @@ def image(scene: Scene) -> list[Any]:
             "stack": steps,
         }
         steps = [{"repeat": drop_none(settings)}]
-    word = scene.one_of("select_column", "sum_columns", *([] if scene.keeps else ["flatten", "concat_columns"]))
+    word = scene.one_of(
+        "select_column", "sum_columns", *([] if scene.keeps else ["flatten", "concat_columns"])
+    )
     end = [] if scene.mistake() else [{word: LEAVES[word](scene)}]
     return [made, *steps, *end]
 
@@ -414,7 +484,9 @@ def cell(scene: Scene) -> Any:
 
 
 def active_memory(scene: Scene) -> list[Any]:
-    """Steps from one grid to the next that write the answer on a tape, and what makes a sequence of it."""
+    """Steps from one grid to the next that write the answer on a tape, and what makes a sequence of
+    it.
+    """
     within = replace(scene, causal=False, names=["tape"], copies=(), keeps=True, depth=0)
     steps = [{"cgru": drop_none(cgru(within))} for _ in range(scene.one_of(1, 1, 2))]
     memory = scene.draw(st.sampled_from(scene.grids))
@@ -424,7 +496,10 @@ def active_memory(scene: Scene) -> list[Any]:
         "write": scene.one_of(None, "all"),
         "recompute": scene.one_of(None, True),
     }
-    return [{"active_memory": drop_none(settings)}, scene.one_of({"select_column": {}}, {"sum_columns": {}})]
+    return [
+        {"active_memory": drop_none(settings)},
+        scene.one_of({"select_column": {}}, {"sum_columns": {}}),
+    ]
 
 
 def grid(scene: Scene) -> dict[str, Any]:
@@ -453,7 +528,9 @@ def cgru(scene: Scene) -> dict[str, Any]:
         "candidate": scene.one_of(None, "hard"),
         "diagonal": scene.one_of(None, True),
         "dropout": dropout,
-        "dropout_by": scene.one_of(None, "length", "sqrt_length") if dropout or scene.mistake() else None,
+        "dropout_by": scene.one_of(None, "length", "sqrt_length")
+        if dropout or scene.mistake()
+        else None,
         "saturation": 0.1 if saturated else None,
         "with": readable_name(scene) if scene.sometimes() else None,
     }
@@ -461,7 +538,9 @@ def cgru(scene: Scene) -> dict[str, Any]:
 
 def conv2d(scene: Scene) -> dict[str, Any]:
     width = None if scene.keeps else scene.one_of(None, 4)
-    windows = scene.one_of({}, {"kernel": [1, 3]}, {"kernel": [2, 1]}, {"kernel": [1, 3], "align": "start"})
+    windows = scene.one_of(
+        {}, {"kernel": [1, 3]}, {"kernel": [2, 1]}, {"kernel": [1, 3], "align": "start"}
+    )
     return {
         **windows,
         "activation": scene.one_of(None, *ACTIVATIONS),
@@ -470,7 +549,8 @@ def conv2d(scene: Scene) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------- combinators
+# -------------------------------------------------------------------------------------------
+# combinators
 
 
 def residual(scene: Scene) -> dict[str, Any]:
@@ -499,7 +579,9 @@ def repeat(scene: Scene) -> dict[str, Any]:
 def mixture_of_experts(scene: Scene) -> dict[str, Any]:
     words = ["linear", "feed_forward", "norm", "activation", "scale", *["rnn"] * scene.mistake()]
     within = replace(scene, keeps=True, names=list(scene.names))
-    written = ((word, drop_none(LEAVES[word](within))) for word in (scene.one_of(*words) for _ in range(2)))
+    written = (
+        (word, drop_none(LEAVES[word](within))) for word in (scene.one_of(*words) for _ in range(2))
+    )
     return {
         "stack": [{word: settings} for word, settings in written],
         "experts": scene.one_of(2, 3),
@@ -531,11 +613,15 @@ def recurrent(scene: Scene) -> dict[str, Any]:
     back = new_name(scene)
     within = inside(scene, causal=True, names=[*scene.names, f"prev.{back}"])
     reads = {scene.one_of("concat", "concat", "add"): {"of": [f"prev.{back}"]}}
-    word, settings = scene.one_of(("linear", {"activation": "tanh"}), ("rnn", {"cell": "gru"}), memory(within))
+    word, settings = scene.one_of(
+        ("linear", {"activation": "tanh"}), ("rnn", {"cell": "gru"}), memory(within)
+    )
     makes = {word: {**settings, "as": back}}
     scene.named_memories |= {back: (word, settings)} if word in CONTINUABLE else {}
     between = stack(within) if scene.sometimes() else []
-    scene.names.extend([name for name in within.names if name not in scene.names and "." not in name] + [back])
+    scene.names.extend(
+        [name for name in within.names if name not in scene.names and "." not in name] + [back]
+    )
     return {"stack": [reads, *between, makes, *([block(within)] if scene.sometimes() else [])]}
 
 

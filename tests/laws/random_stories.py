@@ -1,4 +1,6 @@
-"""Random recipes that are all about memories: an encoder leaves one, and the decoder goes on with it or asks it."""
+"""Random recipes that are all about memories: an encoder leaves one, and the decoder goes on with
+it or asks it.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,34 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.laws.law_cases import WIDTH, Draw, Scene, drop_none, new_name
-from tests.laws.random_memories import begun, episodic_memory, memory, memory_network, supporting_facts
+from tests.laws.random_memories import (
+    begun,
+    episodic_memory,
+    memory,
+    memory_network,
+    supporting_facts,
+)
 from tests.laws.random_stacks import block, cell, stack, strings
 
 TASK = {"generate": {"copy": {"symbols": 6}}, "tokenizer": {"integers": {"below": WIDTH}}}
-BABI = {"babi": {"folder": "babi", "tasks": [1], "words": 3}, "tokenizer": {"word": {"split": "spaces", "size": 10}}}
+BABI = {
+    "babi": {"folder": "babi", "tasks": [1], "words": 3},
+    "tokenizer": {"word": {"split": "spaces", "size": 10}},
+}
 
 
 @st.composite
 def continued(draw: Draw) -> dict[str, Any]:
-    """A controller with a memory in the encoder, and one in the decoder that goes on with it, nearly always."""
+    """A controller with a memory in the encoder, and one in the decoder that goes on with it,
+    nearly always.
+    """
     hears = Scene(draw, causal=True, depth=1, careless=draw(st.booleans()))
     word, settings = memory(hears)
     read, rnn = new_name(hears), new_name(hears)
-    encoder = [*(stack(hears) if hears.sometimes() else []), controlled(rnn, {}, {word: {**settings, "as": read}})]
+    encoder = [
+        *(stack(hears) if hears.sometimes() else []),
+        controlled(rnn, {}, {word: {**settings, "as": read}}),
+    ]
     writes = replace(
         hears,
         names=["input"],
@@ -30,7 +46,9 @@ def continued(draw: Draw) -> dict[str, Any]:
         memories=("encoder",),
         copies=(f"encoder.{read}", f"encoder.{rnn}"),
     )
-    own, goes_on = (word, drop_none(after(writes, word))) if not writes.mistake() else memory(writes)
+    own, goes_on = (
+        (word, drop_none(after(writes, word))) if not writes.mistake() else memory(writes)
+    )
     is_read = writes.mistake() or any(text.startswith("encoder") for text in strings(goes_on))
     zeros = ["zeros"] if is_read else []
     first = {"initial_state": writes.one_of({"copy": f"encoder.{rnn}"}, "encoder", *zeros)}
@@ -57,18 +75,24 @@ def after(scene: Scene, word: str) -> dict[str, Any]:
 @st.composite
 def stories(draw: Draw) -> dict[str, Any]:
     """Stories and questions: the decoder asks the one with the other, or with what it writes."""
-    asks = Scene(draw, causal=False, depth=1, keeps=draw(st.booleans()), careless=draw(st.booleans()))
+    asks = Scene(
+        draw, causal=False, depth=1, keeps=draw(st.booleans()), careless=draw(st.booleans())
+    )
     question = ["identity"] if draw(st.booleans()) else stack(asks)
     tells = replace(asks, depth=0, keeps=True, names=["input"])
     story = [cell(tells) for _ in range(tells.one_of(0, 1, 2))] + tells.one_of(
         ["identity"], ["identity"], ["sum_columns"]
     )
-    writes = replace(asks, causal=True, names=["input"], named_memories={}, memories=("story", "question"))
+    writes = replace(
+        asks, causal=True, names=["input"], named_memories={}, memories=("story", "question")
+    )
     reads = {"from": "story", "query": "question"}
     finds = {"supporting_facts": drop_none({**supporting_facts(writes), **reads})}
     episodes = {"episodic_memory": drop_none({**episodic_memory(writes), **reads})}
     hops = {"memory_network": drop_none({**memory_network(writes), **reads})}
-    asks_itself = {"memory_network": drop_none({**memory_network(writes), "from": "story", "query": None})}
+    asks_itself = {
+        "memory_network": drop_none({**memory_network(writes), "from": "story", "query": None})
+    }
     attends = {"residual": {"stack": [{"cross_attention": {"from": "question", "heads": 1}}]}}
     first = writes.one_of([hops], [finds], [episodes], [attends, asks_itself])
     decoder = [*first, *(stack(writes) if writes.sometimes() else [])]

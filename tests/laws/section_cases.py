@@ -41,25 +41,28 @@ STORIES = """model:
   encoders: {question: [rnn], story: [sum_columns]}
   decoder: [rnn, cross_attention: {from: story}, cross_attention: {from: question}]
 """
-LINES = "1 Mary moved to the bathroom.\n2 Bill went to the hallway.\n3 Where is Mary?\tbathroom,hallway\t1\n"
+LINES = (
+    "1 Mary moved to the bathroom.\n2 Bill went to the hallway.\n3 Where is"
+    " Mary?\tbathroom,hallway\t1\n"
+)
 NAMES = ("Mary", "Ann", "John", "Fred", "Julie", "Eve", "Sam", "Ruth")
 SPACES = "{word: {split: spaces, joint: true}}"
 FILES = "{train: {source: a.txt, target: b.txt}, val: 2, test: 2}"
 RECIPES = {
     "pairs": f"recipe: 1\ndata: {{generate: {TASK}}}\n{MODEL}{TRAINING}",
     "language": (
-        "recipe: 1\ndata: {generate: {counting: {strings: 5, max_length: 6, train: 40, val: 10, test: 5}}}\n"
-        f"model: {{width: 8, decoder: [rnn]}}\n{TRAINING}"
+        "recipe: 1\ndata: {generate: {counting: {strings: 5, max_length: 6, train: 40, val: 10,"
+        f" test: 5}}}}}}\nmodel: {{width: 8, decoder: [rnn]}}\n{TRAINING}"
     ),
     "stories": (
-        f"recipe: 1\ndata: {{babi: {{folder: ., tasks: [1], val: 0.4, words: 6}}, tokenizer: {SPACES}}}\n"
-        f"{STORIES}{TRAINING}"
+        "recipe: 1\ndata: {babi: {folder: ., tasks: [1], val: 0.4, words: 6}, tokenizer:"
+        f" {SPACES}}}\n{STORIES}{TRAINING}"
     ),
     "files": f"recipe: 1\ndata: {{parallel: {FILES}}}\n{MODEL}{TRAINING}",
     "table": (
-        "recipe: 1\ndata: {table: {train: s.tsv, val: 3, target: text, "
-        "source: {column: sound, kind: audio, rate: 2000, features: {log_mel: {bands: 4}}}}}\n"
-        f"model: {{width: 8, encoder: [rnn], decoder: [rnn, cross_attention]}}\n{TRAINING}"
+        "recipe: 1\ndata: {table: {train: s.tsv, val: 3, target: text, source: {column: sound,"
+        " kind: audio, rate: 2000, features: {log_mel: {bands: 4}}}}}\nmodel: {width: 8,"
+        f" encoder: [rnn], decoder: [rnn, cross_attention]}}\n{TRAINING}"
     ),
     "text": (
         "recipe: 1\ndata: {text: {train: a.txt, val: b.txt, test: b.txt}}\n"
@@ -122,7 +125,9 @@ def write_more(folder: Path, lines: Sequence[str]) -> None:
             sound = random.normal(size=300 + 40 * (number % 5)) / 9
             soundfile.write(folder / names[0], sound, 2000)
             soundfile.write(folder / names[1], sound * np.linspace(1, 2, len(sound)), 2000)
-            Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8)).save(folder / names[2])
+            Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8)).save(
+                folder / names[2]
+            )
             rows.append("\t".join((*names, lines[number])))
         (folder / f"{name}.tsv").write_text("\n".join(rows))
     (folder / "more").mkdir()
@@ -141,7 +146,9 @@ def faults_of(recipe: Recipe) -> list[Fault]:
 
 
 def signature(recipe: Recipe, folder: Path) -> Mapping[str, Any]:
-    """All that a setting may change: data, scores, weights, and what is decoded with its own settings."""
+    """All that a setting may change: data, scores, weights, and what is decoded with its own
+    settings.
+    """
     run = folder / "run"
     train(recipe, run, data=folder)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -149,15 +156,24 @@ def signature(recipe: Recipe, folder: Path) -> Mapping[str, Any]:
     settings, encoded = decoding_settings(recipe), torch.arange(4, 8).tolist()
     size = min(opened.tokenizers.sizes.values())
     ids = [[min(index, size - 1) for index in encoded[:length]] for length in (1, 3)]
-    sources = {key: [example_row(opened.model, key, row) for row in ids] for key in opened.model.encoders}
+    sources = {
+        key: [example_row(opened.model, key, row) for row in ids] for key in opened.model.encoders
+    }
     answers = decode_all([opened.model], sources, settings, None if sources else [(4,), (5,)])
     record, scores = json.loads((run / "run.json").read_text()), opened.evaluate("test", folder)
     return {
-        "rows": [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows],
+        "rows": [
+            {key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows
+        ],
         "weights": load_file(run / "model.safetensors"),
         "answers": [(best.ids, best.ended) for best, *_ in answers],
-        "data": {key: record["data"][key] for key in ("pairs", "train_pairs_used", "sha256", "val_sha256")},
-        "scores": {key: value for key, value in scores.items() if not key.endswith(("second", "measured"))},
+        "data": {
+            key: record["data"][key]
+            for key in ("pairs", "train_pairs_used", "sha256", "val_sha256")
+        },
+        "scores": {
+            key: value for key, value in scores.items() if not key.endswith(("second", "measured"))
+        },
     }
 
 
@@ -174,7 +190,9 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(
+            same(value, other[key]) for key, value in one.items()
+        )
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other) or (one != one and other != other)

@@ -1,4 +1,6 @@
-"""What must be true of a random recipe: it is refused with a place, or builds a model that keeps the laws."""
+"""What must be true of a random recipe: it is refused with a place, or builds a model that keeps
+the laws.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,18 @@ def expect_places(refusal: RecipeError, file: Path) -> None:
     """A refusal says where and what."""
     assert refusal.faults
     for fault in refusal.faults:
-        assert (fault.file, fault.line > 0, fault.column > 0, fault.message != "") == (str(file), True, True, True)
+        assert (fault.file, fault.line > 0, fault.column > 0, fault.message != "") == (
+            str(file),
+            True,
+            True,
+            True,
+        )
 
 
 def vocabularies(recipe: Recipe) -> dict[str, int]:
-    """Small vocabularies, one where the tokenizer is joint; where they are the width, those that were planned with."""
+    """Small vocabularies, one where the tokenizer is joint; where they are the width, those that
+    were planned with.
+    """
     if recipe.model.embedding.word == "one_hot":
         return dict(recipe.plan().vocabularies)
     sources = recipe.model.encoders or ({} if recipe.data.text else {"source": ()})

@@ -1,7 +1,8 @@
-"""What stands before a document is the same in training and in all that a model is asked, whatever the rows are.
+"""What stands before a document is the same in training and in all that a model is asked, whatever
+the rows are.
 
-Rows and packed rows begin with bos. In the windows of a text a document stands after the end of another: so does the
-first one of a text, and each that is scored or written.
+Rows and packed rows begin with bos. In the windows of a text a document stands after the end of
+another: so does the first one of a text, and each that is scored or written.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def recipe_of(folder: Path, kind: str, **changes: Any) -> Recipe:
     recipe: dict[str, Any] = {
         "recipe": 1,
         "name": "text",
-        "data": {"text": {"train": "train.txt", "val": "val.txt", "test": "val.txt"}, "tokenizer": "word"},
+        "data": {
+            "text": {"train": "train.txt", "val": "val.txt", "test": "val.txt"},
+            "tokenizer": "word",
+        },
         "model": {"width": 8, "decoder": [{"rnn": {"cell": "gru"}}]},
         "training": {"tokens_per_batch": 40, "max_steps": 6, "validate_every": 3},
         "logging": {"wandb": False},
@@ -68,7 +72,8 @@ def reading() -> Iterator[set[int]]:
     forward = Embedding.forward
 
     def record(self: Embedding, ids: Tensor) -> Tensor:
-        if type(ids) is Tensor and ids.device.type == "cpu":  # and no shape without numbers, of a plan or an estimate
+        # and no shape without numbers, of a plan or an estimate
+        if type(ids) is Tensor and ids.device.type == "cpu":
             read.update({BOS, EOS} & {*ids.unique().tolist()})
         return forward(self, ids)
 
@@ -78,7 +83,9 @@ def reading() -> Iterator[set[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_token_stands_before_every_document(kind: str, lines: list[str], tmp_path: Path) -> None:
+def test_one_token_stands_before_every_document(
+    kind: str, lines: list[str], tmp_path: Path
+) -> None:
     expected = {EOS if "window" in KINDS[kind].get("training", {}) else BOS}
     with reading() as read:
         train(recipe_of(tmp_path, kind), tmp_path / "run")
@@ -110,7 +117,9 @@ def loss_of(run: Run, folder: Path, lines: list[str]) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_document_is_scored_as_a_text_of_it_is_evaluated(kind: str, lines: list[str], tmp_path: Path) -> None:
+def test_a_document_is_scored_as_a_text_of_it_is_evaluated(
+    kind: str, lines: list[str], tmp_path: Path
+) -> None:
     """Of a text of several this is true of the first; of all where each is a row."""
     train(recipe_of(tmp_path, kind), tmp_path / "run")
     run = open_run(tmp_path / "run")
@@ -120,34 +129,51 @@ def test_a_document_is_scored_as_a_text_of_it_is_evaluated(kind: str, lines: lis
         assert -result.total == pytest.approx(loss_of(run, tmp_path, [line]), rel=1e-5)
         assert [one.total for one in run.score([line])] == pytest.approx([result.total], rel=1e-5)
     if not run.recipe.window:
-        assert -sum(one.total for one in scores) == pytest.approx(loss_of(run, tmp_path, lines), rel=1e-5)
+        assert -sum(one.total for one in scores) == pytest.approx(
+            loss_of(run, tmp_path, lines), rel=1e-5
+        )
 
 
 def test_a_first_token_is_as_probable_as_after_the_end_of_a_document(tmp_path: Path) -> None:
-    """Documents begin with one of four words, so ln 4 nats at best: a model that begins otherwise is far above."""
+    """Documents begin with one of four words, so ln 4 nats at best: a model that begins otherwise
+    is far above.
+    """
     random = np.random.default_rng(0)
-    texts = [" ".join([STARTS[at % 4], *random.choice(["are", "then", "else"], 3)]) for at in range(60)]
+    texts = [
+        " ".join([STARTS[at % 4], *random.choice(["are", "then", "else"], 3)]) for at in range(60)
+    ]
     (tmp_path / "train.txt").write_text("\n".join(texts) + "\n")
     (tmp_path / "val.txt").write_text("\n".join(texts[:9]) + "\n")
     training = {"tokens_per_batch": 256, "max_steps": 100, "validate_every": 100, "window": 32}
     training["optimizer"] = {"adamw": {"learning_rate": 1e-2}}
-    recipe = recipe_of(tmp_path, "windows", training=training, data={"tokenizer": "char"}, model={"width": 32})
+    recipe = recipe_of(
+        tmp_path, "windows", training=training, data={"tokenizer": "char"}, model={"width": 32}
+    )
     train(recipe, tmp_path / "run")
     run = open_run(tmp_path / "run")
     begun = np.mean([one.log_probabilities[0] for one in run.score(texts)])
     first, second = (run.tokenizers.encode("target", [line])[0] for line in texts[:2])
     with torch.no_grad():
         log_p = run.model({}, torch.tensor([[BOS, *first, EOS]]))[0, -1].log_softmax(-1)
-    after_end = np.mean([float(log_p[run.tokenizers.encode("target", [line])[0][0]]) for line in texts])
+    after_end = np.mean(
+        [float(log_p[run.tokenizers.encode("target", [line])[0][0]]) for line in texts]
+    )
     assert second
     assert begun == pytest.approx(after_end, abs=0.2)
     (written,) = run.generate(samples=20, max_length=20)
     assert sum(text.partition(" ")[0] in STARTS for text in written) > 15
 
 
-@pytest.mark.parametrize(("kind", "prompts", "beyond"), [("windows", 2, "1 of 2"), ("carried", 1, ""), ("rows", 1, "")])
+@pytest.mark.parametrize(
+    ("kind", "prompts", "beyond"), [("windows", 2, "1 of 2"), ("carried", 1, ""), ("rows", 1, "")]
+)
 def test_texts_beyond_a_window_are_said_once(
-    kind: str, prompts: int, beyond: str, lines: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    prompts: int,
+    beyond: str,
+    lines: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     train(recipe_of(tmp_path, kind), tmp_path / "run")
     capsys.readouterr()

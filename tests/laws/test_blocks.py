@@ -1,4 +1,6 @@
-"""Every registered block alone keeps every law, in a decoder and in an encoder, with the settings of the table."""
+"""Every registered block alone keeps every law, in a decoder and in an encoder, with the settings
+of the table.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.blocks.inner_stacks import ATTENTION, CGRU, TANH
 
 
 def variants() -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """Return the settings to check by block: `VARIANTS` of the tests in tests/blocks, else the defaults alone."""
+    """Return the settings to check by block: `VARIANTS` of the tests in tests/blocks, else the
+    defaults alone.
+    """
     settings: dict[str, tuple[Mapping[str, Any], ...]] = {name: ({},) for name in blocks()}
     for module in pkgutil.iter_modules(block_tests.__path__, "tests.blocks."):
         if module.name.startswith("tests.blocks.test_"):
@@ -32,7 +36,9 @@ def variants() -> dict[str, tuple[Mapping[str, Any], ...]]:
 
 VARIANTS = variants()
 
-CHUNKED = {"settings.chunk": "how many positions are computed at once changes speed and memory alone"}
+CHUNKED = {
+    "settings.chunk": "how many positions are computed at once changes speed and memory alone"
+}
 
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(
@@ -53,30 +59,65 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "settings.readers": "they change the gradient alone, which its own test sees",
     },
     "cross_attention": {
-        "settings.score": "`location` needs a max_length that the others refuse; its own tests tell the scores apart",
-        "settings.local": "without `window` it is 10, more than the memories have here; its own tests see what it does",
+        "settings.score": (
+            "`location` needs a max_length that the others refuse; its own tests tell the scores"
+            " apart"
+        ),
+        "settings.local": (
+            "without `window` it is 10, more than the memories have here; its own tests see what it"
+            " does"
+        ),
     },
     "mixture_of_experts": {
-        "no_side_effects": "training counts which experts are chosen, in a buffer that `finish_step` reads",
-        "settings.balance_rate": "it acts after a training step, which the bench has not, and its own tests have",
+        "no_side_effects": (
+            "training counts which experts are chosen, in a buffer that `finish_step` reads"
+        ),
+        "settings.balance_rate": (
+            "it acts after a training step, which the bench has not, and its own tests have"
+        ),
     },
-    "active_memory": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
-    "repeat": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
+    "active_memory": {
+        "settings.recompute": "it computes the same once more, as the tests of recomputation say"
+    },
+    "repeat": {
+        "settings.recompute": "it computes the same once more, as the tests of recomputation say"
+    },
     "rg_lru": {
-        "initial_output": "an encoder's output has in it what was read from the end, and a copied state has not"
+        "initial_output": (
+            "an encoder's output has in it what was read from the end, and a copied state has not"
+        )
     },
-    "slstm": {"initial_output": "an encoder's output has in it what was read from the end, and a copied state has not"},
+    "slstm": {
+        "initial_output": (
+            "an encoder's output has in it what was read from the end, and a copied state has not"
+        )
+    },
     "rwkv7": {
         **CHUNKED,
-        "settings.value_residual": "the values are those of an earlier rwkv7, of which the bench has none",
+        "settings.value_residual": (
+            "the values are those of an earlier rwkv7, of which the bench has none"
+        ),
     },
-    "rnn_cell": {"settings.width": "it says how wide a `prev` is, of which the bench has none; sennrich2017 needs it"},
+    "rnn_cell": {
+        "settings.width": (
+            "it says how wide a `prev` is, of which the bench has none; sennrich2017 needs it"
+        )
+    },
     "supporting_facts": {
-        "gradients": "what chooses learns from told facts alone, which the bench has in training, as its own test says",
+        "gradients": (
+            "what chooses learns from told facts alone, which the bench has in training, as its own"
+            " test says"
+        ),
     },
-    "use": {"settings.copy": "one use alone shares with nobody; the test of two uses below sees the difference"},
+    "use": {
+        "settings.copy": (
+            "one use alone shares with nobody; the test of two uses below sees the difference"
+        )
+    },
 }
-"""Of each block, the laws (and settings, as `settings.NAME`) that it need not keep, each with its reason."""
+"""Of each block, the laws (and settings, as `settings.NAME`) that it need not keep, each with its
+reason.
+"""
 
 COMPILED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("active_memory", {"from": "encoder.grid", "stack": [{"cgru": {"with": "tape"}}]}),
@@ -99,7 +140,10 @@ COMPILED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ntm", {"slots": 5, "slot_width": 3, "write_heads": 2, "initial_state": "learned"}),
     ("parallel", {"branches": {"one": TANH, "two": [{"positions": {}}]}}),
     ("queue_memory", {}),
-    ("recurrent", {"stack": [{"concat": {"of": ["prev.top"]}}, {"rnn": {"as": "top"}}, {"linear": {}}]}),
+    (
+        "recurrent",
+        {"stack": [{"concat": {"of": ["prev.top"]}}, {"rnn": {"as": "top"}}, {"linear": {}}]},
+    ),
     ("repeat", {"times": 2, "stack": [{"residual": {"stack": ATTENTION}}, {"feed_forward": {}}]}),
     ("repeat", {"times": "length", "stack": CGRU, "share": True}),
     ("rg_lru", {"heads": 2}),
@@ -150,7 +194,9 @@ def test_variants_are_of_blocks_that_exist() -> None:
 @default_dtype(torch.float32)
 def test_every_exception_has_a_reason_and_is_needed() -> None:
     for name, reasons in EXCEPTIONS.items():
-        cases = [case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None]
+        cases = [
+            case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None
+        ]
         for law, reason in reasons.items():
             with pytest.raises(LawError):
                 check_law(law, cases)
@@ -163,19 +209,29 @@ def check_law(law: str, cases: Sequence[Case]) -> None:
         for case in cases:
             LAWS[law](case)
     else:
-        others = {setting for setting, _ in settings_of(cases[0].kind) if law != f"settings.{setting}"}
+        others = {
+            setting for setting, _ in settings_of(cases[0].kind) if law != f"settings.{setting}"
+        }
         check_settings(cases[0].kind, cases, others)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_block_says_what_weight_decay_falls_on(name: str) -> None:
-    """Nobody can see in a shape whether it is a matrix, or a vector for each head: its module says it."""
+    """Nobody can see in a shape whether it is a matrix, or a vector for each head: its module says
+    it.
+    """
     untold: set[str] = set()
-    for case in (case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None):
+    for case in (
+        case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None
+    ):
         for module in case.build().modules():
             told = {*MATRICES, *getattr(module, "layouts", {})}
             shapes = {key: it.ndim for key, it in module.named_parameters(recurse=False)}
-            untold |= {f"{type(module).__name__}.{key}" for key, ndim in shapes.items() if ndim > 1 and key not in told}
+            untold |= {
+                f"{type(module).__name__}.{key}"
+                for key, ndim in shapes.items()
+                if ndim > 1 and key not in told
+            }
     assert not untold
 
 
@@ -189,7 +245,9 @@ def test_a_block_keeps_every_law(name: str) -> None:
 @default_dtype(torch.float32)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_setting_of_a_block_has_an_effect(name: str) -> None:
-    accepted = [case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None]
+    accepted = [
+        case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None
+    ]
     exceptions = {law.removeprefix("settings.") for law in EXCEPTIONS.get(name, {})}
     check_settings(blocks()[name], accepted, exceptions)
 
@@ -201,7 +259,9 @@ def test_a_block_keeps_every_law_with_all_its_variants(name: str) -> None:
 
 
 @pytest.mark.parametrize(("copy", "uses"), [(False, 1), (True, 2)])
-def test_uses_of_a_stack_share_their_parameters_unless_they_are_copies(copy: bool, uses: int) -> None:
+def test_uses_of_a_stack_share_their_parameters_unless_they_are_copies(
+    copy: bool, uses: int
+) -> None:
     twice = {"branches": [[{"use": {"stack": "shelf", "copy": copy}}] for _ in range(2)]}
     once = {"branches": [[{"use": {"stack": "shelf"}}]]}
     one, two = (Case(blocks()["parallel"], settings).build() for settings in (once, twice))

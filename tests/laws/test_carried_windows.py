@@ -1,6 +1,8 @@
-"""A text has the same log-probabilities in one piece and in windows of any length whose state is carried, detached.
+"""A text has the same log-probabilities in one piece and in windows of any length whose state is
+carried, detached.
 
-True of every block whose state is bounded, which is what `plan` accepts beside `carry`, and of random decoders.
+True of every block whose state is bounded, which is what `plan` accepts beside `carry`, and of
+random decoders.
 """
 
 from __future__ import annotations
@@ -56,14 +58,36 @@ STAND_ALONE = {
         "maxout",
         "mixture_of_experts",
     ),
-    *("delta_net", "gated_delta_net", "gated_linear_attention", "linear_attention", "mamba2", "mlstm"),
-    *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "retention", "rg_lru"),
+    *(
+        "delta_net",
+        "gated_delta_net",
+        "gated_linear_attention",
+        "linear_attention",
+        "mamba2",
+        "mlstm",
+    ),
+    *(
+        "multiply",
+        "norm",
+        "ntm",
+        "parallel",
+        "positions",
+        "recurrent",
+        "repeat",
+        "residual",
+        "retention",
+        "rg_lru",
+    ),
     *("rnn", "rnn_cell", "rwkv7", "scale", "self_attention", "slstm", "use", "window_memory"),
 }
-"""Blocks of a decoder without an encoder that have a bounded state, or none, with some of their settings."""
+"""Blocks of a decoder without an encoder that have a bounded state, or none, with some of their
+settings.
+"""
 
 
-def carrying(file: Path, width: int, decoder: list[Any], stacks: dict[str, Any] | None = None) -> Recipe | None:
+def carrying(
+    file: Path, width: int, decoder: list[Any], stacks: dict[str, Any] | None = None
+) -> Recipe | None:
     """The recipe of a language model whose state is carried; None where `plan` refuses it."""
     model = {"width": width, "decoder": decoder, **({"stacks": stacks} if stacks else {})}
     data = {"text": {"train": "text.txt"}, "tokenizer": "char"}
@@ -79,14 +103,20 @@ def carrying(file: Path, width: int, decoder: list[Any], stacks: dict[str, Any] 
 
 @default_dtype(torch.float64)
 def expect_one_piece(recipe: Recipe) -> None:
-    """Check log-probabilities, and that the state is as large after each window as before the first."""
+    """Check log-probabilities, and that the state is as large after each window as before the
+    first.
+    """
     torch.manual_seed(0)
-    sides = SimpleNamespace(sides=["target"], sizes={"target": VOCABULARY}, vocabulary=lambda _: ["a"] * VOCABULARY)
+    sides = SimpleNamespace(
+        sides=["target"], sizes={"target": VOCABULARY}, vocabulary=lambda _: ["a"] * VOCABULARY
+    )
     module = Seq2SeqModule("", "", (recipe, cast("Tokenizers", sides))).eval()
     tokens = torch.randint(UNK, VOCABULARY, (len(LENGTHS), max(LENGTHS)))
     real = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     tokens = tokens.masked_fill(~real, PAD)
-    read = torch.cat((torch.full((len(LENGTHS), 1), BOS), tokens[:, :-1]), 1).masked_fill(~real, PAD)
+    read = torch.cat((torch.full((len(LENGTHS), 1), BOS), tokens[:, :-1]), 1).masked_fill(
+        ~real, PAD
+    )
     in_one_piece = log_probabilities(module.model({}, read), tokens)[real]
     size = state_bytes(module.model.start({}, len(LENGTHS)))
     for window in WINDOWS:
@@ -105,8 +135,14 @@ def log_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def accepted(word: str, file: Path) -> list[Recipe]:
-    """The language models of one block, after what it may read, with the settings of the table, but those refused."""
-    before = [{"linear": {"as": "earlier"}}, {"linear": {"width": NARROW, "as": "narrow"}}, "linear"]
+    """The language models of one block, after what it may read, with the settings of the table, but
+    those refused.
+    """
+    before = [
+        {"linear": {"as": "earlier"}},
+        {"linear": {"width": NARROW, "as": "narrow"}},
+        "linear",
+    ]
     built = []
     for settings in VARIANTS[word]:
         shared = {name: blocks for name, blocks in STACKS.items() if name == settings.get("stack")}
@@ -120,7 +156,8 @@ OFTEN = ("rnn", "mamba2", "conv", "self_attention", "ntm")
 
 
 @pytest.mark.parametrize(
-    "word", [word if word in OFTEN else pytest.param(word, marks=pytest.mark.slow) for word in VARIANTS]
+    "word",
+    [word if word in OFTEN else pytest.param(word, marks=pytest.mark.slow) for word in VARIANTS],
 )
 def test_a_block_carries_its_state_from_window_to_window(word: str, tmp_path: Path) -> None:
     recipes = accepted(word, tmp_path / "block.yaml")
@@ -165,15 +202,23 @@ def forget_the_first_slot(leaf: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("block", "change"),
-    [({"rnn": {}}, torch.zeros_like), ({"self_attention": {"heads": 2, "window": 4}}, forget_the_first_slot)],
+    [
+        ({"rnn": {}}, torch.zeros_like),
+        ({"self_attention": {"heads": 2, "window": 4}}, forget_the_first_slot),
+    ],
     ids=["a state that is lost", "a memory that is a slot too short"],
 )
-def test_the_law_catches(block: dict[str, Any], change: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
+def test_the_law_catches(
+    block: dict[str, Any], change: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
     recipe = carrying(tmp_path / "broken.yaml", 6, [block])
     assert recipe is not None
 
     def lose(state: Any, _: Callable[[Tensor], Tensor]) -> Any:
         return map_leaves(state, change)
 
-    with patch.object(training_module, "map_leaves", lose), pytest.raises(AssertionError, match="windows of 1"):
+    with (
+        patch.object(training_module, "map_leaves", lose),
+        pytest.raises(AssertionError, match="windows of 1"),
+    ):
         expect_one_piece(recipe)

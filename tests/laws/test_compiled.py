@@ -16,11 +16,16 @@ from tests.laws.on_two_devices import module_of, pairs_of, share_of
 from tests.laws.test_recipes import HOME
 
 SAMPLE = (
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("multi30k/gru_attention", "multi30k/convolutional")),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("multi30k/gru_attention", "multi30k/convolutional")
+    ),
     pytest.param("active_memory/neural_gpu", marks=pytest.mark.slow),
     pytest.param("memory/repeat_copy_ntm", marks=pytest.mark.exhaustive),
 )
-"""One of each kind, since compiling takes seconds; `test_precision.py` has a transformer in a whole training."""
+"""One of each kind, since compiling takes seconds; `test_precision.py` has a transformer in a whole
+training.
+"""
 
 
 def gradients(model: EncoderDecoder, called: Any, batch: dict[str, Any]) -> dict[str, Tensor]:
@@ -55,5 +60,9 @@ def test_a_compiled_model_is_one_graph_and_the_same(recipe: str) -> None:
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(
-            actual[name], value, atol=1e-5, rtol=1e-4, msg=lambda message, of=name: f"{of}: {message}"
+            actual[name],
+            value,
+            atol=1e-5,
+            rtol=1e-4,
+            msg=lambda message, of=name: f"{of}: {message}",
         )

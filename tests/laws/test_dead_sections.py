@@ -42,7 +42,10 @@ def task(name: str, settings: str = "") -> str:
 DIGITS = "data.parallel.train={source: c.txt, target: c.txt}"
 NO_VAL = "data.parallel.val=null"
 ONE = "bits: 5, min_length: 2, max_length: 2, share: 0.1"
-LENGTH = f"model.output.length=1; {task('priority_sort', ONE)}; data.tokenizer={{bits: {{size: 5, numbers: true}}}}"
+LENGTH = (
+    f"model.output.length=1; {task('priority_sort', ONE)}; data.tokenizer={{bits: {{size: 5,"
+    " numbers: true}}"
+)
 NUMBERS = "data.tokenizer={bits: {size: 3, numbers: true}}"
 BITS = f"{task('vector_copy', 'bits: 3, max_length: 3')}; data.tokenizer={{bits: {{size: 3}}}}"
 FIXED = "model.output.length=3"
@@ -61,8 +64,19 @@ DEAD = [
     Dead("data.lowercase", [True, False], "", "data.generate=dialect"),
     Dead("data.lowercase", [True, False], "", kind="stories"),
     Dead("data.lowercase", [True, False], f"data.tokenizer=integers; {DIGITS}", kind="files"),
-    Dead("training.early_stopping", [{"patience": 1}, {"patience": 2}], NO_VAL, "data.parallel.val=3", "files"),
-    Dead("training.early_stopping", [{"patience": 1}, {"patience": 2}], "trainer.limit_val_batches=0", ""),
+    Dead(
+        "training.early_stopping",
+        [{"patience": 1}, {"patience": 2}],
+        NO_VAL,
+        "data.parallel.val=3",
+        "files",
+    ),
+    Dead(
+        "training.early_stopping",
+        [{"patience": 1}, {"patience": 2}],
+        "trainer.limit_val_batches=0",
+        "",
+    ),
     Dead(
         "training.early_stopping",
         [{"patience": None}, None],
@@ -72,15 +86,30 @@ DEAD = [
     ),
     Dead("training.validation_sample", FEW_LINES, NO_VAL, "data.parallel.val=3", "files"),
     Dead("training.validation_sample", FEW_LINES, "", kind="language"),
-    Dead("training.validation_sample", FEW_LINES, "training.early_stopping={metric: val/chrf}", "training.seed=1"),
+    Dead(
+        "training.validation_sample",
+        FEW_LINES,
+        "training.early_stopping={metric: val/chrf}",
+        "training.seed=1",
+    ),
     Dead(
         "training.validation_sample.decoding",
         ["greedy", {"sample": {"seed": 3}}],
         "training.validation_sample={lines: 0}",
         "training.seed=1",
     ),
-    Dead("evaluation.bleu_tokenizer", ["13a", "char"], "evaluation.metrics=[chrf]", "evaluation.metrics=[bleu]"),
-    Dead("training.early_stopping.min_delta", [0, 5], "training.early_stopping={patience: null, goal: 1}", STOP),
+    Dead(
+        "evaluation.bleu_tokenizer",
+        ["13a", "char"],
+        "evaluation.metrics=[chrf]",
+        "evaluation.metrics=[bleu]",
+    ),
+    Dead(
+        "training.early_stopping.min_delta",
+        [0, 5],
+        "training.early_stopping={patience: null, goal: 1}",
+        STOP,
+    ),
     Dead("training.schedule", ["plateau", "constant"], NO_VAL, "data.parallel.val=3", "files"),
     Dead("training.schedule", ["plateau", "constant"], "trainer.limit_val_batches=0"),
     Dead("training.asgd", [{"patience": 1}, None], "trainer.limit_val_batches=0"),
@@ -95,8 +124,18 @@ DEAD = [
         "",
         "files",
     ),
-    Dead("data.tokenizer.bits.marks", [[], [";"]], f"{BITS}; model.encoder=null; model.decoder=[rnn]", BITS),
-    Dead("data.tokenizer.bits.numbers", [True, False], f"{BITS}; model.encoder=null; model.decoder=[rnn]", BITS),
+    Dead(
+        "data.tokenizer.bits.marks",
+        [[], [";"]],
+        f"{BITS}; model.encoder=null; model.decoder=[rnn]",
+        BITS,
+    ),
+    Dead(
+        "data.tokenizer.bits.numbers",
+        [True, False],
+        f"{BITS}; model.encoder=null; model.decoder=[rnn]",
+        BITS,
+    ),
     Dead(
         "data.generate.number_words.source",
         ["en", "da"],
@@ -104,7 +143,9 @@ DEAD = [
         task("number_words"),
     ),
     *(
-        Dead(f"data.tokenizer.{kind}.joint", [True, False], f"data.tokenizer={kind}", kind="language")
+        Dead(
+            f"data.tokenizer.{kind}.joint", [True, False], f"data.tokenizer={kind}", kind="language"
+        )
         for kind in ("word", "char", "bpe")
     ),
     Dead("training.curriculum.by", ["target"], "training.curriculum={start: 5}", kind="language"),
@@ -149,7 +190,13 @@ DEAD = [
             "training.scheduled_sampling": [{"rate": 0.9, "warmup": 0}, None],
         }.items()
     ),
-    Dead("model.embedding_dropout", [0.1, 0.2], f"{ALONE}; data.table.test=v.tsv", "model.output.ctc={}", "table"),
+    Dead(
+        "model.embedding_dropout",
+        [0.1, 0.2],
+        f"{ALONE}; data.table.test=v.tsv",
+        "model.output.ctc={}",
+        "table",
+    ),
     Dead(
         "model.embedding",
         ["learned", {"characters": {"width": 4}}],
@@ -163,7 +210,9 @@ DEAD = [
         "model.decoder=[no_input, rnn, cross_attention]",
         "training.seed=1",
     ),
-    Dead("training.scheduled_sampling", [{"rate": 0.9, "warmup": 0}, None], LENGTH, "training.seed=1"),
+    Dead(
+        "training.scheduled_sampling", [{"rate": 0.9, "warmup": 0}, None], LENGTH, "training.seed=1"
+    ),
     Dead(
         "training.scheduled_sampling.warmup",
         [0.0, 1.0],
@@ -183,13 +232,37 @@ DEAD = [
         kind="language",
         alive="training.seed=1",
     ),
-    Dead("training.curriculum", [{"beyond": 1, "start": 1}, {"beyond": 1, "start": 4}], "", "training.seed=1", live={}),
+    Dead(
+        "training.curriculum",
+        [{"beyond": 1, "start": 1}, {"beyond": 1, "start": 4}],
+        "",
+        "training.seed=1",
+        live={},
+    ),
     Dead("training.window", [3, 5], ""),
     Dead("evaluation.stride", [1, 2], "", "training.window=5", kind="text"),
-    Dead("evaluation.stride", [1, 2], "training.window=5; training.carry=true", "training.window=5", kind="text"),
-    Dead("training.compile", [False, True], "training.window=5; training.carry=true", "training.window=5", kind="text"),
+    Dead(
+        "evaluation.stride",
+        [1, 2],
+        "training.window=5; training.carry=true",
+        "training.window=5",
+        kind="text",
+    ),
+    Dead(
+        "training.compile",
+        [False, True],
+        "training.window=5; training.carry=true",
+        "training.window=5",
+        kind="text",
+    ),
     Dead("data.max_length", [20, 50], "training.window=5", "training.seed=1", kind="text"),
-    Dead("training.curriculum", [{"start": 1}, {"start": 4}], "training.window=5", "training.seed=1", kind="text"),
+    Dead(
+        "training.curriculum",
+        [{"start": 1}, {"start": 4}],
+        "training.window=5",
+        "training.seed=1",
+        kind="text",
+    ),
     Dead(
         "data.generate.copy.endless",
         [True, False],
@@ -197,7 +270,12 @@ DEAD = [
         "training.max_epochs=2; training.max_steps=null",
     ),
     Dead("trainer.benchmark", [True, False], "trainer.accelerator=cpu", "trainer.accelerator=auto"),
-    Dead("trainer.timeout_minutes", [1, 9], "trainer={devices: 1, num_nodes: 1}", "trainer={devices: 2, num_nodes: 1}"),
+    Dead(
+        "trainer.timeout_minutes",
+        [1, 9],
+        "trainer={devices: 1, num_nodes: 1}",
+        "trainer={devices: 2, num_nodes: 1}",
+    ),
     Dead(
         "trainer.strategy",
         ["auto", "ddp"],
@@ -207,7 +285,12 @@ DEAD = [
     Dead("trainer.strategy", ["auto", "ddp"], "trainer={devices: 1}", "trainer={num_nodes: 1}"),
     Dead("trainer.log_every_n_steps", [11, 50], "", "training.seed=1", live=5),
     *(
-        Dead(f"logging.wandb.{name}", ["a", "b"], "logging.wandb={mode: disabled}", "logging.wandb={mode: offline}")
+        Dead(
+            f"logging.wandb.{name}",
+            ["a", "b"],
+            "logging.wandb={mode: disabled}",
+            "logging.wandb={mode: offline}",
+        )
         for name in ("project", "name", "entity", "group")
     ),
 ]
@@ -218,7 +301,9 @@ ELSEWHERE = (
     "trainer.benchmark",
     "data.parallel.decontaminate",
 )
-"""What no training here can show: it needs another machine, a network or a part to be measured, or saves time alone."""
+"""What no training here can show: it needs another machine, a network or a part to be measured, or
+saves time alone.
+"""
 
 
 def assignment(path: str, value: Any) -> list[str]:
@@ -231,10 +316,16 @@ def unused(path: str, faults: Sequence[Fault]) -> list[Fault]:
 
 @pytest.mark.parametrize("case", sampled(DEAD, 12, 40), ids=str)
 def test_a_dead_setting_is_a_warning(case: Dead, tmp_path: Path) -> None:
-    recipe = recipe_of(tmp_path, case.kind, *overrides(case.border), *assignment(case.path, case.values[0]))
+    recipe = recipe_of(
+        tmp_path, case.kind, *overrides(case.border), *assignment(case.path, case.values[0])
+    )
     own = load_text(recipe.dump(), tmp_path / "recipe.yaml")
     (warning,) = unused(case.path, faults_of(own))
-    assert (warning.severity, warning.file, bool(warning.hint)) == ("warning", str(tmp_path / "recipe.yaml"), True)
+    assert (warning.severity, warning.file, bool(warning.hint)) == (
+        "warning",
+        str(tmp_path / "recipe.yaml"),
+        True,
+    )
     if case.alive:
         recipe = recipe_of(
             tmp_path,
@@ -246,13 +337,17 @@ def test_a_dead_setting_is_a_warning(case: Dead, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in DEAD if not case.path.startswith(ELSEWHERE)], ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in DEAD if not case.path.startswith(ELSEWHERE)], ids=str
+)
 def test_a_rule_is_right(case: Dead, tmp_path: Path) -> None:
     signatures = []
     for index, value in enumerate(case.values):
         folder = tmp_path / str(index)
         folder.mkdir()
-        recipe = recipe_of(folder, case.kind, *overrides(case.border), *assignment(case.path, value))
+        recipe = recipe_of(
+            folder, case.kind, *overrides(case.border), *assignment(case.path, value)
+        )
         signatures.append(signature(recipe, folder))
     assert all(same(signatures[0], other) for other in signatures[1:])
 

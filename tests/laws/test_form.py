@@ -1,4 +1,6 @@
-"""The commonest mistakes of a first block, each told in the terms of the contract with what to write."""
+"""The commonest mistakes of a first block, each told in the terms of the contract with what to
+write.
+"""
 
 from __future__ import annotations
 
@@ -131,11 +133,27 @@ MISTAKES: tuple[tuple[type[Block], str, str], ...] = (
         "does not take what it is given",
         "write `def forward(self, x, state, context)`, and return `y, state`",
     ),
-    (TakesNoContext, "does not take what it is given", "write `def forward(self, x, state, context)`"),
-    (ReturnsATensor, "`forward` returns a tensor alone", "return `y, state`, `()` where the block keeps nothing"),
+    (
+        TakesNoContext,
+        "does not take what it is given",
+        "write `def forward(self, x, state, context)`",
+    ),
+    (
+        ReturnsATensor,
+        "`forward` returns a tensor alone",
+        "return `y, state`, `()` where the block keeps nothing",
+    ),
     (ReturnsOne, "`forward` returns a tuple of 1", "return `y, state`"),
-    (StartsWithNone, "`start` returns None as the state", "return `()` where the block keeps nothing"),
-    (EndsWithNone, "`forward` returns None as the state", "return `()` where the block keeps nothing"),
+    (
+        StartsWithNone,
+        "`start` returns None as the state",
+        "return `()` where the block keeps nothing",
+    ),
+    (
+        EndsWithNone,
+        "`forward` returns None as the state",
+        "return `()` where the block keeps nothing",
+    ),
     (StartsWithAList, "`start` returns a list", "a state is a tensor, or a tuple of states"),
     (StartsWithAMapping, "`start` returns a dict", "a state is a tensor, or a tuple of states"),
     (StartTakesXAlone, "does not take what it is given", "write `def start(self, x, context)`"),
@@ -147,12 +165,18 @@ MISTAKES: tuple[tuple[type[Block], str, str], ...] = (
     (CountsInPlace, "`forward` changes its state in place", "make a new tensor"),
     (StopsInside, "`forward` stops with RuntimeError", "test_form.py, line "),
     (HasNoSite, "its constructor takes no site", "the site first, the settings by name"),
-    (TakesSettingsByPosition, "its constructor takes `heads` by position", "write the settings after `*`"),
+    (
+        TakesSettingsByPosition,
+        "its constructor takes `heads` by position",
+        "write the settings after `*`",
+    ),
     (StopsInTheConstructor, "its constructor stops with AttributeError", "test_form.py, line "),
 )
 
 
-@pytest.mark.parametrize(("block", "what", "write"), MISTAKES, ids=[block.__name__ for block, *_ in MISTAKES])
+@pytest.mark.parametrize(
+    ("block", "what", "write"), MISTAKES, ids=[block.__name__ for block, *_ in MISTAKES]
+)
 def test_a_mistake_is_told_with_what_to_write(block: type[Block], what: str, write: str) -> None:
     with pytest.raises(LawError) as broken:
         check_block(block, compiles=False)

@@ -25,12 +25,17 @@ class Sum(Block):
         self.out = site.sequence("sum")
 
     def start(self, x: Tensor, context: Context) -> State:
-        return x.new_zeros(x.shape[0], self.out.width), torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+        return x.new_zeros(x.shape[0], self.out.width), torch.zeros(
+            x.shape[0], dtype=torch.long, device=x.device
+        )
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         real = x * context.mask[..., None]
         y = state[0][:, None] + real.cumsum(1)
-        return x + self.scale * self.weight * y, (state[0] + real.sum(1), state[1] + context.mask.sum(1))
+        return x + self.scale * self.weight * y, (
+            state[0] + real.sum(1),
+            state[1] + context.mask.sum(1),
+        )
 
 
 class LeaksIntoTheNextDocument(Sum):
@@ -46,10 +51,15 @@ class LeaksAlmostNothing(Sum):
         if context.starts is None:
             return super().forward(x, state, context)
         total, outputs = state[0], []
-        for arriving, begins in zip((x * context.mask[..., None]).unbind(1), context.starts.unbind(1), strict=True):
+        for arriving, begins in zip(
+            (x * context.mask[..., None]).unbind(1), context.starts.unbind(1), strict=True
+        ):
             total = torch.where(begins[:, None], 1e-12, 1.0) * total + arriving
             outputs.append(total)
-        return x + self.scale * self.weight * torch.stack(outputs, 1), (total, state[1] + context.mask.sum(1))
+        return x + self.scale * self.weight * torch.stack(outputs, 1), (
+            total,
+            state[1] + context.mask.sum(1),
+        )
 
 
 class Forgets(Sum):
@@ -198,7 +208,9 @@ class ChangesInPlaceWhileDecoding(Sum):
 
 
 class AppendsBehindTheNewest(Sum):
-    """States share what was appended to them; whoever goes on from an older one comes after the newest."""
+    """States share what was appended to them; whoever goes on from an older one comes after the
+    newest.
+    """
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         y, after = super().forward(x, (getattr(state[0], "appended", state[0]), state[1]), context)
@@ -217,7 +229,9 @@ class StopsAtAGrid(Sum):
     """A sequence's block that does not say so."""
 
     def __init__(self, site: Site, *, scale: Count = 2) -> None:
-        super().__init__(replace(site, stream=site.stream._replace(grid=False, columns=0)), scale=scale)
+        super().__init__(
+            replace(site, stream=site.stream._replace(grid=False, columns=0)), scale=scale
+        )
 
 
 class RefusesWithoutHelp(Sum):
@@ -312,7 +326,9 @@ class SaysAnotherWidth(Sum):
         self.out = site.stream._replace(width=3)
 
     def start(self, x: Tensor, context: Context) -> State:
-        return x.new_zeros(x.shape[0], len(self.weight)), torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+        return x.new_zeros(x.shape[0], len(self.weight)), torch.zeros(
+            x.shape[0], dtype=torch.long, device=x.device
+        )
 
 
 class PosesForPictures(Sum):
@@ -386,9 +402,15 @@ class NoParent(Block):
 
 
 @pytest.mark.parametrize(
-    ("block", "fix"), [(NoOut, 'write `self.out = site.sequence("NAME")` in its'), (NoParent, "call it first in its")]
+    ("block", "fix"),
+    [
+        (NoOut, 'write `self.out = site.sequence("NAME")` in its'),
+        (NoParent, "call it first in its"),
+    ],
 )
-def test_a_constructor_that_lacks_something_is_told_what_to_write(block: type[Block], fix: str) -> None:
+def test_a_constructor_that_lacks_something_is_told_what_to_write(
+    block: type[Block], fix: str
+) -> None:
     with pytest.raises(LawError, match=re.escape(fix)) as raised:
         check_block(block)
     assert f"`{block.__name__}` cannot be built: it" in str(raised.value)

@@ -1,7 +1,8 @@
-"""Every key of the sections is alive: with another value of it, something else is read, built, trained or answered.
+"""Every key of the sections is alive: with another value of it, something else is read, built,
+trained or answered.
 
-Keys and the values to try come from the schema, so a new setting of which no value changes anything fails by its name.
-The settings of blocks have a law of their own: `settings` in `composer.testing`.
+Keys and the values to try come from the schema, so a new setting of which no value changes anything
+fails by its name. The settings of blocks have a law of their own: `settings` in `composer.testing`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ Keys = tuple[str, ...]
 
 
 class Around(NamedTuple):
-    """What a key needs around it to be alive: other settings, a kind of recipe, and values that no type tells."""
+    """What a key needs around it to be alive: other settings, a kind of recipe, and values that no
+    type tells.
+    """
 
     overrides: str = ""
     kind: str = "pairs"
@@ -47,8 +50,13 @@ FEW = "{train: 30, val: 5, test: 5}"
 VECTORS = "{vector_copy: {bits: 3, max_length: 3, train: 40, val: 10, test: 5}}"
 BITS = f"data.generate={VECTORS}; data.tokenizer={{bits: {{size: 3}}}}"
 PAIR = "={source: a.txt, target: b.txt}"
-NGRAMS = "data.generate={dynamic_ngrams: {min_length: 20, max_length: 24, train: 30, val: 5, test: 5}}"
-GROWING = "training.optimizer={sgd: 9}; training.clip_norm=1; training.max_steps=9; training.validate_every=1"
+NGRAMS = (
+    "data.generate={dynamic_ngrams: {min_length: 20, max_length: 24, train: 30, val: 5, test: 5}}"
+)
+GROWING = (
+    "training.optimizer={sgd: 9}; training.clip_norm=1; training.max_steps=9;"
+    " training.validate_every=1"
+)
 EPOCHS = "training.max_steps=null; training.max_epochs=3"
 LEARNING = "training.optimizer={adam: 0.03}; training.max_steps=40; training.validate_every=20"
 RISING = f"training.curriculum={{start: 1, error: 1.0, beyond: 0}}; {LEARNING}"
@@ -63,12 +71,18 @@ HUB = "data.parallel=null; data.hub={id: set_t, val: null, test: null, source: a
 CONTEXTS = {
     "data.parallel": Around(kind="files"),
     "data.parallel.train.weight": Around(f"data.parallel.train{PAIR}", "files", [1, 2]),
-    "data.parallel.max_ratio": Around("data.parallel.train={source: a.txt, target: d.txt}", "files", [1.5, 9]),
-    "data.parallel.deduplicate": Around("data.parallel.train={source: g.txt, target: g.txt}", "files"),
+    "data.parallel.max_ratio": Around(
+        "data.parallel.train={source: a.txt, target: d.txt}", "files", [1.5, 9]
+    ),
+    "data.parallel.deduplicate": Around(
+        "data.parallel.train={source: g.txt, target: g.txt}", "files"
+    ),
     "data.parallel.decontaminate": Around(
         "data.parallel.val={source: h.txt, target: h.txt}; data.parallel.test=null", "files"
     ),
-    "data.parallel.test_sets": Around(kind="files", values=[{"news": {**SIDES, "target": name}} for name in TEXTS]),
+    "data.parallel.test_sets": Around(
+        kind="files", values=[{"news": {**SIDES, "target": name}} for name in TEXTS]
+    ),
     "data.table": Around(kind="table"),
     "data.table.train": Around(kind="table", values=["s.tsv", "v.tsv"]),
     "data.table.val": Around("data.table.val=null", "table", [2, "v.tsv"]),
@@ -76,7 +90,9 @@ CONTEXTS = {
     "data.table.test_sets": Around(kind="table", values=[{"more": "s.tsv"}, {"more": "v.tsv"}]),
     "data.table.target": Around(kind="table", values=["text", "image"]),
     "data.table.source.column": Around(kind="table", values=["sound", "louder"]),
-    "data.table.source.kind": Around("data.table.source={column: sound}", "table", ["text", "audio"]),
+    "data.table.source.kind": Around(
+        "data.table.source={column: sound}", "table", ["text", "audio"]
+    ),
     **{
         f"data.table.source.{key}": Around(IMAGE, "table", values)
         for key, values in {
@@ -101,7 +117,9 @@ CONTEXTS = {
     "evaluation.stride": Around("training.window=5", "text", [1, 5]),
     "data.tokenizer.bits": Around(BITS),
     "data.tokenizer.bits.marks": Around(BITS, values=[[";"], [";", "?"]]),
-    "data.tokenizer.integers": Around("data.parallel.train={source: c.txt, target: c.txt}", "files"),
+    "data.tokenizer.integers": Around(
+        "data.parallel.train={source: c.txt, target: c.txt}", "files"
+    ),
     "data.tokenizer.word": Around(kind="files"),
     "data.tokenizer.word.min_count": Around(WORDS, "files"),
     "data.tokenizer.word.split": Around(WORDS, "files"),
@@ -111,34 +129,50 @@ CONTEXTS = {
     "data.generate.dynamic_ngrams.max_length": Around(NGRAMS, values=[24, 30]),
     "data.generate.number_words.maximum": Around(values=[99, 999]),
     "training.schedule.plateau": Around(GROWING),
-    "training.schedule.plateau.factor": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
+    "training.schedule.plateau.factor": Around(
+        f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"
+    ),
     "training.schedule.plateau.patience": Around(GROWING, values=[1, 2]),
     "training.schedule.plateau.monitor": Around(
-        f"training.schedule={{plateau: {{patience: 1, threshold: 0.3}}}}; {LEARNING}; training.validate_every=4"
+        f"training.schedule={{plateau: {{patience: 1, threshold: 0.3}}}}; {LEARNING};"
+        " training.validate_every=4"
     ),
     "training.schedule.plateau.threshold": Around(
-        f"training.schedule={{plateau: {{patience: 1}}}}; {LEARNING}; training.validate_every=4", values=[0, 64]
+        f"training.schedule={{plateau: {{patience: 1}}}}; {LEARNING}; training.validate_every=4",
+        values=[0, 64],
     ),
-    "training.schedule.plateau.compare_with": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
+    "training.schedule.plateau.compare_with": Around(
+        f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"
+    ),
     "training.schedule.epoch_decay": Around(EPOCHS),
     "training.schedule.epoch_decay.after": Around(EPOCHS, values=[1, 2]),
-    "training.schedule.epoch_decay.factor": Around(f"training.schedule={{epoch_decay: {{after: 1}}}}; {EPOCHS}"),
+    "training.schedule.epoch_decay.factor": Around(
+        f"training.schedule={{epoch_decay: {{after: 1}}}}; {EPOCHS}"
+    ),
     "training.asgd.patience": Around(GROWING, values=[1, 2]),
     "training.max_epochs": Around("training.max_steps=null", values=[1, 2]),
-    "training.early_stopping.patience": Around(f"training.early_stopping={{}}; {GROWING}", values=[1, 2]),
+    "training.early_stopping.patience": Around(
+        f"training.early_stopping={{}}; {GROWING}", values=[1, 2]
+    ),
     "training.early_stopping.metric": Around(f"training.early_stopping={{patience: 1}}; {GROWING}"),
-    "training.early_stopping.min_delta": Around("training.early_stopping={patience: 1}; training.validate_every=1"),
+    "training.early_stopping.min_delta": Around(
+        "training.early_stopping={patience: 1}; training.validate_every=1"
+    ),
     "training.curriculum.step": Around(RISING),
     "training.curriculum.error": Around(RISING, values=[1.0, 1e-4]),
     "training.curriculum.beyond": Around("training.curriculum={start: 2}"),
     "training.curriculum.by": Around(LONGER, values=["source", "target"]),
-    "training.parameter_groups": Around(values=[[{"blocks": "encoder", "factor": factor}] for factor in (0, 2)]),
+    "training.parameter_groups": Around(
+        values=[[{"blocks": "encoder", "factor": factor}] for factor in (0, 2)]
+    ),
     "training.scheduled_sampling": Around(SAMPLING),
     "training.scheduled_sampling.warmup": Around(SAMPLING, values=[0, 1]),
     "training.ema.decay": Around(values=[0.1, 0.2]),
     **{
-        f"training.optimizer.{name}.{'decayed' if name in ('rmsprop', 'adadelta') else 'decay'}": Around(
-            f"training.optimizer={{{name}: {{weight_decay: 0.5}}}}", values=["matrices", "all"]
+        f"training.optimizer.{name}.{'decayed' if name in ('rmsprop', 'adadelta') else 'decay'}": (
+            Around(
+                f"training.optimizer={{{name}: {{weight_decay: 0.5}}}}", values=["matrices", "all"]
+            )
         )
         for name in ("adam", "adamw", "sgd", "adagrad", "rmsprop", "adadelta")
     },
@@ -155,19 +189,35 @@ CONTEXTS = {
     "data.lowercase": Around(kind="files"),
     "model.dropout": Around("model.decoder=[dropout, rnn, cross_attention]"),
     "model.encoder": Around(values=[["rnn"], ["linear"]]),
-    "model.encoders": Around("model.encoder=null", "files", [{"source": ["rnn"]}, {"source": ["linear"]}]),
+    "model.encoders": Around(
+        "model.encoder=null", "files", [{"source": ["rnn"]}, {"source": ["linear"]}]
+    ),
     "model.decoder": Around(values=[["rnn", "cross_attention"], ["cross_attention"]]),
-    "model.stacks": Around("model.decoder=[{use: a}, cross_attention]", values=[{"a": ["rnn"]}, {"a": ["linear"]}]),
-    "model.output.tie": Around("data.tokenizer={word: {joint: true}}", values=[["source"], ["target"]]),
+    "model.stacks": Around(
+        "model.decoder=[{use: a}, cross_attention]", values=[{"a": ["rnn"]}, {"a": ["linear"]}]
+    ),
+    "model.output.tie": Around(
+        "data.tokenizer={word: {joint: true}}", values=[["source"], ["target"]]
+    ),
     "model.output.kind": Around(BITS),
     "model.output.kind.adaptive.cutoffs": Around(values=[[5], [6]]),
     "model.output.kind.adaptive.div_value": Around("model.output.kind={adaptive: {cutoffs: [5]}}"),
-    "model.output.kind.cnn.kernels": Around("model.output.kind={cnn: {features: [3]}}", values=[[1], [2]]),
-    "model.output.kind.cnn.features": Around("model.output.kind={cnn: {kernels: [3]}}", values=[[1], [2]]),
-    "model.output.ctc.from": Around("model.encoder=[{linear: {as: x}}, rnn]", values=["encoder", "encoder.x"]),
+    "model.output.kind.cnn.kernels": Around(
+        "model.output.kind={cnn: {features: [3]}}", values=[[1], [2]]
+    ),
+    "model.output.kind.cnn.features": Around(
+        "model.output.kind={cnn: {kernels: [3]}}", values=[[1], [2]]
+    ),
+    "model.output.ctc.from": Around(
+        "model.encoder=[{linear: {as: x}}, rnn]", values=["encoder", "encoder.x"]
+    ),
     "model.embedding": Around(BITS),
-    "model.embedding.characters.kernels": Around("model.embedding={characters: {features: [3]}}", values=[[1], [2]]),
-    "model.embedding.characters.features": Around("model.embedding={characters: {kernels: [3]}}", values=[[1], [2]]),
+    "model.embedding.characters.kernels": Around(
+        "model.embedding={characters: {features: [3]}}", values=[[1], [2]]
+    ),
+    "model.embedding.characters.features": Around(
+        "model.embedding={characters: {kernels: [3]}}", values=[[1], [2]]
+    ),
     "logging.wandb": Around(values=["one", "two"]),
     "logging.wandb.tags": Around(values=[["one"], ["two"]]),
     "logging.wandb.config": Around(values=[{"one": 1}, {"one": 2}]),
@@ -182,9 +232,15 @@ CONTEXTS = {
 }
 """By the beginning of a key's path, the longest of which holds."""
 for split in ("train", "val", "test"):
-    CONTEXTS[f"data.parallel.{split}.file"] = Around(f"data.parallel.{split}{TABLE}", "files", ["t.csv", "u.csv"])
-    CONTEXTS[f"data.parallel.{split}.source"] = Around(f"data.parallel.{split}{PAIR}", "files", ["a.txt", "c.txt"])
-    CONTEXTS[f"data.parallel.{split}.target"] = Around(f"data.parallel.{split}{PAIR}", "files", ["b.txt", "c.txt"])
+    CONTEXTS[f"data.parallel.{split}.file"] = Around(
+        f"data.parallel.{split}{TABLE}", "files", ["t.csv", "u.csv"]
+    )
+    CONTEXTS[f"data.parallel.{split}.source"] = Around(
+        f"data.parallel.{split}{PAIR}", "files", ["a.txt", "c.txt"]
+    )
+    CONTEXTS[f"data.parallel.{split}.target"] = Around(
+        f"data.parallel.{split}{PAIR}", "files", ["b.txt", "c.txt"]
+    )
 EXCEPTIONS = {
     "recipe": "is the version of the language",
     "name": "names runs, in no number of them",
@@ -194,10 +250,14 @@ EXCEPTIONS = {
     "data.table.source.width": "has one value that the data do not refuse",
     "data.packing": "lays the same pairs out in fewer rows: tests/training/test_packing.py",
     "data.hub.config": "is for a data set that has several, which a folder has not",
-    "decoding.viterbi.max_ratio": "is for answers of more than 50 tokens, and the most probable ones here are shorter",
+    "decoding.viterbi.max_ratio": (
+        "is for answers of more than 50 tokens, and the most probable ones here are shorter"
+    ),
     "decoding.mbr.max_ratio": "is for samples of more than 50 tokens, and those here are shorter",
     **{
-        f"{section}decoding.{method}.precision": "gives tiny models the same answers: tests/inference/test_precision.py"
+        f"{section}decoding.{method}.precision": (
+            "gives tiny models the same answers: tests/inference/test_precision.py"
+        )
         for section in ("", "training.validation_sample.")
         for method in ("beam", "greedy", "sample", "mbr", "viterbi")
     },
@@ -226,7 +286,9 @@ def resolve(rule: Schema) -> Schema:
 def keys_of(rule: Schema, path: Keys = ()) -> Iterator[tuple[Keys, Schema]]:
     """Yield the path and the rule of every key below a rule, but for blocks and their defaults."""
     for name, inner in resolve(rule).get("properties", {}).items():
-        if not inner.get("$ref", "").startswith(("#/$defs/defaults.", "#/$defs/block.")) and path != ("extends",):
+        if not inner.get("$ref", "").startswith(
+            ("#/$defs/defaults.", "#/$defs/block.")
+        ) and path != ("extends",):
             yield (*path, name), resolve(inner)
             yield from keys_of(inner, (*path, name))
 
@@ -256,10 +318,14 @@ def values_of(rule: Schema) -> list[Any]:
 
 
 def fits(number: float, rule: Schema) -> bool:
-    if rule.get("type") not in ("integer", "number") or (rule["type"] == "integer" and number != int(number)):
+    if rule.get("type") not in ("integer", "number") or (
+        rule["type"] == "integer" and number != int(number)
+    ):
         return False
     above, below = rule.get("exclusiveMinimum", -1), rule.get("exclusiveMaximum", 1e9)
-    return bool(rule.get("minimum", 0) <= number <= rule.get("maximum", 1e9) and above < number < below)
+    return bool(
+        rule.get("minimum", 0) <= number <= rule.get("maximum", 1e9) and above < number < below
+    )
 
 
 def around(key: str) -> Around:
@@ -275,13 +341,20 @@ def cases(key: str) -> Iterator[list[str]]:
     base = [line.strip() for line in context.overrides.split(";") if line.strip()]
     parent = ".".join(path[:-1])
     if "x-choice" in SETTINGS.get(parent, {}):
-        for word in (path[-1], *(other for other in SETTINGS[parent]["properties"] if other != path[-1])):
+        for word in (
+            path[-1],
+            *(other for other in SETTINGS[parent]["properties"] if other != path[-1]),
+        ):
             yield [*base, f"{parent}={{{word}: {FEW if parent == 'data.generate' else '{}'}}}"]
         return
     grandparent = ".".join(path[:-2])
-    if parent in SETTINGS and not any(line.partition("=")[0] in (parent, grandparent) for line in base):
+    if parent in SETTINGS and not any(
+        line.partition("=")[0] in (parent, grandparent) for line in base
+    ):
         is_word = "x-choice" in SETTINGS.get(grandparent, {})
-        optional = {"type": "null"} in SETTINGS[parent].get("anyOf", ()) and not SETTINGS[parent]["required"]
+        optional = {"type": "null"} in SETTINGS[parent].get("anyOf", ()) and not SETTINGS[parent][
+            "required"
+        ]
         settings = FEW if parent.startswith("data.generate") else "{}"
         base = [*base, f"{grandparent}={{{path[-2]}: {settings}}}"] if is_word else base
         base = [*base, f"{parent}={{}}"] if optional and not is_word else base
@@ -290,29 +363,47 @@ def cases(key: str) -> Iterator[list[str]]:
         yield [*base, f"{key}={json.dumps(value)}"]
 
 
-# ------------------------------------------------------------------------------------------- what a setting may change
+# ------------------------------------------------------------------------------------------- what a
+# setting may change
 
 
 def data_of(recipe: Recipe, folder: Path) -> Any:
-    """The pairs of two epochs and every split, or the ids that they are encoded as and the weights of files."""
+    """The pairs of two epochs and every split, or the ids that they are encoded as and the weights
+    of files.
+    """
     if recipe.data.generate and not recipe.explicit["data"].get("tokenizer"):
         splits = (("train", 0), ("train", 1), ("val", 0), ("test", 0))
-        return [[list(side) for side in generate_pairs(recipe, *split).sides.values()] for split in splits]
+        return [
+            [list(side) for side in generate_pairs(recipe, *split).sides.values()]
+            for split in splits
+        ]
     data = load_data(recipe, [folder])
     weights = np.asarray(data.pairs["train"].weights).tolist()
     hashes = {name: split.sha256 for name, split in data.splits.items()}
-    first = training_corpus(recipe, data.splits["train"], data.tokenizers, lambda rows: rows.lengths() > 0).of_epoch(0)
-    features = [own.outputs(np.arange(3)) for own in first.sources.values() if isinstance(own, Features)]
-    return [data.tokenizers.text, hashes, weights, [np.nan_to_num(own, nan=-1.0).tolist() for own in features]]
+    first = training_corpus(
+        recipe, data.splits["train"], data.tokenizers, lambda rows: rows.lengths() > 0
+    ).of_epoch(0)
+    features = [
+        own.outputs(np.arange(3)) for own in first.sources.values() if isinstance(own, Features)
+    ]
+    return [
+        data.tokenizers.text,
+        hashes,
+        weights,
+        [np.nan_to_num(own, nan=-1.0).tolist() for own in features],
+    ]
 
 
 def model_of(recipe: Recipe, folder: Path) -> Any:
-    """The weights that a model starts with, its logits or costs in training, and its logits in evaluation."""
+    """The weights that a model starts with, its logits or costs in training, and its logits in
+    evaluation.
+    """
     torch.manual_seed(1)
     model = build(recipe, vocabulary_bounds(recipe))
     with torch.no_grad():
         ids = example_ids(model, 3)
-        outputs = model(example_sources(model, 3), ids, answer=ids)  # in training, so that dropout shows
+        # in training, so that dropout shows
+        outputs = model(example_sources(model, 3), ids, answer=ids)
         evaluated = model.eval()(example_sources(model, 3), ids)
     return {**model.state_dict(), "outputs": outputs, "evaluated": evaluated}
 
@@ -325,7 +416,11 @@ def trainer_of(recipe: Recipe, folder: Path) -> Any:
         setup.build_trainer(recipe)
     strategy = arguments.pop("strategy")
     del arguments["plugins"]
-    return {**arguments, "strategy": type(strategy).__name__, "timeout": str(getattr(strategy, "_timeout", ""))}
+    return {
+        **arguments,
+        "strategy": type(strategy).__name__,
+        "timeout": str(getattr(strategy, "_timeout", "")),
+    }
 
 
 def logging_of(recipe: Recipe, folder: Path) -> Any:
@@ -337,13 +432,17 @@ def logging_of(recipe: Recipe, folder: Path) -> Any:
         patch.setenv("WANDB_API_KEY", "x")
         patch.delenv("WANDB_MODE", raising=False)
         settings = recipe.logging.wandb
-        logger = WandbLogger(wandb_mode(settings, {"WANDB_API_KEY": "x"}), settings, folder, "name", "id")
+        logger = WandbLogger(
+            wandb_mode(settings, {"WANDB_API_KEY": "x"}), settings, folder, "name", "id"
+        )
     seen = {key: value for key, value in arguments.items() if key not in ("settings", "dir")}
     return {**seen, "logs_model": logger.logs_model}
 
 
 DOORS = {"data": data_of, "model": model_of, "trainer": trainer_of, "logging": logging_of}
-"""What shows at once, by section, that a setting is alive; for all else, and where that shows nothing, a training."""
+"""What shows at once, by section, that a setting is alive; for all else, and where that shows
+nothing, a training.
+"""
 QUICK = [key for key in KEYS if key.partition(".")[0] in DOORS and key not in EXCEPTIONS]
 SLOW = [key for key in KEYS if key not in EXCEPTIONS and key not in QUICK]
 
@@ -376,5 +475,7 @@ def test_a_key_of_training_or_decoding_is_alive(key: str, tmp_path: Path) -> Non
 
 
 def test_every_exception_is_a_key_and_has_its_reason() -> None:
-    assert not [key for key, reason in EXCEPTIONS.items() if key not in KEYS or len(reason.split()) < 3]
+    assert not [
+        key for key, reason in EXCEPTIONS.items() if key not in KEYS or len(reason.split()) < 3
+    ]
     assert not [start for start in CONTEXTS if start not in SETTINGS]

@@ -25,7 +25,9 @@ def expect_distribution(state: State) -> None:
     """Where the heads of a tape are is a distribution."""
     _, places, _ = state
     assert places.min() >= 0
-    torch.testing.assert_close(places.float().sum(-1), torch.ones(places.shape[:2]), atol=1e-2, rtol=0)
+    torch.testing.assert_close(
+        places.float().sum(-1), torch.ones(places.shape[:2]), atol=1e-2, rtol=0
+    )
 
 
 def thick(state: State) -> None:
@@ -44,7 +46,14 @@ MEMORIES: list[tuple[str, dict[str, Any], Callable[[State], None]]] = [
     ("ntm", {"slots": 20, "slot_width": 6}, expect_distribution),
     (
         "ntm",
-        {"slots": 9, "slot_width": 4, "shift": 3, "read_heads": 2, "write_heads": 2, "memory": "random"},
+        {
+            "slots": 9,
+            "slot_width": 4,
+            "shift": 3,
+            "read_heads": 2,
+            "write_heads": 2,
+            "memory": "random",
+        },
         expect_distribution,
     ),
     ("stack_memory", {}, thick),
@@ -66,9 +75,15 @@ MEMORIES: list[tuple[str, dict[str, Any], Callable[[State], None]]] = [
 
 @pytest.mark.parametrize("noise", [0.2, 3.0], ids=["calm", "saturated"])
 @pytest.mark.parametrize("automatic", [False, True], ids=["bfloat16", "autocast"])
-@pytest.mark.parametrize(("word", "settings", "holds"), MEMORIES, ids=[word for word, _, _ in MEMORIES])
+@pytest.mark.parametrize(
+    ("word", "settings", "holds"), MEMORIES, ids=[word for word, _, _ in MEMORIES]
+)
 def test_a_long_row_stays_finite(
-    word: str, settings: dict[str, Any], holds: Callable[[State], None], automatic: bool, noise: float
+    word: str,
+    settings: dict[str, Any],
+    holds: Callable[[State], None],
+    automatic: bool,
+    noise: float,
 ) -> None:
     case = Case(blocks()[word], settings)
     block = case.build(noise=noise).to(torch.float32 if automatic else HALF)

@@ -1,4 +1,6 @@
-"""Blocks with an outer-product state wherever a block may stand: accepted, they train and keep the laws of models."""
+"""Blocks with an outer-product state wherever a block may stand: accepted, they train and keep the
+laws of models.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ SAMPLE = ("mamba2", "gated_delta_net")
 
 
 @pytest.mark.parametrize(
-    "word", [pytest.param(word, marks=() if word in SAMPLE else pytest.mark.slow) for word in MIXERS]
+    "word",
+    [pytest.param(word, marks=() if word in SAMPLE else pytest.mark.slow) for word in MIXERS],
 )
 def test_a_mixer_stands_anywhere(word: str, tmp_path: Path) -> None:
     def mixer(**settings: Any) -> dict[str, Any]:
@@ -46,8 +49,18 @@ def test_a_mixer_stands_anywhere(word: str, tmp_path: Path) -> None:
             mixer(initial_state="encoder"),
             {"recurrent": fed_back},
             {"repeat": {"times": 2, "share": True, "stack": [{"residual": [mixer(chunk=2)]}]}},
-            {"parallel": {"branches": [[{"use": "shelf"}], [{"use": "shelf"}, mixer(initial_state="learned")]]}},
+            {
+                "parallel": {
+                    "branches": [
+                        [{"use": "shelf"}],
+                        [{"use": "shelf"}, mixer(initial_state="learned")],
+                    ]
+                }
+            },
         ],
     }
     data = {"parallel": {"train": {"source": "source.txt", "target": "target.txt"}}}
-    assert outcome({"recipe": 1, "data": data, "model": model}, tmp_path / "everywhere.yaml") == "accepted"
+    assert (
+        outcome({"recipe": 1, "data": data, "model": model}, tmp_path / "everywhere.yaml")
+        == "accepted"
+    )

@@ -40,27 +40,38 @@ model:
 
 
 class ForgetsItsState(EncoderDecoder):
-    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
+    def step(
+        self, ids: Tensor, state: State, memories: Mapping[str, Output]
+    ) -> tuple[Tensor, State]:
         return super().step(ids, self.start(memories, len(ids)), memories)
 
 
 class StepsOverPadding(EncoderDecoder):
-    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
+    def step(
+        self, ids: Tensor, state: State, memories: Mapping[str, Output]
+    ) -> tuple[Tensor, State]:
         return super().step(ids.masked_fill(ids == PAD, UNK), state, memories)
 
 
 class KnowsTheAnswer(EncoderDecoder):
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
+    def forward(
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+    ) -> Tensor:
         logits = super().forward(sources, target, beside)
         return logits + 0.1 * logits.flip(1)
 
 
 class ReadsPadding(EncoderDecoder):
     def encode(
-        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, target_mask: Tensor | None = None
+        self,
+        sources: Mapping[str, Tensor],
+        beside: StepInputs = NOTHING,
+        target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
         return super().encode(
-            {key: ids.masked_fill(ids == PAD, UNK) for key, ids in sources.items()}, beside, target_mask
+            {key: ids.masked_fill(ids == PAD, UNK) for key, ids in sources.items()},
+            beside,
+            target_mask,
         )
 
 
@@ -68,56 +79,81 @@ class MakesRoomForTheLongest(EncoderDecoder):
     """Each row is given as much room as the longest answer of its batch needs."""
 
     def encode(
-        self, sources: Mapping[str, Tensor], beside: StepInputs = NOTHING, target_mask: Tensor | None = None
+        self,
+        sources: Mapping[str, Tensor],
+        beside: StepInputs = NOTHING,
+        target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
-        return super().encode(sources, beside, None if target_mask is None else torch.ones_like(target_mask))
+        return super().encode(
+            sources, beside, None if target_mask is None else torch.ones_like(target_mask)
+        )
 
 
 class DecodesWithoutRoom(EncoderDecoder):
     """A search would not ask for the size that was trained."""
 
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
-        return self.step(target, self.start(memories := self.encode(sources), len(target)), memories)[0]
+    def forward(
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+    ) -> Tensor:
+        return self.step(
+            target, self.start(memories := self.encode(sources), len(target)), memories
+        )[0]
 
 
 class KnowsItsRows(EncoderDecoder):
-    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
+    def step(
+        self, ids: Tensor, state: State, memories: Mapping[str, Output]
+    ) -> tuple[Tensor, State]:
         logits, state = super().step(ids, state, memories)
         return logits * (1 + torch.arange(len(ids))[:, None, None]), state
 
 
 class StepsWithMoreConfidence(EncoderDecoder):
-    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
+    def step(
+        self, ids: Tensor, state: State, memories: Mapping[str, Output]
+    ) -> tuple[Tensor, State]:
         logits, state = super().step(ids, state, memories)
         return logits * (2 if ids.shape[1] == 1 else 1), state
 
 
 class PrefersTheLast(EncoderDecoder):
-    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
+    def step(
+        self, ids: Tensor, state: State, memories: Mapping[str, Output]
+    ) -> tuple[Tensor, State]:
         logits, state = super().step(ids, state, memories)
         return logits.flip(-1), state
 
 
 class Overflows(EncoderDecoder):
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
+    def forward(
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+    ) -> Tensor:
         logits = super().forward(sources, target, beside)
         return logits / (0 if logits.dtype is torch.bfloat16 else 1)
 
 
 class OverflowsInSteps(EncoderDecoder):
-    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
+    def step(
+        self, ids: Tensor, state: State, memories: Mapping[str, Output]
+    ) -> tuple[Tensor, State]:
         logits, state = super().step(ids, state, memories)
         return logits / (0 if logits.dtype is torch.bfloat16 else 1), state
 
 
 class Diverges(EncoderDecoder):
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
+    def forward(
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+    ) -> Tensor:
         return super().forward(sources, target, beside) * (float("nan") if self.training else 1.0)
 
 
 class SavesHalf(EncoderDecoder):
     def state_dict(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        return {key: value for key, value in super().state_dict(*arguments, **named).items() if key != "output.bias"}
+        return {
+            key: value
+            for key, value in super().state_dict(*arguments, **named).items()
+            if key != "output.bias"
+        }
 
 
 class CountsRows(EncoderDecoder):
@@ -127,7 +163,9 @@ class CountsRows(EncoderDecoder):
         super().__init__(*parts)
         self.register_buffer("rows", torch.zeros(()))
 
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
+    def forward(
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+    ) -> Tensor:
         self.get_buffer("rows").add_(len(target))
         return super().forward(sources, target, beside)
 

@@ -47,7 +47,9 @@ class CountsPaddingToo(Positions):
 
 
 class SeesTheFuture(SelfAttention):
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context) -> Tensor:
+    def _attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context
+    ) -> Tensor:
         return attention(query, keys, values, open_empty_rows(seen[:, None, None]), context)
 
 
@@ -97,7 +99,9 @@ class ReadsTheEdge(Conv):
 
 
 class SharesItsState(Repeat):
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
         y, after, named = super().forward(x, state, context)
         return y, (after[0],) * len(after), named
 
@@ -105,7 +109,9 @@ class SharesItsState(Repeat):
 class GoesOnForAll(Repeat):
     """A row goes on for as long as its batch is."""
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
         named: NamedOutputs = {}
         for _ in range(x.shape[1]):
             x, _, named = self.stacks[0](x, state[0], context)
@@ -143,7 +149,9 @@ class LosesTheMask(Residual):
 
 
 class DoublesWhatItLifts(Recurrent):
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
+    def forward(
+        self, x: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State, NamedOutputs]:
         y, after, named = super().forward(x, state, context)
         return (y if self.stop == len(self.stack.inner()) else 2 * y), after, named
 
@@ -153,7 +161,9 @@ class WritesAtPadding(Ntm):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         y, (_, *heads) = super().forward(x, state, context)
-        _, (memory, *_) = super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+        _, (memory, *_) = super().forward(
+            x, state, context._replace(mask=torch.ones_like(context.mask))
+        )
         return y, (memory, *heads)
 
 
@@ -162,7 +172,9 @@ class MovesAtPadding(Ntm):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         y, (memory, _, read) = super().forward(x, state, context)
-        _, (_, places, _) = super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
+        _, (_, places, _) = super().forward(
+            x, state, context._replace(mask=torch.ones_like(context.mask))
+        )
         return y, (memory, places, read)
 
 
@@ -171,7 +183,11 @@ class ForgetsWhereItsHeadsWere(Ntm):
 
     def start(self, x: Tensor, context: Context) -> State:
         memory, places, read = super().start(x, context)
-        return memory, torch.zeros_like(places).index_fill(-1, torch.tensor(0), 1.0), torch.zeros_like(read)
+        return (
+            memory,
+            torch.zeros_like(places).index_fill(-1, torch.tensor(0), 1.0),
+            torch.zeros_like(read),
+        )
 
 
 class PopsAtPadding(QueueMemory):
@@ -218,7 +234,9 @@ class RunsOnPadding(Nram):
 
 
 class ForgetsAllButTheFirst(Mlstm):
-    """The first numbers of a sigmoid's argument, under an exponential: each step multiplies what is kept by 20."""
+    """The first numbers of a sigmoid's argument, under an exponential: each step multiplies what is
+    kept by 20.
+    """
 
     def _init_gates(self) -> None:
         super()._init_gates()
@@ -274,8 +292,12 @@ MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("block", "settings", "law"), MUTANTS, ids=[block.__name__ for block, _, _ in MUTANTS])
-def test_a_mutant_of_a_block_is_caught(block: type[Block], settings: dict[str, Any], law: str) -> None:
+@pytest.mark.parametrize(
+    ("block", "settings", "law"), MUTANTS, ids=[block.__name__ for block, _, _ in MUTANTS]
+)
+def test_a_mutant_of_a_block_is_caught(
+    block: type[Block], settings: dict[str, Any], law: str
+) -> None:
     with pytest.raises(LawError) as raised:
         check_block(block, settings, compiles=False)
     assert raised.value.law == law, raised.value

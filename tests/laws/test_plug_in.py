@@ -1,4 +1,6 @@
-"""A block from outside: a small package, installed with pip, adds a word to the language through its entry point."""
+"""A block from outside: a small package, installed with pip, adds a word to the language through
+its entry point.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ HOME = HERE.parents[1]
 METADATA = {
     "METADATA": "Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n",
     "WHEEL": "Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    "entry_points.txt": "[seqcomposer.blocks]\ndecaying = outside.decaying:Decaying\n"
-    "trusting = outside.decaying:Trusting\n",
+    "entry_points.txt": (
+        "[seqcomposer.blocks]\ndecaying = outside.decaying:Decaying\n"
+        "trusting = outside.decaying:Trusting\n"
+    ),
     "RECORD": "",
 }
 
@@ -41,7 +45,8 @@ model:
 
 TYPO = RECIPE.replace("scale: 2", "scales: 2")
 GRID = RECIPE.replace(
-    "encoder: [{decaying: {scale: 2}}]", "encoder: [{grid: 3}, {residual: [trusting]}, {select_column: 0}]"
+    "encoder: [{decaying: {scale: 2}}]",
+    "encoder: [{grid: 3}, {residual: [trusting]}, {select_column: 0}]",
 )
 
 CHECKED = """\
@@ -78,7 +83,9 @@ print(json.dumps({"laws": laws, "words": [row["block"] for row in plan["blocks"]
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what a process that has the package says: commands' statuses and outputs, laws and the plan's words."""
+    """Return what a process that has the package says: commands' statuses and outputs, laws and the
+    plan's words.
+    """
     folder = tmp_path_factory.mktemp("plug_in")
     wheel, site = folder / "outside-1.0-py3-none-any.whl", folder / "site"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -87,12 +94,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         for name, text in METADATA.items():
             archive.writestr(f"outside-1.0.dist-info/{name}", text)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", str(site), str(wheel)], check=True, capture_output=True, timeout=400)
+    subprocess.run(
+        [*pip, "--target", str(site), str(wheel)], check=True, capture_output=True, timeout=400
+    )
     recipes = {"sound": RECIPE, "typo": TYPO, "grid": GRID}
     for name, text in recipes.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     command = [sys.executable, "-c", CHECKED, *(str(folder / f"{name}.yaml") for name in recipes)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(HOME))), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(site), str(HOME))),
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     return cast("dict[str, Any]", json.loads(done.stdout))
@@ -124,11 +137,15 @@ def test_a_plug_in_block_without_grids_is_refused_at_its_line(seen: dict[str, An
     assert status == 2, errors
     (fault,) = json.loads(printed)
     assert (fault["line"], fault["column"], fault["code"]) == (6, 36, "block")
-    assert fault["message"].startswith("`trusting` fails where (1, 32, 3, 12) arrives: RuntimeError: ")
+    assert fault["message"].startswith(
+        "`trusting` fails where (1, 32, 3, 12) arrives: RuntimeError: "
+    )
     assert 'its author refuses a grid with `self.out = site.sequence("trusting")`' in fault["hint"]
 
 
-def test_without_the_plug_in_the_block_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_plug_in_the_block_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "outside.yaml"
     file.write_text(RECIPE, encoding="utf-8")
     with pytest.raises(SystemExit, match="2"):

@@ -1,7 +1,9 @@
-"""Random stacks: what `plan` refuses, it refuses with a RecipeError; what it accepts trains and keeps the laws.
+"""Random stacks: what `plan` refuses, it refuses with a RecipeError; what it accepts trains and
+keeps the laws.
 
-15 of them here (65 others among the slow tests), and some that are all about memories, always the same, each drawn
-independently; 10,000 others, with a journal and to their end, with `python -m benchmarks.random_stacks --folder DIR`.
+15 of them here (65 others among the slow tests), and some that are all about memories, always the
+same, each drawn independently; 10,000 others, with a journal and to their end, with `python -m
+benchmarks.random_stacks --folder DIR`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ OTHERS = (*range(15), *range(30, 80))
 """Numbers of the random recipes that are drawn by the tests, and by the slow ones."""
 
 
-@pytest.mark.parametrize("numbers", [EVERY_DAY, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize(
+    "numbers", [EVERY_DAY, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=len
+)
 def test_random_stacks_satisfy_the_laws(numbers: Sequence[int], tmp_path: Path) -> None:
     tally = tally_outcomes(recipes(), numbers, tmp_path / "random.yaml")
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
@@ -37,22 +41,33 @@ def test_random_stacks_satisfy_the_laws(numbers: Sequence[int], tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [continued(), stories()], ids=["continued", "stories"])
-def test_random_memories_satisfy_the_laws(strategy: SearchStrategy[dict[str, Any]], tmp_path: Path) -> None:
+def test_random_memories_satisfy_the_laws(
+    strategy: SearchStrategy[dict[str, Any]], tmp_path: Path
+) -> None:
     tally = tally_outcomes(strategy, range(MEMORIES), tmp_path / "random.yaml")
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
 
 
-def tally_outcomes(strategy: SearchStrategy[dict[str, Any]], numbers: Sequence[int], file: Path) -> Counter[str]:
-    """Count what comes of the examples of these numbers; the recipe of one that fails is left in the file."""
+def tally_outcomes(
+    strategy: SearchStrategy[dict[str, Any]], numbers: Sequence[int], file: Path
+) -> Counter[str]:
+    """Count what comes of the examples of these numbers; the recipe of one that fails is left in
+    the file.
+    """
     return Counter(outcome(draw_case(strategy, str(number)), file) for number in numbers)
 
 
-# ------------------------------------------------------------------------------------------- met on the way
+# ------------------------------------------------------------------------------------------- met on
+# the way
 
 ATTENDS = [{"cross_attention": {"from": "encoder"}}]
 MET: dict[str, tuple[dict[str, Any], str]] = {
     "a stack inside itself": (
-        {"stacks": {"shelf": ["norm", {"use": "shelf"}]}, "encoder": [{"use": "shelf"}], "decoder": ATTENDS},
+        {
+            "stacks": {"shelf": ["norm", {"use": "shelf"}]},
+            "encoder": [{"use": "shelf"}],
+            "decoder": ATTENDS,
+        },
         "cycle",
     ),
     "a shared stack that reads a name of its first place": (
@@ -84,12 +99,18 @@ MET: dict[str, tuple[dict[str, Any], str]] = {
         "",
     ),
     "a norm before what reads another stream": (
-        {"encoder": ["linear"], "decoder": [{"residual": {"norm": "pre", "stack": ["source_state", "linear"]}}]},
+        {
+            "encoder": ["linear"],
+            "decoder": [{"residual": {"norm": "pre", "stack": ["source_state", "linear"]}}],
+        },
         "unused",
     ),
     "sets of parameters that are none": (
         {
-            "encoder": [{"repeat": {"times": 2, "relaxation": {"sets": 2}, "stack": ["dropout"]}}, "linear"],
+            "encoder": [
+                {"repeat": {"times": 2, "relaxation": {"sets": 2}, "stack": ["dropout"]}},
+                "linear",
+            ],
             "decoder": ATTENDS,
         },
         "",

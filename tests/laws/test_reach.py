@@ -1,4 +1,6 @@
-"""Fresh blocks feel what is 60 positions back, unless a table says why not; and bfloat16 keeps their gradients."""
+"""Fresh blocks feel what is 60 positions back, unless a table says why not; and bfloat16 keeps
+their gradients.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ ALONE = "it works at each position alone"
 ASKS = "it reads a memory, and of the stream a position alone, its question"
 STACK = "it is made of what stands in it, which may be a convolution or work at each position alone"
 SHORT: Mapping[str, str] = {
-    **dict.fromkeys(("activation", "dropout", "feed_forward", "identity", "linear", "maxout"), ALONE),
+    **dict.fromkeys(
+        ("activation", "dropout", "feed_forward", "identity", "linear", "maxout"), ALONE
+    ),
     **dict.fromkeys(("mixture_of_experts", "norm", "positions", "rnn_cell", "scale"), ALONE),
     **dict.fromkeys(("add", "concat", "multiply", "no_input", "read", "source_state"), ALONE),
-    **dict.fromkeys(("cross_attention", "episodic_memory", "memory_network", "supporting_facts"), ASKS),
+    **dict.fromkeys(
+        ("cross_attention", "episodic_memory", "memory_network", "supporting_facts"), ASKS
+    ),
     **dict.fromkeys(("highway", "parallel", "recurrent", "repeat", "residual", "use"), STACK),
     "conv": "its kernel ends",
     "discrete_stacks": "a stack of one cell read in turn holds the last few alone",
@@ -75,9 +81,14 @@ def test_bfloat16_keeps_the_gradients_of_a_fresh_mixer(name: str, settings: dict
 
 
 def gradients(name: str, settings: dict[str, Any], automatic: bool) -> Tensor:
-    """Return all gradients of a fresh block, 64 wide, over 64 positions; `automatic`: under autocast."""
+    """Return all gradients of a fresh block, 64 wide, over 64 positions; `automatic`: under
+    autocast.
+    """
     case = Case(blocks()[name], settings, arriving=64)
-    block, batch = case.build(noise=0.0), cast_batch(random_batch(case, (REACH,) * 2), torch.float32)
+    block, batch = (
+        case.build(noise=0.0),
+        cast_batch(random_batch(case, (REACH,) * 2), torch.float32),
+    )
     with torch.autocast("cpu", torch.bfloat16, enabled=automatic):
         y = run(block, batch).y
     weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(3))

@@ -1,4 +1,6 @@
-"""Every recipe of the folder `recipes/` keeps the laws of a whole model, at a small size; full size is planned."""
+"""Every recipe of the folder `recipes/` keeps the laws of a whole model, at a small size; full size
+is planned.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.recipes.model_sizes import size_overrides
 from tests.samples import sampled
 
 HOME = Path(__file__).parents[2] / "recipes"
-RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
+RECIPES = sorted(
+    path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts)
+)
 SMALL = {
     "width": 16,
     "hidden": 20,
@@ -50,7 +54,9 @@ def small(path: Path) -> Recipe:
 
 
 def vocabularies(recipe: Recipe) -> dict[str, int]:
-    """A small number of ids for each side; of a tokenizer that learns nothing, the only one there is."""
+    """A small number of ids for each side; of a tokenizer that learns nothing, the only one there
+    is.
+    """
     keys = [*(recipe.model.encoders or {"source": ()}), "target"]
     if not recipe.tokenizer.is_trained:
         return {key: recipe.tokenizer.max_size(key == "target") for key in keys}
@@ -58,7 +64,9 @@ def vocabularies(recipe: Recipe) -> dict[str, int]:
 
 
 def those_that_differ() -> list[Path]:
-    """Return the recipes with a word for a block, for data or of another choice that no recipe before them has."""
+    """Return the recipes with a word for a block, for data or of another choice that no recipe
+    before them has.
+    """
     choices = (choice.constructors() for choice in CHOICES.values())
     kinds = ("parallel", "table", "hub", "text", "babi", "carry", "ctc", "one_hot")
     words, seen, chosen = set(blocks()).union(kinds, *choices), set[str](), []
@@ -84,7 +92,9 @@ def test_recipes_are_collected() -> None:
 def test_a_recipe_keeps_every_law(path: Path) -> None:
     recipe = small(path)
     model = build(recipe, vocabularies(recipe))
-    assert sum(parameter.numel() for parameter in model.parameters()) < SMALL_ENOUGH, "sizes belong under `vars`"
+    assert sum(parameter.numel() for parameter in model.parameters()) < SMALL_ENOUGH, (
+        "sizes belong under `vars`"
+    )
     check_model(model)
 
 
@@ -93,7 +103,13 @@ def test_a_recipe_is_planned_at_full_size_without_a_warning_and_its_rows_add_up(
     plan = load(path).plan()
     assert not plan.warnings
     assert plan.parameters > 0
-    # ("model", "decoder", 0, "rnn") is no part of another row, nor is ("model", "encoders", "story", 0, "rnn")
-    outer = [row for row in plan.rows if row.block == "embedding" or len(row.place) <= 4 + ("encoders" in row.place)]
+    # ("model", "decoder", 0, "rnn") is no part of another row, nor is ("model", "encoders",
+    # "story", 0, "rnn")
+    outer = [
+        row
+        for row in plan.rows
+        if row.block == "embedding" or len(row.place) <= 4 + ("encoders" in row.place)
+    ]
     assert sum(row.flops for row in outer) == plan.flops
-    assert sum(row.parameters for row in outer) >= plan.parameters  # a tied matrix stands in several rows
+    # a tied matrix stands in several rows
+    assert sum(row.parameters for row in outer) >= plan.parameters

@@ -1,4 +1,6 @@
-"""An LSTM over characters as an output head: against a loop over its equation, its tree of prefixes, and in a run."""
+"""An LSTM over characters as an output head: against a loop over its equation, its tree of
+prefixes, and in a run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,19 @@ from composer.recipe.recipe import load_text
 from composer.training.train import train
 from tests.laws.section_cases import recipe_of
 
-TEXTS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩", "the", "then", "t", "straße", "", "characters", "character"]
+TEXTS = [
+    "⟨pad⟩",
+    "⟨bos⟩",
+    "⟨eos⟩",
+    "⟨unk⟩",
+    "the",
+    "then",
+    "t",
+    "straße",
+    "",
+    "characters",
+    "character",
+]
 BEGUN = torch.tensor([BEGIN])
 KIND = "model.output.kind={char_lstm: {width: 12}}"
 
@@ -50,7 +64,12 @@ def log_p(head: CharLstmOutput, y: Tensor, word: int) -> Tensor:
     symbols, total = spell(word), y.new_zeros(())
     for read, spelled in itertools.pairwise(symbols):
         x = head.embedding.weight[read] + head.map.weight @ y
-        gates = head.lstm.arriving @ x + head.lstm.arriving_bias + head.lstm.recurrent @ h + head.lstm.recurrent_bias
+        gates = (
+            head.lstm.arriving @ x
+            + head.lstm.arriving_bias
+            + head.lstm.recurrent @ h
+            + head.lstm.recurrent_bias
+        )
         i, f, g, o = gates.chunk(4)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
@@ -91,7 +110,8 @@ def test_the_tree_has_each_prefix_once() -> None:
     prefixes = {word[:length] for word in words for length in range(2, len(word) + 1)}
     assert sum(len(level.symbols) for level in tree.levels) == len(prefixes)
     assert len({*tree.places}) == len(words)
-    assert [len(level.open) for level in tree.levels][:2] == [7, 3]  # four special tokens, t, s, c; th, st, ch
+    # four special tokens, t, s, c; th, st, ch
+    assert [len(level.open) for level in tree.levels][:2] == [7, 3]
 
 
 def test_words_that_are_cut_alike_are_one() -> None:
@@ -111,12 +131,16 @@ def test_the_tree_is_made_once_for_the_same_spellings() -> None:
     torch.testing.assert_close(head(y)[..., 4:], before[..., 4:].flip(-1))
 
 
-def test_the_indices_of_the_tree_are_made_once_and_let_gradients_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_indices_of_the_tree_are_made_once_and_let_gradients_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     head, (y, _) = small(), inputs()
     with torch.inference_mode():
         first = head(y.detach())
     monkeypatch.setattr(
-        torch, "tensor", lambda values, **options: pytest.fail("made anew") if len(values) > 1 else BEGUN
+        torch,
+        "tensor",
+        lambda values, **options: pytest.fail("made anew") if len(values) > 1 else BEGUN,
     )
     assert torch.equal(head(y), first)
     head(y).sum().backward()
@@ -129,21 +153,34 @@ def test_the_indices_of_the_tree_are_made_once_and_let_gradients_through(monkeyp
 
 def test_a_validation_and_scores_are_those_of_the_logits(tmp_path: Path) -> None:
     """They spell the target alone; a search adds up the same, and there is no token accuracy."""
-    recipe = recipe_of(tmp_path, "pairs", KIND, "training.max_steps=20", "training.optimizer={adam: 0.03}")
+    recipe = recipe_of(
+        tmp_path, "pairs", KIND, "training.max_steps=20", "training.optimizer={adam: 0.03}"
+    )
     train(recipe, tmp_path / "run", data=tmp_path)
     run = open_run(tmp_path / "run")
     (best,) = run.translate(["a b c"], scores=True)
     (own,) = run.score(["a b c"], [best.text])
     spelled = own.log_probabilities if best.ended else own.log_probabilities[:-1]
     assert sum(spelled) == pytest.approx(best.score, rel=1e-4)
-    logits, target = run.logits(["a b c"], ["c b"])[0], run.batch(["a b c"], ["c b"])["target_out"][0]
+    logits, target = (
+        run.logits(["a b c"], ["c b"])[0],
+        run.batch(["a b c"], ["c b"])["target_out"][0],
+    )
     (score,) = run.score(["a b c"], ["c b"])
-    assert score.log_probabilities == pytest.approx(logits.gather(1, target[:, None])[:, 0].tolist(), rel=1e-4)
+    assert score.log_probabilities == pytest.approx(
+        logits.gather(1, target[:, None])[:, 0].tolist(), rel=1e-4
+    )
     assert "test/token_accuracy" not in run.evaluate("test", tmp_path)
 
 
 def test_ctc_is_refused_beside_it() -> None:
-    model = "{width: 8, encoder: [rnn], decoder: [rnn, cross_attention], output: {kind: char_lstm, ctc: {}}}"
+    model = (
+        "{width: 8, encoder: [rnn], decoder: [rnn, cross_attention], output: {kind: char_lstm, ctc:"
+        " {}}}"
+    )
     with pytest.raises(RecipeError, match="CTC changes the probability of every token") as error:
-        load_text(f"recipe: 1\ndata: {{parallel: {{train: {{source: a.txt, target: b.txt}}}}}}\nmodel: {model}\n")
+        load_text(
+            "recipe: 1\ndata: {parallel: {train: {source: a.txt, target: b.txt}}}\nmodel:"
+            f" {model}\n"
+        )
     assert [fault.path for fault in error.value.faults] == ["model.output.ctc"]

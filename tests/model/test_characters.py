@@ -1,4 +1,6 @@
-"""Words by their characters: against a loop over the equations, in a recipe, saved with the weights, and refused."""
+"""Words by their characters: against a loop over the equations, in a recipe, saved with the
+weights, and refused.
+"""
 
 from __future__ import annotations
 
@@ -63,17 +65,26 @@ def test_a_word_is_what_the_equations_say_and_so_are_the_gradients(padding: bool
     once, at_each = cnn(ids), cnn.vectors(cnn.characters[ids.flatten()]).view_as(expected)
     for result in (once, at_each):
         torch.testing.assert_close(result, expected)
-        grads = torch.autograd.grad((result * weight).sum(), list(cnn.parameters()), retain_graph=True)
-        others = torch.autograd.grad((expected * weight).sum(), list(cnn.parameters()), retain_graph=True)
+        grads = torch.autograd.grad(
+            (result * weight).sum(), list(cnn.parameters()), retain_graph=True
+        )
+        others = torch.autograd.grad(
+            (expected * weight).sum(), list(cnn.parameters()), retain_graph=True
+        )
         torch.testing.assert_close(grads, others)
 
 
 @pytest.mark.parametrize("padding", [False, True])
 def test_a_word_does_not_depend_on_the_room_for_longer_ones(padding: bool) -> None:
-    cnn, wider, ids = small(padding=padding), small(max_length=40, padding=padding), torch.arange(1, 4)
+    cnn, wider, ids = (
+        small(padding=padding),
+        small(max_length=40, padding=padding),
+        torch.arange(1, 4),
+    )
     wider.load_state_dict({**cnn.state_dict(), "characters": wider.characters})
     torch.testing.assert_close(wider(ids), cnn(ids))
-    assert not torch.allclose(wider(torch.tensor([4])), cnn(torch.tensor([4])))  # of which two bytes are cut off
+    # of which two bytes are cut off
+    assert not torch.allclose(wider(torch.tensor([4])), cnn(torch.tensor([4])))
 
 
 def test_the_table_has_bytes_between_marks() -> None:
@@ -92,7 +103,9 @@ def test_all_numbers_are_within_a_bound_at_first() -> None:
 def test_kims_small_model_has_his_sizes() -> None:
     embedding = CharacterEmbedding(10_000, Characters())
     assert embedding.embedding_dim == 525
-    recipe = load_text(LANGUAGE, overrides=["model.embedding=characters", "model.width=300", "model.rnn.layers=2"])
+    recipe = load_text(
+        LANGUAGE, overrides=["model.embedding=characters", "model.width=300", "model.rnn.layers=2"]
+    )
     (row,) = (row for row in recipe.plan().rows if row.block == "embedding")
     kernels = sum(25 * k * (15 * k) for k in range(1, 7)) + 525
     assert (row.width, row.parameters) == (525, 256 * 15 + kernels + 2 * (525 * 525 + 525))
@@ -107,7 +120,11 @@ def test_the_model_keeps_the_laws() -> None:
 def test_a_recipe_trains_and_decodes_with_the_characters_of_its_own_words(tmp_path: Path) -> None:
     """In an average of the weights too, of which the table is no part."""
     recipe = recipe_of(
-        tmp_path, "files", f"model.embedding={{characters: {SMALL}}}", "training.ema={}", "training.max_steps=6"
+        tmp_path,
+        "files",
+        f"model.embedding={{characters: {SMALL}}}",
+        "training.ema={}",
+        "training.max_steps=6",
     )
     train(recipe, tmp_path / "run", data=tmp_path)
     run = open_run(tmp_path / "run")
@@ -134,7 +151,9 @@ REFUSED = {
 @pytest.mark.parametrize("written", REFUSED)
 def test_what_cannot_be_is_refused_at_its_line(written: str) -> None:
     setting, message = REFUSED[written]
-    overrides = [f"model.embedding.characters.{one}".replace(": ", "=") for one in written.split("], ")]
+    overrides = [
+        f"model.embedding.characters.{one}".replace(": ", "=") for one in written.split("], ")
+    ]
     overrides = [one if one.endswith("]") else f"{one}]" for one in overrides]
     with pytest.raises(RecipeError, match=message) as error:
         load_text(LANGUAGE, overrides=overrides).plan()

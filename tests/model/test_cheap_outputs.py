@@ -1,4 +1,6 @@
-"""Output heads that train on a cost of their own: against loops over their equations, in recipes, and refused."""
+"""Output heads that train on a cost of their own: against loops over their equations, in recipes,
+and refused.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from torch.nn import functional as F
 from composer.errors import ComposerError, RecipeError
 from composer.inference.run import open_run
 from composer.model.builder import build
-from composer.model.output_heads import AdaptiveOutput, CnnOutput, SampledOutput, log_uniform, sample_ids, sampled_cost
+from composer.model.output_heads import (
+    AdaptiveOutput,
+    CnnOutput,
+    SampledOutput,
+    log_uniform,
+    sample_ids,
+    sampled_cost,
+)
 from composer.model.output_kinds import Adaptive, Cnn, Sampled
 from composer.model.special_tokens import PAD
 from composer.recipe.recipe import load, load_text
@@ -50,7 +59,10 @@ def test_adaptive_is_a_softmax_over_the_first_words_and_clusters_and_one_in_each
             down, up = head.softmax.tail[cluster]
             assert down.weight.shape == (WIDTH // 2 ** (cluster + 1), WIDTH)
             if begin <= word < end:
-                log_p = first[4 + cluster] + (up.weight @ (down.weight @ row)).log_softmax(0)[word - begin]
+                log_p = (
+                    first[4 + cluster]
+                    + (up.weight @ (down.weight @ row)).log_softmax(0)[word - begin]
+                )
         expected.append(-log_p)
     costs = head.cost(y, target)
     compare(costs, torch.stack(expected).view_as(target), (y, *head.parameters()))
@@ -58,7 +70,9 @@ def test_adaptive_is_a_softmax_over_the_first_words_and_clusters_and_one_in_each
     torch.testing.assert_close(head(y).exp().sum(-1), torch.ones_like(costs))
 
 
-def test_sampled_is_a_softmax_over_the_target_and_the_other_samples_corrected_by_their_probabilities() -> None:
+def test_sampled_is_a_softmax_over_the_target_and_the_other_samples_corrected_by_their_probabilities() -> (
+    None
+):
     head = SampledOutput(WIDTH, WORDS, samples=8).double()
     (y, target), expected = inputs(), []
     torch.manual_seed(3)
@@ -66,21 +80,30 @@ def test_sampled_is_a_softmax_over_the_target_and_the_other_samples_corrected_by
     torch.manual_seed(3)
     samples, tau = sample_ids(8, WORDS, y.device)
     assert len(set(samples.tolist())) == 8
-    q = [1 - (1 - p).pow(tau) if p == 1 else -torch.expm1(-p * tau) for p in log_uniform(torch.arange(WORDS), WORDS)]
+    q = [
+        1 - (1 - p).pow(tau) if p == 1 else -torch.expm1(-p * tau)
+        for p in log_uniform(torch.arange(WORDS), WORDS)
+    ]
     for row, word in zip(y.flatten(0, 1), target.flatten().tolist(), strict=True):
         others = [other for other in samples.tolist() if other != word]
-        logits = torch.stack([head.weight[w] @ row + head.bias[w] - q[w].double().log() for w in (word, *others)])
+        logits = torch.stack(
+            [head.weight[w] @ row + head.bias[w] - q[w].double().log() for w in (word, *others)]
+        )
         expected.append(-logits.log_softmax(0)[0])
     compare(costs, torch.stack(expected).view_as(target), (y, head.weight, head.bias), 1e-5)
     everything = torch.arange(WORDS)
     true = head(y).gather(-1, target[..., None])[..., 0]
     all_sampled = sampled_cost(head(y), true, everything, target, torch.tensor(torch.inf), WORDS)
-    torch.testing.assert_close(all_sampled, F.cross_entropy(head(y).mT, target, reduction="none"), check_dtype=False)
+    torch.testing.assert_close(
+        all_sampled, F.cross_entropy(head(y).mT, target, reduction="none"), check_dtype=False
+    )
 
 
 def test_where_the_target_is_the_only_sample_the_cost_is_0_and_has_a_gradient() -> None:
     logits, true = torch.zeros(1, 2, 1, requires_grad=True), torch.zeros(1, 2, requires_grad=True)
-    costs = sampled_cost(logits, true, torch.tensor([5]), torch.tensor([[5, 6]]), torch.tensor(3.0), WORDS)
+    costs = sampled_cost(
+        logits, true, torch.tensor([5]), torch.tensor([[5, 6]]), torch.tensor(3.0), WORDS
+    )
     with torch.autograd.set_detect_anomaly(True):
         costs.sum().backward()
     assert costs[0, 0] == 0
@@ -91,7 +114,9 @@ def test_where_the_target_is_the_only_sample_the_cost_is_0_and_has_a_gradient() 
     assert logits.grad.isfinite().all()
 
 
-def compare(result: Tensor, expected: Tensor, inputs: tuple[Tensor, ...], tolerance: float = 1e-9) -> None:
+def compare(
+    result: Tensor, expected: Tensor, inputs: tuple[Tensor, ...], tolerance: float = 1e-9
+) -> None:
     weight = torch.randn_like(expected)
     close = {"rtol": tolerance, "atol": tolerance, "check_dtype": False}
     torch.testing.assert_close(result, expected, **close)
@@ -101,7 +126,9 @@ def compare(result: Tensor, expected: Tensor, inputs: tuple[Tensor, ...], tolera
 
 
 def test_draws_are_log_uniform_and_their_probabilities_estimate_any_sum() -> None:
-    """The mean over draws of sum f / q over the samples is the sum over all words (Horvitz & Thompson)."""
+    """The mean over draws of sum f / q over the samples is the sum over all words (Horvitz &
+    Thompson).
+    """
     p = log_uniform(torch.arange(WORDS), WORDS)
     torch.testing.assert_close(p.sum(), torch.tensor(1.0))
     ones = torch.zeros(WORDS)
@@ -116,15 +143,21 @@ def test_draws_are_log_uniform_and_their_probabilities_estimate_any_sum() -> Non
 
 
 def test_the_true_probabilities_are_where_the_sampled_cost_has_no_slope() -> None:
-    """Its expectation over words and samples, so that what is learned are the probabilities of the full softmax."""
+    """Its expectation over words and samples, so that what is learned are the probabilities of the
+    full softmax.
+    """
     log_p = torch.randn(WORDS).log_softmax(0).requires_grad_()
     slope, draws = torch.zeros(WORDS), 300
     for _ in range(draws):
         target = torch.multinomial(log_p.detach().exp(), 200, replacement=True)[None]
         samples, tau = sample_ids(7, WORDS, log_p.device)
-        costs = sampled_cost(log_p[samples].expand(1, 200, -1), log_p[target], samples, target, tau, WORDS)
+        costs = sampled_cost(
+            log_p[samples].expand(1, 200, -1), log_p[target], samples, target, tau, WORDS
+        )
         slope += torch.autograd.grad(costs.mean(), log_p)[0] / draws
-    full = torch.autograd.grad(F.cross_entropy(log_p[None].expand(20, -1) * 0.5, torch.arange(WORDS)), log_p)[0]
+    full = torch.autograd.grad(
+        F.cross_entropy(log_p[None].expand(20, -1) * 0.5, torch.arange(WORDS)), log_p
+    )[0]
     assert slope.abs().max() < 0.01 < full.abs().max()
 
 
@@ -184,17 +217,24 @@ def test_without_gradients_the_vectors_of_all_words_are_made_once_for_the_same_w
 
 def test_a_cluster_without_a_target_has_a_gradient_of_zeros() -> None:
     """Several processes would wait for it else."""
-    head, (y, _) = AdaptiveOutput(WIDTH, WORDS, Adaptive(cutoffs=(4, 12), div_value=2.0)).double(), inputs()
+    head, (y, _) = (
+        AdaptiveOutput(WIDTH, WORDS, Adaptive(cutoffs=(4, 12), div_value=2.0)).double(),
+        inputs(),
+    )
     head.cost(y, torch.zeros(2, 5, dtype=torch.long)).sum().backward()
     for tail in head.softmax.tail:
-        assert all(weight.grad is not None and not weight.grad.any() for weight in tail.parameters())
+        assert all(
+            weight.grad is not None and not weight.grad.any() for weight in tail.parameters()
+        )
 
 
 @pytest.mark.parametrize("wide", [torch.float32, torch.float64])
 def test_adaptive_is_as_wide_as_its_weights_where_autocast_is_on(
     wide: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU autocast computes log_softmax in float32 from rows in bfloat16, which stopped training there."""
+    """On a GPU autocast computes log_softmax in float32 from rows in bfloat16, which stopped
+    training there.
+    """
 
     class OnGpu:
         def __getattr__(self, name: str) -> Any:
@@ -204,7 +244,10 @@ def test_adaptive_is_as_wide_as_its_weights_where_autocast_is_on(
             return F.log_softmax(x.to(torch.promote_types(x.dtype, torch.float32)), dim)
 
     monkeypatch.setattr("torch.nn.modules.adaptive.F", OnGpu())
-    head, (y, target) = AdaptiveOutput(WIDTH, WORDS, Adaptive(cutoffs=(4, 12), div_value=2.0)).to(wide), inputs()
+    head, (y, target) = (
+        AdaptiveOutput(WIDTH, WORDS, Adaptive(cutoffs=(4, 12), div_value=2.0)).to(wide),
+        inputs(),
+    )
     y = y.bfloat16()
     expected = head.cost(y.to(wide), target)
     with torch.autocast("cpu", torch.bfloat16):
@@ -242,7 +285,11 @@ def test_the_model_keeps_the_laws(kind: str) -> None:
 @CHEAP
 def test_a_recipe_trains_and_decodes(kind: str, tmp_path: Path) -> None:
     """It is planned, its loss falls, and its validations are not of samples."""
-    settings = ("training.max_steps=60", "training.validate_every=30", "training.optimizer={adam: 0.03}")
+    settings = (
+        "training.max_steps=60",
+        "training.validate_every=30",
+        "training.optimizer={adam: 0.03}",
+    )
     recipe = recipe_of(tmp_path, "pairs", kind_of(kind), *settings)
     planned = recipe.plan()
     assert planned.draws_random_numbers == (kind not in EXACT)
@@ -271,21 +318,33 @@ def test_training_costs_are_those_of_the_logits_or_of_samples(kind: str) -> None
 REFUSED = {
     "{adaptive: {cutoffs: [8, 8]}}": ("model.output.kind.adaptive.cutoffs", "ascend"),
     "{adaptive: {cutoffs: []}}": ("model.output.kind.adaptive.cutoffs", "no cluster begins"),
-    "{adaptive: {cutoffs: [20000]}}": ("model.output.kind.adaptive.cutoffs", "no token has the id 20,000"),
+    "{adaptive: {cutoffs: [20000]}}": (
+        "model.output.kind.adaptive.cutoffs",
+        "no token has the id 20,000",
+    ),
     "{adaptive: {cutoffs: [10, 20, 30]}}": ("model.output.kind.adaptive", "no width"),
     "{sampled: 10000}": ("model.output.kind.sampled", "no fewer"),
     "adaptive": ("model.output.kind", "`adaptive` needs `cutoffs`"),
     "{adaptive: 10}; tie": ("model.output.kind", "no matrix"),
     "{sampled: 100}; smoothing": ("training.label_smoothing", "needs the logits of all tokens"),
-    "{adaptive: {cutoffs: [10]}}; length": ("model.output.length", "needs the logits of all tokens"),
+    "{adaptive: {cutoffs: [10]}}; length": (
+        "model.output.length",
+        "needs the logits of all tokens",
+    ),
     "{cnn: {kernels: [2]}}": ("model.output.kind.cnn", "1 kernels, and features of 6"),
     "{cnn: {samples: 10000}}": ("model.output.kind.cnn.samples", "no fewer"),
     "{cnn: {}}; tie": ("model.output.kind", "no matrix"),
     "{cnn: {samples: 5}}; smoothing": ("training.label_smoothing", "`cnn` trains without them"),
     "char_lstm; tie": ("model.output.kind", "no matrix"),
     "char_lstm; smoothing": ("training.label_smoothing", "needs the logits of all tokens"),
-    "char_lstm; accuracy": ("training.early_stopping.metric", "`char_lstm` measures the target alone"),
-    "{adaptive: {cutoffs: [10]}}; curriculum": ("training.curriculum", "needs the logits of all tokens"),
+    "char_lstm; accuracy": (
+        "training.early_stopping.metric",
+        "`char_lstm` measures the target alone",
+    ),
+    "{adaptive: {cutoffs: [10]}}; curriculum": (
+        "training.curriculum",
+        "needs the logits of all tokens",
+    ),
 }
 BESIDE = {
     "tie": "model.output.tie=[target]",
@@ -299,7 +358,9 @@ BESIDE = {
 @pytest.mark.parametrize("written", REFUSED)
 def test_what_cannot_be_is_refused_at_its_line(written: str) -> None:
     path, message = REFUSED[written]
-    kind, _, beside = written.replace("{adaptive: 10}", "{adaptive: {cutoffs: [10]}}").partition("; ")
+    kind, _, beside = written.replace("{adaptive: 10}", "{adaptive: {cutoffs: [10]}}").partition(
+        "; "
+    )
     overrides = [f"model.output.kind={kind}", *([BESIDE[beside]] if beside else [])]
     with pytest.raises(RecipeError, match=message) as error:
         load_text(LANGUAGE, overrides=overrides).plan()
@@ -313,7 +374,10 @@ def words(tmp_path: Path) -> Path:
     lines = "\n".join(" ".join(f"w{(i * k) % 14}" for k in range(1, 6)) for i in range(14))
     (tmp_path / "a.txt").write_text(f"{lines}\n", encoding="utf-8")
     data = "{text: {train: a.txt, val: a.txt}, tokenizer: {word: {size: 100}}}"
-    text = LANGUAGE.replace("{parallel: {train: {target: a.txt}}}", data) + "training: {max_steps: 1}\n"
+    text = (
+        LANGUAGE.replace("{parallel: {train: {target: a.txt}}}", data)
+        + "training: {max_steps: 1}\n"
+    )
     (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
     return tmp_path / "r.yaml"
 
@@ -323,11 +387,27 @@ def words(tmp_path: Path) -> Path:
     [
         ("{adaptive: {cutoffs: [14, 8]}}", "these numbers do not ascend", "cutoffs: [8, 14]"),
         ("{adaptive: {cutoffs: [8, 8]}}", "these numbers do not ascend", "cutoffs: [8]"),
-        ("{adaptive: {cutoffs: [50]}}", "no token has the id 50: the vocabulary has 18 tokens", "cutoffs: [3]"),
-        ("{adaptive: {cutoffs: [200, 8]}}", "no token has the id 200: the vocabulary has 18 tokens", "cutoffs: [8]"),
+        (
+            "{adaptive: {cutoffs: [50]}}",
+            "no token has the id 50: the vocabulary has 18 tokens",
+            "cutoffs: [3]",
+        ),
+        (
+            "{adaptive: {cutoffs: [200, 8]}}",
+            "no token has the id 200: the vocabulary has 18 tokens",
+            "cutoffs: [8]",
+        ),
         ("{adaptive: {cutoffs: []}}", "no cluster begins anywhere", "cutoffs: [3]"),
-        ("{sampled: {samples: 50}}", "no fewer than all: the vocabulary has 18 tokens", "samples: 1"),
-        ("{sampled: {samples: 200}}", "no fewer than all: the vocabulary has 18 tokens", "samples: 1"),
+        (
+            "{sampled: {samples: 50}}",
+            "no fewer than all: the vocabulary has 18 tokens",
+            "samples: 1",
+        ),
+        (
+            "{sampled: {samples: 200}}",
+            "no fewer than all: the vocabulary has 18 tokens",
+            "samples: 1",
+        ),
     ],
 )
 def test_the_size_that_the_data_give_counts_and_the_fix_is_accepted(
@@ -358,7 +438,10 @@ def test_a_bare_kind_stays_bare_and_its_settings_can_be_overridden() -> None:
 
 
 def test_cnn_without_samples_trains_on_the_logits_of_all_words() -> None:
-    overrides = ["model.output.kind={cnn: {kernels: [2], features: [8]}}", "training.label_smoothing=0.1"]
+    overrides = [
+        "model.output.kind={cnn: {kernels: [2], features: [8]}}",
+        "training.label_smoothing=0.1",
+    ]
     recipe = load_text(LANGUAGE, overrides=overrides)
     assert recipe.plan().parameters > 0
     check_model(build(recipe, {"target": 11}))

@@ -67,12 +67,19 @@ def taught(ctc: Ctc, memory: Output, answer: tuple[int, ...], pad: int = 0) -> t
 def test_tokens_add_up_to_all_paths_and_to_torch(answer: tuple[int, ...]) -> None:
     ctc = random_ctc()
     memory = frames_of(ctc)
-    paths = [over_paths(row[:length].exp(), answer) for row, length in zip(ctc(memory.states), LENGTHS, strict=True)]
+    paths = [
+        over_paths(row[:length].exp(), answer)
+        for row, length in zip(ctc(memory.states), LENGTHS, strict=True)
+    ]
     own = taught(ctc, memory, answer, pad=2)
-    torch.testing.assert_close(own.exp(), torch.tensor(paths, dtype=torch.double), atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(
+        own.exp(), torch.tensor(paths, dtype=torch.double), atol=1e-12, rtol=1e-10
+    )
     labels = torch.tensor([[*answer, PAD]]).expand(3, -1)
     possible = own > -100
-    torch.testing.assert_close(-ctc.path_cost(memory, labels)[possible], own[possible], atol=1e-10, rtol=0)
+    torch.testing.assert_close(
+        -ctc.path_cost(memory, labels)[possible], own[possible], atol=1e-10, rtol=0
+    )
 
 
 def test_gradients_are_those_of_torch() -> None:
@@ -87,9 +94,12 @@ def test_gradients_are_those_of_torch() -> None:
 def test_single_precision_is_finite() -> None:
     ctc = random_ctc().float()
     memory = frames_of(ctc)
-    memory = Output(1000 * memory.states.float(), memory.mask)  # some labels have a probability of 0
+    # some labels have a probability of 0
+    memory = Output(1000 * memory.states.float(), memory.mask)
     frames, real, *prefix = ctc.start(memory)
-    single = tuple(part.float() if part.is_floating_point() else part for part in (frames, real, *prefix))
+    single = tuple(
+        part.float() if part.is_floating_point() else part for part in (frames, real, *prefix)
+    )
     log_p, _ = ctc.step(torch.tensor([[1, 4, 4, 5]]).expand(3, -1), single)
     assert log_p.isfinite().all()
 
@@ -105,7 +115,9 @@ def test_thousands_of_frames_are_exact_and_impossible_answers_cost_nothing() -> 
     states = torch.randn(1, 3000, 4, dtype=torch.double)
     memory, answer = Output(states, torch.ones(1, 3000, dtype=torch.bool)), (3, 4, 4, 5) * 10
     own = taught(ctc, memory, answer)
-    torch.testing.assert_close(-ctc.path_cost(memory, torch.tensor([answer])), own, atol=0, rtol=1e-9)
+    torch.testing.assert_close(
+        -ctc.path_cost(memory, torch.tensor([answer])), own, atol=0, rtol=1e-9
+    )
     short = Output(states[:, :4], memory.mask[:, :4])
     assert ctc.path_cost(short, torch.tensor([[3, 3, 3]])).tolist() == [0.0]
     assert taught(ctc, short, (3, 3, 3)) < -1000
@@ -133,7 +145,9 @@ def test_laws(weight: float) -> None:
 
 
 def scores(model: EncoderDecoder, source: list[int], weight: float) -> dict[tuple[int, ...], float]:
-    """What joint decoding ranks by of all short answers: (1 - w) log p of the decoder plus w log p of all paths."""
+    """What joint decoding ranks by of all short answers: (1 - w) log p of the decoder plus w log p
+    of all paths.
+    """
     ids = torch.tensor([[*source, EOS]])
     with torch.no_grad():
         memories = model.encode({"source": ids})
@@ -141,7 +155,10 @@ def scores(model: EncoderDecoder, source: list[int], weight: float) -> dict[tupl
         results = {}
         for answer in ANSWERS:
             logits, _ = EncoderDecoder.step(
-                model, torch.tensor([[1, *answer]]), EncoderDecoder.start(model, memories, 1), memories
+                model,
+                torch.tensor([[1, *answer]]),
+                EncoderDecoder.start(model, memories, 1),
+                memories,
             )
             log_q = logits[0].log_softmax(-1).gather(1, torch.tensor([*answer, EOS])[:, None]).sum()
             p = over_paths(frames, answer)
@@ -159,7 +176,9 @@ def test_joint_decoding_finds_the_best_of_all_answers(weight: float) -> None:
     best = decode_all([model], {"source": [source]}, Beam(**settings), n_best=5)[0]
     ranked = sorted(expected, key=lambda answer: -expected[answer])[:5]
     assert [tuple(one.ids) for one in best] == ranked
-    assert [one.score for one in best] == pytest.approx([expected[answer] for answer in ranked], abs=1e-4)
+    assert [one.score for one in best] == pytest.approx(
+        [expected[answer] for answer in ranked], abs=1e-4
+    )
 
 
 def test_the_loss_weighs_the_decoder_and_ctc() -> None:
@@ -171,7 +190,9 @@ def test_the_loss_weighs_the_decoder_and_ctc() -> None:
     answer = torch.tensor([[4, 6, 2]])
     model({"source": source}, target, StepInputs(None, penalties), answer)
     (cost,) = reduce_penalties(penalties).values()
-    alone = model.ctc.path_cost(model.encode({"source": source})["encoder"], torch.tensor([[4, 6]])).sum()
+    alone = model.ctc.path_cost(
+        model.encode({"source": source})["encoder"], torch.tensor([[4, 6]])
+    ).sum()
     torch.testing.assert_close(cost, 0.25 * alone)
 
 
@@ -198,7 +219,12 @@ def test_ctc_alone_trains_on_what_it_decodes_by() -> None:
         torch.tensor([[4, 6, 2]]),
     )
     cost = model.train()(source, target, answer=answer).sum()
-    log_p = model.eval()(source, target, answer=answer).log_softmax(-1).gather(2, answer[..., None]).sum()
+    log_p = (
+        model.eval()(source, target, answer=answer)
+        .log_softmax(-1)
+        .gather(2, answer[..., None])
+        .sum()
+    )
     torch.testing.assert_close(cost, -log_p.to(cost.dtype))
 
 
@@ -209,16 +235,26 @@ def of_output(output: str, decoder: str = DECODER, more: str = "") -> str:
 GRID = "    - grid: {columns: 2}\n    - cgru\n    - sum_columns\n"
 MISTAKES: dict[str, tuple[str, int, str]] = {
     "no decoder": (of_output("ctc: {weight: 0.5}", ""), 3, "`decoder` is missing"),
-    "a decoder beside CTC alone": (of_output("ctc: {weight: 1}"), 6, "a decoder would learn nothing"),
+    "a decoder beside CTC alone": (
+        of_output("ctc: {weight: 1}"),
+        6,
+        "a decoder would learn nothing",
+    ),
     "a length": (of_output("length: 3, ctc: {weight: 0.5}"), 7, "`length` does not go with CTC"),
-    "an unknown memory": (of_output("ctc: {from: encoder.x}"), 7, "no memory is called `encoder.x`"),
+    "an unknown memory": (
+        of_output("ctc: {from: encoder.x}"),
+        7,
+        "no memory is called `encoder.x`",
+    ),
     "levels of CTC alone": (
         of_output("ctc: {weight: 1}", "", "training: {curriculum: {}}\n"),
         7,
         "`curriculum` does not go with CTC",
     ),
     "room for an answer": (
-        of_output("ctc: {weight: 0.5}").replace("  encoder: [{rnn: {bidirectional: true}}]\n", f"  encoder:\n{GRID}"),
+        of_output("ctc: {weight: 0.5}").replace(
+            "  encoder: [{rnn: {bidirectional: true}}]\n", f"  encoder:\n{GRID}"
+        ),
         10,
         "CTC needs frames whose number the answer has no say in",
     ),
@@ -226,20 +262,30 @@ MISTAKES: dict[str, tuple[str, int, str]] = {
 
 
 WITHOUT_EFFECT: dict[str, tuple[str, int, str]] = {
-    "a tied head beside CTC alone": (of_output("tie: [target], ctc: {weight: 1}", ""), 6, "CTC is alone"),
+    "a tied head beside CTC alone": (
+        of_output("tie: [target], ctc: {weight: 1}", ""),
+        6,
+        "CTC is alone",
+    ),
     "smoothing of CTC alone": (
         of_output("ctc: {weight: 1}", "", "training: {label_smoothing: 0.1}\n"),
         7,
         "CTC is alone",
     ),
-    "a weight of nothing": (f"{TEXT}{DECODER}decoding: {{beam: {{ctc_weight: 0.5}}}}\n", 7, "the model has no CTC"),
+    "a weight of nothing": (
+        f"{TEXT}{DECODER}decoding: {{beam: {{ctc_weight: 0.5}}}}\n",
+        7,
+        "the model has no CTC",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", WITHOUT_EFFECT)
 def test_what_changes_nothing_is_a_warning_at_its_line(case: str) -> None:
     text, line, message = WITHOUT_EFFECT[case]
-    assert (line, True) in {(fault.line, message in fault.message) for fault in plan(load_text(text)).warnings}
+    assert (line, True) in {
+        (fault.line, message in fault.message) for fault in plan(load_text(text)).warnings
+    }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -272,25 +318,43 @@ def test_answers_that_ctc_cannot_write_are_told_and_in_no_loss(
     model = (DECODER if weight < 1 else "") + f"  output: {{ctc: {{weight: {weight}}}}}"
 
     def recipe_of(name: str, answers: list[str]) -> Recipe:
-        for side, lines in (("source", ["0 1"] * len(answers)), ("target", answers)):  # eos is the third frame
+        # eos is the third frame
+        for side, lines in (("source", ["0 1"] * len(answers)), ("target", answers)):
             (tmp_path / f"{side}.{name}").write_text("\n".join(lines) + "\n")
-        text = FILES.replace("MODEL", model).replace("FILES", f"{{source: source.{name}, target: target.{name}}}")
+        text = FILES.replace("MODEL", model).replace(
+            "FILES", f"{{source: source.{name}, target: target.{name}}}"
+        )
         return load_text(text, tmp_path / f"{name}.yaml")
 
-    some, few = recipe_of("some", (IMPOSSIBLE_ANSWERS + POSSIBLE) * 4), recipe_of("few", POSSIBLE * 4)
-    warnings = [warning for warning in check_recipe(some).warnings if warning.path == "model.output.ctc"]
+    some, few = (
+        recipe_of("some", (IMPOSSIBLE_ANSWERS + POSSIBLE) * 4),
+        recipe_of("few", POSSIBLE * 4),
+    )
+    warnings = [
+        warning for warning in check_recipe(some).warnings if warning.path == "model.output.ctc"
+    ]
     assert [warning.code for warning in warnings] == ["length"]
     assert "24 of 64 answers need more CTC frames than the encoder leaves" in warnings[0].message
-    assert not [warning for warning in check_recipe(few).warnings if warning.path == "model.output.ctc"]
+    assert not [
+        warning for warning in check_recipe(few).warnings if warning.path == "model.output.ctc"
+    ]
     results = []
     for recipe, is_told in ((some, True), (few, False)):
         results.append(train(recipe, tmp_path / f"run-{recipe.name}").run_dir)
-        assert ("24 of 64 answers need more CTC frames than the encoder leaves" in capsys.readouterr().out) == is_told
+        assert (
+            "24 of 64 answers need more CTC frames than the encoder leaves"
+            in capsys.readouterr().out
+        ) == is_told
     assert same_weights(*results)
-    losses = [[row["val/loss"] for row in read_metrics(run / "metrics.jsonl") if "val/loss" in row] for run in results]
+    losses = [
+        [row["val/loss"] for row in read_metrics(run / "metrics.jsonl") if "val/loss" in row]
+        for run in results
+    ]
     assert losses[0] == losses[1]
     scores, other = (evaluate(run, "val") for run in results)
-    assert scores["val/impossible"].startswith("12 of 32 answers need more CTC frames than the encoder leaves")
+    assert scores["val/impossible"].startswith(
+        "12 of 32 answers need more CTC frames than the encoder leaves"
+    )
     assert "val/impossible" not in other
     assert scores["val/loss"] == other["val/loss"] == pytest.approx(losses[0][-1])
 

@@ -1,4 +1,6 @@
-"""Models that read images and sounds keep the laws of models; their columns have the settings of their kind."""
+"""Models that read images and sounds keep the laws of models; their columns have the settings of
+their kind.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,23 @@ MODEL = {
     },
     "decoder": [
         {"rnn": {"cell": "gru"}},
-        *({"residual": [{"cross_attention": {"from": name}}]} for name in ("image", "sound", "text")),
+        *(
+            {"residual": [{"cross_attention": {"from": name}}]}
+            for name in ("image", "sound", "text")
+        ),
     ],
 }
 SIZES = {"text": 7, "target": 8}
 
 
 def recipe(**columns: Any) -> str:
-    table = {"train": "train.tsv", "target": "caption", "image": IMAGE, "sound": SOUND, "text": "words"} | columns
+    table = {
+        "train": "train.tsv",
+        "target": "caption",
+        "image": IMAGE,
+        "sound": SOUND,
+        "text": "words",
+    } | columns
     return json.dumps({"recipe": 1, "data": {"table": table}, "model": MODEL})
 
 
@@ -49,7 +60,9 @@ def test_a_model_reads_only_what_is_real() -> None:
     text, target = torch.tensor([[5, 2]]), torch.tensor([[1, 6, 7]])
     logits = model({"image": image, "sound": sound, "text": text}, target)
     assert source_mask(larger).sum() == 20
-    assert torch.allclose(model({"image": larger, "sound": longer, "text": text}, target), logits, atol=1e-6)
+    assert torch.allclose(
+        model({"image": larger, "sound": longer, "text": text}, target), logits, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,14 +71,20 @@ def test_a_model_reads_only_what_is_real() -> None:
         ({"image": {"column": "i", "kind": "image"}}, "data.table.image", "needs `size`"),
         ({"image": {**IMAGE, "rate": 8000}}, "data.table.image.rate", "is a setting of `audio`"),
         ({"sound": {**SOUND, "size": [3, 3]}}, "data.table.sound.size", "is a setting of `image`"),
-        ({"text": {"column": "w", "channels": 1}}, "data.table.text.channels", "this column is `text`"),
+        (
+            {"text": {"column": "w", "channels": 1}},
+            "data.table.text.channels",
+            "this column is `text`",
+        ),
         ({"sound": {"column": "v", "kind": "vectors"}}, "data.table.sound", "needs `width`"),
         ({"sound": {"column": "v", "kind": "video"}}, "data.table.sound.kind", "`video`"),
         ({"picture": IMAGE}, "data.table.picture", "no key `picture`"),
         ({"image": {**IMAGE, "size": [0, 3]}}, "data.table.image.size[0]", "1 or more"),
     ],
 )
-def test_columns_have_the_settings_of_their_kind(columns: dict[str, Any], path: str, message: str) -> None:
+def test_columns_have_the_settings_of_their_kind(
+    columns: dict[str, Any], path: str, message: str
+) -> None:
     with pytest.raises(RecipeError) as refusal:
         load_text(recipe(**columns))
     faults = {fault.path: fault for fault in refusal.value.faults}

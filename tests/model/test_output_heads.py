@@ -12,9 +12,24 @@ from composer.errors import RecipeError
 from composer.model.bits import LinearEmbedding
 from composer.model.builder import build
 from composer.model.embedding_kinds import EMBEDDINGS
-from composer.model.encoder_decoder import NEVER, OneHotEmbedding, OutputHead, TokenEmbedding, force_length
+from composer.model.encoder_decoder import (
+    NEVER,
+    OneHotEmbedding,
+    OutputHead,
+    TokenEmbedding,
+    force_length,
+)
 from composer.model.output_heads import IdentityOutput, SigmoidOutput, target_bits
-from composer.model.output_kinds import OUTPUTS, Adaptive, CharLstm, Cnn, Identity, Linear, Sampled, Sigmoid
+from composer.model.output_kinds import (
+    OUTPUTS,
+    Adaptive,
+    CharLstm,
+    Cnn,
+    Identity,
+    Linear,
+    Sampled,
+    Sigmoid,
+)
 from composer.model.special_tokens import EOS, NUM_SPECIAL, PAD
 from composer.recipe.choices import EmbeddingKind, OutputKind, TokenPlace
 from composer.recipe.recipe import load_text
@@ -42,7 +57,9 @@ def test_bits_of_an_answer_are_those_of_its_vectors_alone() -> None:
     y = torch.randn(1, 4, 5)
     target = torch.tensor([[NUM_SPECIAL + 5, NUM_SPECIAL + 2, EOS, PAD]])
     logits = output.map(y)[0, :2, :BITS]
-    wanted = F.binary_cross_entropy_with_logits(logits, torch.tensor([[1.0, 0, 1], [0, 1, 0]]), reduction="none").sum(1)
+    wanted = F.binary_cross_entropy_with_logits(
+        logits, torch.tensor([[1.0, 0, 1], [0, 1, 0]]), reduction="none"
+    ).sum(1)
     result = target_bits(output(y), target)
     assert torch.allclose(result[0, :2], wanted / math.log(2), atol=1e-5)
     assert result[0, 2:].tolist() == [0, 0]
@@ -76,7 +93,9 @@ def test_a_linear_embedding_is_linear_in_the_bits(target: bool) -> None:
     assert torch.allclose(at["101"], at["100"] + at["001"])
     assert at["⟨pad⟩"].abs().max() == 0
     if not target:
-        assert torch.allclose(at["110@0.50"] - at["110"], (at["000@1.00"] - at["000"]) / 2, atol=1e-6)
+        assert torch.allclose(
+            at["110@0.50"] - at["110"], (at["000@1.00"] - at["000"]) / 2, atol=1e-6
+        )
 
 
 def test_embedding_dropout_drops_words_wherever_they_stand_in_a_batch() -> None:
@@ -104,23 +123,40 @@ model:
 """
 
 
-@pytest.mark.parametrize("tie", list(chain.from_iterable(combinations(SIDES, size) for size in range(4))), ids=str)
+@pytest.mark.parametrize(
+    "tie", list(chain.from_iterable(combinations(SIDES, size) for size in range(4))), ids=str
+)
 def test_the_sides_of_tie_alone_share_one_matrix_with_the_output(tie: tuple[str, ...]) -> None:
     text = f"{SEVERAL}  output: {{tie: [{', '.join(tie)}]}}\n" if tie else SEVERAL
     model = build(load_text(text), dict.fromkeys(SIDES, 9))
-    embeddings = {side: encoder.embedding for side, encoder in model.readers().items()} | {"target": model.embedding}
-    assert {side for side, embedding in embeddings.items() if embedding.weight is model.output.weight} == set(tie)
+    embeddings = {side: encoder.embedding for side, encoder in model.readers().items()} | {
+        "target": model.embedding
+    }
+    assert {
+        side for side, embedding in embeddings.items() if embedding.weight is model.output.weight
+    } == set(tie)
     matrices = {id(embedding.weight) for embedding in (*embeddings.values(), model.output)}
     assert len(matrices) == 4 - len(tie)
 
 
 def test_sides_whose_vocabularies_differ_are_refused_by_their_names() -> None:
-    own = load_text(SEVERAL.replace("joint: true", "joint: false") + "  output: {tie: [target, left]}\n")
+    own = load_text(
+        SEVERAL.replace("joint: true", "joint: false") + "  output: {tie: [target, left]}\n"
+    )
     with pytest.raises(RecipeError, match="`left` and `target` have vocabularies of their own"):
         build(own, dict.fromkeys(SIDES, 9))
 
 
-KINDS = [Linear(), Sigmoid(), Identity(), Adaptive(cutoffs=(6,)), Sampled(samples=3), Cnn(), Cnn(samples=3), CharLstm()]
+KINDS = [
+    Linear(),
+    Sigmoid(),
+    Identity(),
+    Adaptive(cutoffs=(6,)),
+    Sampled(samples=3),
+    Cnn(),
+    Cnn(samples=3),
+    CharLstm(),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -131,7 +167,9 @@ def test_what_a_recipe_knows_of_a_head_is_true_of_it(kind: OutputKind) -> None:
     assert (head.in_features, head.out_features) == (2**BITS, NUM_SPECIAL + 2**BITS)
     known = kind.trains_on_cost, kind.evaluates_on_cost, kind.has_impossible_tokens
     assert known == (head.trains_on_cost, head.evaluates_on_cost, head.has_impossible_tokens)
-    assert kind.has_rows == (getattr(head, "weight", torch.empty(0)).shape == (NUM_SPECIAL + 2**BITS, 2**BITS))
+    assert kind.has_rows == (
+        getattr(head, "weight", torch.empty(0)).shape == (NUM_SPECIAL + 2**BITS, 2**BITS)
+    )
 
 
 @pytest.mark.parametrize("kind", EMBEDDINGS.values())

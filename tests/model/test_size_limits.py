@@ -1,4 +1,6 @@
-"""Models that would take for ever, or more memory than there is, are refused where they stand, and soon."""
+"""Models that would take for ever, or more memory than there is, are refused where they stand, and
+soon.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,32 @@ from tests.small_recipes import SMALL, faults_of, loaded, places
 BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
 
 TOO_LARGE = {
-    "six hundred blocks": ("{repeat: {times: 600, stack: [linear]}}", "5:14", "more than 500 blocks"),
-    "a block for each line": (", ".join(["norm"] * 600), f"5:{12 + 6 * 500 + 1}", "more than 500 blocks"),
+    "six hundred blocks": (
+        "{repeat: {times: 600, stack: [linear]}}",
+        "5:14",
+        "more than 500 blocks",
+    ),
+    "a block for each line": (
+        ", ".join(["norm"] * 600),
+        f"5:{12 + 6 * 500 + 1}",
+        "more than 500 blocks",
+    ),
     "loops in loops": ("{recurrent: [" * 16 + "linear" + "]}" * 16, "5:14", "more than 500 blocks"),
-    "a thousand layers": ("norm, {rnn: {layers: 1000}}", "5:20", "more than 2,000 matrices and vectors"),
+    "a thousand layers": (
+        "norm, {rnn: {layers: 1000}}",
+        "5:20",
+        "more than 2,000 matrices and vectors",
+    ),
     "ten thousand steps": (
         "norm, {repeat: {times: 10000, share: true, stack: [linear]}}",
         "5:64",
         "more than 3,000 steps are taken",
     ),
     "a kernel of 10^24 numbers": (
-        "norm]\n  encoder: [grid, {conv2d: {kernel: [1000000, 1000000], width: 1000000}}, {select_column: 0}",
+        (
+            "norm]\n  encoder: [grid, {conv2d: {kernel: [1000000, 1000000], width: 1000000}},"
+            " {select_column: 0}"
+        ),
         "6:20",
         "`conv2d` cannot be built: RuntimeError: ",
     ),
@@ -64,7 +81,11 @@ COUNTED = {
         "5:30",
         "`times: 9000` makes 18,000 blocks",
     ),
-    "two uses of two uses": (f"{{use: s0}}]\n  stacks:\n{BOMB}    s40: [norm", "33:24", "makes 16,384 blocks"),
+    "two uses of two uses": (
+        f"{{use: s0}}]\n  stacks:\n{BOMB}    s40: [norm",
+        "33:24",
+        "makes 16,384 blocks",
+    ),
     "stacks that use stacks": (
         "{use: s0}]\n  stacks:\n"
         + "".join(f"    s{at}: [residual: [use: s{at + 1}]]\n" for at in range(2000))
@@ -108,15 +129,22 @@ def test_too_large_a_model_is_refused(case: str, tmp_path: Path, small_limits: N
     assert places([fault])[0].startswith(f"{place}:")
 
 
-def test_costs_are_measured_without_gradient_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_measured_without_gradient_hooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The destruction of a graph of thousands of blocks with gradient hooks in it ends the process."""
     message = "a hook is registered in the graph"
-    monkeypatch.setattr("torch.utils.module_tracker.register_multi_grad_hook", lambda *_: pytest.fail(message))
+    monkeypatch.setattr(
+        "torch.utils.module_tracker.register_multi_grad_hook", lambda *_: pytest.fail(message)
+    )
     assert loaded(tmp_path, SMALL).plan().flops
 
 
 def test_equal_layers_are_soon_planned(tmp_path: Path) -> None:
-    layers = loaded(tmp_path, SMALL.replace("norm", ", ".join(["rnn", "rnn: {cell: gru}", "rnn: {cell: tanh}"] * 40)))
+    layers = loaded(
+        tmp_path,
+        SMALL.replace("norm", ", ".join(["rnn", "rnn: {cell: gru}", "rnn: {cell: tanh}"] * 40)),
+    )
     began = time.process_time()
     first, *_ = [row.flops for row in layers.plan().rows if row.block == "rnn"]
     assert first
@@ -136,7 +164,10 @@ LAYERS = {
 @pytest.mark.parametrize("kind", LAYERS)
 def test_steps_cost_as_rows_what_they_cost_one_by_one(kind: str) -> None:
     layer, x = LAYERS[kind]().to("meta"), torch.zeros(2, 7, 5, device="meta")
-    before, mask = tuple(x.new_zeros(2, size) for size in layer.sizes), x.new_ones(2, 7, dtype=torch.bool)
+    before, mask = (
+        tuple(x.new_zeros(2, size) for size in layer.sizes),
+        x.new_ones(2, 7, dtype=torch.bool),
+    )
     with MetaCache() as one_by_one:
         state = before
         for at in range(7):
@@ -152,20 +183,33 @@ def test_steps_cost_as_rows_what_they_cost_one_by_one(kind: str) -> None:
     assert all(parameter.grad is not None for parameter in layer.parameters())
 
 
-def test_stacks_that_are_too_many_together_are_refused_at_the_largest_before_they_are_built() -> None:
+def test_stacks_that_are_too_many_together_are_refused_at_the_largest_before_they_are_built() -> (
+    None
+):
     encoder = ", ".join(["{residual: [norm]}"] * 5_000)
-    text = f"recipe: 1\ndata: {{generate: copy}}\nmodel:\n  width: 8\n  encoder: [{encoder}]\n  decoder: [rnn]\n"
+    text = (
+        f"recipe: 1\ndata: {{generate: copy}}\nmodel:\n  width: 8\n  encoder: [{encoder}]\n "
+        " decoder: [rnn]\n"
+    )
     (fault,) = faults_of(lambda: load_text(text))
     assert (fault.code, fault.path, fault.line) == ("size", "model.encoder", 5)
     assert "makes 10,001 blocks, and a model has at most 10,000" in fault.message
 
 
 def test_many_blocks_are_planned(tmp_path: Path) -> None:
-    assert loaded(tmp_path, SMALL.replace("norm", "{repeat: {times: 300, stack: [linear]}}")).plan().parameters
+    assert (
+        loaded(tmp_path, SMALL.replace("norm", "{repeat: {times: 300, stack: [linear]}}"))
+        .plan()
+        .parameters
+    )
 
 
-def test_parameters_beyond_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many matrices, for each of which there is room: what counts is what is there at once, and no shared one twice."""
+def test_parameters_beyond_the_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many matrices, for each of which there is room: what counts is what is there at once, and no
+    shared one twice.
+    """
     uses = ", ".join(["{use: s}"] * 5)
     recipe = loaded(tmp_path, SMALL.replace("norm", uses) + "  stacks: {s: [linear]}\n")
     needed, sizes = 4 * recipe.plan().parameters, recipe.plan().vocabularies
@@ -184,9 +228,12 @@ BLOCK = "{linear: 1000000}"
 
 
 @pytest.mark.parametrize(
-    ("blocks", "width", "place"), [("norm", 1_000_000, "4:10:size"), (f"{BLOCK}, {BLOCK}", 64, "5:33:size")]
+    ("blocks", "width", "place"),
+    [("norm", 1_000_000, "4:10:size"), (f"{BLOCK}, {BLOCK}", 64, "5:33:size")],
 )
-def test_a_matrix_beyond_the_memory_is_refused(blocks: str, width: int, place: str, tmp_path: Path) -> None:
+def test_a_matrix_beyond_the_memory_is_refused(
+    blocks: str, width: int, place: str, tmp_path: Path
+) -> None:
     """Four terabytes, in one matrix: of the vocabulary, or of a block."""
     recipe = loaded(tmp_path, SMALL.replace("norm", blocks).replace("64", str(width)))
     with pytest.raises(RecipeError) as raised:
@@ -213,7 +260,10 @@ WIDTHS = {
         "see `linear`, line 6",
     ),
     "branches": (
-        "parallel:\n        merge: sum\n        branches:\n          - [norm]\n          - [{linear: 8}]",
+        (
+            "parallel:\n        merge: sum\n        branches:\n          - [norm]\n          -"
+            " [{linear: 8}]"
+        ),
         "8:9",
         "64 and 8 wide",
         "see `linear`, line 10",
@@ -243,7 +293,9 @@ model:
   encoders: {NAME: [norm], b: [norm]}
   decoder: [{cross_attention: {from: NAME}}, {cross_attention: {from: b}}]
 """
-    with pytest.raises(RecipeError, match=f"`{name}` is an attribute of PyTorch's modules") as raised:
+    with pytest.raises(
+        RecipeError, match=f"`{name}` is an attribute of PyTorch's modules"
+    ) as raised:
         loaded(tmp_path, text.replace("NAME", name)).plan()
     assert places(raised.value.faults) == ["6:14:name"]
     loaded(tmp_path, text.replace("NAME", "weights")).plan()

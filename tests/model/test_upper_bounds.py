@@ -1,4 +1,6 @@
-"""Sizes before a tokenizer is trained are upper bounds, and say `at most` wherever they stand; all others do not."""
+"""Sizes before a tokenizer is trained are upper bounds, and say `at most` wherever they stand; all
+others do not.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ model:
 """
 
 
-def write(folder: Path, tokenizer: str, embedding: str = "learned", task: str = "copy", width: int = 8) -> str:
+def write(
+    folder: Path, tokenizer: str, embedding: str = "learned", task: str = "copy", width: int = 8
+) -> str:
     """Write a recipe, and return the name of its file."""
-    text = TEXT.replace("TASK", task).replace("TOKENIZER", tokenizer).replace("EMBEDDING", embedding)
+    text = (
+        TEXT.replace("TASK", task).replace("TOKENIZER", tokenizer).replace("EMBEDDING", embedding)
+    )
     file = folder / f"{tokenizer}-{width}.yaml"
     file.write_text(text.replace("width: 8", f"width: {width}"), encoding="utf-8")
     return str(file)
@@ -44,7 +50,9 @@ def test_most_tokenizers_learn_how_many_ids_it_has(tmp_path: Path) -> None:
     assert learning == {"word", "char", "bpe", "unigram"}
 
 
-def test_check_and_plan_mark_upper_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_and_plan_mark_upper_bounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path, "word")
     plan = load(file).plan()
     assert f"no errors; at most {plan.parameters:,} parameters" in printed(capsys, "check", file)
@@ -60,14 +68,19 @@ def test_check_and_plan_mark_upper_bounds(tmp_path: Path, capsys: pytest.Capture
     assert [row["at_most"] for row in data["blocks"]] == [True, False, True, False, False, True]
 
 
-def test_sizes_that_no_text_decides_are_not_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_that_no_text_decides_are_not_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path, "{integers: {below: 40}}", task="ram_increment")
     for command in ("check", "plan"):
         assert "at most" not in printed(capsys, command, file)
     assert not json.loads(printed(capsys, "plan", "--json", file))["at_most"]
     assert "at most" not in draw(load(file)).svg()
     assert (
-        "at most" not in diff(file, write(tmp_path, "{integers: {below: 40}}", task="ram_increment", width=16)).text()
+        "at most"
+        not in diff(
+            file, write(tmp_path, "{integers: {below: 40}}", task="ram_increment", width=16)
+        ).text()
     )
 
 
@@ -82,7 +95,9 @@ def test_a_bound_is_one_and_a_known_vocabulary_is_none(tmp_path: Path) -> None:
 
 
 def test_one_hot_vectors_make_every_row_a_bound(tmp_path: Path) -> None:
-    assert all(row.at_most for row in load(write(tmp_path, "word", embedding="one_hot")).plan().rows)
+    assert all(
+        row.at_most for row in load(write(tmp_path, "word", embedding="one_hot")).plan().rows
+    )
 
 
 def test_pictures_mark_upper_bounds(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""`training.initialization`: every matrix of a block gets the scale of its own inputs, however it is stored."""
+"""`training.initialization`: every matrix of a block gets the scale of its own inputs, however it
+is stored.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_each_output_of_a_matrix_is_orthogonal_to_the_others() -> None:
     for parameter, layout in matrices_with_layouts(model):
         for matrix in as_matrices(parameter.detach(), layout):
             for part in matrix.flatten(1).split(matrix[0].numel()):
-                torch.testing.assert_close(part @ part.T, 4.0 * torch.eye(len(part)), atol=1e-5, rtol=0)
+                torch.testing.assert_close(
+                    part @ part.T, 4.0 * torch.eye(len(part)), atol=1e-5, rtol=0
+                )
                 count += 1
     assert count > 50
 
@@ -81,5 +85,8 @@ def test_the_coefficients_of_a_long_convolution_are_no_matrix() -> None:
 
 @pytest.mark.parametrize("kind", INITIALIZATIONS.values())
 def test_a_head_may_be_one_number_wide(kind: type[Initialization]) -> None:
-    text = TEXT.partition("  width:")[0] + "  width: 4\n  decoder: [{latent_attention: {heads: 4, latent: 8}}]\n"
+    text = (
+        TEXT.partition("  width:")[0]
+        + "  width: 4\n  decoder: [{latent_attention: {heads: 4, latent: 8}}]\n"
+    )
     initialize(build(load_text(text), {"target": 20}), kind())

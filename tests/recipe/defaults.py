@@ -17,13 +17,25 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 def defaults(rules: Schema | None = None) -> dict[str, Any]:
-    """The default of every setting, by its key in the table of earlier versions; what is required has none."""
+    """The default of every setting, by its key in the table of earlier versions; what is required
+    has none.
+    """
     defs = (rules or load())["$defs"]
-    owners = {name: rule for name, rule in defs.items() if "properties" in rule and "x-choice" not in rule}
+    owners = {
+        name: rule for name, rule in defs.items() if "properties" in rule and "x-choice" not in rule
+    }
     roots = {"data", "model", "training", "evaluation", "trainer", "logging"}
-    entries = [name for name in owners if name in roots or ("." in name and not name.startswith("defaults."))]
+    entries = [
+        name
+        for name in owners
+        if name in roots or ("." in name and not name.startswith("defaults."))
+    ]
     found = {key: value for name in entries for key, value in _settings(name, owners[name], defs)}
-    tops = {key: rule.get("default") for key, rule in (rules or load())["properties"].items() if "$ref" in rule}
+    tops = {
+        key: rule.get("default")
+        for key, rule in (rules or load())["properties"].items()
+        if "$ref" in rule
+    }
     return dict(sorted({**found, "decoding": tops["decoding"]}.items()))
 
 

@@ -1,4 +1,6 @@
-"""The cache of recipes: stored by their hash, verified at every reading, extended by `{pull: REF, sha256: HEX}`."""
+"""The cache of recipes: stored by their hash, verified at every reading, extended by `{pull: REF,
+sha256: HEX}`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from tests.samples import sampled
 from tests.small_recipes import SMALL, loaded, places, refused
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if file.parent.name != "sweeps")
+RECIPES = sorted(
+    file for file in (ROOT / "recipes").rglob("*.yaml") if file.parent.name != "sweeps"
+)
 REF = "git+https://example.org/r.git@main#a b.yaml"
 
 
@@ -37,7 +41,8 @@ def pin(sha256: str, ref: str = REF) -> str:
     return f"{{pull: '{ref}', sha256: '{sha256}'}}"
 
 
-# ------------------------------------------------------------------------------------------- the cache
+# ------------------------------------------------------------------------------------------- the
+# cache
 
 
 def test_a_cached_recipe_is_read_by_its_hash(tmp_path: Path) -> None:
@@ -93,13 +98,17 @@ def test_anything_else_under_a_hash_is_refused(tmp_path: Path, change: Any) -> N
         cache.get(sha256)
     assert raised.value.faults[0].file == str(path)
     (fault,) = refused(tmp_path, f"extends: {pin(sha256)}\n")
-    assert (places([fault]), fault.path) == ([f"1:{len(f'extends: {pin(sha256)}') - 66}:sha256"], "extends")
+    assert (places([fault]), fault.path) == (
+        [f"1:{len(f'extends: {pin(sha256)}') - 66}:sha256"],
+        "extends",
+    )
     assert str(path) in fault.message
     assert f"remove that file, then run `seqcomposer pull {shlex.quote(REF)}`" in fault.hint
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 63 + "\n", "../" * 21 + "0", "\u0660" * 64]
+    "text",
+    ["", "x", "A" * 64, "0" * 63, "0" * 65, "0" * 63 + "\n", "../" * 21 + "0", "\u0660" * 64],
 )
 def test_a_text_that_is_no_hash_names_no_file(text: str) -> None:
     assert not cache.is_hash(text)
@@ -107,7 +116,9 @@ def test_a_text_that_is_no_hash_names_no_file(text: str) -> None:
         cache.get(text)
 
 
-def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "file"))
     assert cache.get("0" * 64) is None
@@ -122,12 +133,17 @@ def test_a_recipe_that_is_too_large_is_not_cached(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-PUT_REPEATEDLY = "import sys; from composer.recipe.cache import put; print({put(sys.argv[1]) for _ in range(300)})"
+PUT_REPEATEDLY = (
+    "import sys; from composer.recipe.cache import put; print({put(sys.argv[1]) for _ in"
+    " range(300)})"
+)
 
 
 def test_several_processes_put_the_same_recipe_at_once(tmp_path: Path) -> None:
     processes = [
-        subprocess.Popen([sys.executable, "-c", PUT_REPEATEDLY, SMALL], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", PUT_REPEATEDLY, SMALL], stdout=subprocess.PIPE, text=True
+        )
         for _ in range(3)
     ]
     assert {process.communicate()[0] for process in processes} == {f"{ {cache.put(SMALL)} }\n"}
@@ -144,21 +160,24 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert list((tmp_path / "store" / "recipes").iterdir()) == []
 
 
-# ------------------------------------------------------------------------------------------- portable recipes
+# -------------------------------------------------------------------------------------------
+# portable recipes
 
 
 def test_the_bytes_of_a_portable_recipe_are_a_promise(tmp_path: Path) -> None:
     """Others have written their hash down: whoever changes this text breaks every pin."""
     (tmp_path / "base.yaml").write_text(
-        "recipe: 1\nvars: {w: 1_0, r: 1e-5}\nmodel: {width: '${w}', dropout: 0.10}\n", encoding="utf-8"
-    )
-    (tmp_path / "own.yaml").write_text(
-        "extends: base.yaml\nname: 'no'  # a comment\ndata: {generate: copy, lowercase: null}\n"
-        "model: {dropout: null, encoder: [norm, {rnn: {width: 0x10}}], decoder: [{norm: layer}, {dropout: '010'}]}\n",
+        "recipe: 1\nvars: {w: 1_0, r: 1e-5}\nmodel: {width: '${w}', dropout: 0.10}\n",
         encoding="utf-8",
     )
-    assert portable_text(tmp_path / "own.yaml") == (
-        "recipe: 1\n"
+    (tmp_path / "own.yaml").write_text(
+        "extends: base.yaml\nname: 'no'  # a comment\ndata: {generate: copy, lowercase:"
+        " null}\nmodel: {dropout: null, encoder: [norm, {rnn: {width: 0x10}}], decoder: [{norm:"
+        " layer}, {dropout: '010'}]}\n",
+        encoding="utf-8",
+    )
+    assert (
+        portable_text(tmp_path / "own.yaml") == "recipe: 1\n"
         "vars: {w: '1_0', r: 1e-05}\n"
         "model:\n"
         "  width: ${w}\n"
@@ -205,14 +224,17 @@ def test_somebody_elses_recipe_stays_in_its_folder(tmp_path: Path) -> None:
             portable_text(theirs / name, ceiling=theirs.parent)
 
 
-# ------------------------------------------------------------------------------------------- extends
+# -------------------------------------------------------------------------------------------
+# extends
 
 
 def test_a_pinned_recipe_is_extended_and_its_variables_stay_open(tmp_path: Path) -> None:
     base = cache.put(SMALL.replace("64", "${w}") + "vars: {w: 64}\n")
     (tmp_path / "fragment.yaml").write_text("training: {seed: 5, max_steps: 3}\n")
     recipe = loaded(
-        tmp_path, f"extends: [{pin(base)}, fragment.yaml, {pin(cache.put('training: {seed: 9}'))}]\n", ["vars.w=32"]
+        tmp_path,
+        f"extends: [{pin(base)}, fragment.yaml, {pin(cache.put('training: {seed: 9}'))}]\n",
+        ["vars.w=32"],
     )
     assert (recipe.model.width, recipe.training.seed, recipe.training.max_steps) == (32, 9, 3)
     assert loaded(tmp_path, f"extends: {pin(base)}\nvars: {{w: 16}}\n").model.width == 16
@@ -265,7 +287,9 @@ def test_a_fault_of_a_cached_recipe_points_into_the_cache(tmp_path: Path) -> Non
     assert (Path(fault.file), fault.line, fault.column) == (cache.get(sha256), 5, 13)
 
 
-@pytest.mark.parametrize("extends", ["base.yaml", "/etc/passwd", "{pull: a, sha256: " + "a" * 64 + "}"])
+@pytest.mark.parametrize(
+    "extends", ["base.yaml", "/etc/passwd", "{pull: a, sha256: " + "a" * 64 + "}"]
+)
 def test_a_cached_recipe_extends_no_other(tmp_path: Path, extends: str) -> None:
     sha256 = cache.put(f"{SMALL}extends: {extends}\n")
     (fault,) = refused(tmp_path, f"extends: {pin(sha256)}\n")
@@ -273,11 +297,16 @@ def test_a_cached_recipe_extends_no_other(tmp_path: Path, extends: str) -> None:
 
 
 def test_a_cached_text_that_is_no_recipe_is_reported_in_its_file(tmp_path: Path) -> None:
-    for text, code in (("- a\n", "type"), ("a: !!python/none x\n", "tag"), ("recipe: 2\n", "version"), ("", "empty")):
+    for text, code in (
+        ("- a\n", "type"),
+        ("a: !!python/none x\n", "tag"),
+        ("recipe: 2\n", "version"),
+        ("", "empty"),
+    ):
         sha256 = cache.put(text)
-        assert [(Path(item.file), item.code) for item in refused(tmp_path, f"extends: {pin(sha256)}\n")] == [
-            (cache.get(sha256), code)
-        ]
+        assert [
+            (Path(item.file), item.code) for item in refused(tmp_path, f"extends: {pin(sha256)}\n")
+        ] == [(cache.get(sha256), code)]
 
 
 def test_pins_count_among_the_files(tmp_path: Path) -> None:
@@ -290,7 +319,14 @@ def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
     good = {"pull": REF, "sha256": "a" * 64}
     for extends in (good, [good, "base.yaml"], "base.yaml", ["base.yaml"]):
         assert validator.is_valid({"extends": extends})
-    for extends in ({"pull": REF}, {**good, "as": "x"}, {**good, "sha256": "x"}, [[good]], [{"pull": REF}], []):
+    for extends in (
+        {"pull": REF},
+        {**good, "as": "x"},
+        {**good, "sha256": "x"},
+        [[good]],
+        [{"pull": REF}],
+        [],
+    ):
         assert not validator.is_valid({"extends": extends})
 
 
@@ -302,7 +338,9 @@ AXES = "axes: {width: {set: model.width, values: [8, 16]}, size: {extend: {short
 def test_a_sweep_begins_from_a_pinned_recipe(tmp_path: Path) -> None:
     base, short = cache.put(SMALL), cache.put("training: {max_steps: 3}\n")
     file = tmp_path / "s.yaml"
-    file.write_text(f"sweep: 1\nbase: {pin(base)}\n{AXES.replace('@', pin(short))}", encoding="utf-8")
+    file.write_text(
+        f"sweep: 1\nbase: {pin(base)}\n{AXES.replace('@', pin(short))}", encoding="utf-8"
+    )
     sweep = read_sweep(file)
     assert sweep.base == file  # whose folder has the data
     root = to_data(apply_point(sweep, {"width": 16, "size": "short"}))
@@ -311,7 +349,9 @@ def test_a_sweep_begins_from_a_pinned_recipe(tmp_path: Path) -> None:
 
 def test_a_sweeps_missing_pin_is_reported_at_its_line(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
-    file.write_text(f"sweep: 1\nbase: {pin('a' * 64)}\n{AXES.replace('@', pin('b' * 64))}", encoding="utf-8")
+    file.write_text(
+        f"sweep: 1\nbase: {pin('a' * 64)}\n{AXES.replace('@', pin('b' * 64))}", encoding="utf-8"
+    )
     with pytest.raises(RecipeError) as raised:
         read_sweep(file)
     assert [(item.path, item.line, item.code) for item in raised.value.faults] == [

@@ -1,4 +1,6 @@
-"""The canonical form: where each value comes from, and that the same recipe is the same however it is written."""
+"""The canonical form: where each value comes from, and that the same recipe is the same however it
+is written.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,12 @@ def block(folder: Path, written: str, defaults: str = "dropout: 0.0") -> dict[st
         ("self_attention", "stacks: {}", "dropout", 0.0),
         ("self_attention", "dropout: 0.1", "dropout", 0.1),
         ("self_attention", "dropout: 0.1\n  self_attention: {dropout: 0.2}", "dropout", 0.2),
-        ("self_attention: {dropout: 0.3}", "dropout: 0.1\n  self_attention: {dropout: 0.2}", "dropout", 0.3),
+        (
+            "self_attention: {dropout: 0.3}",
+            "dropout: 0.1\n  self_attention: {dropout: 0.2}",
+            "dropout",
+            0.3,
+        ),
         ("self_attention: {heads: 2}", "self_attention: {heads: 4, window: 5}", "heads", 2),
         ("self_attention: {heads: 2}", "self_attention: {heads: 4, window: 5}", "window", 5),
         ("self_attention: {window: null}", "self_attention: {heads: 4, window: 5}", "window", None),
@@ -75,7 +82,17 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
     canonical = loaded(tmp_path, TEXT.replace("@", "norm").replace("%", "dropout: 0.1")).canonical
     known = load()["$defs"]
     assert list(canonical) == [
-        *("recipe", "name", "data", "model", "training", "decoding", "evaluation", "trainer", "logging")
+        *(
+            "recipe",
+            "name",
+            "data",
+            "model",
+            "training",
+            "decoding",
+            "evaluation",
+            "trainer",
+            "logging",
+        )
     ]
     assert set(canonical["training"]) == set(known["training"]["properties"])
     assert canonical["model"] == {
@@ -118,7 +135,8 @@ training: {optimizer: adam, label_smoothing: 0}
 """
 
 SAME = {
-    "spelled out": """# the same recipe
+    "spelled out": (
+        """# the same recipe
 training: {label_smoothing: 0.0, optimizer: {adam: {learning_rate: 1e-3}}, max_epochs: 10, clip_norm: null}
 name: another
 description: of other names
@@ -136,20 +154,29 @@ model:
   dropout: 0.0
 data: {tokenizer: {word: {joint: false}}, generate: {copy: {train: 10, seed: 1}}}
 recipe: 1
-""",
+"""
+    ),
     "with variables": STACKED.replace("width: 32", 'width: "${w}"') + "vars: {w: 32}\n",
     "with what Windows ends lines by": STACKED.replace("\n", "\r\n"),
     "with a mark at its start": "\ufeff" + STACKED,
-    "with other ways to write numbers": STACKED.replace("32", "0o40").replace("smoothing: 0", "smoothing: 0e5"),
-    "with comments": "".join(f"{line}  # {line.strip()}\n" for line in STACKED.splitlines()),
-    "with defaults of a block": STACKED.replace("{self_attention: 4}", "self_attention").replace(
-        "  residual:", "  self_attention: {heads: 4}\n  residual:"
+    "with other ways to write numbers": (
+        STACKED.replace("32", "0o40").replace("smoothing: 0", "smoothing: 0e5")
     ),
-    "with a default of all blocks, undone in each": STACKED.replace("width: 32", "width: 32\n  dropout: 0.5")
-    .replace("{self_attention: 4}", "{self_attention: {heads: 4, dropout: 0}}")
-    .replace("residual: [{", "residual: {dropout: 0, stack: [{")
-    .replace("}}]\n", "}}]}\n"),
-    "with a default that nothing here has": STACKED.replace("width: 32", "width: 32\n  rnn: {cell: lstm}"),
+    "with comments": "".join(f"{line}  # {line.strip()}\n" for line in STACKED.splitlines()),
+    "with defaults of a block": (
+        STACKED.replace("{self_attention: 4}", "self_attention").replace(
+            "  residual:", "  self_attention: {heads: 4}\n  residual:"
+        )
+    ),
+    "with a default of all blocks, undone in each": (
+        STACKED.replace("width: 32", "width: 32\n  dropout: 0.5")
+        .replace("{self_attention: 4}", "{self_attention: {heads: 4, dropout: 0}}")
+        .replace("residual: [{", "residual: {dropout: 0, stack: [{")
+        .replace("}}]\n", "}}]}\n")
+    ),
+    "with a default that nothing here has": STACKED.replace(
+        "width: 32", "width: 32\n  rnn: {cell: lstm}"
+    ),
     "with no encoders": STACKED.replace("width: 32", "width: 32\n  encoders: null"),
 }
 
@@ -173,7 +200,11 @@ def test_an_extended_recipe_has_the_fingerprints_of_the_merged_one(tmp_path: Pat
         ("label_smoothing: 0", "workers: 2", set()),
         ("label_smoothing: 0", "seed: 2", {"run"}),
         ("label_smoothing: 0", "max_epochs: 11", {"run"}),
-        ("recipe: 1", "recipe: 1\ntrainer: {devices: 2, deterministic: true, benchmark: true}", set()),
+        (
+            "recipe: 1",
+            "recipe: 1\ntrainer: {devices: 2, deterministic: true, benchmark: true}",
+            set(),
+        ),
         ("recipe: 1", "recipe: 1\ntrainer: {limit_val_batches: 1}", {"run"}),
         ("recipe: 1", "recipe: 1\ntrainer: {limit_val_batches: 1.0}", set()),
         ("recipe: 1", "recipe: 1\ndecoding: {beam: 2}", {"run"}),
@@ -187,8 +218,13 @@ def test_an_extended_recipe_has_the_fingerprints_of_the_merged_one(tmp_path: Pat
         ("name: one", "name: two", set()),
     ],
 )
-def test_each_setting_changes_its_fingerprints(tmp_path: Path, old: str, new: str, changed: set[str]) -> None:
-    before, after = loaded(tmp_path, STACKED).fingerprints, loaded(tmp_path, STACKED.replace(old, new)).fingerprints
+def test_each_setting_changes_its_fingerprints(
+    tmp_path: Path, old: str, new: str, changed: set[str]
+) -> None:
+    before, after = (
+        loaded(tmp_path, STACKED).fingerprints,
+        loaded(tmp_path, STACKED.replace(old, new)).fingerprints,
+    )
     assert {key for key in before if before[key] != after[key]} == changed
     assert all(len(value) == 64 for value in after.values())
 
@@ -207,19 +243,25 @@ def test_tied_sides_have_no_order(tmp_path: Path) -> None:
 def test_file_and_name_do_not_change_fingerprints(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     text = STACKED.replace("name: one\n", "")
-    one, other = loaded(tmp_path, text, name="a.yaml"), loaded(tmp_path / "elsewhere", text, name="b.yaml")
+    one, other = (
+        loaded(tmp_path, text, name="a.yaml"),
+        loaded(tmp_path / "elsewhere", text, name="b.yaml"),
+    )
     assert one.name != other.name
     assert one.fingerprints == other.fingerprints
 
 
-@pytest.mark.parametrize("path", sampled(RECIPES, 40, slow=40), ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "path", sampled(RECIPES, 40, slow=40), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_a_recipe_with_everything_spelt_out_is_the_same(tmp_path: Path, path: Path) -> None:
     recipe = composer.load(path)
     data = {key: value for key, value in recipe.canonical["data"].items() if value is not None}
     if data.get("parallel"):
         splits = {split: output for split, output in data["parallel"].items() if output}
         data["parallel"] = {
-            split: {key: file for key, file in output.items() if file is not None} for split, output in splits.items()
+            split: {key: file for key, file in output.items() if file is not None}
+            for split, output in splits.items()
         }
     if data.get("table"):
         data["table"] = {key: column for key, column in data["table"].items() if column is not None}
@@ -229,7 +271,10 @@ def test_a_recipe_with_everything_spelt_out_is_the_same(tmp_path: Path, path: Pa
 
 def test_a_stack_counts_where_it_is_used(tmp_path: Path) -> None:
     def model_of(stacks: str) -> str:
-        text = f"recipe: 1\ndata: {{generate: copy}}\nmodel:\n  width: 8\n  decoder: [{{use: a}}]\n  stacks: {stacks}\n"
+        text = (
+            "recipe: 1\ndata: {generate: copy}\nmodel:\n  width: 8\n  decoder: [{use: a}]\n "
+            f" stacks: {stacks}\n"
+        )
         return loaded(tmp_path, text).fingerprints["model"]
 
     used = model_of("{a: [{use: {stack: b}}, rnn], b: [norm]}")
@@ -255,7 +300,13 @@ def turned(value: Any) -> Any:
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path of everything in a tree that holds nothing further."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     if not inner or not value:
         yield path
     for key, item in inner:
@@ -263,7 +314,9 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def test_every_setting_counts_where_it_should() -> None:
-    """Each setting of each block, optimizer, task ... that a recipe here has is changed once, and it alone."""
+    """Each setting of each block, optimizer, task ... that a recipe here has is changed once, and
+    it alone.
+    """
     seen: set[tuple[Any, ...]] = set()
     for path in RECIPES:
         recipe = composer.load(path)
@@ -273,7 +326,10 @@ def test_every_setting_counts_where_it_should() -> None:
             if kind not in seen:
                 seen.add(kind)
                 actual = fingerprints(changed(canonical, place), recipe.rules)
-                assert {key for key in known if known[key] != actual[key]} == counted(place), (path.name, place)
+                assert {key for key in known if known[key] != actual[key]} == counted(place), (
+                    path.name,
+                    place,
+                )
     assert len(seen) > 300
 
 
@@ -283,7 +339,9 @@ def changed(canonical: dict[str, Any], place: tuple[Any, ...]) -> dict[str, Any]
     inner: Any = actual
     for step in place[:-1]:
         inner = inner[step]
-    other = {"tie": ["another"], "stacks": {"another": ["block"]}}.get(place[-1], ["another", inner[place[-1]]])
+    other = {"tie": ["another"], "stacks": {"another": ["block"]}}.get(
+        place[-1], ["another", inner[place[-1]]]
+    )
     inner[place[-1]] = "another" if "tie" in place[:-1] else other
     return actual
 
@@ -297,7 +355,9 @@ def counted(place: tuple[Any, ...]) -> set[str]:
         return {section, "run"}
     if section == "trainer":
         return {"run"} if key in TRAINER_WITH_EFFECT else set()
-    decides = section in ("decoding", "evaluation") or (section == "training" and key not in TRAINING_WITHOUT_EFFECT)
+    decides = section in ("decoding", "evaluation") or (
+        section == "training" and key not in TRAINING_WITHOUT_EFFECT
+    )
     return {"run"} if decides else set()
 
 
@@ -306,7 +366,10 @@ ENCODERS = {
     "by name": ("{b: [rnn], a: [rnn]}", ["a", "b"]),
     "after the one that it reads": (f"{{a: {READER}, b: [rnn], z: [rnn]}}", ["b", "z", "a"]),
     "however they are written": (f"{{z: [rnn], b: [rnn], a: {READER}}}", ["b", "z", "a"]),
-    "what a block in it has named": ("{a: [{concat: z.mean}], z: [{pool: {as: mean}}, rnn]}", ["z", "a"]),
+    "what a block in it has named": (
+        "{a: [{concat: z.mean}], z: [{pool: {as: mean}}, rnn]}",
+        ["z", "a"],
+    ),
     "by a named stack": ("{a: [rnn, {use: reads}], z: [rnn]}", ["z", "a"]),
     "in turn": (f"{{a: [{{concat: b.x}}], b: {READER}, z: [rnn]}}", ["z", "b", "a"]),
     "by each other": (f"{{a: {READER}, z: [{{concat: a.x}}]}}", ["a", "z"]),
@@ -314,7 +377,9 @@ ENCODERS = {
 
 
 @pytest.mark.parametrize(("encoders", "order"), ENCODERS.values(), ids=ENCODERS)
-def test_an_encoder_comes_after_those_that_it_reads(tmp_path: Path, encoders: str, order: list[str]) -> None:
+def test_an_encoder_comes_after_those_that_it_reads(
+    tmp_path: Path, encoders: str, order: list[str]
+) -> None:
     columns = "{train: a.tsv, a: a, b: b, z: z, target: t}"
     for side in {"a", "b", "z"} - {*order}:
         columns = columns.replace(f" {side}: {side},", "")

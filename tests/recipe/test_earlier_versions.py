@@ -1,4 +1,6 @@
-"""What a new setting and another default change: no fingerprint, and no run that was trained before."""
+"""What a new setting and another default change: no fingerprint, and no run that was trained
+before.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,15 @@ def test_no_default_changes_unseen() -> None:
     """If this fails, read the docstring of composer/recipe/earlier_versions.py."""
     before, now = json.loads(FILE.read_text(encoding="utf-8")), defaults()
     changed = {
-        key: before.get(key, MISSING) for key in before | now if before.get(key, MISSING) != now.get(key, MISSING)
+        key: before.get(key, MISSING)
+        for key in before | now
+        if before.get(key, MISSING) != now.get(key, MISSING)
     }
-    unknown = {key: value for key, value in changed.items() if value is MISSING or TRAINED_WITH.get(key) != value}
+    unknown = {
+        key: value
+        for key, value in changed.items()
+        if value is MISSING or TRAINED_WITH.get(key) != value
+    }
     advice = "add a line to TRAINED_WITH where older runs were trained with another value, then"
     assert not unknown, f"{advice} `python -m tests.recipe.defaults`: {', '.join(unknown)}"
     assert not changed, "write the snapshot again: `python -m tests.recipe.defaults`"
@@ -55,17 +63,24 @@ def test_each_line_of_the_table_says_another_value_than_the_default() -> None:
 
 TEXT = "data: {text: {train: a.txt, val: 2}}"
 CONCERNED = {
-    "forget_gate": f"{TEXT}\nmodel: {{width: 8, decoder: [{{residual: [{{mlstm: {{forget_gate: exp}}}}]}}]}}\n",
+    "forget_gate": (
+        f"{TEXT}\nmodel: {{width: 8, decoder: [{{residual: [{{mlstm: {{forget_gate: exp}}}}]}}]}}\n"
+    ),
     "texts_after_end": f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntraining: {{window: 8}}\n",
     "impossible_ctc": (
-        "data: {generate: copy}\nmodel: {width: 8, encoder: [rnn], decoder: [rnn], output: {ctc: {weight: 0.3}}}\n"
+        "data: {generate: copy}\nmodel: {width: 8, encoder: [rnn], decoder: [rnn], output: {ctc:"
+        " {weight: 0.3}}}\n"
     ),
     "counted_experts": (
-        f"{TEXT}\nmodel: {{width: 8, decoder: [rnn, {{mixture_of_experts: {{stack: [{{linear: {{}}}}]}}}}]}}\n"
+        f"{TEXT}\nmodel: {{width: 8, decoder: [rnn, {{mixture_of_experts: {{stack: [{{linear:"
+        " {}}]}}]}\n"
     ),
-    "sampled_validation": f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntrainer: {{limit_val_batches: 0.5}}\n",
+    "sampled_validation": (
+        f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntrainer: {{limit_val_batches: 0.5}}\n"
+    ),
     "mean_of_tied": (
-        f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntraining: {{precision: 64, average_checkpoints: 2}}\n"
+        f"{TEXT}\nmodel: {{width: 8, decoder: [rnn]}}\ntraining: {{precision: 64,"
+        " average_checkpoints: 2}\n"
     ),
 }
 
@@ -74,9 +89,14 @@ CONCERNED = {
 def test_a_change_of_training_concerns_the_recipes_that_it_changes(name: str) -> None:
     recipe = load_text(f"recipe: 1\n{CONCERNED[name]}")
     assert concerning_changes(recipe.canonical) == [name]
-    assert changes_since(recipe.canonical, TRAINING_CHANGES.keys() - {name}) == [TRAINING_CHANGES[name].sentence]
+    assert changes_since(recipe.canonical, TRAINING_CHANGES.keys() - {name}) == [
+        TRAINING_CHANGES[name].sentence
+    ]
     assert not changes_since(recipe.canonical, {name})
-    now, before = (fingerprints(recipe.canonical, recipe.rules, changes=known) for known in (TRAINING_CHANGES, ()))
+    now, before = (
+        fingerprints(recipe.canonical, recipe.rules, changes=known)
+        for known in (TRAINING_CHANGES, ())
+    )
     assert now["run"] != before["run"]
     assert now == recipe.fingerprints
 
@@ -93,7 +113,8 @@ def test_the_changes_of_training_are_parts_of_a_sentence() -> None:
     assert not any(change.sentence.endswith(".") for change in TRAINING_CHANGES.values())
 
 
-# ------------------------------------------------------------------------------------------- fingerprints
+# -------------------------------------------------------------------------------------------
+# fingerprints
 
 NEW = {
     "newest_number": {"anyOf": [{"type": "number"}], "default": 7},
@@ -106,7 +127,11 @@ NEW = {
     },
     "newest_section_that_is_on": {"$ref": "#/$defs/newest.two", "default": {}},
 }
-SIZE = {"properties": {"size": {"type": "integer", "default": 3}}, "required": [], "additionalProperties": False}
+SIZE = {
+    "properties": {"size": {"type": "integer", "default": 3}},
+    "required": [],
+    "additionalProperties": False,
+}
 NEW_DEFINITIONS = {
     "newest": {
         "x-choice": "newest",
@@ -127,10 +152,18 @@ def with_new_settings(rules: Schema) -> Schema:
 
 
 def mappings_of_settings(value: Any) -> Iterator[dict[str, Any]]:
-    """Every part of a schema that describes settings, the inner before the outer; no choice, and no new setting."""
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    """Every part of a schema that describes settings, the inner before the outer; no choice, and no
+    new setting.
+    """
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from mappings_of_settings(inner)
-    if isinstance(value, dict) and isinstance(value.get("properties"), dict) and "x-choice" not in value:
+    if (
+        isinstance(value, dict)
+        and isinstance(value.get("properties"), dict)
+        and "x-choice" not in value
+    ):
         yield value
 
 
@@ -147,15 +180,31 @@ def test_other_values_of_new_settings_change_fingerprints() -> None:
     newer, recipe = with_new_settings(load_rules()), load(RECIPES[0])
     canonical = fill_defaults(recipe.explicit, newer, recipe.name)
     size = {"size": 4}
-    others = {"newest_number": 8.0, "newest_switch": True, "newest_choice": {"one": size}, "newest_section": {}}
+    others = {
+        "newest_number": 8.0,
+        "newest_switch": True,
+        "newest_choice": {"one": size},
+        "newest_section": {},
+    }
     others |= {"newest_section_that_is_on": size}
-    places = [section for section in mappings_with("newest_number", canonical) if section is not canonical["trainer"]]
-    places = [place for place in places if all(place is not inner for inner in mappings_with("", canonical["logging"]))]
+    places = [
+        section
+        for section in mappings_with("newest_number", canonical)
+        if section is not canonical["trainer"]
+    ]
+    places = [
+        place
+        for place in places
+        if all(place is not inner for inner in mappings_with("", canonical["logging"]))
+    ]
     assert len(places) > 10
     for section in places:
         for key, value in others.items():
             before, section[key] = section[key], value
-            assert fingerprints(canonical, newer)["run"] != recipe.fingerprints["run"], (key, section)
+            assert fingerprints(canonical, newer)["run"] != recipe.fingerprints["run"], (
+                key,
+                section,
+            )
             section[key] = before
 
 
@@ -163,7 +212,9 @@ def mappings_with(key: str, value: Any) -> Iterator[dict[str, Any]]:
     """Every mapping in a tree that has a key."""
     if isinstance(value, dict) and (not key or key in value):
         yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from mappings_with(key, inner)
 
 
@@ -173,14 +224,16 @@ def test_what_is_left_out_can_be_filled_in_again() -> None:
         recipe = load(path)
         left = without_defaults(recipe.canonical, recipe.rules)
         again = fill_defaults(left, earlier_rules(recipe.rules), recipe.name)
-        # `model.dropout` is in the blocks by now, and columns of tables have the settings of their kinds
+        # `model.dropout` is in the blocks by now, and columns of tables have the settings of their
+        # kinds
         own = {**recipe.canonical, "model": {**recipe.canonical["model"], "dropout": 0.0}}
         left["model"].pop("dropout", None)
         again = fill_defaults(left, earlier_rules(recipe.rules), recipe.name)
         assert json.dumps(again, sort_keys=True) == json.dumps(own, sort_keys=True), path
 
 
-# ------------------------------------------------------------------------------------------- runs of before
+# ------------------------------------------------------------------------------------------- runs
+# of before
 
 
 @pytest.fixture
@@ -219,7 +272,8 @@ def means_as_before(recipe: Recipe) -> bool:
 def test_a_run_that_is_older_than_a_setting_keeps_its_meaning(run: RunDir, tmp_path: Path) -> None:
     recipe = load(run.recipe)
     assert means_as_before(recipe)
-    assert means_as_before(load_text(recipe.dump()))  # what a reproduction and the next checkpoint write
+    # what a reproduction and the next checkpoint write
+    assert means_as_before(load_text(recipe.dump()))
     assert not means_as_before(load(shutil.copy(run.recipe, tmp_path / "new.yaml")))
     assert load(run.recipe, ["decoding.beam.length_penalty=2"]).decoding.length_penalty == 2.0
 
@@ -227,7 +281,8 @@ def test_a_run_that_is_older_than_a_setting_keeps_its_meaning(run: RunDir, tmp_p
 def test_fingerprints_are_of_what_the_first_runs_were_trained_with(
     run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = {key: value for key, value in EARLIER.items() if not key.endswith(".dropout")}  # which is not new here
+    # which is not new here
+    table = {key: value for key, value in EARLIER.items() if not key.endswith(".dropout")}
     monkeypatch.setattr(earlier_versions, "TRAINED_WITH", table)
     before, new = load(run.recipe), load(shutil.copy(run.recipe, tmp_path / "new.yaml"))
     with pytest.MonkeyPatch.context() as patch:

@@ -41,7 +41,11 @@ EDITS = [
     ("{cell: lstm, layers: 2}", "{x: [1, 2], cell: lstm}", "{cell: lstm}"),
     ("{cell: lstm, layers: 2}", "{cell: lstm, x: {y: 1}}", "{cell: lstm}"),
     ("{cell: lstm, layers: 2}", "{x: 1}", "{}"),
-    ("{cell: lstm, layers: 2}", "{cell: lstm,\n        x: 1,\n        layers: 2}", "{cell: lstm,\n        layers: 2}"),
+    (
+        "{cell: lstm, layers: 2}",
+        "{cell: lstm,\n        x: 1,\n        layers: 2}",
+        "{cell: lstm,\n        layers: 2}",
+    ),
     ("heads: 2", "heads: '2'", "heads: 2"),
     ("heads: 2", "heads: 0", "heads: 1"),
     ("heads: 2", "heads:", "heads: 8"),
@@ -49,7 +53,11 @@ EDITS = [
     ("{width: 8}", "{bias: yes}", "{bias: true}"),
     ("[{linear: {width: 8}}]", "norm", "[norm]"),
     ("recipe: 1\n", "", "recipe: 1\n"),
-    ("data: {generate: copy}\n", "data: {generate: copy, text: {train: a}}\n", "data: {generate: copy}\n"),
+    (
+        "data: {generate: copy}\n",
+        "data: {generate: copy, text: {train: a}}\n",
+        "data: {generate: copy}\n",
+    ),
     # of a block, and of what other sections say
     ("cell: lstm, layers: 2", "cell: lstm, bidirectional: true", "cell: lstm"),
     ("heads: 2", "heads: 3", "heads: 2"),
@@ -105,7 +113,9 @@ def test_an_edit_of_a_base_is_one_of_its_file(tmp_path: Path) -> None:
         ("data: {generate: copy}\n", "data: {generate: copy}\ntraining: {label_smoothing: 1.5}\n"),
     ],
 )
-def test_no_edit_writes_a_default_in_place_of_what_is_written(tmp_path: Path, right: str, wrong: str) -> None:
+def test_no_edit_writes_a_default_in_place_of_what_is_written(
+    tmp_path: Path, right: str, wrong: str
+) -> None:
     (tmp_path / "r.yaml").write_text(RECIPE.replace(right, wrong, 1))
     (fault,) = composer.check(tmp_path / "r.yaml", any_machine=True)
     assert fault.edit is None
@@ -126,14 +136,18 @@ def test_a_key_is_not_renamed_to_one_that_is_there(tmp_path: Path) -> None:
     assert apply((tmp_path / "r.yaml").read_text(), fault.edit) == RECIPE
 
 
-def test_two_edits_that_undo_each_other_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_edits_that_undo_each_other_are_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "r.yaml"
     file.write_text("a: 1\n")
 
     def check(_: Path) -> list[Fault]:
         old, new = ("1", "2") if "1" in file.read_text() else ("2", "1")
         edit = Edit(str(file), "a", (1, 4), (1, 5), new)
-        return [Fault(str(file), 1, 4, "value", "a", f"`{old}` is not", f"write `{new}`", edit=edit)]
+        return [
+            Fault(str(file), 1, 4, "value", "a", f"`{old}` is not", f"write `{new}`", edit=edit)
+        ]
 
     monkeypatch.setattr("benchmarks.repairs.composer.check", check)
     with pytest.raises(FixFailed, match="undone"):
@@ -142,10 +156,13 @@ def test_two_edits_that_undo_each_other_are_a_failure(tmp_path: Path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cases", FILES, ids=lambda file: file.stem)
-def test_every_edit_of_the_snapshots_helps(cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_edit_of_the_snapshots_helps(
+    cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check = composer.check
     monkeypatch.setattr(
-        "benchmarks.repairs.composer.check", lambda file: check(file, any_machine=True, without_data=True)
+        "benchmarks.repairs.composer.check",
+        lambda file: check(file, any_machine=True, without_data=True),
     )
     for case in read(cases):
         text = case["recipe"]

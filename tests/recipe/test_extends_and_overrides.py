@@ -37,7 +37,9 @@ model:
   decoder: [rnn]
   output: {kind: {sampled: {samples: 9}}, tie: [target]}
 """
-ADAPTIVE = TEXT.replace("sampled: {samples: 9}}, tie: [target]", "adaptive: {cutoffs: [9], div_value: 2}}")
+ADAPTIVE = TEXT.replace(
+    "sampled: {samples: 9}}, tie: [target]", "adaptive: {cutoffs: [9], div_value: 2}}"
+)
 
 
 def write(folder: Path, **files: str) -> None:
@@ -45,7 +47,8 @@ def write(folder: Path, **files: str) -> None:
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
 
 
-# ------------------------------------------------------------------------------------------- extends
+# -------------------------------------------------------------------------------------------
+# extends
 
 
 def test_mappings_merge_lists_and_choices_are_replaced_null_removes(tmp_path: Path) -> None:
@@ -75,14 +78,22 @@ decoding: {beam: {length_penalty: 1.0}}
 
 
 def test_what_decodes_the_validation_sample_is_a_choice_as_well(tmp_path: Path) -> None:
-    write(tmp_path, base=SMALL + "training: {validation_sample: {lines: 9, decoding: {beam: {size: 3}}}}\n")
-    own = "extends: base.yaml\ntraining: {validation_sample: {decoding: {sample: {temperature: 0.5}}}}\n"
+    write(
+        tmp_path,
+        base=SMALL + "training: {validation_sample: {lines: 9, decoding: {beam: {size: 3}}}}\n",
+    )
+    own = (
+        "extends: base.yaml\ntraining: {validation_sample: {decoding: {sample: {temperature:"
+        " 0.5}}}}\n"
+    )
     assert loaded(tmp_path, own).explicit["training"]["validation_sample"] == {
         "lines": 9,
         "decoding": {"sample": {"temperature": 0.5}},
     }
     recipe = load(tmp_path / "base.yaml", ["training.validation_sample.decoding.max_length=9"])
-    assert recipe.explicit["training"]["validation_sample"]["decoding"] == {"beam": {"size": 3, "max_length": 9}}
+    assert recipe.explicit["training"]["validation_sample"]["decoding"] == {
+        "beam": {"size": 3, "max_length": 9}
+    }
 
 
 def test_another_data_source_takes_the_place_of_the_inherited_one(tmp_path: Path) -> None:
@@ -97,7 +108,9 @@ def test_of_several_bases_later_wins(tmp_path: Path) -> None:
     (tmp_path / "fragments").mkdir()
     write(tmp_path, base=BASE)
     write(
-        tmp_path / "fragments", slow="training: {max_steps: 99}\n", slower="extends: slow.yaml\ntraining: {seed: 7}\n"
+        tmp_path / "fragments",
+        slow="training: {max_steps: 99}\n",
+        slower="extends: slow.yaml\ntraining: {seed: 7}\n",
     )
     recipe = loaded(tmp_path, "extends: [base.yaml, fragments/slower.yaml]\n")
     assert (recipe.training.max_steps, recipe.training.seed) == (99, 7)
@@ -106,7 +119,12 @@ def test_of_several_bases_later_wins(tmp_path: Path) -> None:
 def test_a_fault_in_an_extended_file_names_that_file(tmp_path: Path) -> None:
     write(tmp_path, base=BASE.replace("clip_norm", "clip_nrm"))
     (fault,) = refused(tmp_path, "extends: base.yaml\n")
-    assert (Path(fault.file).name, fault.line, fault.column, fault.code) == ("base.yaml", 12, 53, "unknown")
+    assert (Path(fault.file).name, fault.line, fault.column, fault.code) == (
+        "base.yaml",
+        12,
+        53,
+        "unknown",
+    )
     write(tmp_path, base=BASE + "a: *b\n")
     (fault,) = refused(tmp_path, "extends: base.yaml\n")
     assert (Path(fault.file).name, fault.line, fault.code) == ("base.yaml", 14, "alias")
@@ -191,7 +209,9 @@ def test_a_recipe_of_the_package_is_extended_by_its_name(tmp_path: Path) -> None
         ("", "does not exist in this package"),
     ],
 )
-def test_no_other_file_is_reached_through_the_package(tmp_path: Path, name: str, message: str) -> None:
+def test_no_other_file_is_reached_through_the_package(
+    tmp_path: Path, name: str, message: str
+) -> None:
     (fault,) = refused(tmp_path, f"extends: 'composer:{name}'\n")
     assert message in fault.message
 
@@ -199,7 +219,12 @@ def test_no_other_file_is_reached_through_the_package(tmp_path: Path, name: str,
 def test_a_cycle_is_reported_where_it_closes(tmp_path: Path) -> None:
     write(tmp_path, b="extends: c.yaml\n", c="recipe: 1\nextends: r.yaml\n")
     (fault,) = refused(tmp_path, "extends: b.yaml\n")
-    assert (Path(fault.file).name, fault.line, fault.column, fault.code) == ("c.yaml", 2, 10, "cycle")
+    assert (Path(fault.file).name, fault.line, fault.column, fault.code) == (
+        "c.yaml",
+        2,
+        10,
+        "cycle",
+    )
     assert "r.yaml -> b.yaml -> c.yaml -> r.yaml" in fault.message
 
 
@@ -217,7 +242,8 @@ def test_too_long_a_chain_of_bases_is_refused(tmp_path: Path) -> None:
     assert [fault.code for fault in refused(tmp_path, "extends: f0.yaml\n")] == ["size"]
 
 
-# ------------------------------------------------------------------------------------------- the command line
+# ------------------------------------------------------------------------------------------- the
+# command line
 
 WRITTEN = """recipe: 1
 vars: {w: 64}
@@ -297,7 +323,9 @@ def test_a_null_that_means_something_is_set_and_not_removed(tmp_path: Path) -> N
 
 def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:
     recipe = loaded(
-        tmp_path, WRITTEN, ["training.early_stopping.patience=3", "training.max_steps=5", "training.max_steps=null"]
+        tmp_path,
+        WRITTEN,
+        ["training.early_stopping.patience=3", "training.max_steps=5", "training.max_steps=null"],
     )
     assert recipe.explicit["training"] == {"early_stopping": {"patience": 3}}
 
@@ -328,7 +356,9 @@ def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:
         ("a=" + "[" * 100_000, 67, "depth"),
     ],
 )
-def test_a_bad_override_is_reported_in_its_own_text(tmp_path: Path, setting: str, column: int, code: str) -> None:
+def test_a_bad_override_is_reported_in_its_own_text(
+    tmp_path: Path, setting: str, column: int, code: str
+) -> None:
     (fault,) = refused(tmp_path, WRITTEN, [setting])
     assert (fault.file, fault.line, fault.column, fault.code) == ("<command line>", 1, column, code)
     assert fault.excerpt == setting
@@ -343,8 +373,12 @@ def test_a_bad_override_is_reported_in_its_own_text(tmp_path: Path, setting: str
         ("model.output.kind.adaptive.cutoffs.0=5", "model.output.kind.adaptive.cutoffs"),
     ],
 )
-def test_an_index_into_what_is_no_list_is_told_where_to_go(override: str, path: str, tmp_path: Path) -> None:
-    (fault,) = refused(tmp_path, ADAPTIVE.replace("[9]", "$cuts") + "vars: {cuts: [9]}\n", [override])
+def test_an_index_into_what_is_no_list_is_told_where_to_go(
+    override: str, path: str, tmp_path: Path
+) -> None:
+    (fault,) = refused(
+        tmp_path, ADAPTIVE.replace("[9]", "$cuts") + "vars: {cuts: [9]}\n", [override]
+    )
     assert fault.message == f"`{path}` is no list"
     assert fault.hint == f"set `{path}` itself, or name a key of it"
 
@@ -369,7 +403,8 @@ def test_a_second_choice_on_the_command_line_is_refused(tmp_path: Path) -> None:
     assert loaded(tmp_path, text, [override]).training.optimizer.momentum == 0.5
 
 
-# ------------------------------------------------------------------------------------------- variables
+# -------------------------------------------------------------------------------------------
+# variables
 
 
 def test_a_variable_alone_keeps_its_type_and_inside_a_text_is_text(tmp_path: Path) -> None:
@@ -407,12 +442,16 @@ model: {width: "${half}", dropout: '${rate}', output: {tie: "${list}"}, encoder:
         ("3", "x", ["2:7:type"]),
     ],
 )
-def test_invalid_variables_are_refused(tmp_path: Path, variables: str, name: str, expected: list[str]) -> None:
+def test_invalid_variables_are_refused(
+    tmp_path: Path, variables: str, name: str, expected: list[str]
+) -> None:
     assert places(refused(tmp_path, f"name: {name}\nvars: {variables}\n{SMALL}")) == expected
 
 
 def test_an_unknown_variable_is_guessed(tmp_path: Path) -> None:
-    (fault,) = refused(tmp_path, WRITTEN.replace("vars: {w: 64}", "vars: {width: 64}").replace("${w}", "${widht}"))
+    (fault,) = refused(
+        tmp_path, WRITTEN.replace("vars: {w: 64}", "vars: {width: 64}").replace("${w}", "${widht}")
+    )
     assert "did you mean `width`" in fault.message
     assert (fault.line, fault.column, fault.length, fault.path) == (5, 10, 8, "model.width")
 
@@ -429,7 +468,11 @@ model:
   decoder: [norm]
 """
     model = loaded(tmp_path, text).explicit["model"]
-    assert (model["width"], model["dropout"], model["output"]) == (64, 0.1, {"tie": ["source", "target"]})
+    assert (model["width"], model["dropout"], model["output"]) == (
+        64,
+        0.1,
+        {"tie": ["source", "target"]},
+    )
     assert model["encoder"] == ["norm", {"self_attention": {"heads": 4}}]
     assert loaded(tmp_path, text).data.lowercase is True
     assert loaded(tmp_path, text, ["model.width=$_h"]).model.width == 4
@@ -474,7 +517,9 @@ def test_an_invalid_variable_without_braces_is_refused(
 
 
 def test_an_unknown_variable_without_braces_is_guessed(tmp_path: Path) -> None:
-    (fault,) = refused(tmp_path, WRITTEN.replace("vars: {w: 64}", "vars: {width: 64}").replace("${w}", "$widht"))
+    (fault,) = refused(
+        tmp_path, WRITTEN.replace("vars: {w: 64}", "vars: {width: 64}").replace("${w}", "$widht")
+    )
     assert "did you mean `width`" in fault.message
     assert (fault.line, fault.column, fault.length, fault.path) == (5, 10, 6, "model.width")
 
@@ -490,7 +535,9 @@ def test_an_unknown_variable_without_braces_is_guessed(tmp_path: Path) -> None:
         "{heads: x${heads}}",
     ],
 )
-def test_braces_inside_braces_are_answered_with_the_form_without_them(tmp_path: Path, value: str) -> None:
+def test_braces_inside_braces_are_answered_with_the_form_without_them(
+    tmp_path: Path, value: str
+) -> None:
     text = SMALL.replace("decoder: [norm]", f"decoder: [{{self_attention: {value}}}]")
     (fault,) = refused(tmp_path, text)
     hint = "write `$heads`, or put quotes around a text with a variable in it"
@@ -500,20 +547,39 @@ def test_braces_inside_braces_are_answered_with_the_form_without_them(tmp_path: 
 
 def test_variable_bombs_do_not_go_off(tmp_path: Path) -> None:
     doubled = "".join(f"  v{i}: ${{v{i - 1}}}${{v{i - 1}}}${{v{i - 1}}}\n" for i in range(1, 40))
-    assert "size" in {fault.code for fault in refused(tmp_path, f"{SMALL}vars:\n  v0: xxxxxxxx\n{doubled}")}
-    listed = SMALL + "vars: {v: [" + "1, " * 3000 + "]}\ntrainer: {devices: [" + "'${v}', " * 3000 + "]}\n"
+    assert "size" in {
+        fault.code for fault in refused(tmp_path, f"{SMALL}vars:\n  v0: xxxxxxxx\n{doubled}")
+    }
+    listed = (
+        SMALL
+        + "vars: {v: ["
+        + "1, " * 3000
+        + "]}\ntrainer: {devices: ["
+        + "'${v}', " * 3000
+        + "]}\n"
+    )
     assert "size" in {fault.code for fault in refused(tmp_path, listed)}
     chain = "".join(f"  v{i}: ${{v{i + 1}}}\n" for i in range(3000))
-    assert "depth" in {fault.code for fault in refused(tmp_path, f"{SMALL}vars:\n{chain}  v3000: 1\n")}
+    assert "depth" in {
+        fault.code for fault in refused(tmp_path, f"{SMALL}vars:\n{chain}  v3000: 1\n")
+    }
 
 
 @pytest.mark.parametrize(
     ("overrides", "section", "value"),
     [
         (["decoding.max_length=9"], "decoding", {"beam": {"size": 3, "max_length": 9}}),
-        (["decoding=greedy", "decoding.precision=int8"], "decoding", {"greedy": {"precision": "int8"}}),
+        (
+            ["decoding=greedy", "decoding.precision=int8"],
+            "decoding",
+            {"greedy": {"precision": "int8"}},
+        ),
         (["decoding=null", "decoding.max_length=9"], "decoding", {"greedy": {"max_length": 9}}),
-        (["data.tokenizer.joint=false"], "data", {"tokenizer": {"bpe": {"size": 500, "joint": False}}}),
+        (
+            ["data.tokenizer.joint=false"],
+            "data",
+            {"tokenizer": {"bpe": {"size": 500, "joint": False}}},
+        ),
     ],
 )
 def test_a_setting_of_what_is_chosen_needs_no_name(
@@ -527,11 +593,17 @@ def test_a_setting_of_what_is_chosen_needs_no_name(
 @pytest.mark.parametrize(
     ("own", "warning"),
     [
-        ("decoding: {beam: {length_penalty: 1.0}}", ("10:12", "decoding.beam", "`beam` in {}:13, `size: 3` too")),
+        (
+            "decoding: {beam: {length_penalty: 1.0}}",
+            ("10:12", "decoding.beam", "`beam` in {}:13, `size: 3` too"),
+        ),
         ("decoding: {beam: {size: 4}}", None),
         ("decoding: {greedy: {max_length: 4}}", None),
         ("data: {tokenizer: bpe}", None),
-        ("data: {tokenizer: {bpe: {joint: false}}}", ("10:20", "data.tokenizer.bpe", "{}:5, `size: 500` too")),
+        (
+            "data: {tokenizer: {bpe: {joint: false}}}",
+            ("10:20", "data.tokenizer.bpe", "{}:5, `size: 500` too"),
+        ),
         (
             "training: {optimizer: {adam: {eps: 1e-6}}}",
             ("10:24", "training.optimizer.adam", "`learning_rate: 0.1` too"),
@@ -543,7 +615,9 @@ def test_settings_that_a_choice_loses_by_being_chosen_again_are_named(
 ) -> None:
     write(tmp_path, base=BASE, mine="recipe: 1\nextends: base.yaml" + "\n" * 8 + own)
     warnings = load(tmp_path / "mine.yaml").warnings
-    assert [(f"{fault.line}:{fault.column}", fault.path) for fault in warnings] == ([warning[:2]] if warning else [])
+    assert [(f"{fault.line}:{fault.column}", fault.path) for fault in warnings] == (
+        [warning[:2]] if warning else []
+    )
     if warning:
         assert warning[2].format(tmp_path / "base.yaml") in warnings[0].message
         assert warnings[0].severity == "warning"
@@ -552,10 +626,18 @@ def test_settings_that_a_choice_loses_by_being_chosen_again_are_named(
 @pytest.mark.parametrize(
     ("base", "own", "warning"),
     [
-        (TEXT, "data: {text: {train: d.txt}}", ("data.text", "`text` in {}:3, `val: b.txt`, `test: c.txt` too")),
+        (
+            TEXT,
+            "data: {text: {train: d.txt}}",
+            ("data.text", "`text` in {}:3, `val: b.txt`, `test: c.txt` too"),
+        ),
         (TEXT, "data: {text: {train: d.txt, val: null, test: null}}", None),
         (TEXT, "data: {text: null, generate: copy}\nmodel: {output: null}", None),
-        (TEXT, "model: {output: {kind: {sampled: {samples: 4}}}}", ("model.output", "`output` in {}:7, `tie` too")),
+        (
+            TEXT,
+            "model: {output: {kind: {sampled: {samples: 4}}}}",
+            ("model.output", "`output` in {}:7, `tie` too"),
+        ),
         (TEXT, "model: {output: {kind: linear, tie: []}}", None),
         (
             ADAPTIVE,
@@ -577,6 +659,12 @@ def test_what_a_value_loses_by_being_replaced_whole_is_named(
 def test_a_missing_key_that_the_replaced_value_had_is_said_to_be_replaced(tmp_path: Path) -> None:
     write(tmp_path, base=TEXT)
     (fault,) = refused(tmp_path, "extends: base.yaml\ndata: {text: {val: d.txt}}\n")
-    assert fault.message == f"`text` needs `train`; this replaces the whole of `text` in {tmp_path / 'base.yaml'}:3"
-    (fault,) = refused(tmp_path, "extends: base.yaml\ndata: {text: null, parallel: {val: {source: a, target: b}}}\n")
+    assert (
+        fault.message
+        == f"`text` needs `train`; this replaces the whole of `text` in {tmp_path / 'base.yaml'}:3"
+    )
+    (fault,) = refused(
+        tmp_path,
+        "extends: base.yaml\ndata: {text: null, parallel: {val: {source: a, target: b}}}\n",
+    )
     assert fault.message == "`parallel` needs `train`"

@@ -1,7 +1,7 @@
 """What can go wrong, and the test that holds what happens then: recovery, or one clear error.
 
-The list is that of the faults this project promises to survive. Each of these tests was seen to fail with its cure
-taken away.
+The list is that of the faults this project promises to survive. Each of these tests was seen to
+fail with its cure taken away.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ FAULTS = {
     "a list or a word at the top": INVALID_TEXT,
     "slips of the keyboard, characters that only look right": "test_a_slip_is_reported_where_it_is",
     "indented with tabs": "test_a_tab_is_reported_as_a_tab",
-    "a byte order mark, carriage returns": "test_columns_ignore_byte_order_mark_and_carriage_returns",
+    "a byte order mark, carriage returns": (
+        "test_columns_ignore_byte_order_mark_and_carriage_returns"
+    ),
     "UTF-16, Latin-1, NUL, binary": "test_a_file_in_another_encoding_is_named_as_such",
     "`no` and `on` are words": "test_scalars_follow_the_core_schema",
     "`1e-4` is a number": "test_scalars_follow_the_core_schema",
@@ -59,7 +61,9 @@ FAULTS = {
     "a vocabulary that cannot be": INVALID_RECIPE,
     "a memory where there is no encoder": "test_a_decoder_that_reads_an_encoder_needs_one",
     "a setting for what is not there": "test_a_bad_override_is_reported_in_its_own_text",
-    "a setting of another kind, an index too large": "test_a_bad_override_is_reported_in_its_own_text",
+    "a setting of another kind, an index too large": (
+        "test_a_bad_override_is_reported_in_its_own_text"
+    ),
     "variables without a value, or in a circle": "test_invalid_variables_are_refused",
     "recipes that extend each other": "test_a_cycle_is_reported_where_it_closes",
     "extending what lies elsewhere": "test_an_invalid_base_is_refused",
@@ -98,7 +102,9 @@ FAULTS = {
     "a process that dies": "test_all_processes_end_if_one_is_lost",
     "a data worker that dies": "test_a_killed_data_worker_is_an_error_and_training_resumes",
     "a process that dies under torchrun": "test_torchrun_restarts_all_processes_after_a_kill",
-    "another number of processes": "test_two_sharded_processes_then_one_then_two_replicas_train_as_one_process",
+    "another number of processes": (
+        "test_two_sharded_processes_then_one_then_two_replicas_train_as_one_process"
+    ),
     "Weights & Biases that cannot be reached": "test_a_lost_wandb_service_does_not_stop_training",
     "Weights & Biases that fails": "test_a_failure_of_wandb_is_reported_once_and_ignored",
     "two trainings in one folder": "test_two_trainings_in_one_folder_are_refused",
@@ -119,16 +125,24 @@ def test_a_fault_has_a_test(fault: str) -> None:
 
 
 def test_a_value_of_a_variable_is_mended_where_the_variables_are() -> None:
-    text = '{recipe: 1, vars: {w: "48"}, data: {generate: reverse}, model: {width: $w, decoder: [rnn]}}'
+    text = (
+        '{recipe: 1, vars: {w: "48"}, data: {generate: reverse}, model: {width: $w, decoder:'
+        " [rnn]}}"
+    )
     with pytest.raises(RecipeError) as refused:
         load_text(text)
     assert [fault.hint for fault in refused.value.faults] == ["write `48` without quotes in `vars`"]
 
 
 @pytest.mark.parametrize(("value", "has_edit"), [("-1", False), ("0", True)])
-def test_a_number_that_means_no_limit_elsewhere_is_a_person_s_to_change(value: str, has_edit: bool) -> None:
+def test_a_number_that_means_no_limit_elsewhere_is_a_person_s_to_change(
+    value: str, has_edit: bool
+) -> None:
     model = "{width: 8, decoder: [rnn]}"
-    text = f"{{recipe: 1, data: {{generate: reverse}}, model: {model}, training: {{max_epochs: {value}}}}}"
+    text = (
+        f"{{recipe: 1, data: {{generate: reverse}}, model: {model}, training: {{max_epochs:"
+        f" {value}}}}}"
+    )
     with pytest.raises(RecipeError) as refused:
         load_text(text)
     assert [fault.edit is not None for fault in refused.value.faults] == [has_edit]

@@ -1,4 +1,6 @@
-"""Fuzzing the recipe reader for a few seconds, past findings, and that the fuzzer finds planted failures."""
+"""Fuzzing the recipe reader for a few seconds, past findings, and that the fuzzer finds planted
+failures.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def recipes(root: Path) -> list[Case]:
 
 
 @pytest.mark.parametrize(("text", "expected"), REGRESSIONS)
-def test_regressions_found_by_fuzzing_stay_fixed(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_regressions_found_by_fuzzing_stay_fixed(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
     assert places(refused(tmp_path, text)) == expected
 
 
@@ -42,16 +46,29 @@ def numbers(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
     """Yield every integer of the schema, by its setting."""
     for key, inner in schema.items() if isinstance(schema, dict) else enumerate(schema):
         if isinstance(inner, dict) and inner.get("type") == "integer":
-            yield next(step for step in (str(key), *reversed(path)) if step not in ("anyOf", "items", "0", "1")), inner
+            yield (
+                next(
+                    step
+                    for step in (str(key), *reversed(path))
+                    if step not in ("anyOf", "items", "0", "1")
+                ),
+                inner,
+            )
         if isinstance(inner, (dict, list)):
             yield from numbers(inner, (*path, str(key)))
 
 
 def test_every_integer_has_bounds() -> None:
     # 10**12 is refused before anything is allocated; so many steps of warming up take no room
-    endless = {name for name, rule in numbers(schema_generator.load()) if not ("minimum" in rule and "maximum" in rule)}
+    endless = {
+        name
+        for name, rule in numbers(schema_generator.load())
+        if not ("minimum" in rule and "maximum" in rule)
+    }
     assert {name.partition(".")[0] for name in endless} <= {"warmup_steps", "schedules"}
-    largest = {name for name, rule in numbers(schema_generator.load()) if rule.get("maximum", 0) >= 10**9}
+    largest = {
+        name for name, rule in numbers(schema_generator.load()) if rule.get("maximum", 0) >= 10**9
+    }
     assert largest <= {"seed", "max_steps", "tokens_per_batch", "validate_every", "original_length"}
 
 
@@ -66,7 +83,9 @@ def test_unchanged_recipes_have_no_failure(recipes: list[Case], root: Path) -> N
     assert sum(result.outcomes == ("read",) for result in results) > len(results) / 2
 
 
-def test_mutated_recipes_are_read_or_refused_with_a_location(recipes: list[Case], root: Path) -> None:
+def test_mutated_recipes_are_read_or_refused_with_a_location(
+    recipes: list[Case], root: Path
+) -> None:
     random = Random(1)
     results = [run_case(mutate_case(recipes, random, plans=0), root) for _ in range(200)]
     assert [result.details for result in results if result.failure] == []
@@ -75,7 +94,9 @@ def test_mutated_recipes_are_read_or_refused_with_a_location(recipes: list[Case]
 
 
 def test_the_same_seed_gives_the_same_cases(recipes: list[Case]) -> None:
-    first, again = ([mutate_case(recipes, random, 0.5) for _ in range(30)] for random in (Random(7), Random(7)))
+    first, again = (
+        [mutate_case(recipes, random, 0.5) for _ in range(30)] for random in (Random(7), Random(7))
+    )
     assert first == again
 
 
@@ -83,7 +104,11 @@ def failing_load(error: BaseException) -> object:
     """Return a `load` that fails on `[[`."""
 
     def load(file: Path) -> None:
-        raise error if b"[[" in file.read_bytes() else RecipeError([Fault(str(file), 1, 1, "a", "", "b", "")])
+        raise (
+            error
+            if b"[[" in file.read_bytes()
+            else RecipeError([Fault(str(file), 1, 1, "a", "", "b", "")])
+        )
 
     return load
 
@@ -92,7 +117,10 @@ def failing_load(error: BaseException) -> object:
     ("error", "failure"),
     [
         (RecursionError(), "RecursionError in test_fuzz.py, load"),
-        (RecipeError([Fault("nowhere", 1, 1, "a", "", "b", "")]), "a fault [a] has a line outside of its file"),
+        (
+            RecipeError([Fault("nowhere", 1, 1, "a", "", "b", "")]),
+            "a fault [a] has a line outside of its file",
+        ),
         (RecipeError([]), "rejected without a fault"),
         (SystemExit(1), "SystemExit in test_fuzz.py, load"),
     ],
@@ -118,7 +146,12 @@ def test_a_planted_failure_is_found_and_minimised(
     ],
 )
 def test_a_fault_must_point_into_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int, column: int, excerpt: str, failure: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    line: int,
+    column: int,
+    excerpt: str,
+    failure: str,
 ) -> None:
     def load(file: Path) -> None:
         raise RecipeError([Fault(str(file), line, column, "a", "", "b", "", excerpt)])

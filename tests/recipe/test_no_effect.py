@@ -9,7 +9,10 @@ import pytest
 from composer.recipe.recipe import load
 from tests.small_recipes import faults_of
 
-BASE = "recipe: 1\nvars: {wide: 16, other: 3}\ndata: {generate: copy}\nmodel: {width: $wide, decoder: [linear]}\n"
+BASE = (
+    "recipe: 1\nvars: {wide: 16, other: 3}\ndata: {generate: copy}\nmodel: {width: $wide, decoder:"
+    " [linear]}\n"
+)
 
 
 def refused_lines(folder: Path, own: str) -> list[str]:
@@ -34,7 +37,9 @@ def test_what_changes_nothing_is_a_fault(tmp_path: Path, own: str, fault: str) -
 
 
 @pytest.mark.parametrize("training", ["", "training: {early_stopping: {min_delta: 0.1}}\n"])
-def test_a_null_that_sets_a_key_whose_default_is_another_is_kept(tmp_path: Path, training: str) -> None:
+def test_a_null_that_sets_a_key_whose_default_is_another_is_kept(
+    tmp_path: Path, training: str
+) -> None:
     (tmp_path / "base.yaml").write_text(BASE + training)
     own = "recipe: 1\nextends: base.yaml\ntraining: {early_stopping: {patience: null, goal: 1}}\n"
     (tmp_path / "mine.yaml").write_text(own)

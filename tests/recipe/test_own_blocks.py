@@ -1,4 +1,6 @@
-"""A class of a script or a notebook is a block of its process; a run knows its source, and who lacks it is told."""
+"""A class of a script or a notebook is a block of its process; a run knows its source, and who
+lacks it is told.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Shift(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         assert isinstance(state, Tensor)
         since = torch.cat([state, x], dim=1)
-        return self.mix * x + (1.0 - self.mix) * since[:, :-1], last_positions(since, context.mask.sum(1), length=1)
+        return self.mix * x + (1.0 - self.mix) * since[:, :-1], last_positions(
+            since, context.mask.sum(1), length=1
+        )
 
 
 class LooksAhead(Shift):
@@ -178,7 +182,9 @@ def test_a_setting_by_position_is_refused_at_the_class() -> None:
         def __init__(self, site: Site, past: Rate = 0.5) -> None:
             super().__init__(site, past=past)
 
-    with pytest.raises(RunError, match=r"`past` is not keyword-only, so it is no setting; write `\*,` before it"):
+    with pytest.raises(
+        RunError, match=r"`past` is not keyword-only, so it is no setting; write `\*,` before it"
+    ):
         composer.block("shift")(Positional)
     with pytest.raises(LawError, match=r"`settings`: Positional.* `past` is not keyword-only"):
         composer.check_block(Positional, compiles=False)
@@ -187,7 +193,9 @@ def test_a_setting_by_position_is_refused_at_the_class() -> None:
 def test_an_error_of_a_block_has_its_line(tmp_path: Path) -> None:
     composer.block("fails")(Fails)
     (fault,) = composer.check(loaded(tmp_path, SMALL.replace("norm", "fails")))
-    line = 1 + Path(__file__).read_text(encoding="utf-8").splitlines().index('        raise ValueError("no luck")')
+    line = 1 + Path(__file__).read_text(encoding="utf-8").splitlines().index(
+        '        raise ValueError("no luck")'
+    )
     assert fault.message.endswith(f"arrives: ValueError: no luck (test_own_blocks.py, line {line})")
 
 
@@ -221,7 +229,9 @@ def test_a_block_that_ends_the_process_is_a_fault_of_it(tmp_path: Path) -> None:
     composer.block(Shift)
     composer.block("ends")(Ends)
     for setting, status in (("{early: true}", 3), ("{}", 4)):
-        (fault,) = composer.check(loaded(tmp_path, RECIPE.replace("decoder: [shift", f"decoder: [{{ends: {setting}}}")))
+        (fault,) = composer.check(
+            loaded(tmp_path, RECIPE.replace("decoder: [shift", f"decoder: [{{ends: {setting}}}"))
+        )
         assert (fault.code, fault.path) == ("block", "model.decoder[0].ends")
         assert f"SystemExit: {status} (test_own_blocks.py" in fault.message
 
@@ -230,7 +240,9 @@ def test_a_block_that_drops_a_position_is_named(tmp_path: Path) -> None:
     composer.block("drops")(Drops)
     for place in ("encoder: [shift", "decoder: [shift"):
         composer.block(Shift)
-        (fault,) = composer.check(loaded(tmp_path, RECIPE.replace(place, place.replace("shift", "drops"))))
+        (fault,) = composer.check(
+            loaded(tmp_path, RECIPE.replace(place, place.replace("shift", "drops")))
+        )
         assert fault.path == f"model.{place.partition(':')[0]}[0]"
         assert "32 positions, and leaves (1, 31)" in fault.message
 
@@ -238,22 +250,29 @@ def test_a_block_that_drops_a_position_is_named(tmp_path: Path) -> None:
 def test_a_block_that_gives_nan_is_named(tmp_path: Path) -> None:
     composer.block(Shift)
     composer.block("blind")(Blind)
-    (fault,) = composer.check(loaded(tmp_path, RECIPE.replace("encoder: [shift", "encoder: [blind")))
+    (fault,) = composer.check(
+        loaded(tmp_path, RECIPE.replace("encoder: [shift", "encoder: [blind"))
+    )
     assert (fault.code, fault.path) == ("block", "model.encoder[0]")
     assert "NaN" in fault.message
 
 
-def test_a_block_that_reads_the_future_stands_in_no_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_reads_the_future_stands_in_no_decoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     composer.block(Shift)
     composer.block("ahead")(LooksAhead)
-    assert composer.check(loaded(tmp_path, RECIPE.replace("encoder: [shift", "encoder: [ahead"))) == []
+    assert (
+        composer.check(loaded(tmp_path, RECIPE.replace("encoder: [shift", "encoder: [ahead"))) == []
+    )
     for wrapper in ("residual", "recurrent"):
         text = RECIPE.replace("decoder: [shift", f"decoder: [shift, {{{wrapper}: [norm, ahead]}}")
         (fault,) = composer.check(loaded(tmp_path, text))
         assert (fault.code, fault.path) == ("causality", f"model.decoder[1].{wrapper}[1]")
     monkeypatch.setattr(block_values, "MOST_PARAMETERS", 0)
     assert composer.check(loaded(tmp_path, text)) == []
-    with pytest.raises(RecipeError, match="may not read the future"):  # a training looks at its own model
+    # a training looks at its own model
+    with pytest.raises(RecipeError, match="may not read the future"):
         composer.train(loaded(tmp_path, text), run=tmp_path / "run")
 
 
@@ -270,7 +289,9 @@ def test_a_look_at_numbers_moves_no_random_numbers(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- runs
 
 
-def test_a_run_records_the_source_and_needs_it(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_records_the_source_and_needs_it(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     composer.block(Shift)
     recorded = RunDir(trained).read().plug_ins["shift"]
     assert recorded["from"] == f"{__file__}:Shift"

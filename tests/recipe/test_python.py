@@ -45,11 +45,17 @@ from composer.recipe.yaml_reader import parse, to_data
 from composer.training.optimizers import Adam, Sgd
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if not {"fragments", "sweeps"} & set(file.parts))
+RECIPES = sorted(
+    file
+    for file in (ROOT / "recipes").rglob("*.yaml")
+    if not {"fragments", "sweeps"} & set(file.parts)
+)
 
 
 def decoder(*blocks: Any, **settings: Any) -> Recipe:
-    return Recipe(data=Data(generate="copy"), model=Model(width=64, decoder=list(blocks)), **settings)
+    return Recipe(
+        data=Data(generate="copy"), model=Model(width=64, decoder=list(blocks)), **settings
+    )
 
 
 def written(recipe: Recipe) -> Any:
@@ -62,7 +68,8 @@ def refused(recipe: Recipe) -> RecipeError:
     return raised.value
 
 
-# ------------------------------------------------------------------------------------------- every recipe
+# ------------------------------------------------------------------------------------------- every
+# recipe
 
 
 def assert_same_in_python(file: Path) -> None:
@@ -95,7 +102,8 @@ def test_encoders_keep_the_order_in_which_a_line_has_their_texts(tmp_path: Path)
     assert list(loaded.model.encoders or ()) == ["a", "b"]
 
 
-# ------------------------------------------------------------------------------------------- what is written
+# ------------------------------------------------------------------------------------------- what
+# is written
 
 
 @pytest.mark.parametrize(
@@ -106,10 +114,19 @@ def test_encoders_keep_the_order_in_which_a_line_has_their_texts(tmp_path: Path)
         (block.dropout(0.1, as_="x"), {"dropout": {"rate": 0.1, "as": "x"}}),
         (block.cross_attention(from_="encoder"), {"cross_attention": {"from": "encoder"}}),
         (block.residual([block.norm()]), {"residual": ["norm"]}),
-        (block.residual(["norm", {"unheard": {"past": 0.2}}]), {"residual": ["norm", {"unheard": {"past": 0.2}}]}),
-        (block.parallel({"a": [block.norm("rms")]}), {"parallel": {"branches": {"a": [{"norm": {"kind": "rms"}}]}}}),
+        (
+            block.residual(["norm", {"unheard": {"past": 0.2}}]),
+            {"residual": ["norm", {"unheard": {"past": 0.2}}]},
+        ),
+        (
+            block.parallel({"a": [block.norm("rms")]}),
+            {"parallel": {"branches": {"a": [{"norm": {"kind": "rms"}}]}}},
+        ),
         (block.rnn(width=None), {"rnn": {"width": None}}),
-        (block.repeat(times=np.int64(3), stack=(block.norm(),)), {"repeat": {"times": 3, "stack": ["norm"]}}),
+        (
+            block.repeat(times=np.int64(3), stack=(block.norm(),)),
+            {"repeat": {"times": 3, "stack": ["norm"]}},
+        ),
         (block.rnn(np.str_("gru")), {"rnn": {"cell": "gru"}}),
         (block.rnn(bidirectional=np.bool_(True)), {"rnn": {"bidirectional": True}}),
         (block.rnn(bidirectional=np.array(True)), {"rnn": {"bidirectional": True}}),
@@ -132,7 +149,8 @@ def test_each_block_has_its_yaml_form(spec: BlockSpec, form: Any) -> None:
         ({"training": Training(optimizer={"sgd": 0.1})}, {"optimizer": {"sgd": 0.1}}),
         ({"training": Training(early_stopping=EarlyStopping())}, {"early_stopping": {}}),
         ({"training": {"max_steps": 3}}, {"max_steps": 3}),
-        ({"trainer": Trainer(limit_val_batches=1)}, {"limit_val_batches": 1}),  # a batch, where 1.0 is all of them
+        # a batch, where 1.0 is all of them
+        ({"trainer": Trainer(limit_val_batches=1)}, {"limit_val_batches": 1}),
         ({"logging": Logging(wandb=False)}, {"wandb": False}),
         ({"logging": Logging(wandb=WandB(project="p"))}, {"wandb": {"project": "p"}}),
         ({"decoding": Beam(size=4)}, {"beam": {"size": 4}}),
@@ -146,14 +164,23 @@ def test_only_what_is_not_the_default_is_written(settings: dict[str, Any], form:
 
 def test_a_path_is_text_and_a_stack_of_no_name_is_not_written() -> None:
     data = Data(babi=Babi(folder=Path("a"), tasks=[1]))  # type: ignore[arg-type]
-    recipe = Recipe(data=data, model=Model(width=8, decoder=[block.norm()], stacks={}, output=Output(tie=[])))
-    form = {"recipe": 1, "data": {"babi": {"folder": "a", "tasks": [1]}}, "model": {"width": 8, "decoder": ["norm"]}}
+    recipe = Recipe(
+        data=data, model=Model(width=8, decoder=[block.norm()], stacks={}, output=Output(tie=[]))
+    )
+    form = {
+        "recipe": 1,
+        "data": {"babi": {"folder": "a", "tasks": [1]}},
+        "model": {"width": 8, "decoder": ["norm"]},
+    }
     assert written(recipe) == form
 
 
 def test_a_section_made_by_hand_has_its_choices_as_objects() -> None:
     assert (Training().optimizer, Training(optimizer="sgd").optimizer) == (Adam(), Sgd())
-    assert Training(optimizer={"sgd": 0.1}).optimizer == Training(optimizer={"sgd": {"learning_rate": 0.1}}).optimizer
+    assert (
+        Training(optimizer={"sgd": 0.1}).optimizer
+        == Training(optimizer={"sgd": {"learning_rate": 0.1}}).optimizer
+    )
     assert ValidationSample().decoding == Greedy()
     assert Data(generate={"copy": 5}).generate == Copy(symbols=5)
     assert Data(generate="copy") == Data(generate=Copy())
@@ -199,7 +226,10 @@ def test_a_fault_names_its_place_and_the_line_of_the_yaml() -> None:
     wrong = decoder(block.norm(), block.residual([block.self_attention(heads="4")]))
     (fault,) = composer.check(wrong)
     line = wrong.yaml().splitlines()[fault.line - 1]
-    assert (fault.file, fault.path) == ("<python>", "model.decoder[1].residual[0].self_attention.heads")
+    assert (fault.file, fault.path) == (
+        "<python>",
+        "model.decoder[1].residual[0].self_attention.heads",
+    )
     assert fault.excerpt == line
     assert '"4"' in line
     (fault,) = refused(decoder({"self_attention": {"head": 4}})).faults
@@ -209,29 +239,55 @@ def test_a_fault_names_its_place_and_the_line_of_the_yaml() -> None:
 @pytest.mark.parametrize(
     ("recipe", "path", "message"),
     [
-        (decoder(block.residual([block.norm])), "model.decoder[0].residual.stack[0]", "`norm` is not called"),
+        (
+            decoder(block.residual([block.norm])),
+            "model.decoder[0].residual.stack[0]",
+            "`norm` is not called",
+        ),
         (decoder(training=Training(optimizer=Adam)), "training.optimizer", "`Adam` is not called"),  # type: ignore[arg-type]
-        (decoder(block.residual({1.0})), "model.decoder[0].residual.stack", "a recipe cannot hold a set"),
+        (
+            decoder(block.residual({1.0})),
+            "model.decoder[0].residual.stack",
+            "a recipe cannot hold a set",
+        ),
         (decoder({1: 2}), "model.decoder[0]", "a key is text"),
-        (decoder(block.dropout(1 + 2j)), "model.decoder[0].dropout.rate", "a recipe cannot hold a complex"),
-        (decoder(training=Training(optimizer=Sgd(momentum=1j))), "training.optimizer.sgd.momentum", "a complex"),  # type: ignore[arg-type]
+        (
+            decoder(block.dropout(1 + 2j)),
+            "model.decoder[0].dropout.rate",
+            "a recipe cannot hold a complex",
+        ),
+        (
+            decoder(training=Training(optimizer=Sgd(momentum=1j))),
+            "training.optimizer.sgd.momentum",
+            "a complex",
+        ),  # type: ignore[arg-type]
         (
             decoder(training=Training(optimizer=torch.optim.Adam)),
             "training.optimizer",
             "`Adam`, which is not of `compo",
         ),  # type: ignore[arg-type]
-        (decoder(training=Training(optimizer=choose.optimizer)), "training.optimizer", "cannot hold a Words"),  # type: ignore[arg-type]
+        (
+            decoder(training=Training(optimizer=choose.optimizer)),
+            "training.optimizer",
+            "cannot hold a Words",
+        ),  # type: ignore[arg-type]
     ],
 )
-def test_a_value_that_is_no_data_is_refused_with_its_path(recipe: Recipe, path: str, message: str) -> None:
+def test_a_value_that_is_no_data_is_refused_with_its_path(
+    recipe: Recipe, path: str, message: str
+) -> None:
     (fault,) = refused(recipe).faults
     assert (fault.file, fault.path) == ("<python>", path)
     assert message in fault.message
 
 
-@pytest.mark.parametrize("stack", [(block.norm() for _ in range(2)), np.array([block.norm()]), map(str, "ab")])
+@pytest.mark.parametrize(
+    "stack", [(block.norm() for _ in range(2)), np.array([block.norm()]), map(str, "ab")]
+)
 def test_what_could_be_a_list_is_to_be_made_one(stack: Any) -> None:
-    (fault,) = refused(Recipe(data=Data(generate="copy"), model=Model(width=8, decoder=stack))).faults
+    (fault,) = refused(
+        Recipe(data=Data(generate="copy"), model=Model(width=8, decoder=stack))
+    ).faults
     assert (fault.path, fault.hint) == ("model.decoder", "write `list(...)`")
 
 
@@ -287,12 +343,16 @@ def test_overrides_are_laid_over_a_recipe_in_python(tmp_path: Path) -> None:
 
 
 def test_a_stack_of_a_recipe_has_the_word_the_settings_and_the_place_of_each_block() -> None:
-    stacks = "encoder: [norm, {residual: [{norm: rms}]}], decoder: [{use: s}], stacks: {s: [{linear: 8}]}"
+    stacks = (
+        "encoder: [norm, {residual: [{norm: rms}]}], decoder: [{use: s}], stacks: {s: [{linear:"
+        " 8}]}"
+    )
     model = load_text(f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 8, {stacks}}}\n").model
     assert model.encoder is not None
     assert [spec.word for spec in model.encoder] == ["norm", "residual"]
     assert model.encoder[1].path == ("model", "encoder", 1, "residual")
-    assert model.encoder[1].settings["stack"] == [{"norm": {"kind": "rms", "eps": 1e-5}}]  # as a block gets it
+    # as a block gets it
+    assert model.encoder[1].settings["stack"] == [{"norm": {"kind": "rms", "eps": 1e-5}}]
     assert model.encoder[0].as_data() == {"norm": {"kind": "layer", "eps": 1e-5}}
     assert model.stacks["s"][0].path == ("model", "stacks", "s", 0, "linear")
 
@@ -307,7 +367,9 @@ def test_every_block_is_a_function_with_its_signature_and_its_page() -> None:
         assert entry["description"] in make.__doc__
     parameters = inspect.signature(block.rnn).parameters
     assert (parameters["cell"].default, parameters["bidirectional"].default) == ("lstm", False)
-    assert [name for name, it in parameters.items() if it.kind is it.POSITIONAL_OR_KEYWORD] == ["cell"]
+    assert [name for name, it in parameters.items() if it.kind is it.POSITIONAL_OR_KEYWORD] == [
+        "cell"
+    ]
     assert inspect.signature(block.repeat).parameters["times"].default is inspect.Parameter.empty
     page = pydoc.plain(pydoc.render_doc(block.self_attention))
     assert "self_attention(heads=8, *, dropout=0.0" in page
@@ -315,11 +377,18 @@ def test_every_block_is_a_function_with_its_signature_and_its_page() -> None:
 
 
 def test_an_unknown_block_or_setting_is_refused_at_once() -> None:
-    with pytest.raises(AttributeError, match=r"no block is called `sefl_attention`; did you mean `self_attention`\?"):
+    with pytest.raises(
+        AttributeError,
+        match=r"no block is called `sefl_attention`; did you mean `self_attention`\?",
+    ):
         block.sefl_attention  # noqa: B018
-    with pytest.raises(TypeError, match=r"self_attention has no setting `head`; did you mean `heads`\?"):
+    with pytest.raises(
+        TypeError, match=r"self_attention has no setting `head`; did you mean `heads`\?"
+    ):
         block.self_attention(head=4)
-    with pytest.raises(TypeError, match=r"dropout has no setting `zzz`; allowed here: `rate`, `locked`, `as_`$"):
+    with pytest.raises(
+        TypeError, match=r"dropout has no setting `zzz`; allowed here: `rate`, `locked`, `as_`$"
+    ):
         block.dropout(zzz=4)
     with pytest.raises(TypeError, match="times"):
         block.repeat(stack=[block.norm()])
@@ -333,10 +402,16 @@ def test_every_other_choice_is_a_function_that_makes_an_object_of_its_class() ->
     assert sorted(map(dir, kinds)) == sorted(map(sorted, tables.values()))
     assert choose.optimizer.adam(5e-3, eps=1e-8) == Adam(learning_rate=5e-3, eps=1e-8)
     assert (choose.decoding.beam(size=4), choose.task.copy(5)) == (Beam(size=4), Copy(symbols=5))
-    assert "share of the last step that is kept. It takes" in pydoc.plain(pydoc.render_doc(choose.optimizer.sgd))
-    with pytest.raises(AttributeError, match=r"no way of decoding is called `beem`; did you mean `beam`\?"):
+    assert "share of the last step that is kept. It takes" in pydoc.plain(
+        pydoc.render_doc(choose.optimizer.sgd)
+    )
+    with pytest.raises(
+        AttributeError, match=r"no way of decoding is called `beem`; did you mean `beam`\?"
+    ):
         choose.decoding.beem  # noqa: B018
-    with pytest.raises(TypeError, match=r"adam has no setting `lr`; did you mean `learning_rate`\?"):
+    with pytest.raises(
+        TypeError, match=r"adam has no setting `lr`; did you mean `learning_rate`\?"
+    ):
         choose.optimizer.adam(lr=4)
 
 
@@ -350,7 +425,9 @@ def test_every_other_choice_is_a_function_that_makes_an_object_of_its_class() ->
         (lambda: Model(), "missing 1 required keyword-only argument: 'width'"),  # type: ignore[call-arg]
     ],
 )  # fmt: skip
-def test_an_unknown_setting_of_a_section_is_refused_at_once(make: Callable[[], object], message: str) -> None:
+def test_an_unknown_setting_of_a_section_is_refused_at_once(
+    make: Callable[[], object], message: str
+) -> None:
     with pytest.raises(TypeError) as raised:
         make()
     assert message in str(raised.value)
@@ -358,19 +435,24 @@ def test_an_unknown_setting_of_a_section_is_refused_at_once(make: Callable[[], o
 
 def test_a_recipe_in_python_imports_no_torch() -> None:
     code = (
-        "import sys\n"
-        "from composer import block, choose\n"
-        "from composer.recipe.sections import Data, Model, Recipe\n"
-        "task, tokenizer = choose.task.copy(), choose.tokenizer.char()\n"
-        "data = Data(generate=task, tokenizer=tokenizer)\n"
-        "recipe = Recipe(data=data, model=Model(width=8, decoder=[block.norm('rms')]))\n"
-        "recipe.recipe().fingerprints, dir(block), repr(recipe), recipe.training.optimizer.learning_rate\n"
-        "sys.exit('torch' in sys.modules)"
+        "import sys\nfrom composer import block, choose\nfrom composer.recipe.sections import Data,"
+        " Model, Recipe\ntask, tokenizer = choose.task.copy(), choose.tokenizer.char()\ndata ="
+        " Data(generate=task, tokenizer=tokenizer)\nrecipe = Recipe(data=data, model=Model(width=8,"
+        " decoder=[block.norm('rms')]))\nrecipe.recipe().fingerprints, dir(block), repr(recipe),"
+        " recipe.training.optimizer.learning_rate\nsys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-SOURCES = ("section", "sections", "training_sections", "model_sections", "data_sections", "choices", "words")
+SOURCES = (
+    "section",
+    "sections",
+    "training_sections",
+    "model_sections",
+    "data_sections",
+    "choices",
+    "words",
+)
 WRONG = """\
 from composer import block, choose
 from composer.recipe.section import BlockSpec
@@ -393,7 +475,12 @@ def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path: Path) -> None:
     file.write_text(WRONG, encoding="utf-8")
     # only what a recipe in Python is made of is looked at: torch alone would take minutes
     sources = [f"composer/recipe/{name}.py" for name in SOURCES]
-    options = ["--config-file=", "--follow-imports=skip", "--ignore-missing-imports", f"--cache-dir={tmp_path}"]
+    options = [
+        "--config-file=",
+        "--follow-imports=skip",
+        "--ignore-missing-imports",
+        f"--cache-dir={tmp_path}",
+    ]
     command = [
         sys.executable,
         "-m",
@@ -405,7 +492,11 @@ def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path: Path) -> None:
         *sources,
     ]
     shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
-    lines = {int(line.split(":")[1]) for line in shown.splitlines() if line.startswith(str(file)) and "error" in line}
+    lines = {
+        int(line.split(":")[1])
+        for line in shown.splitlines()
+        if line.startswith(str(file)) and "error" in line
+    }
     first = WRONG.splitlines().index("Training(max_step=3)") + 1
     assert lines == set(range(first, len(WRONG.splitlines()) + 1)), shown
     assert 'did you mean "max_steps"' in shown

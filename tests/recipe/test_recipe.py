@@ -18,7 +18,11 @@ from tests.samples import sampled
 from tests.small_recipes import SMALL, loaded, refused
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if not {"fragments", "sweeps"} & set(file.parts))
+RECIPES = sorted(
+    file
+    for file in (ROOT / "recipes").rglob("*.yaml")
+    if not {"fragments", "sweeps"} & set(file.parts)
+)
 
 TEXT = """recipe: 1
 data: {generate: copy}
@@ -52,12 +56,20 @@ def recipe(tmp_path: Path) -> Recipe:
         ("decoder 0 norm", "10:7+4", "decoder[0]"),
         ("decoder 3 rnn", "13:7+3", "decoder[3].rnn"),
         ("decoder 4 residual", "14:7+8", "decoder[4].residual"),
-        ("decoder 4 residual stack 1 cross_attention", "14:35+15", "decoder[4].residual[1].cross_attention"),
+        (
+            "decoder 4 residual stack 1 cross_attention",
+            "14:35+15",
+            "decoder[4].residual[1].cross_attention",
+        ),
         # a value at itself, a switch at its key, a list at its key
         ("decoder 3 rnn cell", "13:19+3", "decoder[3].rnn.cell"),
         ("decoder 3 rnn bidirectional", "13:24+13", "decoder[3].rnn.bidirectional"),
         ("decoder 3 rnn initial_state", "13:60+7", "decoder[3].rnn.initial_state"),
-        ("decoder 4 residual stack 1 cross_attention from", "14:59+3", "decoder[4].residual[1].cross_attention.from"),
+        (
+            "decoder 4 residual stack 1 cross_attention from",
+            "14:59+3",
+            "decoder[4].residual[1].cross_attention.from",
+        ),
         ("decoder 4 residual stack", "14:7+8", "decoder[4].residual"),
         ("output tie", "17:12+3", "output.tie"),
         ("output tie 0", "17:18+6", "output.tie[0]"),
@@ -65,7 +77,11 @@ def recipe(tmp_path: Path) -> Recipe:
         ("decoder 2 positions kind", "12:18+7", "decoder[2].positions"),
         ("decoder 5 concat of", "15:15+1", "decoder[5].concat"),
         ("decoder 5 concat of 0", "15:15+1", "decoder[5].concat"),
-        ("decoder 6 parallel branches 1 0 linear width", "16:36+1", "decoder[6].parallel[1][0].linear"),
+        (
+            "decoder 6 parallel branches 1 0 linear width",
+            "16:36+1",
+            "decoder[6].parallel[1][0].linear",
+        ),
         # defaults that are written under `model`
         ("decoder 4 residual norm", "6:20+3", "residual.norm"),
         ("decoder 4 residual dropout", "5:12+3", "dropout"),
@@ -77,7 +93,9 @@ def recipe(tmp_path: Path) -> Recipe:
         ("stacks a", "3:1+5", ""),
     ],
 )
-def test_a_fault_points_at_the_source_of_a_setting(recipe: Recipe, path: str, place: str, shown: str) -> None:
+def test_a_fault_points_at_the_source_of_a_setting(
+    recipe: Recipe, path: str, place: str, shown: str
+) -> None:
     steps = ("model", *(int(step) if step.isdigit() else step for step in path.split()))
     fault = recipe.fault("some", steps, "wrong", "mend it")
     assert f"{fault.line}:{fault.column}+{fault.length}" == place
@@ -101,11 +119,17 @@ def test_a_block_in_the_wrong_place_is_pointed_at_by_its_key(recipe: Recipe) -> 
 
 
 def test_a_fault_points_at_the_name_that_its_message_quotes(tmp_path: Path) -> None:
-    text = SMALL.replace("[norm]", "[{concat: [a, enc]}, {rnn: {initial_state: {copy: encoder.x}}}]")
+    text = SMALL.replace(
+        "[norm]", "[{concat: [a, enc]}, {rnn: {initial_state: {copy: encoder.x}}}]"
+    )
     recipe = loaded(tmp_path, text)
-    fault = recipe.fault("name", ("model", "decoder", 0, "concat", "of"), "nothing here is called `enc`")
+    fault = recipe.fault(
+        "name", ("model", "decoder", 0, "concat", "of"), "nothing here is called `enc`"
+    )
     assert (fault.column, fault.length) == (26, 3)
-    fault = recipe.fault("name", ("model", "decoder", 1, "rnn", "initial_state"), "nothing is called `encoder.x`")
+    fault = recipe.fault(
+        "name", ("model", "decoder", 1, "rnn", "initial_state"), "nothing is called `encoder.x`"
+    )
     assert (fault.column, fault.length) == (62, 9)
 
 
@@ -127,7 +151,12 @@ def test_a_fault_of_an_override_points_into_the_command_line(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("file", "name"),
-    [("Übung 2.yaml", "Ubung-2"), ("straße.yaml", "stra-e"), ("日本.yaml", "recipe"), (f"{'x' * 150}.yaml", "x" * 100)],
+    [
+        ("Übung 2.yaml", "Ubung-2"),
+        ("straße.yaml", "stra-e"),
+        ("日本.yaml", "recipe"),
+        (f"{'x' * 150}.yaml", "x" * 100),
+    ],
 )
 def test_a_recipe_called_as_its_file_loads_from_its_text(file: str, name: str) -> None:
     recipe = load_text(SMALL, file)
@@ -153,7 +182,9 @@ def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
         recipe.folders(tmp_path / "my recipe.yaml")
 
 
-@pytest.mark.parametrize("file", sampled(RECIPES, 40, slow=40), ids=lambda file: str(file.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "file", sampled(RECIPES, 40, slow=40), ids=lambda file: str(file.relative_to(ROOT))
+)
 def test_every_recipe_dumps_to_one_that_means_the_same(file: Path, tmp_path: Path) -> None:
     recipe = load(file)
     again = loaded(tmp_path, recipe.dump(), name="elsewhere.yaml")
@@ -170,8 +201,12 @@ def test_a_missing_recipe_is_refused(tmp_path: Path) -> None:
     assert [fault.code for fault in raised.value.faults] == ["file"]
 
 
-@pytest.mark.parametrize("name", ["x\0y", "\udcff\ud800", "x" * 5000, "loop", "socket", "fifo", "folder", "r.yaml/x"])
-def test_a_file_that_is_no_recipe_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["x\0y", "\udcff\ud800", "x" * 5000, "loop", "socket", "fifo", "folder", "r.yaml/x"]
+)
+def test_a_file_that_is_no_recipe_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
     Path("folder").mkdir()
@@ -181,7 +216,9 @@ def test_a_file_that_is_no_recipe_is_refused(name: str, tmp_path: Path, monkeypa
         open_socket.bind("socket")
         with pytest.raises(composer.RecipeError) as raised:
             load(name)
-    assert [(fault.line, fault.column, fault.code) for fault in raised.value.faults] == [(1, 1, "file")]
+    assert [(fault.line, fault.column, fault.code) for fault in raised.value.faults] == [
+        (1, 1, "file")
+    ]
     assert raised.value.render().isprintable() or "\n" in raised.value.render()
 
 
@@ -195,7 +232,9 @@ def nobody() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_recipe_without_read_permission_is_refused(whole: bool, request: pytest.FixtureRequest) -> None:
+def test_a_recipe_without_read_permission_is_refused(
+    whole: bool, request: pytest.FixtureRequest
+) -> None:
     """The file alone, or the folder that it lies in."""
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -209,23 +248,36 @@ def test_a_recipe_without_read_permission_is_refused(whole: bool, request: pytes
         for name in ("r.yaml", "own.yaml"):
             with pytest.raises(composer.RecipeError) as raised:
                 load(file.with_name(name))
-            reported[name] = [(Path(fault.file).name, fault.message) for fault in raised.value.faults]
+            reported[name] = [
+                (Path(fault.file).name, fault.message) for fault in raised.value.faults
+            ]
         os.seteuid(os.getuid())
         file.parent.chmod(0o755)
     denied = "this file cannot be read: permission denied"
-    assert reported == {"r.yaml": [("r.yaml", denied)], "own.yaml": [("own.yaml" if whole else "r.yaml", denied)]}
+    assert reported == {
+        "r.yaml": [("r.yaml", denied)],
+        "own.yaml": [("own.yaml" if whole else "r.yaml", denied)],
+    }
 
 
-def test_a_misspelt_file_of_a_recipe_is_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_file_of_a_recipe_is_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("recipes").mkdir()
     Path("recipes/lm.yaml").write_text(SMALL)
     Path("recipes/lm.txt").write_text("some text\n")
-    for name, meant in (("recipes/lm.yml", "recipes/lm.yaml"), ("recipe/lm.yaml", "recipes/lm.yaml")):
+    for name, meant in (
+        ("recipes/lm.yml", "recipes/lm.yaml"),
+        ("recipe/lm.yaml", "recipes/lm.yaml"),
+    ):
         with pytest.raises(composer.RecipeError) as raised:
             load(name)
         (fault,) = raised.value.faults
-        assert fault.message == f"this file cannot be read: no such file or directory; did you mean `{meant}`?"
+        assert (
+            fault.message
+            == f"this file cannot be read: no such file or directory; did you mean `{meant}`?"
+        )
         assert fault.hint == f"write `{meant}`"
 
 
@@ -237,7 +289,9 @@ def test_composer_exports_load(tmp_path: Path) -> None:
         composer.nothing  # noqa: B018
 
 
-def test_an_error_is_rendered_with_place_excerpt_and_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_rendered_with_place_excerpt_and_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "r.yaml").write_text(SMALL.replace("[norm]", "\n    - norm: {kind: rsm}"))
     with pytest.raises(composer.RecipeError) as raised:

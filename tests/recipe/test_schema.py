@@ -1,4 +1,6 @@
-"""The schema: it equals what the code says, it is a schema, and every recipe passes it as it stands in its file."""
+"""The schema: it equals what the code says, it is a schema, and every recipe passes it as it stands
+in its file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from composer.recipe.schema_reader import flow_text
 from composer.recipe.yaml_reader import read, to_data
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if file.parent.name != "sweeps")
+RECIPES = sorted(
+    file for file in (ROOT / "recipes").rglob("*.yaml") if file.parent.name != "sweeps"
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,9 @@ def mappings(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield every mapping in a schema."""
     if isinstance(schema, dict):
         yield schema
-    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+    for inner in (
+        schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    ):
         yield from mappings(inner)
 
 
@@ -66,7 +72,8 @@ def test_an_editor_shows_each_default_where_its_key_is(generated: dict[str, Any]
         for setting in mappings(schema):
             default, text = setting.get("default"), setting.get("markdownDescription")
             if default is None or default == {} or "description" not in setting:
-                assert text is None, setting  # a block that its first setting may stand for has not that one's text
+                # a block that its first setting may stand for has not that one's text
+                assert text is None, setting
                 continue
             assert text == f"{setting['description']}\n\nDefault: `{flow_text(default)}`"
             shown += 1
@@ -94,17 +101,35 @@ def test_every_recipe_file_is_valid_by_itself(generated: dict[str, Any], file: P
 
 @pytest.mark.parametrize(
     ("value", "is_valid"),
-    [("$w", True), ("${w}", True), ("$w-2", True), ("$5", False), ("$", False), ("${w", False), ("$w}", False)],
+    [
+        ("$w", True),
+        ("${w}", True),
+        ("$w-2", True),
+        ("$5", False),
+        ("$", False),
+        ("${w", False),
+        ("$w}", False),
+    ],
 )
 def test_an_editor_accepts_a_variable_with_and_without_braces(
     generated: dict[str, Any], value: str, is_valid: bool
 ) -> None:
-    recipe = {"recipe": 1, "data": {"generate": "copy"}, "model": {"width": value, "decoder": ["norm"]}}
+    recipe = {
+        "recipe": 1,
+        "data": {"generate": "copy"},
+        "model": {"width": value, "decoder": ["norm"]},
+    }
     assert Draft202012Validator(generated).is_valid(recipe) is is_valid
 
 
-def test_an_editor_accepts_several_encoders_in_place_of_an_inherited_one(generated: dict[str, Any]) -> None:
-    recipe = {"recipe": 1, "extends": "base.yaml", "model": {"encoder": None, "encoders": {"text": ["norm"]}}}
+def test_an_editor_accepts_several_encoders_in_place_of_an_inherited_one(
+    generated: dict[str, Any],
+) -> None:
+    recipe = {
+        "recipe": 1,
+        "extends": "base.yaml",
+        "model": {"encoder": None, "encoders": {"text": ["norm"]}},
+    }
     assert Draft202012Validator(generated).is_valid(recipe)
     recipe["model"] = {"encoder": ["norm"], "encoders": {"text": ["norm"]}}
     assert not Draft202012Validator(generated).is_valid(recipe)
@@ -129,7 +154,11 @@ def test_an_editor_accepts_several_encoders_in_place_of_an_inherited_one(generat
 def test_a_json_schema_validator_refuses_what_check_refuses(
     generated: dict[str, Any], change: tuple[str, ...], value: object
 ) -> None:
-    recipe: dict[str, Any] = {"recipe": 1, "data": {"generate": "copy"}, "model": {"width": 8, "decoder": ["norm"]}}
+    recipe: dict[str, Any] = {
+        "recipe": 1,
+        "data": {"generate": "copy"},
+        "model": {"width": 8, "decoder": ["norm"]},
+    }
     assert Draft202012Validator(generated).is_valid(recipe)
     inner = recipe
     for step in change[:-1]:
@@ -179,7 +208,11 @@ def test_a_constructor_is_its_schema() -> None:
     assert made["description"] == "What it is, in two lines."
     assert made["required"] == ["of"]
     assert made["x-first"] == "of"
-    assert made["anyOf"] == [{"type": "string", "minLength": 1}, {"type": "array"}, {"type": "object"}]
+    assert made["anyOf"] == [
+        {"type": "string", "minLength": 1},
+        {"type": "array"},
+        {"type": "object"},
+    ]
     settings = made["properties"]
     assert list(settings) == [
         "of",
@@ -199,9 +232,16 @@ def test_a_constructor_is_its_schema() -> None:
     assert settings["from"]["description"] == "Where: from there."
     assert settings["kind"]["anyOf"] == [{"enum": ["a", "b"]}, variable]
     assert settings["kind"]["default"] == "a"
-    assert settings["rate"]["anyOf"] == [{"type": "number", "minimum": 0.0, "exclusiveMaximum": 1.0}, variable]
+    assert settings["rate"]["anyOf"] == [
+        {"type": "number", "minimum": 0.0, "exclusiveMaximum": 1.0},
+        variable,
+    ]
     assert settings["small"]["anyOf"][0] == {"type": "integer", "minimum": 2, "maximum": 3}
-    assert (settings["sizes"]["minItems"], settings["sizes"]["maxItems"], settings["sizes"]["default"]) == (
+    assert (
+        settings["sizes"]["minItems"],
+        settings["sizes"]["maxItems"],
+        settings["sizes"]["default"],
+    ) == (
         2,
         2,
         [1, 2],

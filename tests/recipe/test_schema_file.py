@@ -14,9 +14,14 @@ def test_reading_the_file_gives_the_schema_that_was_written() -> None:
 
 
 def test_a_setting_stands_once() -> None:
-    heads = {"description": "How many heads there are, each with a part of the width.", "type": "integer"}
+    heads = {
+        "description": "How many heads there are, each with a part of the width.",
+        "type": "integer",
+    }
     inner = {"description": "A section that has one.", "properties": {"heads": heads}}
-    schema: dict[str, Any] = {"$defs": {"a": {"properties": {"heads": heads}}, "b": {"properties": {"inner": inner}}}}
+    schema: dict[str, Any] = {
+        "$defs": {"a": {"properties": {"heads": heads}}, "b": {"properties": {"inner": inner}}}
+    }
     folded = json.loads(schema_text(schema))
     assert folded["$defs"]["a"] == schema["$defs"]["a"]
     reference = folded["$defs"]["b"]["properties"]["inner"]["properties"]["heads"]

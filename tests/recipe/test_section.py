@@ -15,7 +15,11 @@ from composer.recipe.recipe import Recipe, load, load_text
 from composer.recipe.section import Section
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(file for file in (ROOT / "recipes").rglob("*.yaml") if not {"fragments", "sweeps"} & set(file.parts))
+RECIPES = sorted(
+    file
+    for file in (ROOT / "recipes").rglob("*.yaml")
+    if not {"fragments", "sweeps"} & set(file.parts)
+)
 PROBE = """
 import sys
 from composer.recipe.recipe import load
@@ -27,7 +31,9 @@ sys.exit(bool({"torch", "numpy"} & set(sys.modules)))
 
 
 def assert_same(ours: Any, canonical: Any, at: tuple[Any, ...]) -> None:
-    """Ours may have more keys: those that mean nothing here, at their defaults; a bare name is one without settings."""
+    """Ours may have more keys: those that mean nothing here, at their defaults; a bare name is one
+    without settings.
+    """
     if isinstance(canonical, dict):
         for key, value in canonical.items():
             assert_same(ours[key], value, (*at, key))
@@ -50,7 +56,9 @@ def sections_of(recipe: Recipe) -> dict[str, Section]:
 def test_a_section_says_what_the_canonical_recipe_says(path: Path) -> None:
     recipe = load(path)
     for name, section in sections_of(recipe).items():
-        data = {section.word: section.as_data()} if isinstance(section, Decoder) else section.as_data()
+        data = (
+            {section.word: section.as_data()} if isinstance(section, Decoder) else section.as_data()
+        )
         assert_same(data, recipe.canonical[name], (name,))
 
 
@@ -64,17 +72,25 @@ def test_a_section_knows_its_place() -> None:
 def test_several_encoders_have_a_key_each() -> None:
     columns = "picture: {column: p, kind: image, size: [8, 9]}, words: w, target: t"
     stacks = "encoders: {picture: [flatten, rnn], words: [rnn]}, decoder: [rnn]"
-    recipe = load_text(f"recipe: 1\ndata: {{table: {{train: a.tsv, {columns}}}}}\nmodel: {{width: 4, {stacks}}}\n")
+    recipe = load_text(
+        f"recipe: 1\ndata: {{table: {{train: a.tsv, {columns}}}}}\nmodel: {{width: 4, {stacks}}}\n"
+    )
     table = recipe.data.table
     assert table is not None
     picture = table.of_side("picture")
     assert isinstance(picture, TableColumn)
     assert (picture.size, picture.at) == ((8, 9), ("data", "table", "picture"))
-    assert (table.of_side("words"), table.of_side("target"), table.of_side("source")) == ("w", "t", None)
+    assert (table.of_side("words"), table.of_side("target"), table.of_side("source")) == (
+        "w",
+        "t",
+        None,
+    )
 
 
 def test_reading_sections_imports_nothing_heavy() -> None:
-    done = subprocess.run([sys.executable, "-c", PROBE, "recipes/quickstart.yaml"], cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, "recipes/quickstart.yaml"], cwd=ROOT, check=False
+    )
     assert done.returncode == 0
 
 

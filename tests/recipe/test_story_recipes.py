@@ -62,7 +62,9 @@ def test_early_stopping_needs_validation_questions(tmp_path: Path) -> None:
 
 
 def test_a_question_that_nothing_reads_is_refused(tmp_path: Path) -> None:
-    text = STORIES.replace("  width: 8\n", "  width: 8\n  embedding: one_hot\n").replace("[rnn]", "[identity]")
+    text = STORIES.replace("  width: 8\n", "  width: 8\n  embedding: one_hot\n").replace(
+        "[rnn]", "[identity]"
+    )
     text = text.replace("{rnn: {initial_state: question}}", "rnn")
     with pytest.raises(RecipeError, match="nothing reads `question`"):
         loaded(tmp_path, text).plan()

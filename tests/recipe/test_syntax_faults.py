@@ -1,4 +1,6 @@
-"""Slips of the keyboard: the fault is at the slip, not where the parser is lost, and its fix is the line as meant."""
+"""Slips of the keyboard: the fault is at the slip, not where the parser is lost, and its fix is the
+line as meant.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ SLIPS = [
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n"])
 @pytest.mark.parametrize(("right", "wrong", "place"), SLIPS)
-def test_a_slip_is_reported_where_it_is(right: str, wrong: str, place: str, line_break: str) -> None:
+def test_a_slip_is_reported_where_it_is(
+    right: str, wrong: str, place: str, line_break: str
+) -> None:
     assert right in RECIPE
     with pytest.raises(RecipeError) as caught:
         load_text(RECIPE.replace(right, wrong, 1).replace("\n", line_break))
@@ -117,7 +121,11 @@ def test_the_recipe_without_slips_loads() -> None:
 
 def test_a_quote_that_another_closes() -> None:
     with pytest.raises(RecipeError) as caught:
-        load_text(RECIPE.replace("cell: lstm\n", 'cell: "lstm\n').replace("max_steps: 10", 'max_steps: "10"'))
+        load_text(
+            RECIPE.replace("cell: lstm\n", 'cell: "lstm\n').replace(
+                "max_steps: 10", 'max_steps: "10"'
+            )
+        )
     assert "r.yaml:7:15: " in caught.value.render().replace("recipe.yaml", "r.yaml")
     assert "closed only in line 18" in str(caught.value)
 

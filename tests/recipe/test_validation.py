@@ -27,13 +27,20 @@ from tests.small_recipes import SMALL, assert_fault, faults_of, loaded, places, 
 
 def test_a_choice_without_its_setting_says_what_that_is(tmp_path: Path) -> None:
     (fault,) = refused(tmp_path, f"{SMALL}  output: {{kind: adaptive}}\n")
-    assert fault.hint == "write `adaptive: {cutoffs: [...]}`: the first id of each cluster, ascending"
+    assert (
+        fault.hint == "write `adaptive: {cutoffs: [...]}`: the first id of each cluster, ascending"
+    )
 
 
 def test_an_encoder_that_is_left_empty_is_no_language_model(tmp_path: Path) -> None:
     text = SMALL.replace("  decoder", "  encoder:\n  decoder")
     (fault,) = refused(tmp_path, text)
-    assert_fault(fault, "5:3:unused", "`encoder` has nothing after its colon", "remove it, or give it a value")
+    assert_fault(
+        fault,
+        "5:3:unused",
+        "`encoder` has nothing after its colon",
+        "remove it, or give it a value",
+    )
     assert not loaded(tmp_path, text.replace("encoder:", "encoder: null")).model.encoder
 
 
@@ -45,7 +52,9 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("key", "value"), [("column", "body"), ("unit", "file")])
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_a_setting_of_a_text_is_no_name_of_a_file(tmp_path: Path, split: str, key: str, value: str) -> None:
+def test_a_setting_of_a_text_is_no_name_of_a_file(
+    tmp_path: Path, split: str, key: str, value: str
+) -> None:
     text = {"train": "b.txt", split: {"file": "a.jsonl", key: value}}
     model = {"width": 16, "decoder": ["rnn"]}
     (fault,) = refused(tmp_path, dump({"recipe": 1, "data": {"text": text}, "model": model}))
@@ -58,9 +67,13 @@ def test_a_setting_of_a_text_is_no_name_of_a_file(tmp_path: Path, split: str, ke
 
 @pytest.mark.parametrize("key", ["hop", "window"])
 @pytest.mark.parametrize("rate", ["", "rate: 8000, ", "rate: 44100, "])
-def test_a_frame_and_a_hop_have_a_sample_and_the_fix_is_accepted(tmp_path: Path, key: str, rate: str) -> None:
+def test_a_frame_and_a_hop_have_a_sample_and_the_fix_is_accepted(
+    tmp_path: Path, key: str, rate: str
+) -> None:
     sound = f"{{column: sound, kind: audio, {rate}features: {{log_mel: {{{key}: 0.00001}}}}}}"
-    text = SMALL.replace("generate: copy", f"table: {{train: a.tsv, source: {sound}, target: text}}")
+    text = SMALL.replace(
+        "generate: copy", f"table: {{train: a.tsv, source: {sound}, target: text}}"
+    )
     (fault,) = refused(tmp_path, text)
     assert (fault.code, fault.path) == ("bound", f"data.table.source.features.log_mel.{key}")
     written = re.match(f"write `({key}: .*?)` or more", fault.hint)
@@ -82,20 +95,30 @@ AGREEMENT = [
     ("{sorce: a, target: b}", "encoder: [norm]", ["2:27:unknown"]),
     ("{sorce: a, taget: b}", "encoder: [norm]", ["2:27:unknown", "2:37:unknown"]),
     ("{source: a, target: b, wieght: 2}", "encoder: [norm]", ["2:49:unknown"]),
-    ("[{source: a, target: 3}, {source: a, target: b, x: 2}]", "encoder: [norm]", ["2:47:type", "2:74:unknown"]),
+    (
+        "[{source: a, target: 3}, {source: a, target: b, x: 2}]",
+        "encoder: [norm]",
+        ["2:47:type", "2:74:unknown"],
+    ),
     ("{source: a, target: b}, val: [{sorce: a}]", "encoder: [norm]", ["2:55:type"]),
     ("{text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
     ("{file: f.tsv, text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
     ("{source: a, target: c}", "encoders: {text: [norm]}", ["2:19:missing", "2:27:unknown"]),
     ("{input: a, target: c}", "encoders: {input: [norm]}", ["3:30:name"]),
     ("{target: c}", "encoders: {target: [norm]}", ["3:30:name"]),
-    ("{source: a, target: c}", "encoder: [norm], output: {tie: [source, traget]}", ["3:59:unknown"]),
+    (
+        "{source: a, target: c}",
+        "encoder: [norm], output: {tie: [source, traget]}",
+        ["3:59:unknown"],
+    ),
     ("{target: c}", "output: {tie: [source]}", ["3:34:unknown"]),
 ]
 
 
 @pytest.mark.parametrize(("split", "model", "expected"), AGREEMENT)
-def test_data_and_encoders_agree(tmp_path: Path, split: str, model: str, expected: list[str]) -> None:
+def test_data_and_encoders_agree(
+    tmp_path: Path, split: str, model: str, expected: list[str]
+) -> None:
     text = FILES.replace("@", split).replace("%", model)
     if expected:
         assert places(refused(tmp_path, text)) == expected
@@ -104,14 +127,22 @@ def test_data_and_encoders_agree(tmp_path: Path, split: str, model: str, expecte
 
 
 def test_early_stopping_watches_a_metric_that_is_logged(tmp_path: Path) -> None:
-    data = "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder: [rnn]}\n"
+    data = (
+        "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder:"
+        " [rnn]}\n"
+    )
     text = f"{data}training:\n  early_stopping: {{metric: val/bleu}}\n"
     assert places(refused(tmp_path, text)) == ["5:28:metric"]
-    assert places([*plan(loaded(tmp_path, text.replace("bleu", "loss"))).warnings]) == ["5:3:unused"]
+    assert places([*plan(loaded(tmp_path, text.replace("bleu", "loss"))).warnings]) == [
+        "5:3:unused"
+    ]
 
 
 def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:
-    text = FILES.replace("@", "{target: b}").replace(", %", "") + "training: {early_stopping: {patience: 2}}\n"
+    text = (
+        FILES.replace("@", "{target: b}").replace(", %", "")
+        + "training: {early_stopping: {patience: 2}}\n"
+    )
     assert places([*plan(loaded(tmp_path, text)).warnings]) == ["4:12:unused"]
 
 
@@ -140,7 +171,9 @@ def test_bits_need_vectors_and_share_no_matrix(tmp_path: Path) -> None:
 
 
 def test_answers_of_one_length_go_with_what_makes_them(tmp_path: Path) -> None:
-    text = VECTORS.replace("@", "{bits: {size: 8}}").replace("{kind: sigmoid, tie: [target]}", "{kind: identity}")
+    text = VECTORS.replace("@", "{bits: {size: 8}}").replace(
+        "{kind: sigmoid, tie: [target]}", "{kind: identity}"
+    )
     assert places(refused(tmp_path, text)) == ["6:18:missing", "9:37:metric"]
     text = text.replace("identity", "identity, length: 3").replace(
         "{early_stopping: {metric: val/bits_per_sequence}}", "{label_smoothing: 0.1}"
@@ -149,7 +182,10 @@ def test_answers_of_one_length_go_with_what_makes_them(tmp_path: Path) -> None:
 
 
 def test_all_faults_at_once_in_order(tmp_path: Path) -> None:
-    text = "recipe: 1\ndat: {}\ndata: {generate: cpy}\nmodel:\n  width: x\n  decoder: [nrm, {norm: rmss}]\n"
+    text = (
+        "recipe: 1\ndat: {}\ndata: {generate: cpy}\nmodel:\n  width: x\n  decoder: [nrm, {norm:"
+        " rmss}]\n"
+    )
     text += "training: {sed: 1}\n"
     assert places(refused(tmp_path, text)) == [
         "2:1:unknown",
@@ -251,7 +287,13 @@ JUNK = [
 
 def paths(data: Any) -> Iterator[tuple[Any, ...]]:
     """The path of every value."""
-    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+    for key, value in (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    ):
         yield (key,)
         yield from ((key, *inner) for inner in paths(value))
 
@@ -259,16 +301,28 @@ def paths(data: Any) -> Iterator[tuple[Any, ...]]:
 WHERE = list(paths(to_data(parse(FULL, "f"))))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.sampled_from(WHERE), st.sampled_from(JUNK), st.booleans()), min_size=1, max_size=3))
-def test_junk_anywhere_is_refused_or_accepted(tmp_path: Path, changes: list[tuple[Any, Any, bool]]) -> None:
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(WHERE), st.sampled_from(JUNK), st.booleans()),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_junk_anywhere_is_refused_or_accepted(
+    tmp_path: Path, changes: list[tuple[Any, Any, bool]]
+) -> None:
     data = to_data(parse(FULL, "f"))
     for path, junk, beside in changes:
         inner = data
         with contextlib.suppress(KeyError, IndexError, TypeError):
             for step in path[:-1]:
                 inner = inner[step]
-            inner[f"{path[-1]}x" if beside and isinstance(inner, dict) else path[-1]] = copy.deepcopy(junk)
+            inner[f"{path[-1]}x" if beside and isinstance(inner, dict) else path[-1]] = (
+                copy.deepcopy(junk)
+            )
     with contextlib.suppress(RecipeError):
         recipe = loaded(tmp_path, dump(data))
         assert recipe.fingerprints
@@ -277,13 +331,17 @@ def test_junk_anywhere_is_refused_or_accepted(tmp_path: Path, changes: list[tupl
             recipe.fault("some", path, "wrong").render()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.sampled_from(WHERE),
     st.sampled_from([*map(str, JUNK), "[", "{a: b", "&x", "!t", "*x"]),
     st.sampled_from(["", ".x", "[0]"]),
 )
-def test_junk_on_the_command_line_is_refused_or_accepted(tmp_path: Path, path: Any, junk: str, more: str) -> None:
+def test_junk_on_the_command_line_is_refused_or_accepted(
+    tmp_path: Path, path: Any, junk: str, more: str
+) -> None:
     with contextlib.suppress(RecipeError):
         loaded(tmp_path, FULL, [".".join(map(str, path)) + more + "=" + junk])
 
@@ -301,7 +359,9 @@ def test_junk_on_the_command_line_is_refused_or_accepted(tmp_path: Path, path: A
         ("extends", "base.yaml"),
     ],
 )
-def test_a_list_in_which_a_repetition_means_nothing_has_each_item_once(path: str, first: Any, tmp_path: Path) -> None:
+def test_a_list_in_which_a_repetition_means_nothing_has_each_item_once(
+    path: str, first: Any, tmp_path: Path
+) -> None:
     text, keys = json.dumps([first, first]), path.split(".")
     for key in reversed(keys):
         text = f"{{{key}: {text}}}"
@@ -315,7 +375,9 @@ def test_a_list_in_which_a_repetition_means_nothing_has_each_item_once(path: str
 
 
 def test_numbers_that_are_none_are_not_repeated(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text("recipe: 1\ndata: {generate: {copy: {test_lengths: [.nan, .nan]}}}\n")
+    (tmp_path / "recipe.yaml").write_text(
+        "recipe: 1\ndata: {generate: {copy: {test_lengths: [.nan, .nan]}}}\n"
+    )
     with pytest.raises(RecipeError) as raised:
         load(tmp_path / "recipe.yaml")
     paths = [fault.path for fault in raised.value.faults if "not a finite number" in fault.message]
@@ -355,7 +417,10 @@ model: {widht: 8, encoder: [nomr], decoder: [nomr, cross_attention]}
 
 def test_a_key_that_is_allowed_twice_is_listed_once() -> None:
     columns = "{train: a.tsv, target: c, picture: p}"
-    text = f"recipe: 1\ndata: {{table: {columns}}}\nmodel: {{width: 8, encoders: {{train: [rnn]}}, decoder: [rnn]}}\n"
+    text = (
+        f"recipe: 1\ndata: {{table: {columns}}}\nmodel: {{width: 8, encoders: {{train: [rnn]}},"
+        " decoder: [rnn]}\n"
+    )
     with pytest.raises(RecipeError) as refusal:
         load_text(text)
     faults = {fault.path: fault for fault in refusal.value.faults}
@@ -367,4 +432,6 @@ def test_an_encoder_is_not_called_as_a_key_of_the_hub_that_means_something_else(
     with pytest.raises(RecipeError, match="`config` is reserved") as refusal:
         load_text(f"recipe: 1\ndata: {{hub: {{id: a/b, config: en, text: c, target: d}}}}\n{model}")
     assert [fault.path for fault in refusal.value.faults] == ["model.encoders.config"]
-    load_text(f"recipe: 1\ndata: {{table: {{train: a.tsv, config: e, text: c, target: d}}}}\n{model}")
+    load_text(
+        f"recipe: 1\ndata: {{table: {{train: a.tsv, config: e, text: c, target: d}}}}\n{model}"
+    )

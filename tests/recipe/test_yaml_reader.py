@@ -89,9 +89,15 @@ def test_nan_is_read_as_a_float() -> None:
         ("a: &x 1\nb: *x\n", ["1:4:alias", "2:4:alias"]),
         ("a: &a [*a]\n", ["1:4:alias", "1:8:alias"]),
         ("<<: {a: 1}\nb: 1\n", ["1:1:merge"]),
-        ("a: !!set {a}\nb: !!python/name:os.system x\n!!int c: 1\n", ["1:4:tag", "2:4:tag", "3:1:tag"]),
+        (
+            "a: !!set {a}\nb: !!python/name:os.system x\n!!int c: 1\n",
+            ["1:4:tag", "2:4:tag", "3:1:tag"],
+        ),
         ("a: !!python/object/apply:os.system [ls]\n", ["1:4:tag"]),
-        ("a: !include x\nb: !!binary aGk=\nc: !!omap []\nd: !!str 1\n", ["1:4:tag", "2:4:tag", "3:4:tag", "4:4:tag"]),
+        (
+            "a: !include x\nb: !!binary aGk=\nc: !!omap []\nd: !!str 1\n",
+            ["1:4:tag", "2:4:tag", "3:4:tag", "4:4:tag"],
+        ),
         ("a: 1\n---\nb: 2\n", ["2:1:syntax"]),
         ("", ["1:1:empty"]),
         ("# nothing\n\n", ["1:1:empty"]),
@@ -110,7 +116,10 @@ def test_nan_is_read_as_a_float() -> None:
         ("a:\n  - b\n c: 1\n", ["3:2:syntax"]),
         ("1: a\ntrue: b\n~: c\n[x]: d\n", ["1:1:type", "2:1:type", "3:1:type", "4:1:syntax"]),
         ("a: " + "9" * 5000 + "\n", ["1:4:type"]),
-        ("a: [" + "9" * 41 + ", 0x" + "f" * 400 + ", 1e" + "9" * 40 + "]\n", ["1:5:type", "1:48:type", "1:452:type"]),
+        (
+            "a: [" + "9" * 41 + ", 0x" + "f" * 400 + ", 1e" + "9" * 40 + "]\n",
+            ["1:5:type", "1:48:type", "1:452:type"],
+        ),
         ("é: 1\nü: [é, é: &x 1]\n", ["2:11:alias"]),
     ],
 )
@@ -138,7 +147,8 @@ def test_depth_is_bounded(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a: &a [x, x]\n" + "".join(f"b{i}: &b{i} [{'*b' + str(i - 1) if i else '*a'}, *a]\n" for i in range(60)),
+        "a: &a [x, x]\n"
+        + "".join(f"b{i}: &b{i} [{'*b' + str(i - 1) if i else '*a'}, *a]\n" for i in range(60)),
         "a: &a {x: 1}\n" + "".join(f"b{i}: &b{i} {{<<: *a, y{i}: *a}}\n" for i in range(60)),
         "a:\n" + "  - x\n" * 60_000,
     ],
@@ -153,7 +163,10 @@ def test_bombs_do_not_go_off(text: str) -> None:
 def test_a_duplicate_names_the_line_of_the_first() -> None:
     with pytest.raises(RecipeError) as raised:
         parse("a: 1\nb:\n  - {c: 1,\n     d: 2, c: 3}\na: 4\n", "f.yaml")
-    assert [(item.line, item.message.rpartition(" ")[2]) for item in raised.value.faults] == [(4, "3"), (5, "1")]
+    assert [(item.line, item.message.rpartition(" ")[2]) for item in raised.value.faults] == [
+        (4, "3"),
+        (5, "1"),
+    ]
 
 
 @pytest.mark.usefixtures("any_parser")
@@ -176,7 +189,9 @@ def test_messages_are_short(text: str) -> None:
     assert len(raised.value.render()) < 60_000
 
 
-def test_only_the_part_of_a_long_line_around_a_fault_is_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_part_of_a_long_line_around_a_fault_is_formatted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # a hundred faults in one line of a megabyte would else take many seconds to tell
     lengths: list[int] = []
     shown = errors._printable
@@ -196,7 +211,9 @@ def test_a_surrogate_is_no_character(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_message_is_one_line() -> None:
     with pytest.raises(RecipeError) as raised:
         parse('"a\\nb": 1\n"a\\nb": 2\n', "f.yaml")
-    assert [fault.message for fault in raised.value.faults] == ["`a b` is a duplicate key; the first is in line 1"]
+    assert [fault.message for fault in raised.value.faults] == [
+        "`a b` is a duplicate key; the first is in line 1"
+    ]
 
 
 def test_every_key_and_value_knows_its_place() -> None:
@@ -247,7 +264,9 @@ def test_a_file_in_another_encoding_is_named_as_such(tmp_path: Path, encoding: s
     with pytest.raises(RecipeError) as raised:
         read(tmp_path / "a.yaml", "a.yaml")
     (fault,) = raised.value.faults
-    assert fault.message == ("the byte 0xe9 is not UTF-8" if encoding == "latin-1" else "this text is UTF-16")
+    assert fault.message == (
+        "the byte 0xe9 is not UTF-8" if encoding == "latin-1" else "this text is UTF-16"
+    )
     assert fault.hint == "save the file as UTF-8"
 
 
@@ -281,10 +300,17 @@ def test_a_value_from_the_command_line_has_its_place() -> None:
         with pytest.raises(RecipeError) as raised:
             parse_value(text, 2)
         (fault,) = raised.value.faults
-        assert (fault.file, fault.line, fault.column, fault.code) == ("<command line>", 1, column, code)
+        assert (fault.file, fault.line, fault.column, fault.code) == (
+            "<command line>",
+            1,
+            column,
+            code,
+        )
 
 
-characters = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029\ufeff\ufffe\uffff")
+characters = st.characters(
+    exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029\ufeff\ufffe\uffff"
+)
 numbers = st.integers(-(10**30), 10**30) | st.floats(allow_nan=False)
 keys = st.text("abc-_:# é1", min_size=1, max_size=4)
 plain_data = st.recursive(
@@ -295,7 +321,9 @@ plain_data = st.recursive(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.dictionaries(st.sampled_from(["a", "no", "1", "1e3", "~", "010"]), plain_data, max_size=3))
+@given(
+    st.dictionaries(st.sampled_from(["a", "no", "1", "1e3", "~", "010"]), plain_data, max_size=3)
+)
 def test_dumped_data_reads_back_equal(data: dict[str, object]) -> None:
     assert to_data(parse(dump(data), "f")) == data
 

@@ -9,16 +9,23 @@ from typing import Any
 from composer.recipe.extends_and_overrides import extend
 from composer.recipe.yaml_reader import to_data
 
-FIRST_SETTINGS = {"grid": "columns", "self_attention": "heads", "feed_forward": "hidden", "linear": "width"}
+FIRST_SETTINGS = {
+    "grid": "columns",
+    "self_attention": "heads",
+    "feed_forward": "hidden",
+    "linear": "width",
+}
 """The setting that a block's scalar sets, where that is a size."""
 
 
 def size_overrides(path: Path, sizes: Mapping[str, int]) -> list[str]:
-    """Return what sets each size: the recipe's variable of that name, or else every larger setting of that name.
+    """Return what sets each size: the recipe's variable of that name, or else every larger setting
+    of that name.
 
     `rnn.width` is the setting of one block only, and comes before `width`.
     """
-    data = to_data(extend(path))  # variables are still open, so that no setting is changed beside its variable
+    # variables are still open, so that no setting is changed beside its variable
+    data = to_data(extend(path))
     variables = data.get("vars") or {}
     settings = {name: size for name, size in sizes.items() if name not in variables}
     return [
@@ -28,7 +35,13 @@ def size_overrides(path: Path, sizes: Mapping[str, int]) -> list[str]:
 
 
 def _settings(block: str, value: Any, sizes: Mapping[str, int]) -> Iterator[str]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         name = FIRST_SETTINGS.get(str(key), str(key))
         size = sizes.get(f"{block}.{name}" if name == key else f"{key}.{name}", sizes.get(name))

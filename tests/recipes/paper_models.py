@@ -40,17 +40,23 @@ def model_of(name: str, *overrides: str, **sizes: int) -> EncoderDecoder:
 
 
 def planned(name: str, *overrides: str, words: int = WORDS, **sizes: int) -> int:
-    """Return the number of parameters of the recipe at its own sizes but for `sizes`; no memory is used."""
+    """Return the number of parameters of the recipe at its own sizes but for `sizes`; no memory is
+    used.
+    """
     path = PAPERS / f"{name}.yaml"
     recipe = load(path, [*_sizes(path, sizes), *overrides])
     with torch.device("meta"):
-        return sum(item.numel() for item in build(recipe, {"source": words, "target": words}).parameters())
+        return sum(
+            item.numel() for item in build(recipe, {"source": words, "target": words}).parameters()
+        )
 
 
 def _sizes(path: Path, sizes: Mapping[str, int]) -> list[str]:
     variables = to_data(extend(path)).get("vars") or {}
     width = "width" if "width" in variables else "model.width"
-    return size_overrides(path, {width if name == "width" else name: size for name, size in sizes.items()})
+    return size_overrides(
+        path, {width if name == "width" else name: size for name, size in sizes.items()}
+    )
 
 
 def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:
@@ -84,13 +90,20 @@ def by_rows(model: EncoderDecoder, row: Row) -> None:
 
 
 def expect_same_function(model: EncoderDecoder, mine: Tensor, theirs: Tensor) -> None:
-    """Expect equal outputs, and equal gradients of a random mean of them for every parameter of the model."""
+    """Expect equal outputs, and equal gradients of a random mean of them for every parameter of the
+    model.
+    """
     expect(mine, theirs)
     parameters, goal = list(model.parameters()), torch.randn_like(mine)
-    one, other = (torch.autograd.grad((y * goal).sum(), parameters, allow_unused=True) for y in (mine, theirs))
+    one, other = (
+        torch.autograd.grad((y * goal).sum(), parameters, allow_unused=True) for y in (mine, theirs)
+    )
     for parameter, my_gradient, their_gradient in zip(parameters, one, other, strict=True):
         zeros = torch.zeros_like(parameter)
-        expect(zeros if my_gradient is None else my_gradient, zeros if their_gradient is None else their_gradient)
+        expect(
+            zeros if my_gradient is None else my_gradient,
+            zeros if their_gradient is None else their_gradient,
+        )
 
 
 def expect(mine: Tensor, theirs: Tensor) -> None:

@@ -1,4 +1,5 @@
-"""Whole models against loops that follow their authors' code line by line, outputs and gradients of every parameter.
+"""Whole models against loops that follow their authors' code line by line, outputs and gradients of
+every parameter.
 
 Each loop takes one sentence, without padding, batches or kernels; the weights are the recipe's own.
 """
@@ -24,7 +25,9 @@ def reversed_layer(step: Any, layer: Any, x: Tensor, width: int) -> Tensor:
 
 
 def unrolled(step: Any, layer: Any, x: Tensor, width: int) -> Tensor:
-    """Run `step(layer, x_t, state)` over the positions, from a state of zeros. x: (S, D) -> (S, width)"""
+    """Run `step(layer, x_t, state)` over the positions, from a state of zeros. x: (S, D) -> (S,
+    width)
+    """
     state, outputs = (torch.zeros(width), torch.zeros(width)), []
     for one in x:
         state = step(layer, one, state)
@@ -32,7 +35,8 @@ def unrolled(step: Any, layer: Any, x: Tensor, width: int) -> Tensor:
     return torch.stack(outputs)
 
 
-# ------------------------------------------------------------------------------------------- RNMT+, as in lingvo
+# ------------------------------------------------------------------------------------------- RNMT+,
+# as in lingvo
 
 
 def lingvo_cell(layer: Any, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -49,11 +53,18 @@ def lingvo_cell(layer: Any, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Te
 
 
 def lingvo_attention(attention: Any, query: Tensor, source: Tensor) -> Tensor:
-    """Additive attention with heads, whose values are the source itself. query: (D,), source: (S, D) -> (D,)"""
+    """Additive attention with heads, whose values are the source itself. query: (D,), source: (S,
+    D) -> (D,)
+    """
     heads = len(attention.score.vectors)
     hidden = torch.tanh(attention.query(query) + attention.project(source)).chunk(heads, -1)
-    weights = [(part @ vector).softmax(0) for part, vector in zip(hidden, attention.score.vectors, strict=True)]
-    return torch.cat([weight @ part for weight, part in zip(weights, source.chunk(heads, -1), strict=True)])
+    weights = [
+        (part @ vector).softmax(0)
+        for part, vector in zip(hidden, attention.score.vectors, strict=True)
+    ]
+    return torch.cat(
+        [weight @ part for weight, part in zip(weights, source.chunk(heads, -1), strict=True)]
+    )
 
 
 def test_rnmt_plus_is_lingvo_s() -> None:
@@ -85,7 +96,8 @@ def test_rnmt_plus_is_lingvo_s() -> None:
     by_rows(model, row)
 
 
-# ------------------------------------------------------------------------------------------- ConvS2S, as in fairseq
+# -------------------------------------------------------------------------------------------
+# ConvS2S, as in fairseq
 
 
 def fairseq_linear(block: Any, x: Tensor) -> Tensor:
@@ -102,7 +114,9 @@ def normed(direction: Tensor, gain: Tensor) -> Tensor:
 def fairseq_conv(conv: Any, x: Tensor, left: int) -> Tensor:
     """A convolution of three positions and its gate. x: (T, D) -> (T, D')"""
     window = F.pad(x, (0, 0, left, 2 - left)).unfold(0, 3, 1)  # (T, D, 3)
-    return F.glu(torch.einsum("tik,oik->to", window, normed(conv.weight, conv.gain)) + conv.bias, -1)
+    return F.glu(
+        torch.einsum("tik,oik->to", window, normed(conv.weight, conv.gain)) + conv.bias, -1
+    )
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
@@ -112,7 +126,10 @@ def scale_gradient(x: Tensor, factor: float) -> Tensor:
 def test_convs2s_is_fairseq_s() -> None:
     model = model_of("gehring2017", width=6, hidden=4, layers=2)
     half = math.sqrt(0.5)
-    (source_places,), (target_places,) = all_of(model, "positions", "encoder"), all_of(model, "positions")
+    (source_places,), (target_places,) = (
+        all_of(model, "positions", "encoder"),
+        all_of(model, "positions"),
+    )
     fc1, fc2 = all_of(model, "linear", "encoder")
     first, *around, last = all_of(model, "linear")
 
@@ -128,7 +145,9 @@ def test_convs2s_is_fairseq_s() -> None:
         for conv, into, out in zip(all_of(model, "conv"), around[::2], around[1::2], strict=True):
             residual, x = x, fairseq_conv(conv, x, left=2)
             query = (fairseq_linear(into, x) + embedded) * half
-            read = (query @ keys.T).softmax(-1) @ values * (len(source) * math.sqrt(1 / len(source)))
+            read = (
+                (query @ keys.T).softmax(-1) @ values * (len(source) * math.sqrt(1 / len(source)))
+            )
             x = (fairseq_linear(out, read) + x) * half
             x = (x + residual) * half
         return model.output(fairseq_linear(last, x))
@@ -146,7 +165,8 @@ def test_convs2s_begins_with_the_deviations_of_its_paper() -> None:
     torch.testing.assert_close(first.gain.flatten(), first.map.weight.norm(dim=1))
 
 
-# ------------------------------------------------------------------------------------------- dl4mt's conditional GRU
+# -------------------------------------------------------------------------------------------
+# dl4mt's conditional GRU
 
 
 def dl4mt_gru(layer: Any, x: Tensor, h: Tensor) -> Tensor:
@@ -166,12 +186,18 @@ def test_the_conditional_gru_is_dl4mt_s() -> None:
         return dl4mt_gru(layer, x, state[0]), state[1]
 
     def row(source: Tensor, target: Tensor) -> Tensor:
-        forward, backward = unrolled(step, reads.layers[0], source, 5), reversed_layer(step, reads.layers[1], source, 5)
+        forward, backward = (
+            unrolled(step, reads.layers[0], source, 5),
+            reversed_layer(step, reads.layers[1], source, 5),
+        )
         ctx = torch.cat((forward, backward), -1)
         h, logits = torch.tanh(two.initial.project(ctx.mean(0))), []
         for emb in target:
             h1 = dl4mt_gru(one.layer, emb, h)
-            alpha = (torch.tanh(attention.project(ctx) + attention.query(h1)) @ attention.score.vectors[0]).softmax(0)
+            alpha = (
+                torch.tanh(attention.project(ctx) + attention.query(h1))
+                @ attention.score.vectors[0]
+            ).softmax(0)
             ctx_t = alpha @ ctx
             h = dl4mt_gru(two.layer, ctx_t, h1)
             logits.append(model.output(torch.tanh(readout.map(torch.cat((h, emb, ctx_t))))))
@@ -180,16 +206,23 @@ def test_the_conditional_gru_is_dl4mt_s() -> None:
     by_rows(model, row)
 
 
-# ------------------------------------------------------------------------------------------- Domhan's row in Sockeye
+# -------------------------------------------------------------------------------------------
+# Domhan's row in Sockeye
 
 
-def sockeye_attention(project: Tensor, bias: Tensor, merge: Any, query: Tensor, source: Tensor, mask: Tensor) -> Tensor:
+def sockeye_attention(
+    project: Tensor, bias: Tensor, merge: Any, query: Tensor, source: Tensor, mask: Tensor
+) -> Tensor:
     """Multi-head dot attention; `project` has the rows of queries, keys and values. -> (T, D)"""
     of_q, of_k, of_v = (w.chunk(2) for w in project.chunk(3))
     b_q, b_k, b_v = (b.chunk(2) for b in bias.chunk(3))
     heads = []
     for h in range(2):
-        q, k, v = query @ of_q[h].T + b_q[h], source @ of_k[h].T + b_k[h], source @ of_v[h].T + b_v[h]
+        q, k, v = (
+            query @ of_q[h].T + b_q[h],
+            source @ of_k[h].T + b_k[h],
+            source @ of_v[h].T + b_v[h],
+        )
         scores = (q @ k.T / math.sqrt(q.shape[-1])).masked_fill(~mask, -math.inf)
         heads.append(scores.softmax(-1) @ v)
     return merge(torch.cat(heads, -1))
@@ -203,7 +236,10 @@ def lstm_cell(layer: Any, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tens
 def test_self_attention_to_rnn_is_sockeye_s() -> None:
     recipe = load(
         HOME / "table5_self_attention_to_rnn.yaml",
-        [*("model.width=8", "vars.layers=2", "model.feed_forward.hidden=6"), "model.output.tie=[target]"]
+        [
+            *("model.width=8", "vars.layers=2", "model.feed_forward.hidden=6"),
+            "model.output.tie=[target]",
+        ]
         + [f"model.{block}.heads=2" for block in ("self_attention", "cross_attention")],
     )
     model = build(recipe, {"source": WORDS, "target": WORDS}).eval()
@@ -221,7 +257,10 @@ def test_self_attention_to_rnn_is_sockeye_s() -> None:
         return lambda x: block.contract(torch.relu(block.expand(x)))
 
     def row(source: Tensor, target: Tensor) -> Tensor:
-        source, all_of_source = positions(source), torch.ones(len(source), len(source), dtype=torch.bool)
+        source, all_of_source = (
+            positions(source),
+            torch.ones(len(source), len(source), dtype=torch.bool),
+        )
         residuals = iter(all_of(model, "residual", "encoder"))
         networks = iter(all_of(model, "feed_forward", "encoder"))
         for block in all_of(model, "self_attention", "encoder"):
@@ -234,9 +273,16 @@ def test_self_attention_to_rnn_is_sockeye_s() -> None:
             source = add(next(residuals), source, feed_forward(next(networks)))
         source = all_of(model, "norm", "encoder")[0].normalise(source)
         target, residuals = positions(target), iter(all_of(model, "residual"))
-        networks, seen = iter(all_of(model, "feed_forward")), torch.ones(len(target), len(source), dtype=torch.bool)
-        for rnn, attention in zip(all_of(model, "rnn"), all_of(model, "cross_attention"), strict=True):
-            target = add(next(residuals), target, lambda x, rnn=rnn: unrolled(lstm_cell, rnn.layers[0], x, 8))
+        networks, seen = (
+            iter(all_of(model, "feed_forward")),
+            torch.ones(len(target), len(source), dtype=torch.bool),
+        )
+        for rnn, attention in zip(
+            all_of(model, "rnn"), all_of(model, "cross_attention"), strict=True
+        ):
+            target = add(
+                next(residuals), target, lambda x, rnn=rnn: unrolled(lstm_cell, rnn.layers[0], x, 8)
+            )
             project = torch.cat((attention.query.weight, attention.project.weight))
             bias = torch.cat((attention.query.bias, attention.project.bias))
 

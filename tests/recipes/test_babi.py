@@ -1,4 +1,6 @@
-"""The recipes of bAbI against the paper, from ids: embedding matrices, hops, and the word that is chosen."""
+"""The recipes of bAbI against the paper, from ids: embedding matrices, hops, and the word that is
+chosen.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,16 @@ WORDS, WIDTH, SLOTS = 9, 4, 50
 STORY, ASKED = [[5, 6, 7], [8, 4], [6, 12, 5, 9]], [10, 6]
 TARGET = torch.tensor([[1, 7]])
 LONGEST = 12
-"""J of the authors' position encoding: the words of the longest sentence, and the word that says its age."""
+"""J of the authors' position encoding: the words of the longest sentence, and the word that says
+its age.
+"""
 
 
 def model_of(name: str, *changes: str) -> EncoderDecoder:
     recipe = load(BABI / f"{name}.yaml", [f"model.width={WIDTH}", *changes])
-    model = build(recipe, dict.fromkeys(("question", "story", "target"), WORDS + NUM_SPECIAL)).eval()
+    model = build(
+        recipe, dict.fromkeys(("question", "story", "target"), WORDS + NUM_SPECIAL)
+    ).eval()
     for parameter in model.parameters():
         parameter.data = 0.6 * torch.randn_like(parameter)
     for block in model.modules():
@@ -51,7 +57,9 @@ def place_weight(j: int, encoding: str) -> Tensor:
 
 def sentence(matrix: Tensor, words: list[int], encoding: str) -> Tensor:
     """sum_j l_j * A_(x_j); matrix: (d, V)"""
-    return torch.stack([place_weight(j, encoding) * matrix[:, w - NUM_SPECIAL] for j, w in enumerate(words, 1)]).sum(0)
+    return torch.stack(
+        [place_weight(j, encoding) * matrix[:, w - NUM_SPECIAL] for j, w in enumerate(words, 1)]
+    ).sum(0)
 
 
 def hops(block: Any, encoding: str, wise: bool) -> tuple[Tensor, Tensor]:
@@ -70,7 +78,8 @@ def hops(block: Any, encoding: str, wise: bool) -> tuple[Tensor, Tensor]:
             )
             for at in (a, c)
         )
-        scores = torch.cat((m @ u, torch.zeros(SLOTS - len(STORY))))  # the missing sentences are empty
+        # the missing sentences are empty
+        scores = torch.cat((m @ u, torch.zeros(SLOTS - len(STORY))))
         u = (block.between @ u if wise else u) + scores.softmax(0)[: len(STORY)] @ read
     return u, maps[-1]
 
@@ -111,7 +120,9 @@ def test_layer_wise_tying_equals_its_equations() -> None:
         ("layer_wise", 30 / 90, 0.1),
     ],
 )
-def test_each_ablation_has_its_linear_start_and_noise(name: str, start: float, noise: float) -> None:
+def test_each_ablation_has_its_linear_start_and_noise(
+    name: str, start: float, noise: float
+) -> None:
     block = model_of(name).decoder.blocks[0]
     assert block.linear_start == pytest.approx(start)
     assert block.noise == noise
@@ -137,13 +148,19 @@ def test_a_memory_network_reads_as_many_facts_as_it_has_hops() -> None:
         block.question_maps.unflatten(0, (2, -1)),
         block.sentence_maps.unflatten(0, (3, -1))[1:],
     )
-    candidates = torch.stack([sentence(block.sentence_maps[:WIDTH], words, "bag") for words in STORY])
+    candidates = torch.stack(
+        [sentence(block.sentence_maps[:WIDTH], words, "bag") for words in STORY]
+    )
     x, y, at = sentence(choose, ASKED, "bag"), sentence(asks, ASKED, "bag"), len(STORY)
     for _ in range(2):
         best = 0
         for other in range(1, len(STORY)):
             ages = torch.tensor([at < best, at < other, best < other], dtype=x.dtype)
-            best = best if x @ (candidates[best] - candidates[other] + block.older.T @ ages) > 0 else other
+            best = (
+                best
+                if x @ (candidates[best] - candidates[other] + block.older.T @ ages) > 0
+                else other
+            )
         x, y = x + sentence(more, STORY[best], "bag"), y + sentence(sentences, STORY[best], "bag")
         at = best
     torch.testing.assert_close(logits(model)[0, NUM_SPECIAL:], model.output(y)[NUM_SPECIAL:])

@@ -1,4 +1,6 @@
-"""The recipe of Xu et al. 2015 against a loop over its equations: outputs, the penalty, and gradients of both."""
+"""The recipe of Xu et al. 2015 against a loop over its equations: outputs, the penalty, and
+gradients of both.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from torch import Tensor
 
 from blocks.core.contract import Penalties, reduce_penalties
 from composer.model.encoder_decoder import EncoderDecoder, StepInputs
-from tests.recipes.paper_models import REAL, TARGET, all_of, expect, expect_same_function, lstm_cell, model_of
+from tests.recipes.paper_models import (
+    REAL,
+    TARGET,
+    all_of,
+    expect,
+    expect_same_function,
+    lstm_cell,
+    model_of,
+)
 
 
 def test_xu_equals_its_equations() -> None:
@@ -27,18 +37,27 @@ def test_xu_equals_its_equations() -> None:
     (mine,), penalty = reduce_penalties(penalties).values(), 0.08 * (rows[0][1] + rows[1][1]) / 2
     assert penalty > 0.01
     expect_same_function(
-        model, torch.stack((logits[REAL].logsumexp(-1).sum(), mine)), torch.stack((theirs.logsumexp(-1).sum(), penalty))
+        model,
+        torch.stack((logits[REAL].logsumexp(-1).sum(), mine)),
+        torch.stack((theirs.logsumexp(-1).sum(), penalty)),
     )
 
 
 def caption(model: EncoderDecoder, a: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits of one picture's words (T, V), and the penalty of equation 14. a: (S, D), words: (T, E)"""
-    (attention,), (lstm,), (deep,) = (all_of(model, word) for word in ("cross_attention", "rnn", "linear"))
+    """Return the logits of one picture's words (T, V), and the penalty of equation 14. a: (S, D),
+    words: (T, E)
+    """
+    (attention,), (lstm,), (deep,) = (
+        all_of(model, word) for word in ("cross_attention", "rnn", "linear")
+    )
     (hidden,) = all_of(model, "linear", "encoder")
     h, c = torch.tanh(lstm.initial.project(torch.relu(hidden.map(a.mean(0))))).chunk(2)
     seen, logits = torch.zeros(len(a)), []
     for word in words:
-        e = [attention.score.vectors[0] @ torch.tanh(attention.query(h) + attention.project(a_i)) for a_i in a]
+        e = [
+            attention.score.vectors[0] @ torch.tanh(attention.query(h) + attention.project(a_i))
+            for a_i in a
+        ]
         alpha = torch.stack(e).exp() / torch.stack(e).exp().sum()  # equations 4 and 5
         beta = torch.sigmoid(attention.gate(h))
         z = beta * sum(alpha_i * a_i for alpha_i, a_i in zip(alpha, a, strict=True))

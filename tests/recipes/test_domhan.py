@@ -1,10 +1,12 @@
-"""The rows of Domhan 2018, tables 3, 4 and 5: each recipe is what its authors wrote, block by block and in its size.
+"""The rows of Domhan 2018, tables 3, 4 and 5: each recipe is what its authors wrote, block by block
+and in its size.
 
-The rows stand here in the authors' notation, shortened: `a->b` in sequence, `6x(...)` repeated, `res(...)` a residual,
-`att` attention to the source with 8 heads (`att1` with one), `ff->linear` the halves of a feed-forward network, `glu`
-and `relu` a convolution of three positions with that activation; capital letters are below. In the authors' code
-(Sockeye, branch acl18) a residual has no dropout of its own; attention, convolutions, positions and both halves of the
-feed-forward network end with one, and an LSTM only where `dropout` is written after it.
+The rows stand here in the authors' notation, shortened: `a->b` in sequence, `6x(...)` repeated,
+`res(...)` a residual, `att` attention to the source with 8 heads (`att1` with one), `ff->linear`
+the halves of a feed-forward network, `glu` and `relu` a convolution of three positions with that
+activation; capital letters are below. In the authors' code (Sockeye, branch acl18) a residual has
+no dropout of its own; attention, convolutions, positions and both halves of the feed-forward
+network end with one, and an LSTM only where `dropout` is written after it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ SHORT = {
     "GLU": "res(norm->glu)",
     "RELU": "res(norm->relu)",
 }
-TRANSFORMER = ("table5_self_attention_to_self_attention", "pos->6x(SELF->FF)->norm", "pos->6x(SELF->ATT->FF)->norm")
+TRANSFORMER = (
+    "table5_self_attention_to_self_attention",
+    "pos->6x(SELF->FF)->norm",
+    "pos->6x(SELF->ATT->FF)->norm",
+)
 RNN_TO_RNN = (
     "table5_rnn_to_rnn",
     "pos->res(norm->birnn->dropout)->FF->5x(RNN->FF)->norm",
@@ -43,9 +49,21 @@ RNN_NORM = "pos->res(norm->birnn->dropout)->5x(RNN)->norm"
 ROWS = (
     # table 3
     TRANSFORMER,
-    ("table3_rnn", f"dropout->{RNN_PLAIN}", "dropout->6x(res(rnn->dropout))->res(att1)->res(ff->linear)"),
-    ("table3_rnn_mh", f"dropout->{RNN_PLAIN}", "dropout->6x(res(rnn->dropout))->res(att)->res(ff->linear)"),
-    ("table3_rnn_pos", f"pos->{RNN_PLAIN}", "pos->6x(res(rnn->dropout))->res(att)->res(ff->linear)"),
+    (
+        "table3_rnn",
+        f"dropout->{RNN_PLAIN}",
+        "dropout->6x(res(rnn->dropout))->res(att1)->res(ff->linear)",
+    ),
+    (
+        "table3_rnn_mh",
+        f"dropout->{RNN_PLAIN}",
+        "dropout->6x(res(rnn->dropout))->res(att)->res(ff->linear)",
+    ),
+    (
+        "table3_rnn_pos",
+        f"pos->{RNN_PLAIN}",
+        "pos->6x(res(rnn->dropout))->res(att)->res(ff->linear)",
+    ),
     ("table3_rnn_norm", RNN_NORM, "pos->6x(RNN)->ATT->FF->norm"),
     ("table3_rnn_multi_att_1h", RNN_NORM, "pos->6x(RNN->ATT1)->FF->norm"),
     ("table3_rnn_multi_att", RNN_NORM, "pos->6x(RNN->ATT)->FF->norm"),
@@ -68,12 +86,18 @@ ROWS = (
     ("table5_cnn_to_self_attention", CNN_TO_CNN[1], TRANSFORMER[2]),
     RNN_TO_RNN,
     CNN_TO_CNN,
-    ("table5_self_attention_to_combined", TRANSFORMER[1], "pos->2x(SELF->ATT->FF->RNN->ATT->FF->RELU->ATT->FF)->norm"),
+    (
+        "table5_self_attention_to_combined",
+        TRANSFORMER[1],
+        "pos->2x(SELF->ATT->FF->RNN->ATT->FF->RELU->ATT->FF)->norm",
+    ),
     ("table5_self_attention_to_none", TRANSFORMER[1], "pos->6x(ATT->FF)->norm"),
 )
 MODELS = sorted(set(ROWS))
 ENDS_WITH_DROPOUT = ("pos", "self", "att", "att1", "linear", "glu", "relu")
-"""The layers of the authors' code whose output is dropped; that of `ff` is too, before the `linear` that follows."""
+"""The layers of the authors' code whose output is dropped; that of `ff` is too, before the `linear`
+that follows.
+"""
 
 Tree = tuple[Any, ...]
 """Blocks in order, each a word; a residual is the tuple of what stands in it."""
@@ -102,7 +126,9 @@ def _sequence(tokens: Iterator[str]) -> Tree:
 
 def written(stack: Sequence[Any]) -> Tree:
     """The same of a canonical stack."""
-    return tuple(word for block in read_stack(stack, ()) for word in _words(block.word, block.settings))
+    return tuple(
+        word for block in read_stack(stack, ()) for word in _words(block.word, block.settings)
+    )
 
 
 def _words(block: str, settings: Mapping[str, Any]) -> Tree:
@@ -118,7 +144,11 @@ def _words(block: str, settings: Mapping[str, Any]) -> Tree:
         case "positions":
             return ({"sinusoidal": "pos"}[settings["kind"]],)
         case "rnn":
-            assert (settings["cell"], settings["layers"], settings["initial_state"]) == ("lstm", 1, "zeros")
+            assert (settings["cell"], settings["layers"], settings["initial_state"]) == (
+                "lstm",
+                1,
+                "zeros",
+            )
             return ("birnn" if settings["bidirectional"] else "rnn",)
         case "conv":
             assert (settings["kernel"], settings["dilation"], settings["stride"]) == (3, 1, 1)
@@ -130,14 +160,20 @@ def _words(block: str, settings: Mapping[str, Any]) -> Tree:
             assert settings["dropout"] == 0.1
             return ({8: "self"}[settings["heads"]],)
         case "feed_forward":
-            assert (settings["hidden"] or 4 * 256, settings["activation"], settings["dropout"]) == (1024, "relu", 0.1)
+            assert (settings["hidden"] or 4 * 256, settings["activation"], settings["dropout"]) == (
+                1024,
+                "relu",
+                0.1,
+            )
             return "ff", "linear"
     assert block in ("norm", "dropout")
     return (block,)
 
 
 def parameters(tree: Tree, width: int = 256, hidden: int = 1024) -> int:
-    """How many parameters a row has, by the layers' equations; a recurrence has a bias on either product."""
+    """How many parameters a row has, by the layers' equations; a recurrence has a bias on either
+    product.
+    """
     sizes = {
         "pos": 0,
         "dropout": 0,
@@ -150,7 +186,9 @@ def parameters(tree: Tree, width: int = 256, hidden: int = 1024) -> int:
         "glu": 3 * width * 2 * width + 2 * width,
         **dict.fromkeys(("self", "att", "att1"), 4 * (width * width + width)),
     }
-    return sum(parameters(item, width, hidden) if isinstance(item, tuple) else sizes[item] for item in tree)
+    return sum(
+        parameters(item, width, hidden) if isinstance(item, tuple) else sizes[item] for item in tree
+    )
 
 
 def test_there_are_26_rows_of_22_models_and_each_has_a_file() -> None:
@@ -165,7 +203,9 @@ def test_the_notation_of_the_paper_is_parsed() -> None:
     )
 
 
-@pytest.mark.parametrize(("file", "encoder", "decoder"), MODELS, ids=[file for file, _, _ in MODELS])
+@pytest.mark.parametrize(
+    ("file", "encoder", "decoder"), MODELS, ids=[file for file, _, _ in MODELS]
+)
 def test_a_recipe_equals_its_row_of_the_table(file: str, encoder: str, decoder: str) -> None:
     recipe = load(HOME / f"{file}.yaml")
     assert written(recipe.model.encoder) == parsed(encoder)

@@ -1,4 +1,6 @@
-"""The Neural GPUs of the papers: each model against the lecture's equations, one row at a time, in plain loops."""
+"""The Neural GPUs of the papers: each model against the lecture's equations, one row at a time, in
+plain loops.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from torch.nn import functional as F
 
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.special_tokens import PAD
-from tests.recipes.paper_models import REAL, SOURCE, TARGET, all_of, expect_same_function, model_of, planned
+from tests.recipes.paper_models import (
+    REAL,
+    SOURCE,
+    TARGET,
+    all_of,
+    expect_same_function,
+    model_of,
+    planned,
+)
 
 SIZES = {"width": 6, "columns": 3}
 ONE_SET = "model.encoder.1.repeat.relaxation=null"
@@ -22,7 +32,10 @@ def convolved(weight: Tensor, bias: Tensor, s: Tensor) -> Tensor:
     length, columns, _ = s.shape
     padded = F.pad(s, (0, 0, 1, 1, 1, 1))
     rows = [
-        [torch.einsum("uvc,icuv->i", padded[x : x + 3, y : y + 3], weight) + bias for y in range(columns)]
+        [
+            torch.einsum("uvc,icuv->i", padded[x : x + 3, y : y + 3], weight) + bias
+            for y in range(columns)
+        ]
         for x in range(length)
     ]
     return torch.stack([torch.stack(row) for row in rows])
@@ -70,7 +83,11 @@ def test_the_neural_gpu_reads_its_answer_from_the_last_image() -> None:
     assert model.embedding is None
     blocks = all_of(model, "cgru", "encoder")
     expect_rows(
-        model, [model.output(image(model, row, blocks, sets=2)[:count, 0]) for row, count in enumerate(REAL.sum(1))]
+        model,
+        [
+            model.output(image(model, row, blocks, sets=2)[:count, 0])
+            for row, count in enumerate(REAL.sum(1))
+        ],
     )
 
 
@@ -99,12 +116,18 @@ def test_the_markovian_neural_gpu_reads_the_previous_token() -> None:
         ("kaiser_bengio2016_code", slice(None)),
     ],
 )
-def test_the_extended_neural_gpu_writes_to_a_tape_and_reads_image_rows(name: str, columns: slice) -> None:
+def test_the_extended_neural_gpu_writes_to_a_tape_and_reads_image_rows(
+    name: str, columns: slice
+) -> None:
     model = model_of(name, **SIZES)
     assert model.embedding is not None
     blocks, written, rows = all_of(model, "cgru", "encoder"), all_of(model, "cgru"), []
     for row, count in enumerate(REAL.sum(1)):
-        d = first_of_code(model, row, blocks) if name.endswith("code") else image(model, row, blocks)
+        d = (
+            first_of_code(model, row, blocks)
+            if name.endswith("code")
+            else image(model, row, blocks)
+        )
         tape, read = [torch.zeros_like(d[0])] * len(d), []
         for k in range(count):
             if k:
@@ -119,7 +142,9 @@ def test_the_extended_neural_gpu_writes_to_a_tape_and_reads_image_rows(name: str
 
 
 def first_of_code(model: EncoderDecoder, row: int, blocks: list[Any]) -> Tensor:
-    """s_n as the authors' code has it: each cell is mapped and normalised, and a CGRU of its own comes first."""
+    """s_n as the authors' code has it: each cell is mapped and normalised, and a CGRU of its own
+    comes first.
+    """
     (linear,), (norm,) = all_of(model, "linear", "encoder"), all_of(model, "norm", "encoder")
     ids = SOURCE["source"][row]
     size = max(int((ids != PAD).sum()), int(REAL[row].sum()))
@@ -136,7 +161,9 @@ def first_of_code(model: EncoderDecoder, row: int, blocks: list[Any]) -> Tensor:
 def test_parameter_counts_equal_those_of_the_papers() -> None:
     words, maps = 11, 24
     cgru = 3 * (9 * maps * maps + maps)
-    assert planned("kaiser_sutskever2016", words=words) == 6 * 2 * cgru + words * maps + words * (maps + 1)
+    assert planned("kaiser_sutskever2016", words=words) == 6 * 2 * cgru + words * maps + words * (
+        maps + 1
+    )
     maps = 512
     with_tape = 3 * (9 * 2 * maps * maps + maps)
     assert planned("kaiser_bengio2016_extended", words=words) == (

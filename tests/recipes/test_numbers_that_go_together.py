@@ -13,7 +13,9 @@ from composer.recipe.recipe import load
 
 HOME = Path(__file__).parents[2] / "recipes"
 LANGUAGE_MODELS = HOME / "language_models"
-RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
+RECIPES = sorted(
+    path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts)
+)
 AFTER_DROPOUT = [path for path in RECIPES if "init_scale" in path.read_text(encoding="utf-8")]
 GRADIENTS = [path for path in RECIPES if "gradient:" in path.read_text(encoding="utf-8")]
 SMALL_ENTRIES = ["zaremba2014_small", "zaremba2014_medium", "zaremba2014_large"]
@@ -58,7 +60,9 @@ def test_weights_after_a_dropout_are_smaller_by_its_rate(path: Path) -> None:
 
 @pytest.mark.parametrize("layers", [8, 15])
 @pytest.mark.parametrize("path", GRADIENTS, ids=lambda path: path.stem)
-def test_the_encoder_s_gradient_is_divided_by_the_layers_that_read_it(path: Path, layers: int) -> None:
+def test_the_encoder_s_gradient_is_divided_by_the_layers_that_read_it(
+    path: Path, layers: int
+) -> None:
     model = load(path, [f"vars.layers={layers}"]).canonical["model"]
     assert set(settings(model["decoder"], "times")) - {1} == {layers}
     assert set(settings(model, "readers")) - {1} == {layers}
@@ -72,7 +76,9 @@ def test_embeddings_have_entries_of_their_small_size(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "authors"), SUMMED.items())
-def test_rates_and_norms_of_sums_over_a_window_are_those_of_means(name: str, authors: tuple[float, float]) -> None:
+def test_rates_and_norms_of_sums_over_a_window_are_those_of_means(
+    name: str, authors: tuple[float, float]
+) -> None:
     training = load(LANGUAGE_MODELS / f"{name}.yaml").training
     rate, norm = authors
     assert training.optimizer.learning_rate == pytest.approx(rate * training.window)

@@ -1,4 +1,6 @@
-"""The recipes without feedback, and the variants of Bahdanau's: an identity, or an independent loop over equations."""
+"""The recipes without feedback, and the variants of Bahdanau's: an identity, or an independent loop
+over equations.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def maxout(block: Any, x: Tensor) -> Tensor:
     return torch.maximum(first, second)
 
 
-# ------------------------------------------------------------------------------------------- one vector for a sentence
+# ------------------------------------------------------------------------------------------- one
+# vector for a sentence
 
 
 def test_cho_equals_its_equations() -> None:
@@ -70,7 +73,13 @@ def test_sutskever_is_torch_s_lstm_on_the_reversed_source() -> None:
     model = model_of("sutskever2014", width=6, layers=3)
     lstm = torch.nn.LSTM(6, 6, 3)
     reads, writes = (
-        dict(zip(dict(lstm.named_parameters()), all_of(model, "rnn", part)[0].parameters(), strict=True))
+        dict(
+            zip(
+                dict(lstm.named_parameters()),
+                all_of(model, "rnn", part)[0].parameters(),
+                strict=True,
+            )
+        )
         for part in ("encoder", "decoder")
     )
 
@@ -84,7 +93,10 @@ def test_sutskever_is_torch_s_lstm_on_the_reversed_source() -> None:
 def test_an_ensemble_of_a_model_with_itself_gives_the_same_translations() -> None:
     model = model_of("sutskever2014", width=6, layers=2)
     beam = Beam(size=3, length_penalty=1.0, max_length=6, max_ratio=2.0)
-    alone, twice = (decode_all(models, source_rows(SOURCE), beam, n_best=3) for models in ([model], [model, model]))
+    alone, twice = (
+        decode_all(models, source_rows(SOURCE), beam, n_best=3)
+        for models in ([model], [model, model])
+    )
     for one, two in zip(chain(*alone), chain(*twice), strict=True):
         assert one.ids == two.ids
         assert one.score == pytest.approx(two.score)
@@ -97,7 +109,10 @@ def test_kalchbrenner_and_blunsom_equals_its_equations() -> None:
 
     def convolved(columns: list[Tensor], kernel: Tensor) -> list[Tensor]:
         pieces = (columns[at : at + len(kernel)] for at in range(len(columns) - len(kernel) + 1))
-        return [torch.tanh(sum(k * column for k, column in zip(kernel, piece, strict=True))) for piece in pieces]
+        return [
+            torch.tanh(sum(k * column for k, column in zip(kernel, piece, strict=True)))
+            for piece in pieces
+        ]
 
     def row(source: Tensor, target: Tensor) -> Tensor:
         columns = convolved(list(source), sentence.kernels[:2])  # K^2
@@ -114,7 +129,8 @@ def test_kalchbrenner_and_blunsom_equals_its_equations() -> None:
     by_rows(model, row)
 
 
-# ------------------------------------------------------------------------------------------- Transformers
+# -------------------------------------------------------------------------------------------
+# Transformers
 
 
 @pytest.mark.parametrize(("name", "width", "hidden"), [("base", 512, 2048), ("big", 1024, 4096)])
@@ -123,7 +139,9 @@ def test_vaswani_has_the_parameter_count_of_the_formula(name: str, width: int, h
     feed_forward = 2 * width * hidden + hidden + width
     encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
     words = 37_000
-    assert planned(f"vaswani2017_{name}", words=words) == words * width + words + 6 * (encoder + decoder)
+    assert planned(f"vaswani2017_{name}", words=words) == words * width + words + 6 * (
+        encoder + decoder
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,12 +151,15 @@ def test_vaswani_has_the_parameter_count_of_the_formula(name: str, width: int, h
         ("rnmt_plus", 32_000, 378.9e6),  # Chen et al. 2018, table 1
     ],
 )
-def test_a_model_has_the_parameter_count_of_its_paper(name: str, words: int, published: float) -> None:
+def test_a_model_has_the_parameter_count_of_its_paper(
+    name: str, words: int, published: float
+) -> None:
     assert planned(name, words=words) == pytest.approx(published, rel=0.01)
 
 
 def test_layers_of_the_base_transformer_have_the_parameter_counts_of_table_3() -> None:
-    # its 65 million in all need a vocabulary of 41,000, and the paper's has 37,000: only differences can be compared
+    # its 65 million in all need a vocabulary of 41,000, and the paper's has 37,000: only
+    # differences can be compared
     two, eight = (planned("vaswani2017_base", layers=layers) for layers in (2, 8))
     assert eight - two == pytest.approx(80e6 - 36e6, rel=0.01)
 
@@ -147,23 +168,31 @@ def test_layers_of_the_base_transformer_have_the_parameter_counts_of_table_3() -
 def test_vaswani_has_the_settings_of_the_paper(name: str, heads: int, dropout: float) -> None:
     recipe = load(PAPERS / f"vaswani2017_{name}.yaml")
     stack = recipe.model.encoder[-1].settings["stack"]
-    assert [next(iter(item["residual"]["stack"][0])) for item in stack] == ["self_attention", "feed_forward"]
+    assert [next(iter(item["residual"]["stack"][0])) for item in stack] == [
+        "self_attention",
+        "feed_forward",
+    ]
     assert {item["residual"]["norm"] for item in stack} == {"post"}
     assert {item["residual"]["dropout"] for item in stack} == {dropout}
     assert stack[0]["residual"]["stack"][0]["self_attention"]["heads"] == heads
     adam, schedule = recipe.training.optimizer, recipe.training.schedule
-    peak = (recipe.model.width * schedule.warmup_steps * 100_000) ** -0.5  # of the paper's 100,000 steps
+    # of the paper's 100,000 steps
+    peak = (recipe.model.width * schedule.warmup_steps * 100_000) ** -0.5
     assert (schedule.word, adam.learning_rate) == ("inverse_sqrt", pytest.approx(peak, rel=0.02))
 
 
 def test_a_universal_transformer_has_the_parameters_of_one_layer() -> None:
     sizes = {"width": 8, "hidden": 12, "heads": 2}
-    assert planned("universal_transformer", layers=1, **sizes) == planned("universal_transformer", layers=5, **sizes)
+    assert planned("universal_transformer", layers=1, **sizes) == planned(
+        "universal_transformer", layers=5, **sizes
+    )
 
 
 def test_a_universal_encoder_equals_its_iterations() -> None:
     model = model_of("universal_transformer", width=8, hidden=12, heads=2, layers=3)
-    (attention,), (feed_forward,) = (all_of(model, word, "encoder") for word in ("self_attention", "feed_forward"))
+    (attention,), (feed_forward,) = (
+        all_of(model, word, "encoder") for word in ("self_attention", "feed_forward")
+    )
     around = all_of(model, "residual", "encoder")
 
     def sinusoid(at: int) -> Tensor:
@@ -173,14 +202,19 @@ def test_a_universal_encoder_equals_its_iterations() -> None:
     h = model.readers()["source"].embedding(SOURCE["source"][0])  # (S, D)
     for time in range(3):
         h = h + torch.stack([sinusoid(at) + sinusoid(time) for at in range(5)])
-        q, k, v = (item.unflatten(1, (2, 4)).transpose(0, 1) for item in attention.project(h).chunk(3, -1))
-        read = ((q @ k.transpose(1, 2) / 2).softmax(-1) @ v).transpose(0, 1).flatten(1)  # a head is 4 wide
+        q, k, v = (
+            item.unflatten(1, (2, 4)).transpose(0, 1) for item in attention.project(h).chunk(3, -1)
+        )
+        # a head is 4 wide
+        read = ((q @ k.transpose(1, 2) / 2).softmax(-1) @ v).transpose(0, 1).flatten(1)
         h = around[0].norm(h + attention.merge(read))
         h = around[1].norm(h + feed_forward.contract(torch.relu(feed_forward.expand(h))))
-    torch.testing.assert_close(model.encode(SOURCE)["encoder"].states[0], h, rtol=1e-5, atol=1e-5)  # float32 sinusoids
+    # float32 sinusoids
+    torch.testing.assert_close(model.encode(SOURCE)["encoder"].states[0], h, rtol=1e-5, atol=1e-5)
 
 
-# ------------------------------------------------------------------------------------------- hybrids
+# -------------------------------------------------------------------------------------------
+# hybrids
 
 HYBRID = {"width": 8, "hidden": 12, "layers": 2, "heads": 2}
 ONE_LAYER = "model.decoder.6.repeat.times=1"
@@ -196,11 +230,17 @@ def test_a_transformer_encoder_with_lstm_decoder_has_the_parameter_count_of_the_
     asks = 2 * width * width + width + width  # the query's and the keys' map, one bias, the vectors
     decoder = lstm(width, width) + asks + 2 * lstm(2 * width, width) + norm
     output = 2 * width * WORDS + WORDS
-    assert planned("transformer_to_rnn", ONE_LAYER, **HYBRID) == 2 * WORDS * width + 2 * layer + norm + decoder + output
+    assert (
+        planned("transformer_to_rnn", ONE_LAYER, **HYBRID)
+        == 2 * WORDS * width + 2 * layer + norm + decoder + output
+    )
 
 
 def test_a_cascade_adds_recurrent_layers_to_the_transformer_s_encoder() -> None:
-    below, above = planned("transformer_to_rnn", ONE_LAYER, **HYBRID), planned("cascaded", ONE_LAYER, **HYBRID)
+    below, above = (
+        planned("transformer_to_rnn", ONE_LAYER, **HYBRID),
+        planned("cascaded", ONE_LAYER, **HYBRID),
+    )
     assert above - below == 3 * (2 * lstm(8, 4) + 2 * 8) + 2 * 8
 
 
@@ -228,7 +268,8 @@ def test_columns_are_concatenated() -> None:
     assert not torch.allclose(after["encoder.recurrent"].states, columns[1])
 
 
-# ------------------------------------------------------------------------------------------- other attentions
+# ------------------------------------------------------------------------------------------- other
+# attentions
 
 
 def bahdanau(model: EncoderDecoder, read: Callable[[Any, Tensor, Tensor], Tensor]) -> Row:
@@ -242,7 +283,9 @@ def bahdanau(model: EncoderDecoder, read: Callable[[Any, Tensor, Tensor], Tensor
         for x, y in zip(source, source.flip(0), strict=True):
             forward.append(gru(reads.layers[0], x, forward[-1]))
             backward.append(gru(reads.layers[1], y, backward[-1]))
-        annotations = torch.cat((torch.stack(forward[1:]), torch.stack(backward[1:]).flip(0)), -1)  # (S, D)
+        annotations = torch.cat(
+            (torch.stack(forward[1:]), torch.stack(backward[1:]).flip(0)), -1
+        )  # (S, D)
         state, logits = torch.tanh(writes.initial.project(annotations.mean(0))), []
         for y in target:
             context = read(attention, state, annotations)
@@ -258,14 +301,21 @@ def hidden(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
     return torch.tanh(attention.query(state) + attention.project(annotations))
 
 
-BAHDANAU = ("model.width=8", "model.rnn.width=6", "model.encoder.0.rnn.width=10", "model.decoder.1.maxout.width=4")
+BAHDANAU = (
+    "model.width=8",
+    "model.rnn.width=6",
+    "model.encoder.0.rnn.width=10",
+    "model.decoder.1.maxout.width=4",
+)
 
 
 def test_bahdanau_equals_its_equations() -> None:
     model = model_of("bahdanau2015", *BAHDANAU)
 
     def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
-        return (hidden(attention, state, annotations) @ attention.score.vectors[0]).softmax(0) @ annotations
+        return (hidden(attention, state, annotations) @ attention.score.vectors[0]).softmax(
+            0
+        ) @ annotations
 
     by_rows(model, bahdanau(model, read))
 
@@ -275,9 +325,13 @@ def test_heads_average_their_weights() -> None:
 
     def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
         shares = hidden(attention, state, annotations).split(2, -1)
-        scores = [share @ vector for share, vector in zip(shares, attention.score.vectors, strict=True)]
+        scores = [
+            share @ vector for share, vector in zip(shares, attention.score.vectors, strict=True)
+        ]
         weights = sum(score.softmax(0) for score in scores) / 4
-        return sum(weight * annotation for weight, annotation in zip(weights, annotations, strict=True))
+        return sum(
+            weight * annotation for weight, annotation in zip(weights, annotations, strict=True)
+        )
 
     by_rows(model, bahdanau(model, read))
 
@@ -287,13 +341,18 @@ def test_each_feature_has_weights_of_its_own() -> None:
 
     def read(attention: Any, state: Tensor, annotations: Tensor) -> Tensor:
         inner = hidden(attention, state, annotations)
-        weights = [(inner @ vector).softmax(0) for vector in attention.score.vectors]  # (S,) for each feature
-        return torch.stack([weight @ annotations[:, feature] for feature, weight in enumerate(weights)])
+        weights = [
+            (inner @ vector).softmax(0) for vector in attention.score.vectors
+        ]  # (S,) for each feature
+        return torch.stack(
+            [weight @ annotations[:, feature] for feature, weight in enumerate(weights)]
+        )
 
     by_rows(model, bahdanau(model, read))
 
 
-# ------------------------------------------------------------------------------------------- embeddings
+# -------------------------------------------------------------------------------------------
+# embeddings
 
 
 def test_a_word_concatenates_its_factors() -> None:
@@ -310,7 +369,10 @@ def test_a_word_concatenates_its_factors() -> None:
     for row, at in ((0, 0), (0, 2), (0, 3), (1, 1)):
         ids = {key: sources[key][row, at] for key in sources}
         parts = [table["word"](ids["word"])]
-        parts += [narrow[key](table[key](ids[key])) if ids[key] else torch.zeros(3) for key in ("lemma", "tag")]
+        parts += [
+            narrow[key](table[key](ids[key])) if ids[key] else torch.zeros(3)
+            for key in ("lemma", "tag")
+        ]
         expect(factored[row, at], merge.map(torch.cat(parts)))
 
 
@@ -319,7 +381,9 @@ def all_of_encoder(model: EncoderDecoder, name: str, word: str) -> list[Any]:
     return [
         item
         for item in model.modules()
-        if isinstance(item, Block) and item.path[1:3] == ("encoders", name) and item.path[-1] == word
+        if isinstance(item, Block)
+        and item.path[1:3] == ("encoders", name)
+        and item.path[-1] == word
     ]
 
 
@@ -327,7 +391,10 @@ def test_a_bottleneck_is_as_narrow_as_the_model() -> None:
     model = model_of("factored_decomposition", width=3, hidden=8)
     first, *_ = all_of(model, "linear", "encoder")
     table = first.map(model.embedding(torch.arange(WORDS)))  # (V, hidden)
-    logits = model({"source": torch.randint(4, WORDS, (6, 5))}, torch.randint(4, WORDS, (6, 7))) - model.output.bias
+    logits = (
+        model({"source": torch.randint(4, WORDS, (6, 5))}, torch.randint(4, WORDS, (6, 7)))
+        - model.output.bias
+    )
     assert torch.linalg.matrix_rank(table) == 3
     assert torch.linalg.matrix_rank(logits.flatten(0, 1)) == 3
 

@@ -1,4 +1,6 @@
-"""The recipe of Chan et al. 2016 against a loop over its equations: outputs, and gradients of all parameters."""
+"""The recipe of Chan et al. 2016 against a loop over its equations: outputs, and gradients of all
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,26 @@ import torch
 from torch import Tensor
 
 from composer.model.encoder_decoder import EncoderDecoder
-from tests.recipes.paper_models import REAL, TARGET, all_of, expect_same_function, lstm_cell, model_of
+from tests.recipes.paper_models import (
+    REAL,
+    TARGET,
+    all_of,
+    expect_same_function,
+    lstm_cell,
+    model_of,
+)
 
 
 def test_las_equals_its_equations() -> None:
     model = model_of("chan2016_las", width=6)
-    sounds = torch.rand(2, 21, 40)  # 11, 6 and 3 positions: at each level one frame has no neighbour
+    # 11, 6 and 3 positions: at each level one frame has no neighbour
+    sounds = torch.rand(2, 21, 40)
     sounds[1, 9:] = torch.nan
     words = [model.embedding(row[real]) for row, real in zip(TARGET, REAL, strict=True)]
-    theirs = [spell(model, listen(model, sound), y) for sound, y in zip((sounds[0], sounds[1, :9]), words, strict=True)]
+    theirs = [
+        spell(model, listen(model, sound), y)
+        for sound, y in zip((sounds[0], sounds[1, :9]), words, strict=True)
+    ]
     expect_same_function(model, model({"source": sounds}, TARGET)[REAL], torch.cat(theirs))
 
 
@@ -37,8 +50,12 @@ def listen(model: EncoderDecoder, x: Tensor) -> Tensor:
 
 
 def spell(model: EncoderDecoder, h: Tensor, words: Tensor) -> Tensor:
-    """Equations 6 to 11; the characters are read off an MLP of s_i and c_i. h: (U, D), words: (T, D) -> (T, V)"""
-    (attention,), (rnn,), (mlp,) = (all_of(model, word) for word in ("cross_attention", "rnn", "linear"))
+    """Equations 6 to 11; the characters are read off an MLP of s_i and c_i. h: (U, D), words: (T,
+    D) -> (T, V)
+    """
+    (attention,), (rnn,), (mlp,) = (
+        all_of(model, word) for word in ("cross_attention", "rnn", "linear")
+    )
     states = [(words.new_zeros(6), words.new_zeros(6)) for _ in rnn.layers]
     context, logits = words.new_zeros(h.shape[1]), []
     for y in words:

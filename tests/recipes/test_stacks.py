@@ -1,4 +1,6 @@
-"""The recipes with stacks and queues: each model against a loop over its paper's equations, one row at a time."""
+"""The recipes with stacks and queues: each model against a loop over its paper's equations, one row
+at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,22 @@ from torch import Tensor
 
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import to_data
-from tests.recipes.paper_models import LENGTHS, PAPERS, REAL, SOURCE, TARGET, all_of, expect_same_function, model_of
+from tests.recipes.paper_models import (
+    LENGTHS,
+    PAPERS,
+    REAL,
+    SOURCE,
+    TARGET,
+    all_of,
+    expect_same_function,
+    model_of,
+)
 
 
 class Cells:
-    """The cells of a stack (`top`) or of a queue, as the paper's V_t, s_t and r_t: with loops, for one row."""
+    """The cells of a stack (`top`) or of a queue, as the paper's V_t, s_t and r_t: with loops, for
+    one row.
+    """
 
     def __init__(self, top: bool, width: int) -> None:
         self.top, self.values, self.strengths = top, list[Tensor](), list[Tensor]()
@@ -23,25 +36,32 @@ class Cells:
         return sum(cells, torch.zeros(()))
 
     def move(self, said: Tensor) -> None:
-        """said: (1, m + 2), the value, what is pushed and what is popped, before their tanh and sigmoids."""
+        """said: (1, m + 2), the value, what is pushed and what is popped, before their tanh and
+        sigmoids.
+        """
         value, (push, pop) = said[0, :-2].tanh(), said[0, -2:].sigmoid()
         self.strengths = [
-            (item - (pop - self.beyond(index)).clamp(min=0)).clamp(min=0) for index, item in enumerate(self.strengths)
+            (item - (pop - self.beyond(index)).clamp(min=0)).clamp(min=0)
+            for index, item in enumerate(self.strengths)
         ]
         self.values.append(value)
         self.strengths.append(push)
         weights = [
-            torch.minimum(item, (1 - self.beyond(index)).clamp(min=0)) for index, item in enumerate(self.strengths)
+            torch.minimum(item, (1 - self.beyond(index)).clamp(min=0))
+            for index, item in enumerate(self.strengths)
         ]
-        self.read = sum((weight * item for weight, item in zip(weights, self.values, strict=True)), torch.zeros(1))[
-            None
-        ]
+        self.read = sum(
+            (weight * item for weight, item in zip(weights, self.values, strict=True)),
+            torch.zeros(1),
+        )[None]
 
 
 @pytest.mark.parametrize(("name", "top"), [("stack", True), ("queue", False)])
 def test_the_decoder_continues_the_controller_and_its_cells(name: str, top: bool) -> None:
     model = model_of(f"grefenstette2015_{name}", width=6, memory=4)
-    hears, writes = (all_of(model, "rnn", side)[0].layers[0].weights() for side in ("encoder", "decoder"))
+    hears, writes = (
+        all_of(model, "rnn", side)[0].layers[0].weights() for side in ("encoder", "decoder")
+    )
     kept, output = (all_of(model, f"{name}_memory", side)[0].map for side in ("encoder", "decoder"))
     x, y = model.readers()["source"].embedding(SOURCE["source"]), model.embedding(TARGET)
     outputs = torch.zeros(2, 4, 11)
@@ -72,7 +92,9 @@ def test_joulin_and_mikolov_read_the_tops_of_the_previous_step() -> None:
 
 
 def moved(cells: Tensor, said: Tensor) -> Tensor:
-    """Push, pop and no-op of each stack, (2, 3), by how likely each is, after what was said of it (2, 4)."""
+    """Push, pop and no-op of each stack, (2, 3), by how likely each is, after what was said of it
+    (2, 4).
+    """
     push, pop, stay = said[:, :3].softmax(-1).unbind(-1)
     pushed = torch.cat((said[:, 3:].sigmoid(), cells[:, :-1]), 1)
     popped = torch.cat((cells[:, 1:], torch.full((2, 1), -1.0)), 1)
@@ -82,6 +104,8 @@ def moved(cells: Tensor, said: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", ["queue", "deque", "lstm"])
 def test_all_memories_are_trained_on_the_same_task(name: str) -> None:
     """Symbols, lengths and training are the same in all, so that what they learn can be compared."""
-    one, other = (to_data(load(PAPERS / f"grefenstette2015_{item}.yaml").root) for item in (name, "stack"))
+    one, other = (
+        to_data(load(PAPERS / f"grefenstette2015_{item}.yaml").root) for item in (name, "stack")
+    )
     assert list(one["data"]["generate"].values()) == list(other["data"]["generate"].values())
     assert one["training"] == other["training"]

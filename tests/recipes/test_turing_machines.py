@@ -1,4 +1,6 @@
-"""The recipes of Graves et al. 2014: what their controllers and heads hear, position by position, in plain loops."""
+"""The recipes of Graves et al. 2014: what their controllers and heads hear, position by position,
+in plain loops.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def model_of(name: str) -> EncoderDecoder:
 
 
 def controlled(model: EncoderDecoder, part: str, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """One row through controller and heads, one step after another. x: (1, T, D), state: h, c and the ntm's."""
+    """One row through controller and heads, one step after another. x: (1, T, D), state: h, c and
+    the ntm's.
+    """
     (ntm,) = all_of(model, "ntm", part)
     (hidden, cell), tape = state
     context, outputs = Context(torch.ones(1, 1, dtype=torch.bool), {}, {}), []
@@ -65,7 +69,9 @@ def test_the_decoder_continues_with_the_encoder_memory_and_reads_no_input(name: 
 def test_an_answer_depends_on_the_question_alone(name: str) -> None:
     model, other = model_of(name), torch.where(TARGET > 3, 303 - TARGET.clamp(min=44), TARGET)
     expect(model(SOURCE, other)[0], model(SOURCE, TARGET)[0])
-    assert not torch.equal(model({"source": SOURCE["source"].flip(0)}, TARGET)[0], model(SOURCE, TARGET)[0])
+    assert not torch.equal(
+        model({"source": SOURCE["source"].flip(0)}, TARGET)[0], model(SOURCE, TARGET)[0]
+    )
 
 
 def test_a_turing_machine_and_an_lstm_form_an_ensemble() -> None:
@@ -84,6 +90,12 @@ def test_a_turing_machine_and_an_lstm_form_an_ensemble() -> None:
 def test_sizes_equal_those_of_the_paper() -> None:
     for name in RECIPES[:2]:
         for ntm in all_of(model_of(name), "ntm", "encoder") + all_of(model_of(name), "ntm"):
-            assert (ntm.slots, ntm.slot_width, ntm.reading, ntm.writing, ntm.shift) == (128, 20, 1, 1, 1)
+            assert (ntm.slots, ntm.slot_width, ntm.reading, ntm.writing, ntm.shift) == (
+                128,
+                20,
+                1,
+                1,
+                1,
+            )
     for rnn in all_of(model_of(RECIPES[2]), "rnn", "encoder") + all_of(model_of(RECIPES[2]), "rnn"):
         assert [layer.sizes for layer in rnn.layers] == [(256, 256)] * 3

@@ -1,4 +1,6 @@
-"""Sweep directories as the scheduler leaves them (trials, seeds' run.json and metrics.jsonl), without training."""
+"""Sweep directories as the scheduler leaves them (trials, seeds' run.json and metrics.jsonl),
+without training.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def begun(
 ) -> Path:
     """A sweep's folder without trials; axes by their names, or with what the sweep says of them."""
     (folder / "trials").mkdir(parents=True)
-    sweep = {"sweep": 1, "axes": axes if isinstance(axes, Mapping) else {axis: {} for axis in axes}, "rank": [*rank]}
+    sweep = {
+        "sweep": 1,
+        "axes": axes if isinstance(axes, Mapping) else {axis: {} for axis in axes},
+        "rank": [*rank],
+    }
     sweep |= {"tune": [*tune]} if tune else {}
     (folder / "sweep.yaml").write_text(json.dumps(sweep), encoding="utf-8")
     (folder / "sweep.json").write_text(json.dumps({"name": "mixes"}), encoding="utf-8")
@@ -52,7 +58,9 @@ def trial(
     home = folder / "trials" / fingerprint
     chosen = {"encoder": f"e{number}"} if point is None else dict(point)
     costs = (parameters, flops, 64)
-    write_trial(Trial(number, chosen, fingerprint, *costs, status, None, pruned_at, error, folder=home))
+    write_trial(
+        Trial(number, chosen, fingerprint, *costs, status, None, pruned_at, error, folder=home)
+    )
     (home / "recipe.yaml").write_text("recipe: 1\n", encoding="utf-8")
     for seed, value in seeds.items():
         ran(home / f"seed-{seed}", metric, value, status)
@@ -62,13 +70,19 @@ def trial(
 def ran(run: Path, metric: str, value: float | None, status: str) -> None:
     """A run folder: two validations, the second with the score."""
     run.mkdir()
-    record = {"status": status, "minutes": 2.0, **({"scores": {metric: value}} if status == "finished" else {})}
+    record = {
+        "status": status,
+        "minutes": 2.0,
+        **({"scores": {metric: value}} if status == "finished" else {}),
+    }
     (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
     rows = [
         {"step": 10, "minutes": 1.0, training_key(metric): 1.0, "val/loss": 4.0},
         {"step": 20, "minutes": 2.0, training_key(metric): value, "val/loss": 3.0},
     ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (run / "metrics.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
 
 
 def numbers(found: Leaderboard) -> list[tuple[int, int | None]]:

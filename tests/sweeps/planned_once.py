@@ -1,4 +1,6 @@
-"""For the server from which sweeps are forked: plan a model, and so import once what each of them would."""
+"""For the server from which sweeps are forked: plan a model, and so import once what each of them
+would.
+"""
 
 from __future__ import annotations
 

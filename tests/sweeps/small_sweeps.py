@@ -20,7 +20,8 @@ training: {optimizer: {adam: {learning_rate: 0.5}}, max_steps: 4, seed: 7}
 """
 HEAD = "sweep: 1\nbase: base.yaml\n"
 ENCODER = (
-    "  encoder: {replace: model.encoder..self_attention, with: {same: {self_attention: 2}, rnn: rnn, none: identity}}"
+    "  encoder: {replace: model.encoder..self_attention, with: {same: {self_attention: 2}, rnn:"
+    " rnn, none: identity}}"
 )
 
 

@@ -1,4 +1,6 @@
-"""Sweeps over a tiny recipe with a stub in place of training, also in a process of its own that can be killed."""
+"""Sweeps over a tiny recipe with a stub in place of training, also in a process of its own that can
+be killed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def write_sweep(folder: Path, axes: str, rest: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "base.yaml").write_text(BASE, encoding="utf-8")
     file = folder / "sweep.yaml"
-    file.write_text(f"sweep: 1\nname: tried\nbase: base.yaml\naxes:\n  {axes}\n{rest}\n", encoding="utf-8")
+    file.write_text(
+        f"sweep: 1\nname: tried\nbase: base.yaml\naxes:\n  {axes}\n{rest}\n", encoding="utf-8"
+    )
     return file
 
 
@@ -65,7 +69,11 @@ def stub(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
 
 def starts(folder: Path) -> list[tuple[float, int]]:
     """Which rate was begun with which seed, in order."""
-    lines = (folder / "starts").read_text(encoding="utf-8").splitlines() if (folder / "starts").exists() else []
+    lines = (
+        (folder / "starts").read_text(encoding="utf-8").splitlines()
+        if (folder / "starts").exists()
+        else []
+    )
     return [(float(line.split()[0]), int(line.split()[1])) for line in lines]
 
 
@@ -81,14 +89,18 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def train_by_stub(home: Path, patch: pytest.MonkeyPatch) -> None:
-    """Let sweeps of this process train by the stub, by the plan in `home`, and look around as often as that ends."""
+    """Let sweeps of this process train by the stub, by the plan in `home`, and look around as often
+    as that ends.
+    """
     patch.setenv("STUB", str(home))
     patch.setattr(workers, "train_command", stub)
     hurry(patch.setattr)
 
 
 def hurry(set_value: Callable[[object, str, float], None]) -> None:
-    """Let a sweep look around often, and wait only seconds for a worker that was killed before it began."""
+    """Let a sweep look around often, and wait only seconds for a worker that was killed before it
+    began.
+    """
     set_value(scheduler, "POLL_SECONDS", 0.02)
     set_value(scheduler, "REFRESH_SECONDS", 0.02)
     set_value(scheduler, "EXPIRES", 3.0)
@@ -119,6 +131,8 @@ def run_apart(environment: dict[str, str], file: Path, run: Path, more: Sequence
     address = next((item.removeprefix("ray=") for item in more if item.startswith("ray=")), None)
     joins = "worker" in more
     try:
-        sys.exit(run_sweep(read_sweep(file), run, workers=1 if joins else 2, ray=address, joins=joins))
+        sys.exit(
+            run_sweep(read_sweep(file), run, workers=1 if joins else 2, ray=address, joins=joins)
+        )
     except KeyboardInterrupt:
         sys.exit(130)

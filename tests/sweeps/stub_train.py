@@ -1,4 +1,5 @@
-"""A training that takes no time: it does what the plan says for its learning rate, which is also its loss.
+"""A training that takes no time: it does what the plan says for its learning rate, which is also
+its loss.
 
 STUB names a folder: in `plan.json` what happens at which rate; every start is a line in `starts`.
 """
@@ -50,7 +51,8 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
     begun = len(read_metrics(run.metrics)) if run.metrics.exists() else 0
     for step in range(begun + 1, plan.get("steps", STEPS) + 1):
         row = {"step": 100 * step, "epoch": 1.0, "val/loss": rate + seed / 100}
-        with run.metrics.open("ab") as log:  # the writer of a real training would import torch, which takes seconds
+        # the writer of a real training would import torch, which takes seconds
+        with run.metrics.open("ab") as log:
             log.write(f"{json.dumps(row)}\n".encode())
         if plan.get("saves"):
             run.checkpoints.mkdir(exist_ok=True)
@@ -59,7 +61,9 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
             os.kill(os.getpid(), signal.SIGKILL)
         if step >= plan.get("from", 1):
             time.sleep(plan.get("pause", 0.0))
-    run.write(replace(record, status="finished", minutes=0.1, scores={"val/loss": rate + seed / 100}))
+    run.write(
+        replace(record, status="finished", minutes=0.1, scores={"val/loss": rate + seed / 100})
+    )
     return 0
 
 

@@ -35,19 +35,59 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
 @pytest.mark.parametrize(
     ("axes", "rest", "line", "said"),
     [
-        ("  e: {replace: model.encoder..self_atention, with: {a: rnn}}", "", 4, "did you mean `self_attention`?"),
-        ("  e: {replace: model.encoder..read, with: {a: rnn}}", "", 4, "matches nothing in the base"),
-        ('  e: {replace: "model.encoder[7]", with: {a: rnn}}', "", 4, "matches nothing in the base"),
-        ("  e: {replace: training.seed, with: {a: rnn}}", "", 4, "not the path of a block or a stack"),
+        (
+            "  e: {replace: model.encoder..self_atention, with: {a: rnn}}",
+            "",
+            4,
+            "did you mean `self_attention`?",
+        ),
+        (
+            "  e: {replace: model.encoder..read, with: {a: rnn}}",
+            "",
+            4,
+            "matches nothing in the base",
+        ),
+        (
+            '  e: {replace: "model.encoder[7]", with: {a: rnn}}',
+            "",
+            4,
+            "matches nothing in the base",
+        ),
+        (
+            "  e: {replace: training.seed, with: {a: rnn}}",
+            "",
+            4,
+            "not the path of a block or a stack",
+        ),
         (f"{WIDTH}\n{WIDTH}", "", 5, "`width` is a duplicate key"),
         ("  w: {set: vars.width, values: [8, 16, 8]}", "", 4, "`8` is listed twice"),
-        ("  w: {set: vars.widht, values: [8]}", "", 4, "there is no variable `widht`; did you mean `width`?"),
+        (
+            "  w: {set: vars.widht, values: [8]}",
+            "",
+            4,
+            "there is no variable `widht`; did you mean `width`?",
+        ),
         ("  w: {set: training.optimiser, values: [adam]}", "", 4, "did you mean `optimizer`?"),
         ("  w: {set: training.max_steps, values: [1, many]}", "", 4, "`max_steps`"),
         ("  w: {set: training.max_steps, int: [0, 5]}", "search: random", 4, "`max_steps`"),
-        ("  e: {replace: model.encoder..self_attention, with: {a: rnn, b: rn}}", "", 4, "no block called `rn`"),
-        ("  e: {replace: model.encoder..self_attention, with: {a: {rnn: {sell: lstm}}}}", "", 4, "no setting `sell`"),
-        ("  e: {set: vars.width, with: {a: rnn}}", "", 4, "`with` does not belong to an axis with `set`"),
+        (
+            "  e: {replace: model.encoder..self_attention, with: {a: rnn, b: rn}}",
+            "",
+            4,
+            "no block called `rn`",
+        ),
+        (
+            "  e: {replace: model.encoder..self_attention, with: {a: {rnn: {sell: lstm}}}}",
+            "",
+            4,
+            "no setting `sell`",
+        ),
+        (
+            "  e: {set: vars.width, with: {a: rnn}}",
+            "",
+            4,
+            "`with` does not belong to an axis with `set`",
+        ),
         ("  e: {replace: model.encoder}", "", 4, "`replace` needs one of `with`"),
         ("  e: {set: vars.width, values: [1], int: [1, 2]}", "", 4, "here is int and values"),
         ("  e: {values: [1]}", "", 4, "an axis has one of"),
@@ -56,33 +96,93 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
         ("  e: {set: vars.width, int: [5, 1]}", "", 4, "5 is not below 1"),
         ("  e: {set: training.seed, values: [1, 2]}", "", 4, "are the runs of one point"),
         ("  e: {set: vars.width, log_uniform: [0, 1]}", "search: random", 4, "0 has no logarithm"),
-        ("  e: {set: vars.width, uniform: [0, 1]}", "", 4, "grid search cannot enumerate the range 0 to 1"),
+        (
+            "  e: {set: vars.width, uniform: [0, 1]}",
+            "",
+            4,
+            "grid search cannot enumerate the range 0 to 1",
+        ),
         ("  flops: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `flops`"),
         ("  a-b: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `a-b`"),
-        (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], zip: width}}", "", 5, "`h` has 1 values, and `width` 2"),
-        (f"{WIDTH}\n  h: {{set: vars.heads, values: [1, 2], zip: widht}}", "", 5, "did you mean `width`?"),
+        (
+            f"{WIDTH}\n  h: {{set: vars.heads, values: [1], zip: width}}",
+            "",
+            5,
+            "`h` has 1 values, and `width` 2",
+        ),
+        (
+            f"{WIDTH}\n  h: {{set: vars.heads, values: [1, 2], zip: widht}}",
+            "",
+            5,
+            "did you mean `width`?",
+        ),
         (f"{WIDTH}\n  h: {{set: vars.heads, int: [1, 2], zip: width}}", "", 5, "has a range"),
         ("  h: {set: vars.heads, values: [1, 2], zip: h}", "", 4, "there is no other axis `h`"),
-        (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: width > 9 and}}", "", 5, "missing at the end"),
-        (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: with > 9}}", "", 5, "did you mean `width`?"),
+        (
+            f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: width > 9 and}}",
+            "",
+            5,
+            "missing at the end",
+        ),
+        (
+            f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: with > 9}}",
+            "",
+            5,
+            "did you mean `width`?",
+        ),
         (WIDTH, "where: parameters < 20Q", 5, "`Q` is not a unit"),
-        (WIDTH, "where:\n  - parameters < 2M\n  - depth < 3", 7, "there is no axis or cost `depth`"),
+        (
+            WIDTH,
+            "where:\n  - parameters < 2M\n  - depth < 3",
+            7,
+            "there is no axis or cost `depth`",
+        ),
         (WIDTH, "tune: [widht]", 5, "the sweep has no axis `widht`; did you mean `width`?"),
-        (WIDTH, "tune: [width]\nrank: [{minutes: min}]", 5, "`tune` chooses by a score on the validation part"),
+        (
+            WIDTH,
+            "tune: [width]\nrank: [{minutes: min}]",
+            5,
+            "`tune` chooses by a score on the validation part",
+        ),
         (WIDTH, "tune: []", 5, "`tune`"),
         ("  sweep: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `sweep`"),
-        (WIDTH, "rank: [{val/blue: max}]", 5, "no finished run has a `val/blue`; did you mean `val/bleu`?"),
+        (
+            WIDTH,
+            "rank: [{val/blue: max}]",
+            5,
+            "no finished run has a `val/blue`; did you mean `val/bleu`?",
+        ),
         (
             WIDTH,
             "rank: [{val_sample/bleu: max}]",
             5,
             "no finished run has a `val_sample/bleu`; did you mean `val/bleu`?",
         ),
-        (WIDTH, "rank: [{val/ter: min}]", 5, "`val/ter` is never measured: it is not among the metrics"),
-        (WIDTH, f"{METRICS_SET}\nrank: [{{test/bleu: max}}]", 6, "never measured: it is not among the metrics"),
-        (WIDTH, f"{NO_SAMPLE}\nprune: median\nrank: [{{val/bleu: max}}]", 7, "`val_sample/bleu` is never measured"),
+        (
+            WIDTH,
+            "rank: [{val/ter: min}]",
+            5,
+            "`val/ter` is never measured: it is not among the metrics",
+        ),
+        (
+            WIDTH,
+            f"{METRICS_SET}\nrank: [{{test/bleu: max}}]",
+            6,
+            "never measured: it is not among the metrics",
+        ),
+        (
+            WIDTH,
+            f"{NO_SAMPLE}\nprune: median\nrank: [{{val/bleu: max}}]",
+            7,
+            "`val_sample/bleu` is never measured",
+        ),
         (WIDTH, "rank: [{val/loss: least}]", 5, "least"),
-        (WIDTH, "rank: [{val/bits_per_sequence: min}]", 5, "never measured: the answers are of words"),
+        (
+            WIDTH,
+            "rank: [{val/bits_per_sequence: min}]",
+            5,
+            "never measured: the answers are of words",
+        ),
         (WIDTH, "rank: [{val/loss: min}, {test/bits_per_sequence: min}]", 5, "never measured"),
         (WIDTH, "prune: median\nrank: [{parameters: min}]", 6, "is computed after training"),
         (WIDTH, "search: tpee", 5, "did you mean `tpe`?"),
@@ -102,14 +202,21 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
         (WIDTH, "rank: [{val/loss: min}, {val/loss: max}]", 5, "`val/loss` is twice"),
         (WIDTH, "axis: 3", 5, "a sweep has no key `axis`; did you mean `axes`?"),
         ("", "", 3, "`axes` has nothing after its colon"),
-        ("  w: {set: vars.width, values: }", "", 4, "`values` takes a list of values; there is nothing here"),
+        (
+            "  w: {set: vars.width, values: }",
+            "",
+            4,
+            "`values` takes a list of values; there is nothing here",
+        ),
         ("  größe: {set: vars.width, values: [8]}", "", 4, "it has the character `ö` (U+00F6"),
         (WIDTH, "where: [parameters > 1, width / (2 - 2) > 1]", 5, "this divides by zero"),
         (WIDTH, "where: true", 5, "`where` takes a condition"),
         (WIDTH, "where: '5'", 5, "`where` takes a condition"),
     ],
 )
-def test_faults_are_reported_at_their_line(tmp_path: Path, axes: str, rest: str, line: int, said: str) -> None:
+def test_faults_are_reported_at_their_line(
+    tmp_path: Path, axes: str, rest: str, line: int, said: str
+) -> None:
     result = faults(tmp_path, axes, rest)
     assert any(said in message and at == line for at, message in result), result
 
@@ -122,12 +229,22 @@ SELF = "{replace: model.encoder..self_attention, with"
     [
         ("  2w: {set: vars.width, values: [8]}", "", "2w"),
         (f"  e: {SELF}: {{a: {{rnn: {{as: 1st}}}}}}}}", "", "1st"),
-        (f"  e: {SELF}: {{a: rnn}}}}".replace("encoder", "encodr"), "", "model.encodr..self_attention"),
-        (f"  e: {SELF}: {{a: rnn}}}}".replace("self_", "slef_"), "", "model.encoder..slef_attention"),
+        (
+            f"  e: {SELF}: {{a: rnn}}}}".replace("encoder", "encodr"),
+            "",
+            "model.encodr..self_attention",
+        ),
+        (
+            f"  e: {SELF}: {{a: rnn}}}}".replace("self_", "slef_"),
+            "",
+            "model.encoder..slef_attention",
+        ),
         (WIDTH, "where: 5", "where: 5"),
     ],
 )
-def test_the_fix_that_is_offered_is_accepted(tmp_path: Path, axes: str, rest: str, wrong: str) -> None:
+def test_the_fix_that_is_offered_is_accepted(
+    tmp_path: Path, axes: str, rest: str, wrong: str
+) -> None:
     file = write(tmp_path, axes, rest)
     with pytest.raises(RecipeError) as caught:
         read_sweep(file)
@@ -168,7 +285,10 @@ def test_a_sweep_without_keys_begins_with_its_version(tmp_path: Path, text: str)
         ("evaluation.metrics: [ter]", "val/ter: min"),
         ("training.early_stopping: {metric: val_sample/ter}", "test/ter: min"),
         ("training.validation_sample.lines: 0", "val/bleu: max"),
-        ("training.validation_sample.lines: 0, training.early_stopping: {metric: val/bleu}", "val/bleu: max"),
+        (
+            "training.validation_sample.lines: 0, training.early_stopping: {metric: val/bleu}",
+            "val/bleu: max",
+        ),
     ],
 )
 def test_a_score_that_is_measured_may_be_ranked_by(tmp_path: Path, changes: str, rank: str) -> None:
@@ -189,7 +309,9 @@ def test_a_score_that_is_measured_may_be_ranked_by(tmp_path: Path, changes: str,
         ("recipe: 1\nbase: base.yaml\n", 1, "this file is a recipe, not a sweep"),
     ],
 )
-def test_faults_of_the_base_are_reported_at_its_line(tmp_path: Path, head: str, line: int, said: str) -> None:
+def test_faults_of_the_base_are_reported_at_its_line(
+    tmp_path: Path, head: str, line: int, said: str
+) -> None:
     (tmp_path / "other.yaml").write_text(f"{HEAD}axes:\n{WIDTH}\n", encoding="utf-8")
     result = faults(tmp_path, WIDTH, head=head)
     assert any(said in message and at == line for at, message in result), result
@@ -200,16 +322,22 @@ def test_an_axis_cannot_be_overridden_on_the_command_line(tmp_path: Path) -> Non
         read_sweep(write(tmp_path, WIDTH), ["width=8"])
 
 
-@pytest.mark.parametrize("key", ["training.optimizer.adam.learning_rate", "training.optimizer", "training"])
+@pytest.mark.parametrize(
+    "key", ["training.optimizer.adam.learning_rate", "training.optimizer", "training"]
+)
 def test_an_override_does_not_undo_an_axis(tmp_path: Path, key: str) -> None:
-    file = write(tmp_path, "  rate: {set: training.optimizer.adam.learning_rate, values: [1e-3, 1e-2]}")
+    file = write(
+        tmp_path, "  rate: {set: training.optimizer.adam.learning_rate, values: [1e-3, 1e-2]}"
+    )
     with pytest.raises(RecipeError, match="the axis `rate` changes") as caught:
         read_sweep(file, [f"{key}=1"])
     assert [(fault.path, fault.file) for fault in caught.value.faults] == [(key, COMMAND_LINE)]
     assert read_sweep(file, ["training.optimizer.adam.eps=1e-9"]).axes
 
 
-@pytest.mark.parametrize("override", ["seeds=3", "rank=[{val/bleu: max}]", "search.random.trials=3"])
+@pytest.mark.parametrize(
+    "override", ["seeds=3", "rank=[{val/bleu: max}]", "search.random.trials=3"]
+)
 def test_a_key_of_the_sweep_is_set_in_its_file(tmp_path: Path, override: str) -> None:
     file, key = write(tmp_path, WIDTH), re.split("[.=]", override)[0]
     with pytest.raises(RecipeError, match=f"`{key}` is a key of the sweep's file") as caught:
@@ -219,8 +347,16 @@ def test_a_key_of_the_sweep_is_set_in_its_file(tmp_path: Path, override: str) ->
 
 def test_the_number_of_points_is_limited(tmp_path: Path) -> None:
     few = ", ".join(map(str, range(1, 31)))
-    keys = ("vars.width", "training.max_steps", "training.max_epochs", "training.accumulate", "training.validate_every")
-    axes = "\n".join(f"  a{index}: {{set: {key}, values: [{few}]}}" for index, key in enumerate(keys))
+    keys = (
+        "vars.width",
+        "training.max_steps",
+        "training.max_epochs",
+        "training.accumulate",
+        "training.validate_every",
+    )
+    axes = "\n".join(
+        f"  a{index}: {{set: {key}, values: [{few}]}}" for index, key in enumerate(keys)
+    )
     with pytest.raises(RecipeError, match="make 24,300,000 points"):
         grid_points(sweep(tmp_path, axes))
 
@@ -234,7 +370,10 @@ def test_circular_conditions_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_condition_that_never_holds_is_refused(tmp_path: Path) -> None:
-    axes = f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "rnn" and encoder == "same"}}'
+    axes = (
+        f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "rnn" and encoder =='
+        ' "same"}'
+    )
     assert faults(tmp_path, axes) == [(5, "this condition never holds")]
 
 
@@ -256,7 +395,9 @@ def test_faults_of_every_point_are_reported_before_any_is_listed(tmp_path: Path)
     (tmp_path / "base.yaml").write_text(BASE.replace("char:", "chars:"), encoding="utf-8")
     with pytest.raises(RecipeError) as caught:
         read_sweep(file)
-    assert [(Path(fault.file).name, fault.line) for fault in caught.value.faults] == [("base.yaml", 5)]
+    assert [(Path(fault.file).name, fault.line) for fault in caught.value.faults] == [
+        ("base.yaml", 5)
+    ]
 
 
 def test_a_where_that_excludes_every_point_is_refused(tmp_path: Path) -> None:
@@ -271,7 +412,10 @@ def test_a_where_that_excludes_every_point_is_refused(tmp_path: Path) -> None:
 def test_two_axes_that_replace_the_same_block_are_refused(tmp_path: Path) -> None:
     whole = f"{ENCODER}\n  whole: {{replace: model.encoder, with: {{a: [norm]}}"
     ((line, message),) = faults(tmp_path, f"{whole}}}")
-    assert (line, message) == (5, "`whole` and `encoder` both replace `model.encoder[0].residual[0]`")
+    assert (line, message) == (
+        5,
+        "`whole` and `encoder` both replace `model.encoder[0].residual[0]`",
+    )
     apart = f"""
   steps: {{set: training.max_steps, values: [1, 2]}}
 {ENCODER.removesuffix("}")}, when: steps == 1}}
@@ -295,7 +439,10 @@ def test_two_axes_that_set_the_same_key_are_refused(tmp_path: Path) -> None:
 
 def test_a_third_axis_chooses_between_two_that_set_the_same(tmp_path: Path) -> None:
     steps = "  steps: {set: training.max_steps, values: [1, 2]}\n"
-    low, high = (f"{{set: training.optimizer.adam.learning_rate, values: {values}" for values in ("[1e-3]", "[1e-2]"))
+    low, high = (
+        f"{{set: training.optimizer.adam.learning_rate, values: {values}"
+        for values in ("[1e-3]", "[1e-2]")
+    )
     (fault,) = faults(tmp_path, f"{steps}  low: {low}}}\n  high: {high}, when: low == 0.001}}")
     assert fault == (6, "`high` and `low` both set `training.optimizer.adam.learning_rate`")
     apart = f"{steps}  low: {low}, when: steps == 1}}\n  high: {high}, when: steps == 2}}"
@@ -304,20 +451,36 @@ def test_a_third_axis_chooses_between_two_that_set_the_same(tmp_path: Path) -> N
 
 
 def test_the_worst_is_not_ranked_first(tmp_path: Path) -> None:
-    assert faults(tmp_path, WIDTH, "rank: [{val/loss: max}]") == [(5, "`val/loss: max` ranks the worst first")]
-    assert faults(tmp_path, WIDTH, "rank: [{val/bleu: min}]") == [(5, "`val/bleu: min` ranks the worst first")]
-    assert faults(tmp_path, WIDTH, "rank: [{flops: max}]") == [(5, "`flops: max` ranks the worst first")]
+    assert faults(tmp_path, WIDTH, "rank: [{val/loss: max}]") == [
+        (5, "`val/loss: max` ranks the worst first")
+    ]
+    assert faults(tmp_path, WIDTH, "rank: [{val/bleu: min}]") == [
+        (5, "`val/bleu: min` ranks the worst first")
+    ]
+    assert faults(tmp_path, WIDTH, "rank: [{flops: max}]") == [
+        (5, "`flops: max` ranks the worst first")
+    ]
 
 
 def test_a_point_has_no_values_of_inactive_axes(tmp_path: Path) -> None:
-    read = sweep(tmp_path, f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "same"}}')
+    read = sweep(
+        tmp_path, f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "same"}}'
+    )
     assert "heads" not in read.complete({"encoder": "rnn", "heads": 1})
     assert point_recipe(read, {"encoder": "rnn", "heads": 1}).training.seed == 7
 
 
 def test_a_range_has_the_numbers_within_it_alone(tmp_path: Path) -> None:
-    read = sweep(tmp_path, "  rate: {set: training.optimizer.adam.learning_rate, uniform: [0.1, 1]}", "search: random")
-    assert [value for value in (-0.1, 0.1, 0.5, 1, 1.1, math.nan, "0.5", True) if read.axes[0].accepts(value)] == [
+    read = sweep(
+        tmp_path,
+        "  rate: {set: training.optimizer.adam.learning_rate, uniform: [0.1, 1]}",
+        "search: random",
+    )
+    assert [
+        value
+        for value in (-0.1, 0.1, 0.5, 1, 1.1, math.nan, "0.5", True)
+        if read.axes[0].accepts(value)
+    ] == [
         0.1,
         0.5,
         1,
@@ -325,20 +488,31 @@ def test_a_range_has_the_numbers_within_it_alone(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_a_replacement_is_reported_in_the_sweep_file(tmp_path: Path) -> None:
-    axes = "  e: {replace: model.encoder..self_attention, with: {bad: {self_attention: {heads: 3}}, good: rnn}}"
+    axes = (
+        "  e: {replace: model.encoder..self_attention, with: {bad: {self_attention: {heads: 3}},"
+        " good: rnn}}"
+    )
     bad, good = list_points(sweep(tmp_path, axes))
     assert good.status == "trained"
     assert {(fault.file, fault.line) for fault in bad.faults} == {(str(tmp_path / "tried.yaml"), 4)}
 
 
-def test_a_replacement_that_leaves_a_stack_empty_is_reported_in_the_sweep_file(tmp_path: Path) -> None:
-    (tmp_path / "one.yaml").write_text("extends: base.yaml\nmodel: {encoder: [rnn]}\n", encoding="utf-8")
-    axes, head = "  e: {replace: model.encoder.0, with: {a: rnn, b: identity}}", HEAD.replace("base.yaml", "one.yaml")
+def test_a_replacement_that_leaves_a_stack_empty_is_reported_in_the_sweep_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "one.yaml").write_text(
+        "extends: base.yaml\nmodel: {encoder: [rnn]}\n", encoding="utf-8"
+    )
+    axes, head = (
+        "  e: {replace: model.encoder.0, with: {a: rnn, b: identity}}",
+        HEAD.replace("base.yaml", "one.yaml"),
+    )
     assert faults(tmp_path, axes, head=head) == [(4, "`encoder` is a stack without blocks")]
     read_sweep(write(tmp_path, axes.replace("identity", "[identity]"), head=head))
 
 
-# ------------------------------------------------------------------------------------------- what nobody would write
+# ------------------------------------------------------------------------------------------- what
+# nobody would write
 
 COMPLETE_SWEEP = f"""{HEAD}name: all
 set: {{training.max_minutes: 8}}
@@ -382,7 +556,9 @@ ODD = (
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
 def test_any_file_is_a_sweep_or_has_faults_with_places(tmp_path: Path, data: st.DataObject) -> None:
     pieces = list(PIECES)

@@ -37,7 +37,8 @@ def codes(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[st
     return status, [f"{fault['code']} {fault['path']}" for fault in json.loads(out)]
 
 
-# ------------------------------------------------------------------------------------------- without data
+# -------------------------------------------------------------------------------------------
+# without data
 
 
 def test_a_recipe_is_checked_without_its_data(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +63,9 @@ def test_data_that_are_there_are_not_read(capsys: pytest.CaptureFixture[str]) ->
     assert codes(capsys, "r.yaml", "--without-data")[0] == 0
 
 
-def test_a_tokenizer_that_is_not_there_has_a_size_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_that_is_not_there_has_a_size_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     tokenizer = "data.tokenizer={file: {path: t.json}}"
     Path("r.yaml").write_text(PAIRS, encoding="utf-8")
     status, out, _ = checked(capsys, "r.yaml", tokenizer, "--without-data")
@@ -85,10 +88,14 @@ def test_an_impossible_point_that_nothing_excludes_is_an_error(
     for more in ([], ["--json"]):
         with pytest.raises(SystemExit, match="2"):
             main.main(["sweep", file, "--dry-run", *more])
-    assert [fault.path for fault in composer.check(file)] == [fault.partition(" ")[2] for fault in faults]
+    assert [fault.path for fault in composer.check(file)] == [
+        fault.partition(" ")[2] for fault in faults
+    ]
 
 
-def test_a_point_that_a_condition_excludes_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_point_that_a_condition_excludes_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = str(write(tmp_path, HEADS, "where: heads < 3"))
     status, out, _ = checked(capsys, file)
     assert status == 0
@@ -102,7 +109,9 @@ def test_the_data_of_a_sweep_are_checked_in_each_way_they_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(
-        tmp_path, "  length: {set: data.max_length, values: [100, 50]}\n  width: {set: vars.width, values: [8, 16]}"
+        tmp_path,
+        "  length: {set: data.max_length, values: [100, 50]}\n  width: {set: vars.width, values:"
+        " [8, 16]}",
     )
     (tmp_path / "base.yaml").write_text(
         PAIRS.replace("width: 16", "width: $width") + "vars: {width: 8}\n", encoding="utf-8"
@@ -118,7 +127,9 @@ def test_a_sample_of_a_search_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("composer.sweeps.points.MAX_STRUCTURES", 2)
-    file = write(tmp_path, "  width: {set: vars.width, values: [8, 16, 32]}", "search: {tpe: {trials: 2}}")
+    file = write(
+        tmp_path, "  width: {set: vars.width, values: [8, 16, 32]}", "search: {tpe: {trials: 2}}"
+    )
     status, out, _ = checked(capsys, str(file))
     assert status == 0
     assert "2 points; these are a sample, the first of 3 structures" in out
@@ -127,7 +138,9 @@ def test_a_sample_of_a_search_is_said(
 def test_a_grid_that_is_too_large_is_refused_before_its_values_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("composer.sweeps.substitution.value_faults", lambda _: pytest.fail("they are read"))
+    monkeypatch.setattr(
+        "composer.sweeps.substitution.value_faults", lambda _: pytest.fail("they are read")
+    )
     values = ", ".join(map(str, range(1, 5002)))
     file = write(tmp_path, f"  steps: {{set: training.max_steps, values: [{values}]}}\n{HEADS}")
     assert codes(capsys, str(file)) == (2, ["size axes"])
@@ -158,7 +171,11 @@ MIXERS = """  mixer:
     ],
 )
 def test_a_default_that_reaches_one_alternative_alone_is_warned_of(
-    other: str, dropout: float, warned: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    other: str,
+    dropout: float,
+    warned: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = write(tmp_path, MIXERS.replace("ATTENTION_LIKE", other))
     base = tmp_path / "base.yaml"
@@ -168,7 +185,8 @@ def test_a_default_that_reaches_one_alternative_alone_is_warned_of(
     assert [fault.partition(" ")[2] for fault in faults if fault.startswith("default ")] == warned
 
 
-# ------------------------------------------------------------------------------------------- parts of recipes
+# ------------------------------------------------------------------------------------------- parts
+# of recipes
 
 
 def part(text: str, name: str = "fragments/part.yaml") -> str:
@@ -178,7 +196,10 @@ def part(text: str, name: str = "fragments/part.yaml") -> str:
 
 
 def test_a_part_may_leave_open_what_others_give(capsys: pytest.CaptureFixture[str]) -> None:
-    text = "vars: {deep: $layers}\nmodel: {width: $width, encoder: [{repeat: {times: $deep, stack: [norm]}}]}\n"
+    text = (
+        "vars: {deep: $layers}\nmodel: {width: $width, encoder: [{repeat: {times: $deep, stack:"
+        " [norm]}}]}\n"
+    )
     status, out, _ = checked(capsys, part(text))
     assert status == 0
     assert "no errors in its YAML, keys and types" in out
@@ -195,15 +216,22 @@ def test_a_part_may_leave_open_what_others_give(capsys: pytest.CaptureFixture[st
         ("training: {max_steps: -1}", "bound training.max_steps"),
         ("modell: {width: 8}", "unknown modell"),
         ("model: {width: 8", "syntax "),
-        ("model: {encoder: [{rnn: {cell: $cell, heads: 2}}]}", "unknown model.encoder[0].rnn.heads"),
+        (
+            "model: {encoder: [{rnn: {cell: $cell, heads: 2}}]}",
+            "unknown model.encoder[0].rnn.heads",
+        ),
         ("model: {encoder: [{rnn: {cell: gre}}]}", "value model.encoder[0].rnn.cell"),
     ],
 )
-def test_what_is_wrong_in_a_part_is_an_error(text: str, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_in_a_part_is_an_error(
+    text: str, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert codes(capsys, part(text)) == (2, [fault])
 
 
-def test_what_others_extend_is_a_part_if_it_is_no_recipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_others_extend_is_a_part_if_it_is_no_recipe(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     decoder = "model: {decoder: [{rnn: {cell: gru}}, cross_attention]}\n"
     part(decoder, "decoder.yaml")
     part(BASE, "base.yaml")
@@ -244,7 +272,9 @@ def test_every_part_of_the_recipes_is_right(
     assert codes(capsys, "--without-data", "--any-machine", *files)[0] == 0
 
 
-def test_check_prints_the_notes_of_a_training(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_check_prints_the_notes_of_a_training(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for split, lines in (("a", ["one two"] * 3 + ["one"]), ("b", ["one two"])):
         for side in ("en", "de"):
             (tmp_path / f"{split}.{side}").write_text("".join(f"{line}\n" for line in lines))

@@ -1,4 +1,6 @@
-"""The commands of sweeps: one point by `axis=value`, the listing, and what is said where a sweep is no recipe."""
+"""The commands of sweeps: one point by `axis=value`, the listing, and what is said where a sweep is
+no recipe.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Runner = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
+def run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Runner:
     """Runs a command in the folder of the sweep, in this process."""
     monkeypatch.chdir(tmp_path)
     write_sweep(tmp_path)
@@ -42,7 +46,8 @@ def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
     return [fault.message for fault in refused.value.faults]
 
 
-# ------------------------------------------------------------------------------------------- a point by its words
+# ------------------------------------------------------------------------------------------- a
+# point by its words
 
 
 def test_arguments_select_a_point(tmp_path: Path) -> None:
@@ -93,17 +98,23 @@ def test_each_seed_has_its_folder(tmp_path: Path) -> None:
         (["encodr=recurrent"], "the sweep has no axis `encodr`; did you mean `encoder`?"),
     ],
 )
-def test_arguments_outside_of_the_sweep_are_refused(words: list[str], message: str, tmp_path: Path) -> None:
+def test_arguments_outside_of_the_sweep_are_refused(
+    words: list[str], message: str, tmp_path: Path
+) -> None:
     given = {"encoder": "recurrent", "attention": "dot", "rate": "1e-3", "width": "8"}
     kept = [
-        f"{axis}={value}" for axis, value in given.items() if not any(word.startswith(f"{axis}=") for word in words)
+        f"{axis}={value}"
+        for axis, value in given.items()
+        if not any(word.startswith(f"{axis}=") for word in words)
     ]
     assert told(tmp_path, *kept, *words) == [message]
 
 
 def test_all_missing_axes_are_reported(tmp_path: Path) -> None:
     missing = told(tmp_path, "encoder=recurrent")
-    assert missing == [f"`{axis}` of the sweep `tiny` has no value" for axis in ("attention", "rate", "width")]
+    assert missing == [
+        f"`{axis}` of the sweep `tiny` has no value" for axis in ("attention", "rate", "width")
+    ]
 
 
 def test_an_excluded_point_is_refused(tmp_path: Path) -> None:
@@ -124,9 +135,14 @@ def test_labels_are_distinguished_by_type(tmp_path: Path) -> None:
     file = write_sweep(tmp_path, text)
     base = (tmp_path / "base.yaml").read_text()
     (tmp_path / "base.yaml").write_text(
-        base.replace("[{cross_attention", "{stack: [{cross_attention").replace("{heads: 2}}]", "{heads: 2}}]}")
+        base.replace("[{cross_attention", "{stack: [{cross_attention").replace(
+            "{heads: 2}}]", "{heads: 2}}]}"
+        )
     )
-    assert parse_point(read_sweep(file), ["norm=pre", "joint=True"]) == {"norm": "pre", "joint": True}
+    assert parse_point(read_sweep(file), ["norm=pre", "joint=True"]) == {
+        "norm": "pre",
+        "joint": True,
+    }
 
 
 def test_the_first_probe_point_is_a_valid_point(tmp_path: Path) -> None:
@@ -140,7 +156,11 @@ def test_the_first_probe_point_is_a_valid_point(tmp_path: Path) -> None:
     }
 
 
-AXES = ['logging.wandb.config.encoder="none"', "logging.wandb.config.rate=1e-05", "logging.wandb.config.tied=true"]
+AXES = [
+    'logging.wandb.config.encoder="none"',
+    "logging.wandb.config.rate=1e-05",
+    "logging.wandb.config.tied=true",
+]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +173,9 @@ AXES = ['logging.wandb.config.encoder="none"', "logging.wandb.config.rate=1e-05"
         ("logging: {wandb: {project: p, group: mine}}", AXES),
     ],
 )
-def test_wandb_shows_a_run_as_one_of_its_sweep(wandb: str, words: list[str], tmp_path: Path) -> None:
+def test_wandb_shows_a_run_as_one_of_its_sweep(
+    wandb: str, words: list[str], tmp_path: Path
+) -> None:
     """What a recipe says of W&B stays, and one that says nothing is not sent anywhere for it."""
     write_sweep(tmp_path)
     file = tmp_path / "base.yaml"
@@ -173,7 +195,8 @@ def test_no_axis_is_called_as_a_key_of_a_runs_config(tmp_path: Path) -> None:
             read_sweep(write_sweep(tmp_path, f"sweep: 1\nbase: base.yaml\n{axes}"))
 
 
-# ------------------------------------------------------------------------------------------- commands
+# -------------------------------------------------------------------------------------------
+# commands
 
 
 @pytest.mark.parametrize("command", ["draw", "plan"])
@@ -186,7 +209,13 @@ def test_a_sweep_is_no_recipe(run: Runner, command: str) -> None:
 
 
 def test_a_point_is_trained(run: Runner, tmp_path: Path) -> None:
-    words = ("encoder=convolution", "attention=none", "width=8", "training.max_steps=1", "training.seed=3")
+    words = (
+        "encoder=convolution",
+        "attention=none",
+        "width=8",
+        "training.max_steps=1",
+        "training.seed=3",
+    )
     status, _, err = run("train", "tiny.yaml", *words, "--run", "one")
     assert (status, json.loads(Path("one/run.json").read_text())["status"]) == (0, "finished"), err
     output = (tmp_path / "one/recipe.yaml").read_text()
@@ -224,7 +253,9 @@ def test_a_leaderboard_without_a_sweep_is_refused(run: Runner) -> None:
 
 
 def test_a_sweep_trains_every_point_once_and_has_a_leaderboard(run: Runner, tmp_path: Path) -> None:
-    """From the file to the page, with a real training, in a process; run again, nothing is trained twice."""
+    """From the file to the page, with a real training, in a process; run again, nothing is trained
+    twice.
+    """
     axes = "axes:\n  decoder: {replace: model.decoder..cross_attention, with: {none: identity}}\n"
     (tmp_path / "tiny.yaml").write_text(
         f"sweep: 1\nname: one\nbase: base.yaml\n{axes}rank: [{{val/loss: min}}]\n", encoding="utf-8"
@@ -232,7 +263,9 @@ def test_a_sweep_trains_every_point_once_and_has_a_leaderboard(run: Runner, tmp_
     command = ("sweep", "tiny.yaml", "training.max_steps=2", "logging.wandb=false")
     status, _, err = run(*command)
     assert status == 0, err
-    records = {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/one/trials/*/seed-7/run.json")}
+    records = {
+        file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/one/trials/*/seed-7/run.json")
+    }
     assert [json.loads(file.read_text())["steps"] for file in records] == [2]
     assert run(*command)[0] == 0
     assert records == {file: file.stat().st_mtime_ns for file in records}

@@ -1,4 +1,6 @@
-"""Conditions: what they come to, what they refuse and at which column; against an evaluator of their own structure."""
+"""Conditions: what they come to, what they refuse and at which column; against an evaluator of
+their own structure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ NAMES = {
     "tied": Operand("truth", (True, False)),
     "heads": Operand("mixed", (1, "all")),
 }
-VALUES: dict[str, Any] = {"parameters": 20_000_000, "encoder": "recurrent", "tied": True, "heads": 1}
+VALUES: dict[str, Any] = {
+    "parameters": 20_000_000,
+    "encoder": "recurrent",
+    "tied": True,
+    "heads": 1,
+}
 
 
 def node(text: str) -> Node:
@@ -64,14 +71,29 @@ ZERO = "(parameters - 20M)"
 
 
 @pytest.mark.parametrize(
-    "text", ["parameters < 20M", f"parameters / {ZERO} > 1", f"parameters / {ZERO} < 1", "not tied", "0T > 0"]
+    "text",
+    [
+        "parameters < 20M",
+        f"parameters / {ZERO} > 1",
+        f"parameters / {ZERO} < 1",
+        "not tied",
+        "0T > 0",
+    ],
 )
 def test_a_false_condition_does_not_hold(text: str) -> None:
     assert not truth(text)
 
 
 def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
-    for text in ("rate < 1", "rate > 1", "rate == 1", "rate != 1", "rate * 2 < 1", "rate in [1]", "rate not in [1]"):
+    for text in (
+        "rate < 1",
+        "rate > 1",
+        "rate == 1",
+        "rate != 1",
+        "rate * 2 < 1",
+        "rate in [1]",
+        "rate not in [1]",
+    ):
         assert not truth(text)
     assert truth("rate == none and decoder == none")
     assert truth("rate != none", rate=0.5)
@@ -137,14 +159,18 @@ def test_a_text_in_quotes_begins_after_its_quote() -> None:
     assert caught.value.faults[0].column == 9
 
 
-@pytest.mark.parametrize("text", ["(" * 400 + "tied", "not " * 200 + "tied", "-" * 900 + "1 < 2", "tied or " * 200])
+@pytest.mark.parametrize(
+    "text", ["(" * 400 + "tied", "not " * 200 + "tied", "-" * 900 + "1 < 2", "tied or " * 200]
+)
 def test_long_conditions_are_refused(text: str) -> None:
     assert len(text) > MAX_LENGTH
     with pytest.raises(RecipeError, match=f"at most {MAX_LENGTH} characters"):
         parse_condition(node(text), "where", NAMES)
 
 
-@pytest.mark.parametrize("part", ["(", "[", "not ", "-", "1+", "1*", "tied or ", "not (", "-(", "(-(", "1 in [", "1<"])
+@pytest.mark.parametrize(
+    "part", ["(", "[", "not ", "-", "1+", "1*", "tied or ", "not (", "-(", "(-(", "1 in [", "1<"]
+)
 def test_a_condition_of_any_depth_is_read_or_refused(part: str) -> None:
     for end in ("tied", "1 < 2"):
         text = part * ((MAX_LENGTH - len(end)) // len(part)) + end
@@ -189,14 +215,17 @@ def test_other_python_expressions_are_refused(text: str) -> None:
 
 
 def test_texts_and_numbers_are_those_of_the_file() -> None:
-    """Neither escapes nor digits are read as Python would read them; Python's own words may be names."""
+    """Neither escapes nor digits are read as Python would read them; Python's own words may be
+    names.
+    """
     names = {"if": Operand("number"), "a": Operand("text", ("\\n", "b"))}
     assert parse_condition(node("if == 010"), "where", names).evaluate({"if": 10}) is True
     assert parse_condition(node(r'a == "\n"'), "where", names).evaluate({"a": "\\n"}) is True
     assert parse_condition(node("if < 1e999"), "where", names).names == {"if"}
 
 
-# ------------------------------------------------------------------------------------------- random conditions
+# ------------------------------------------------------------------------------------------- random
+# conditions
 
 NUMBERS = st.integers(0, 50)
 
@@ -218,15 +247,26 @@ def put(parts: tuple[tuple[str, float], str, tuple[str, float]]) -> tuple[str, f
 
 @settings(max_examples=100, deadline=None)
 @given(texts(), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), texts())
-def test_comparisons_agree_with_python(left: tuple[str, float], sign: str, right: tuple[str, float]) -> None:
+def test_comparisons_agree_with_python(
+    left: tuple[str, float], sign: str, right: tuple[str, float]
+) -> None:
     less, same = left[1] < right[1], left[1] == right[1]
-    expected = {"<": less, "<=": less or same, ">": not less and not same, ">=": not less, "==": same, "!=": not same}
+    expected = {
+        "<": less,
+        "<=": less or same,
+        ">": not less and not same,
+        ">=": not less,
+        "==": same,
+        "!=": not same,
+    }
     assert truth(f"{left[0]} {sign} {right[0]}", parameters=7) is expected[sign]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(NUMBERS, min_size=1, max_size=8), st.data())
-def test_products_bind_before_sums_and_both_go_from_left_to_right(numbers: list[int], data: st.DataObject) -> None:
+def test_products_bind_before_sums_and_both_go_from_left_to_right(
+    numbers: list[int], data: st.DataObject
+) -> None:
     signs = [data.draw(st.sampled_from("+-*")) for _ in numbers[1:]]
     terms, negative = [float(numbers[0])], [False]
     for sign, number in zip(signs, numbers[1:], strict=True):
@@ -236,7 +276,9 @@ def test_products_bind_before_sums_and_both_go_from_left_to_right(numbers: list[
             terms.append(float(number))
             negative.append(sign == "-")
     total = math.fsum(-term if minus else term for term, minus in zip(terms, negative, strict=True))
-    text = str(numbers[0]) + "".join(f" {sign} {number}" for sign, number in zip(signs, numbers[1:], strict=True))
+    text = str(numbers[0]) + "".join(
+        f" {sign} {number}" for sign, number in zip(signs, numbers[1:], strict=True)
+    )
     assert truth(f"{text} == {total}") or total < 0
     assert truth(f"{text} - {abs(total)} == 0") or total < 0
     assert truth(f"{text} + {abs(total)} == 0") or total > 0

@@ -1,4 +1,6 @@
-"""Costs of a sweep's points: of the models that are trained, where the data are there; else upper bounds, called so."""
+"""Costs of a sweep's points: of the models that are trained, where the data are there; else upper
+bounds, called so.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from composer.model.weights import count_parameters
 from composer.sweeps import workers
 from composer.sweeps.leaderboard_html import write_leaderboard
 from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
-from composer.sweeps.points import CostPlanner, dry_run_json, dry_run_text, list_points, point_from_args, point_recipe
+from composer.sweeps.points import (
+    CostPlanner,
+    dry_run_json,
+    dry_run_text,
+    list_points,
+    point_from_args,
+    point_recipe,
+)
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_trial, read_trials, write_trial
@@ -42,7 +51,14 @@ axes:
   tokenizer: {set: data.tokenizer, values: [word, bpe, char]}
   width: {set: model.width, values: [8, 16]}
 """
-LINES = ["a small dog runs", "two men", "a man sleeps", "the dog sleeps in the sun", "she reads", "he reads a book"]
+LINES = [
+    "a small dog runs",
+    "two men",
+    "a man sleeps",
+    "the dog sleeps in the sun",
+    "she reads",
+    "he reads a book",
+]
 
 
 def write_files(folder: Path, rest: str = "", with_data: bool = True) -> Path:
@@ -85,14 +101,19 @@ def test_each_tokenizer_is_trained_once_and_a_dry_run_writes_nothing(
 
 
 def test_where_compares_what_will_be_built(tmp_path: Path) -> None:
-    sizes = {json.dumps(one.point): one.parameters for one in list_points(read_sweep(write_files(tmp_path)))}
+    sizes = {
+        json.dumps(one.point): one.parameters
+        for one in list_points(read_sweep(write_files(tmp_path)))
+    }
     limit = sorted(sizes.values())[2]
     sweep = read_sweep(write_files(tmp_path, f"where: parameters < {limit}\n"))
     points = list_points(sweep)
     assert {json.dumps(one.point) for one in points if one.status == "trained"} == {
         point for point, size in sizes.items() if size < limit
     }
-    point_from_args(sweep.file, [f"{axis}={value}" for axis, value in points[0].point.items()], None)
+    point_from_args(
+        sweep.file, [f"{axis}={value}" for axis, value in points[0].point.items()], None
+    )
 
 
 def test_without_the_data_sizes_are_called_upper_bounds(tmp_path: Path) -> None:
@@ -110,7 +131,10 @@ def test_faults_of_where_say_at_most_and_what_to_do(tmp_path: Path) -> None:
         list_points(sweep)
     with pytest.raises(RecipeError) as one_point:
         point_from_args(sweep.file, ["tokenizer=bpe", "width=8"], None)
-    for caught, words in ((all_points, "the smallest has at most "), (one_point, "it has at most ")):
+    for caught, words in (
+        (all_points, "the smallest has at most "),
+        (one_point, "it has at most "),
+    ):
         (fault,) = caught.value.faults
         assert words in fault.message
         assert "--data DIR" in fault.hint
@@ -132,13 +156,17 @@ def test_a_search_excludes_by_what_it_would_build_and_says_how_large_that_is(
     (reason,) = (line for line in capsys.readouterr().out.splitlines() if "excluded by" in line)
     assert "excluded by `parameters < 100`: it has " in reason
     assert "at most" not in reason
-    some = "search: {tpe: {trials: 1}}\nwhere: parameters < 20000\n"  # with 10,000 words a side it would be 330,000
+    # with 10,000 words a side it would be 330,000
+    some = "search: {tpe: {trials: 1}}\nwhere: parameters < 20000\n"
     run_sweep(read_sweep(write_files(tmp_path, some)), tmp_path / "other")
     (trial,) = read_trials(tmp_path / "other")
     assert (trial.parameters < 20000, trial.at_most) == (True, False)
     capsys.readouterr()
-    monkeypatch.setattr(CostPlanner, "trained_vocabularies", lambda *_: None)  # as of a data set that is not here
-    run_sweep(read_sweep(write_files(tmp_path, "search: {tpe: {trials: 1}}\n")), tmp_path / "unknown")
+    # as of a data set that is not here
+    monkeypatch.setattr(CostPlanner, "trained_vocabularies", lambda *_: None)
+    run_sweep(
+        read_sweep(write_files(tmp_path, "search: {tpe: {trials: 1}}\n")), tmp_path / "unknown"
+    )
     (trial,) = read_trials(tmp_path / "unknown")
     assert trial.at_most
     assert f"(at most {trial.parameters:,} parameters" in capsys.readouterr().out
@@ -151,11 +179,18 @@ def test_the_leaderboard_marks_upper_bounds_unless_a_run_has_counted(tmp_path: P
     board = leaderboard_dirs.read_board(folder)
     assert "at most 4,000" in leaderboard_text(board)
     assert leaderboard_json(board)["trials"][0]["at_most"] == ["parameters", "flops", "state_bytes"]
-    assert "against parameters, at most, 1 trials" in write_leaderboard(board, tmp_path / "a.html").read_text()
+    assert (
+        "against parameters, at most, 1 trials"
+        in write_leaderboard(board, tmp_path / "a.html").read_text()
+    )
     record = trial.run(1) / "run.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "parameters": 3000}), encoding="utf-8")
+    record.write_text(
+        json.dumps({**json.loads(record.read_text()), "parameters": 3000}), encoding="utf-8"
+    )
     board = leaderboard_dirs.read_board(folder)
     assert "at most 6k" in leaderboard_text(board)
     assert "at most 3,000" not in leaderboard_text(board)
-    assert "against parameters, 1 trials" in write_leaderboard(board, tmp_path / "a.html").read_text()
+    assert (
+        "against parameters, 1 trials" in write_leaderboard(board, tmp_path / "a.html").read_text()
+    )
     assert leaderboard_json(board)["trials"][0]["at_most"] == ["flops", "state_bytes"]

@@ -28,7 +28,13 @@ decoding: DECODING
 SWEEP = "sweep: 1\nbase: base.yaml\nsearch: {grid: {}}\naxes:\n  "
 RNN = "set: model.encoder.0.rnn"
 CASES = {
-    "the axis itself": ("{}", "greedy", f"x: {{{RNN}.dropout, values: [0.1, 0.2]}}", "dropout", [1, 2]),
+    "the axis itself": (
+        "{}",
+        "greedy",
+        f"x: {{{RNN}.dropout, values: [0.1, 0.2]}}",
+        "dropout",
+        [1, 2],
+    ),
     "another axis": (
         "{}",
         "greedy",
@@ -70,13 +76,17 @@ def test_a_dry_run_warns_of_what_an_axis_leaves_without_effect(case: str, tmp_pa
     sweep = read_sweep(write_files(tmp_path, encoder, decoding, axes))
     points = list_points(sweep)
     assert {point.status for point in points} == {"trained"}
-    assert [number for number, point in enumerate(points, start=1) if idle([*point.warnings], setting)] == numbers
+    assert [
+        number for number, point in enumerate(points, start=1) if idle([*point.warnings], setting)
+    ] == numbers
     (warning,) = idle([*points[numbers[0] - 1].warnings], setting)
     assert warning.message in dry_run_text(sweep, points)
     (printed,) = dry_run_json(sweep, points)["points"][numbers[0] - 1]["warnings"]
     assert printed["message"] == warning.message
     point = points[numbers[0] - 1].point
-    chosen, _ = point_from_args(sweep.file, [f"{name}={value}" for name, value in point.items()], None)
+    chosen, _ = point_from_args(
+        sweep.file, [f"{name}={value}" for name, value in point.items()], None
+    )
     assert [fault.message for fault in idle(plan(chosen).warnings, setting)] == [warning.message]
 
 
@@ -102,4 +112,6 @@ def test_the_points_are_trained(home: Path) -> None:
 def test_what_is_dead_in_the_base_itself_is_a_warning_at_its_points(tmp_path: Path) -> None:
     axes = "x: {set: model.width, values: [8, 16]}"
     points = list_points(read_sweep(write_files(tmp_path, "{dropout: 0.1}", "greedy", axes)))
-    assert [(point.status, len(idle([*point.warnings], "dropout"))) for point in points] == [("trained", 1)] * 2
+    assert [(point.status, len(idle([*point.warnings], "dropout"))) for point in points] == [
+        ("trained", 1)
+    ] * 2

@@ -74,7 +74,8 @@ def test_trials_that_cannot_be_told_from_the_best_are_marked(tmp_path: Path) -> 
     trial(folder, 1, [29.0, 33.1, 31.0])
     trial(folder, 2, [10.0, 14.0, 12.1])
     result = read_board(folder)
-    assert [entry.is_alike for entry in result.results] == [False, False, False]  # the seeds agree on each difference
+    # the seeds agree on each difference
+    assert [entry.is_alike for entry in result.results] == [False, False, False]
     trial(folder, 3, [29.0, 30.0, 36.0])
     result = read_board(folder)
     assert [(entry.trial.number, entry.is_alike) for entry in result.results] == [
@@ -104,15 +105,22 @@ def test_with_one_seed_nothing_is_said_of_differences(tmp_path: Path) -> None:
 
 def test_trials_with_several_seeds_are_compared_among_themselves(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
-    for number, scores in enumerate(([35.0], [30.0, 34.0, 32.2], [29.0, 33.1, 31.0], [28.0], [29.0, 30.0, 36.0])):
+    for number, scores in enumerate(
+        ([35.0], [30.0, 34.0, 32.2], [29.0, 33.1, 31.0], [28.0], [29.0, 30.0, 36.0])
+    ):
         trial(folder, number, scores)
     growing = trial(folder, 5, {1: 36.0})
-    (growing / "trial.json").write_text((growing / "trial.json").read_text().replace('"finished"', '"running"'))
+    (growing / "trial.json").write_text(
+        (growing / "trial.json").read_text().replace('"finished"', '"running"')
+    )
     ran(growing / "seed-2", "val/bleu", 3.0, "running")
     board = read_board(folder)
-    assert numbers(board)[:3] == [(5, 1), (0, 2), (1, 3)]  # of a seed that still runs nothing counts
+    # of a seed that still runs nothing counts
+    assert numbers(board)[:3] == [(5, 1), (0, 2), (1, 3)]
     assert dict(board.results[0].measured["val/bleu"].values) == {1: 36.0}
-    alike = {entry.trial.number: (entry.p_value is not None, entry.is_alike) for entry in board.results}
+    alike = {
+        entry.trial.number: (entry.p_value is not None, entry.is_alike) for entry in board.results
+    }
     assert alike == {
         0: (False, False),
         1: (False, False),
@@ -164,7 +172,8 @@ def test_an_empty_sweep_is_a_leaderboard_too(tmp_path: Path) -> None:
     assert "no trials yet" in leaderboard_text(read_board(begun(tmp_path / "s")))
 
 
-# ------------------------------------------------------------------------------------------- contributions
+# -------------------------------------------------------------------------------------------
+# contributions
 
 
 def effects_of(folder: Path) -> dict[str, list[tuple[str, float | None, float | None]]]:
@@ -182,7 +191,9 @@ def rounded(value: float | None) -> float | None:
 
 
 def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
-    """The one cell of four that was not tried changes no effect of an additive score, but does change the means."""
+    """The one cell of four that was not tried changes no effect of an additive score, but does
+    change the means.
+    """
     folder = begun(tmp_path / "s")
     cells = [("p", 1, 7.0), ("p", 2, 9.0), ("q", 1, 11.0), ("p", 1, 7.0), ("p", 2, 9.0)]
     for number, (encoder, rate, score) in enumerate(cells):
@@ -197,7 +208,9 @@ def test_the_reference_is_the_files_first_value(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", axes={"encoder": {"with": {"b": {}, "c": {}, "a": {}}}})
     for number, encoder in enumerate("abc"):
         trial(folder, number, [float(number), number + 0.1], point={"encoder": encoder})
-    assert effects_of(folder) == {"encoder": [("b", 1.05, None), ("c", 2.05, 1.0), ("a", 0.05, -1.0)]}
+    assert effects_of(folder) == {
+        "encoder": [("b", 1.05, None), ("c", 2.05, 1.0), ("a", 0.05, -1.0)]
+    }
 
 
 def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
@@ -207,7 +220,9 @@ def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
         score = {"p": 20.0, "q": 30.0, "r": 20.0}[encoder] + dice.gauss(0, 0.1)
         trial(folder, number, [score], point={"encoder": encoder, "rate": rate})
     lines = [" ".join(line.split()) for line in leaderboard_text(read_board(folder)).splitlines()]
-    (p, q, r) = (next(line for line in lines if re.match(rf"(encoder )?{value} 3 ", line)) for value in "pqr")
+    p, q, r = (
+        next(line for line in lines if re.match(rf"(encoder )?{value} 3 ", line)) for value in "pqr"
+    )
     assert re.fullmatch(r"encoder p 3 \d+\.\d+ reference", p)
     assert re.fullmatch(r"q 3 \d+\.\d+ \+\S+ \+\S+ to \+\S+ \*", q)
     assert not r.endswith("*")
@@ -215,7 +230,7 @@ def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
     assert "how far trials are from the model (4 degrees of freedom of the trials)" in note
     plain = leaderboard_json(read_board(folder))
     assert note in plain["notes"]
-    (_, second, _) = plain["contributions"]["effects"]["encoder"]
+    _, second, _ = plain["contributions"]["effects"]["encoder"]
     low, high = second["interval"]
     assert 9.0 < low < second["difference"] < high < 11.0
     assert second["p_value"] < 0.05
@@ -225,12 +240,20 @@ def test_what_the_trials_cannot_separate_is_said_and_has_no_number(tmp_path: Pat
     folder = begun(tmp_path / "s", axes=["encoder", "memory"])
     pairs = [("p", "none"), ("p", "stack"), ("q", "none"), ("q", "stack"), ("recurrent", "ntm")]
     for number, (encoder, memory) in enumerate(pairs):
-        trial(folder, number, [float(number), number + 0.5], point={"encoder": encoder, "memory": memory})
+        trial(
+            folder,
+            number,
+            [float(number), number + 0.5],
+            point={"encoder": encoder, "memory": memory},
+        )
     effects = effects_of(folder)
     assert effects["encoder"][2] == ("recurrent", None, None)
     assert effects["memory"] == [("none", 1.25, None), ("stack", 2.25, 1.0), ("ntm", None, None)]
     text = leaderboard_text(read_board(folder))
-    note = "Too few combinations were tried to separate `encoder: recurrent`, `memory: ntm` from the other axes."
+    note = (
+        "Too few combinations were tried to separate `encoder: recurrent`, `memory: ntm` from the"
+        " other axes."
+    )
     assert note in text
     assert note in leaderboard_json(read_board(folder))["notes"]
 
@@ -238,8 +261,15 @@ def test_what_the_trials_cannot_separate_is_said_and_has_no_number(tmp_path: Pat
 def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
     """The rate of `a` alone: the effect of `b` is that beside `a` at its average rate."""
     folder = begun(tmp_path / "s")
-    for number, (encoder, rate, score) in enumerate([("a", 5, 1.0), ("a", 6, 2.0), ("b", None, 5.0), ("b", None, 5.0)]):
-        trial(folder, number, [score], point={"encoder": encoder} | ({} if rate is None else {"rate": rate}))
+    for number, (encoder, rate, score) in enumerate(
+        [("a", 5, 1.0), ("a", 6, 2.0), ("b", None, 5.0), ("b", None, 5.0)]
+    ):
+        trial(
+            folder,
+            number,
+            [score],
+            point={"encoder": encoder} | ({} if rate is None else {"rate": rate}),
+        )
     trial(folder, 4, [9.0], point={"encoder": "a", "rate": 7}, status="pruned")
     assert effects_of(folder) == {
         "encoder": [("a", 1.5, None), ("b", 5.0, 3.5)],
@@ -253,10 +283,18 @@ def test_axes_that_act_on_each_other_are_reported(tmp_path: Path) -> None:
         folder = begun(tmp_path / name)
         for number, (encoder, rate) in enumerate(itertools.product("pq", (1, 2))):
             score = number + joint * (number == 3)
-            trial(folder, number, [score, score + 0.2, score + 0.1 * number], point={"encoder": encoder, "rate": rate})
+            trial(
+                folder,
+                number,
+                [score, score + 0.2, score + 0.1 * number],
+                point={"encoder": encoder, "rate": rate},
+            )
         text = leaderboard_text(read_board(folder))
         assert ("The axes act on each other" in text) == (joint > 0)
-        assert "the seeds alone, since the trials are too few to say how far they are from the model" in text
+        assert (
+            "the seeds alone, since the trials are too few to say how far they are from the model"
+            in text
+        )
 
 
 def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
@@ -284,7 +322,9 @@ def test_equal_numbers_are_in_one_range(tmp_path: Path) -> None:
 def test_keys_that_are_null_are_as_if_they_were_not_there(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", axes={"encoder": {}, "width": {"zip": None}})
     text = (folder / "sweep.yaml").read_text(encoding="utf-8")
-    (folder / "sweep.yaml").write_text(json.dumps(json.loads(text) | {"rank": None, "tune": None}), encoding="utf-8")
+    (folder / "sweep.yaml").write_text(
+        json.dumps(json.loads(text) | {"rank": None, "tune": None}), encoding="utf-8"
+    )
     trial(folder, 0, [1.0], point={"encoder": "a", "width": 1})
     assert (read_board(folder).goals, read_board(folder).zipped) == ([Goal("val/loss", "min")], {})
 
@@ -299,7 +339,8 @@ def test_zipped_axes_are_one_axis_of_the_effects(tmp_path: Path) -> None:
     assert effect_title(result, "encoder") == "encoder, width"
 
 
-# ------------------------------------------------------------------------------------------- tuned axes
+# ------------------------------------------------------------------------------------------- tuned
+# axes
 
 
 def test_of_tuned_axes_only_the_best_values_are_ranked(tmp_path: Path) -> None:
@@ -312,10 +353,15 @@ def test_of_tuned_axes_only_the_best_values_are_ranked(tmp_path: Path) -> None:
     assert [entry.better and entry.better.number for entry in result.results[2:]] == [1, 1, 3]
     text = leaderboard_text(result)
     assert "better tuned in 000000000001" in text
-    note = "Each is the best by val/bleu of the trials that differ in rate alone, 2 to 3 of them. The best"
+    note = (
+        "Each is the best by val/bleu of the trials that differ in rate alone, 2 to 3 of them. The"
+        " best"
+    )
     assert note in text
     assert [*effects_of(folder)] == ["encoder"]
-    assert [item["better"] for item in leaderboard_json(result)["trials"]][2:] == [f"{n:012x}" for n in (1, 1, 3)]
+    assert [item["better"] for item in leaderboard_json(result)["trials"]][2:] == [
+        f"{n:012x}" for n in (1, 1, 3)
+    ]
 
 
 def test_a_value_is_never_chosen_by_the_test_part(tmp_path: Path) -> None:
@@ -331,7 +377,8 @@ def test_a_value_is_never_chosen_by_the_test_part(tmp_path: Path) -> None:
     assert "the best by val/bleu" in ranking_note(result)
 
 
-# ------------------------------------------------------------------------------------------- several sweeps
+# -------------------------------------------------------------------------------------------
+# several sweeps
 
 
 def test_several_sweeps_have_one_leaderboard(tmp_path: Path) -> None:
@@ -344,7 +391,12 @@ def test_several_sweeps_have_one_leaderboard(tmp_path: Path) -> None:
     result = open_leaderboard(one, other)
     assert [entry.trial.number for entry in result.results] == [3, 1, 2, 0]
     names = [str(folder) for folder in (one, other)]  # both sweeps are called `mixes`
-    assert [entry.trial.point["sweep"] for entry in result.results] == [names[1], names[0], names[1], names[0]]
+    assert [entry.trial.point["sweep"] for entry in result.results] == [
+        names[1],
+        names[0],
+        names[1],
+        names[0],
+    ]
     assert result.axes == ["sweep", "encoder", "decoder"]
     text = leaderboard_text(result)
     assert f"{other}/trials/TRIAL or {one}/trials/TRIAL" in text
@@ -380,14 +432,20 @@ def test_sweeps_on_different_data_are_reported(tmp_path: Path) -> None:
         record = trial(folder, number, [1.0]) / "seed-1" / "run.json"
         plain = json.loads(record.read_text(encoding="utf-8"))
         record.write_text(
-            json.dumps({**plain, "fingerprints": dict.fromkeys(("model", "data", "run", "recipe"), data * 64)}),
+            json.dumps(
+                {
+                    **plain,
+                    "fingerprints": dict.fromkeys(("model", "data", "run", "recipe"), data * 64),
+                }
+            ),
             encoding="utf-8",
         )
     assert "different data" in ranking_note(open_leaderboard(*folders))
     assert "different data" not in ranking_note(open_leaderboard(folders[0], folders[2]))
 
 
-# ------------------------------------------------------------------------------------------- the front
+# ------------------------------------------------------------------------------------------- the
+# front
 
 
 def test_the_pareto_front_has_the_trials_that_none_dominates(tmp_path: Path) -> None:
@@ -398,7 +456,8 @@ def test_the_pareto_front_has_the_trials_that_none_dominates(tmp_path: Path) -> 
         trial(folder, number, [float(dice.randrange(12))], parameters=dice.randrange(1, 12))
     result = read_board(folder)
     pairs = {
-        entry.trial.fingerprint: (-entry.measured["val/bleu"].mean, entry.trial.parameters) for entry in result.results
+        entry.trial.fingerprint: (-entry.measured["val/bleu"].mean, entry.trial.parameters)
+        for entry in result.results
     }
     free = {
         name
@@ -408,12 +467,18 @@ def test_the_pareto_front_has_the_trials_that_none_dominates(tmp_path: Path) -> 
     front = pareto_front(result.ranked, result.goals[0], result.goals[1])
     assert {entry.trial.fingerprint for entry in front} == free
     assert 1 < len(front) < 60
-    assert [entry.trial.parameters for entry in front] == sorted(entry.trial.parameters for entry in front)
+    assert [entry.trial.parameters for entry in front] == sorted(
+        entry.trial.parameters for entry in front
+    )
 
 
 def test_charts_show_the_further_goals_and_the_costs(tmp_path: Path) -> None:
     one = read_board(begun(tmp_path / "a", rank=[{"val/bleu": "max"}, {"minutes": "min"}]))
-    assert cost_goals(one) == [Goal("minutes", "min"), Goal("parameters", "min"), Goal("flops", "min")]
+    assert cost_goals(one) == [
+        Goal("minutes", "min"),
+        Goal("parameters", "min"),
+        Goal("flops", "min"),
+    ]
     two = read_board(begun(tmp_path / "b", rank=[{"parameters": "min"}]))
     assert cost_goals(two) == [Goal("flops", "min")]
 
@@ -435,17 +500,24 @@ def test_trials_with_equal_values_share_a_dot(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(tmp_path: Path, width: int) -> None:
+def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(
+    tmp_path: Path, width: int
+) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0, 34.0], point={"encoder": "recurrent", "rate": 0.001})
     trial(folder, 1, [29.0, 33.5], point={"encoder": "convolution", "rate": 0.002})
     result = read_board(folder)
-    wide, narrow = leaderboard_text(result).splitlines(), leaderboard_text(result, width).splitlines()
+    wide, narrow = (
+        leaderboard_text(result).splitlines(),
+        leaderboard_text(result, width).splitlines(),
+    )
     assert max(map(cell_len, wide)) > 120
     kept = [line for line in narrow if str(tmp_path) not in line]
     assert max(map(cell_len, kept)) <= width
     heads = [item.head for item in columns(result)]
-    note = " ".join(narrow).partition("for lack of width: ")[2].partition(". See the")[0].split(", ")
+    note = (
+        " ".join(narrow).partition("for lack of width: ")[2].partition(". See the")[0].split(", ")
+    )
     assert [head for head in heads if head not in note] == re.split(r"\s{2,}", narrow[2])
     assert any(line.startswith("2 ≈") for line in kept)
 
@@ -493,7 +565,9 @@ def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
     home = trial(folder, 0, [1.0], parameters=1000)
     trial(folder, 1, [2.0], parameters=1000)
     record = json.loads((home / "seed-1" / "run.json").read_text(encoding="utf-8"))
-    (home / "seed-1" / "run.json").write_text(json.dumps({**record, "parameters": 990}), encoding="utf-8")
+    (home / "seed-1" / "run.json").write_text(
+        json.dumps({**record, "parameters": 990}), encoding="utf-8"
+    )
     result = read_board(folder)
     assert [entry.measured["parameters"].mean for entry in result.results] == [1000.0, 990.0]
     assert [item["parameters"] for item in leaderboard_json(result)["trials"]] == [1000, 990]
@@ -506,13 +580,15 @@ def test_columns_are_aligned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (999, "999"), (999.6, "1k"), (1000, "1k"), (1.234e9, "1.23G"), (999_900, "1M")]
+    ("value", "text"),
+    [(0, "0"), (999, "999"), (999.6, "1k"), (1000, "1k"), (1.234e9, "1.23G"), (999_900, "1M")],
 )
 def test_large_numbers_have_three_digits(value: float, text: str) -> None:
     assert si(value) == text
 
 
-# ------------------------------------------------------------------------------------------- which runs
+# ------------------------------------------------------------------------------------------- which
+# runs
 
 
 def test_a_trial_is_named_by_rank_or_fingerprint(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ def small(folder: Path) -> Path:
     trial(folder, 1, [30.0, 31.0], point={"encoder": "cnn", "rate": 0.1}, parameters=20)
     trial(folder, 2, [25.0, 26.0], point={"encoder": "cnn"}, parameters=30)
     trial(folder, 3, [5.0], status="running", point={"encoder": "rnn", "rate": 0.2})
-    home = trial(folder, 4, status="failed", error="no memory", point={"encoder": "rnn", "rate": 0.3})
+    home = trial(
+        folder, 4, status="failed", error="no memory", point={"encoder": "rnn", "rate": 0.3}
+    )
     (home / "seed-1.log").write_text("said", encoding="utf-8")
     return folder
 
@@ -36,7 +38,12 @@ def links(root: ElementTree.Element) -> list[str]:
 
 def test_the_page_holds_all_parts(tmp_path: Path) -> None:
     result = page(small(tmp_path / "s"))
-    assert headings(result) == ["Trials", "Quality against cost", "What each axis contributes", "Curves"]
+    assert headings(result) == [
+        "Trials",
+        "Quality against cost",
+        "What each axis contributes",
+        "Curves",
+    ]
     anchors = [item[1:] for item in links(result) if item.startswith("#")]
     assert set(anchors) <= {item.get("id") for item in result.iter()}
     assert [item.get("id") for item in result.iter("tr") if item.get("id")] == [
@@ -61,8 +68,17 @@ def test_links_point_to_existing_files(tmp_path: Path, place: str) -> None:
 
 def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     result = page(small(tmp_path / "s"))
-    assert not [item.tag for item in result.iter() if item.tag in ("link", "iframe", "object", "embed", "img", "base")]
-    assert not [name for item in result.iter() for name in item.attrib if name.startswith("on") or name == "style"]
+    assert not [
+        item.tag
+        for item in result.iter()
+        if item.tag in ("link", "iframe", "object", "embed", "img", "base")
+    ]
+    assert not [
+        name
+        for item in result.iter()
+        for name in item.attrib
+        if name.startswith("on") or name == "style"
+    ]
     assert all(item.startswith(("#", "./")) for item in links(result))
     (policy,) = (item.get("content", "") for item in result.iter("meta") if item.get("http-equiv"))
     assert policy.startswith("default-src 'none'")
@@ -82,13 +98,20 @@ def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
     assert "<b>x</b>" in heads
     assert '<script>alert("1")' in "".join(result.itertext())
     assert "\x1b" not in "".join(result.itertext())
-    hovers = [text for figure in figures(result) for trace in figure["data"] for text in trace.get("hovertext", ())]
+    hovers = [
+        text
+        for figure in figures(result)
+        for trace in figure["data"]
+        for text in trace.get("hovertext", ())
+    ]
     assert any("&lt;script&gt;" in text for text in hovers)  # Plotly reads some HTML itself
     assert not any("<script" in text or "\x1b" in text for text in hovers)
 
 
 def test_dots_link_to_rows_and_the_pareto_front_is_a_line(tmp_path: Path) -> None:
-    """By parameters 0 (10, 21) and 1 (20, 30.5) are the front; 2 (30, 25.5) is worse than 1 in both."""
+    """By parameters 0 (10, 21) and 1 (20, 30.5) are the front; 2 (30, 25.5) is worse than 1 in
+    both.
+    """
     by_parameters = figures(page(small(tmp_path / "s")))[0]
     traces = {trace["name"]: trace for trace in by_parameters["data"]}
     front, others = traces["Pareto front"], traces["other trials"]
@@ -106,13 +129,25 @@ def test_dots_link_to_rows_and_the_pareto_front_is_a_line(tmp_path: Path) -> Non
 def test_only_the_best_dots_have_names(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", rank=[{"val/loss": "min"}])
     for number in range(NUM_NAMED + 2):
-        point = {"encoder": "a very long name of an encoder"} if number == 0 else {"encoder": f"<e{number}>"}
+        point = (
+            {"encoder": "a very long name of an encoder"}
+            if number == 0
+            else {"encoder": f"<e{number}>"}
+        )
         trial(folder, number, [float(number)], metric="val/loss", parameters=number, point=point)
     (by_parameters, *_) = figures(page(folder))
     names = [text for trace in by_parameters["data"] for text in trace["text"]]
     places = [text for trace in by_parameters["data"] for text in trace["textposition"]]
-    assert sorted(names) == ["1 encoder a very long name…", "2 encoder &lt;e1&gt;", "3 encoder &lt;e2&gt;", "4", "5"]
-    assert dict(zip(names, places, strict=True))["1 encoder a very long name…"] == "bottom right", "the least is best"
+    assert sorted(names) == [
+        "1 encoder a very long name…",
+        "2 encoder &lt;e1&gt;",
+        "3 encoder &lt;e2&gt;",
+        "4",
+        "5",
+    ]
+    assert dict(zip(names, places, strict=True))["1 encoder a very long name…"] == "bottom right", (
+        "the least is best"
+    )
 
 
 def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:
@@ -129,8 +164,12 @@ def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
     for number in range(MAX_NAMED_CURVES + 3):
         trial(folder, number, [float(number)])
     curves = figures(page(folder))[-1]["data"]
-    assert [trace.get("visible", True) for trace in curves] == [True] * MAX_NAMED_CURVES + ["legendonly"] * 3
-    assert [trace["name"].split()[0] for trace in curves] == [f"#{rank}" for rank in range(1, len(curves) + 1)]
+    assert [trace.get("visible", True) for trace in curves] == [True] * MAX_NAMED_CURVES + [
+        "legendonly"
+    ] * 3
+    assert [trace["name"].split()[0] for trace in curves] == [
+        f"#{rank}" for rank in range(1, len(curves) + 1)
+    ]
     assert (curves[0]["x"], curves[0]["y"]) == ([10.0, 20.0], [1.0, float(len(curves) - 1)])
 
 
@@ -158,7 +197,9 @@ def test_the_page_says_of_effects_and_differences_what_the_terminal_does(tmp_pat
     assert all(any({*line} - {"encoder"} <= {*row} for row in cells) for line in effects)
 
 
-def test_each_finished_trial_is_a_band_through_its_values_in_the_colour_of_its_score(tmp_path: Path) -> None:
+def test_each_finished_trial_is_a_band_through_its_values_in_the_colour_of_its_score(
+    tmp_path: Path,
+) -> None:
     """Best first; trial 2 has no rate, and ranges are those of the table of the axes."""
     folder = small(tmp_path / "s")
     (bands,) = figures(page(folder))[2]["data"]
@@ -170,7 +211,10 @@ def test_each_finished_trial_is_a_band_through_its_values_in_the_colour_of_its_s
     for number in range(5, 14):
         trial(folder, number, [40.0 + number], point={"encoder": "cnn", "rate": float(number)})
     _, rate = figures(page(folder))[2]["data"][0]["dimensions"]
-    ranges = [effect["value"] for effect in read_board(folder).as_json()["contributions"]["effects"]["rate"]]
+    ranges = [
+        effect["value"]
+        for effect in read_board(folder).as_json()["contributions"]["effects"]["rate"]
+    ]
     assert rate["categoryarray"] == [*ranges, "-"]
     assert {*rate["values"]} == {*ranges, "-"}
 
@@ -197,4 +241,8 @@ def test_only_a_leaderboard_page_is_overwritten(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="cannot be written"):
             write_leaderboard(read_board(folder), output)
     assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
-    assert write_leaderboard(read_board(folder)) == write_leaderboard(read_board(folder)) == folder / "leaderboard.html"
+    assert (
+        write_leaderboard(read_board(folder))
+        == write_leaderboard(read_board(folder))
+        == folder / "leaderboard.html"
+    )

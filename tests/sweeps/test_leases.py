@@ -61,7 +61,9 @@ def test_one_of_many_workers_gets_a_trial(tmp_path: Path) -> None:
         holder = workers[answers.index("True")]
         holder.kill()
         holder.wait()
-        assert claim(tmp_path / "trial") is not None, "a worker of this machine that is gone holds nothing"
+        assert claim(tmp_path / "trial") is not None, (
+            "a worker of this machine that is gone holds nothing"
+        )
     finally:
         for worker in workers:
             worker.kill()
@@ -94,7 +96,9 @@ def test_a_renewed_lease_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_lease_is_renewed_by_itself_until_it_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_renewed_by_itself_until_it_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leases, "RENEWED_EVERY", 0.02)
     lease = claimed(tmp_path)
     age(lease, EXPIRES + 10)
@@ -112,7 +116,9 @@ def test_the_lease_on_a_removed_trial_is_lost(tmp_path: Path) -> None:
     assert not lease.renew()
 
 
-def test_a_file_system_that_does_not_answer_is_given_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_does_not_answer_is_given_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lease = claimed(tmp_path)
 
     def fail(*_: object) -> None:
@@ -124,7 +130,9 @@ def test_a_file_system_that_does_not_answer_is_given_time(tmp_path: Path, monkey
     assert not lease.renew()
 
 
-def test_a_lease_that_cannot_be_read_is_not_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_cannot_be_read_is_not_expired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lease = claimed(tmp_path)
 
     def fail(*_: object, **__: object) -> None:
@@ -135,7 +143,9 @@ def test_a_lease_that_cannot_be_read_is_not_expired(tmp_path: Path, monkeypatch:
     assert claim(tmp_path) is None
 
 
-def test_a_folder_that_cannot_be_listed_is_no_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_is_no_renewal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leases, "RENEWED_EVERY", 0.02)
     monkeypatch.setattr(leases, "EXPIRES", 0.5)
     lease = claimed(tmp_path)
@@ -153,7 +163,9 @@ def test_a_worker_that_wakes_after_its_lease_knows_at_once(tmp_path: Path) -> No
     assert lease.is_lost
 
 
-def test_a_lease_is_given_back_beside_a_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_given_back_beside_a_renewal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leases, "RENEWED_EVERY", 0.01)
     utime, renewing = os.utime, threading.Event()
 
@@ -170,7 +182,9 @@ def test_a_lease_is_given_back_beside_a_renewal(tmp_path: Path, monkeypatch: pyt
     assert not is_claimed(tmp_path)
 
 
-def test_who_may_only_read_sees_who_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_only_read_sees_who_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lease = claimed(tmp_path)
     age(lease, EXPIRES / 2 + 1)
 

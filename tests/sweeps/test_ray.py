@@ -1,4 +1,6 @@
-"""The same sweep on a Ray cluster of this machine: the same trials and folders, retried and stopped as anywhere."""
+"""The same sweep on a Ray cluster of this machine: the same trials and folders, retried and stopped
+as anywhere.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from tests.sweeps.stub_sweeps import (
 )
 
 
-def test_without_ray_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_error_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match=r"'\.\[ray\]'"):
         run_sweep(read_sweep(write_sweep(tmp_path, rates(0.1))), tmp_path / "run", ray="local")
@@ -46,11 +50,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
     plan(home, **{"0.1": {"kills": 1}, "0.2": {"fails": 1}, "0.9": {"pause": 3.0}})
-    rest = "seeds: [1]\nset: {training.max_steps: 500}\nprune: {median: {min_steps: 200, trials: 2}}"
+    rest = (
+        "seeds: [1]\nset: {training.max_steps: 500}\nprune: {median: {min_steps: 200, trials: 2}}"
+    )
     file = write_sweep(home, rates(0.1, 0.2, 0.3, 0.9), rest)
     assert run_sweep(read_sweep(file), home / "run", workers=1, ray="local") == 0
     result = trials_by_rate(home / "run")
-    assert [result[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == ["finished", "failed", "finished", "pruned"]
+    assert [result[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == [
+        "finished",
+        "failed",
+        "finished",
+        "pruned",
+    ]
     assert "the loss is NaN" in (result[0.2].error or "")
     assert result[0.9].records[1].status == "interrupted"
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.3, 0.9]
@@ -65,7 +76,8 @@ def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Pa
     child.kill()
     child.join()
     plan(home)
-    assert run_sweep(read_sweep(file), home / "run", workers=2) == 0  # once the workers there have ended
+    # once the workers there have ended
+    assert run_sweep(read_sweep(file), home / "run", workers=2) == 0
     assert {trial.status for trial in trials_by_rate(home / "run").values()} == {"finished"}
     assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.1, 0.2, 0.2]
 

@@ -21,7 +21,9 @@ SMALL, LARGE = {"CPU": 2.0, "memory": 4e9}, {"CPU": 32.0, "memory": 64e9, "GPU":
 
 
 def test_the_resources_of_a_file(tmp_path: Path) -> None:
-    file = write_sweep(tmp_path, rates(0.1), "resources: {gpus: 0.5, cpus: 4, memory: 1.5G, minutes: 90}")
+    file = write_sweep(
+        tmp_path, rates(0.1), "resources: {gpus: 0.5, cpus: 4, memory: 1.5G, minutes: 90}"
+    )
     assert read_sweep(file).resources == Resources(0.5, 4, 3 * 2**29, 90)
     without = write_sweep(tmp_path / "without", rates(0.1))
     assert read_sweep(without).resources == Resources()
@@ -30,28 +32,45 @@ def test_the_resources_of_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "column"),
-    [("memory: 16", 21), ("gpus: -1", 19), ("gpus: 1.5", 19), ("cpus: 0", 19), ("minutes: long", 22), ("disk: 1G", 13)],
+    [
+        ("memory: 16", 21),
+        ("gpus: -1", 19),
+        ("gpus: 1.5", 19),
+        ("cpus: 0", 19),
+        ("minutes: long", 22),
+        ("disk: 1G", 13),
+    ],
 )
-def test_what_no_machine_has_is_refused_where_it_stands(tmp_path: Path, text: str, column: int) -> None:
+def test_what_no_machine_has_is_refused_where_it_stands(
+    tmp_path: Path, text: str, column: int
+) -> None:
     with pytest.raises(RecipeError) as error:
         read_sweep(write_sweep(tmp_path, rates(0.1), f"resources: {{{text}}}"))
     (fault,) = error.value.faults
     assert (fault.line, fault.column, bool(fault.hint)) == (6, column, True)
 
 
-@pytest.mark.parametrize(("text", "size"), [("16G", 2**34), ("500M", 500 * 2**20), ("0.5K", 512), ("2T", 2**41)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("16G", 2**34), ("500M", 500 * 2**20), ("0.5K", 512), ("2T", 2**41)]
+)
 def test_sizes(text: str, size: int) -> None:
     assert Resources.read({"memory": text}) == Resources(memory=size)
 
 
 def test_a_trial_is_placed_by_node() -> None:
-    assert fit_in_nodes(Resources(), [SMALL, SMALL]) == {"num_cpus": 1.0, "num_gpus": 0.0, "memory": 0.0}
+    assert fit_in_nodes(Resources(), [SMALL, SMALL]) == {
+        "num_cpus": 1.0,
+        "num_gpus": 0.0,
+        "memory": 0.0,
+    }
     assert fit_in_nodes(Resources(), [SMALL, LARGE])["num_gpus"] == 1.0
     assert fit_in_nodes(Resources(gpus=0.25, cpus=8), [SMALL, LARGE])["num_gpus"] == 0.25
     assert fit_in_nodes(Resources(gpus=0), [LARGE])["num_gpus"] == 0.0
 
 
-@pytest.mark.parametrize("resources", [Resources(gpus=8), Resources(cpus=33), Resources(memory=2**37)])
+@pytest.mark.parametrize(
+    "resources", [Resources(gpus=8), Resources(cpus=33), Resources(memory=2**37)]
+)
 def test_a_trial_that_fits_nowhere_is_told_at_once_with_what_there_is(resources: Resources) -> None:
     with pytest.raises(RunError, match="no node of the cluster has") as error:
         fit_in_nodes(resources, [SMALL, LARGE])
@@ -64,7 +83,9 @@ def test_two_nodes_do_not_add_up_to_one() -> None:
 
 
 @pytest.mark.parametrize("resources", [Resources(cpus=9_999), Resources(memory=1 << 60)])
-def test_a_trial_that_is_too_large_for_this_machine_is_told_with_what_it_has(resources: Resources) -> None:
+def test_a_trial_that_is_too_large_for_this_machine_is_told_with_what_it_has(
+    resources: Resources,
+) -> None:
     with pytest.raises(RunError, match=r"a trial needs .*, and this machine has \d+ CPU.*GiB"):
         LocalWorkerPool(1, resources)
 
@@ -76,7 +97,10 @@ def test_workers_of_this_machine_share_its_gpus_as_their_trials_need() -> None:
     assert {own["OMP_NUM_THREADS"] for own in two} == {"3"}
     halves = [worker_environment({}, slot, 3, gpus, Resources(gpus=0.5)) for slot in range(3)]
     assert [own["CUDA_VISIBLE_DEVICES"] for own in halves] == ["0", "0", "1"]
-    of_five = [worker_environment({}, slot, 5, gpus, Resources(gpus=0.4))["CUDA_VISIBLE_DEVICES"] for slot in range(5)]
+    of_five = [
+        worker_environment({}, slot, 5, gpus, Resources(gpus=0.4))["CUDA_VISIBLE_DEVICES"]
+        for slot in range(5)
+    ]
     assert of_five == ["0", "0", "1", "1", "2"], "no GPU has more than it can"
     assert worker_environment({}, 0, 1, gpus, Resources(gpus=0))["CUDA_VISIBLE_DEVICES"] == ""
 
@@ -97,9 +121,16 @@ def test_memory_that_nobody_wrote_is_planned_for_the_largest_point(tmp_path: Pat
     assert needs.memory == int(1.5 * planned + 1.5 * 2**30)
     assert len(lines) == 1
     assert needs.describe() in lines[0]
-    for known, resources in (([], sweep.resources), (points, Resources(gpus=1)), (points, Resources(memory=2**30))):
+    for known, resources in (
+        ([], sweep.resources),
+        (points, Resources(gpus=1)),
+        (points, Resources(memory=2**30)),
+    ):
         lines.clear()
-        assert with_planned_memory(replace(sweep, resources=resources), known, lines.append) == resources
+        assert (
+            with_planned_memory(replace(sweep, resources=resources), known, lines.append)
+            == resources
+        )
         assert not lines
 
 

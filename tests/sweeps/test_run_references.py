@@ -1,4 +1,6 @@
-"""A trial's `#rank` and a sweep's point, in every command and function that takes a run or a recipe."""
+"""A trial's `#rank` and a sweep's point, in every command and function that takes a run or a
+recipe.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def command(*words: str) -> int:
     return int(left.value.code or 0)
 
 
-def test_the_seed_is_said_of_a_trial_with_several(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_seed_is_said_of_a_trial_with_several(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert find_run(f"{sweep}#1") == run_of(sweep)
     assert capsys.readouterr().err == f"{sweep}#1 is {run_of(sweep)}; the trial has seed-2, too\n"
     shutil.rmtree(run_of(sweep).with_name("seed-2"))
@@ -78,16 +82,22 @@ FUNCTIONS: dict[str, Callable[[str, Path], object]] = {
     "open_run": lambda run, _: composer.open_run(run).recipe.canonical,
     "translate": lambda run, _: composer.translate(run, ["a b"]),
     "translate, an ensemble": lambda run, _: composer.translate([run, run], ["a b"]),
-    "translate with a draft": lambda run, _: composer.translate(run, ["a b"], ["decoding=greedy"], draft=run),
+    "translate with a draft": lambda run, _: composer.translate(
+        run, ["a b"], ["decoding=greedy"], draft=run
+    ),
     "score": lambda run, _: composer.score(run, ["a b"], ["b a"])[0],
     "plan": lambda run, _: composer.plan(run).vocabularies,
     "check": lambda run, _: composer.check(run, without_data=True),
     "draw": lambda run, _: composer.draw(run).mermaid(),
     "fingerprints": lambda run, _: composer.fingerprints(run),
     "diff": lambda run, _: composer.diff(run, run, quick=True).one.record,
-    "diff with settings": lambda run, _: composer.diff(run, overrides=["model.width=16"]).as_json()["costs"],
+    "diff with settings": lambda run, _: composer.diff(run, overrides=["model.width=16"]).as_json()[
+        "costs"
+    ],
     "export": lambda run, new: export_problem(run, new),
-    "pack": lambda run, new: composer.pack(run, new / "pack").stat().st_size if new.mkdir() is None else 0,
+    "pack": lambda run, new: (
+        composer.pack(run, new / "pack").stat().st_size if new.mkdir() is None else 0
+    ),
     "report": lambda run, new: composer.report(run, output=new.with_suffix(".html")).exists(),
 }
 
@@ -103,7 +113,8 @@ def test_every_function_of_runs_is_tested() -> None:
         name
         for name in composer.__all__
         if callable(function := getattr(composer, name)) and not isinstance(function, type)
-        if {"run", "runs", "recipe_or_run", "a", "path"} & set(inspect.signature(function).parameters)
+        if {"run", "runs", "recipe_or_run", "a", "path"}
+        & set(inspect.signature(function).parameters)
     }
     tested = {name.partition(" ")[0].rstrip(",") for name in FUNCTIONS}
     # `train` writes into its `run`; the others read files, or are tested beside what they compute
@@ -112,9 +123,12 @@ def test_every_function_of_runs_is_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("plan", "--json"), ("draw",), ("fingerprints",), ("check", "--without-data", "--json")]
+    "words",
+    [("plan", "--json"), ("draw",), ("fingerprints",), ("check", "--without-data", "--json")],
 )
-def test_commands_take_a_trial(words: tuple[str, ...], sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_a_trial(
+    words: tuple[str, ...], sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     printed = []
     for run in (f"{sweep}#1", str(run_of(sweep))):
         assert command(words[0], run, *words[1:]) == 0
@@ -122,7 +136,9 @@ def test_commands_take_a_trial(words: tuple[str, ...], sweep: Path, capsys: pyte
     assert printed[0] == printed[1]
 
 
-def test_the_plan_of_a_run_has_its_vocabularies(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_of_a_run_has_its_vocabularies(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     record = RunDir(trained).read()
     assert command("plan", str(trained), "--json") == 0
     assert json.loads(capsys.readouterr().out)["parameters"] == record.parameters
@@ -141,7 +157,9 @@ def test_what_takes_a_recipe_takes_a_point(name: str, tmp_path: Path) -> None:
         function(file, overrides=POINT[:-1])
 
 
-def test_a_point_is_planned_as_what_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_point_is_planned_as_what_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write_sweep(tmp_path)
     assert command("plan", str(file), *POINT, "--json") == 0
     planned = json.loads(capsys.readouterr().out)["parameters"]
@@ -152,10 +170,13 @@ def test_a_point_is_planned_as_what_is_trained(tmp_path: Path, capsys: pytest.Ca
     assert "rnn" in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------------- in place
+# ------------------------------------------------------------------------------------------- in
+# place
 
 
-def test_a_trial_is_not_trained_on_in_place(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_is_not_trained_on_in_place(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = run_of(sweep)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     steps = load(run / "recipe.yaml").training.max_steps

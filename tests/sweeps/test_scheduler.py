@@ -55,7 +55,8 @@ def run(file: Path, home: Path, workers: int = 1) -> int:
 def opened(home: Path) -> optuna.Study:
     """The study, as anybody may read it."""
     return optuna.load_study(
-        study_name=None, storage=JournalStorage(JournalFileBackend(str(home / "run" / "study.journal")))
+        study_name=None,
+        storage=JournalStorage(JournalFileBackend(str(home / "run" / "study.journal"))),
     )
 
 
@@ -65,7 +66,9 @@ def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
     assert starts(home) == [(rate, seed) for rate in (0.3, 0.1, 0.2) for seed in (1, 4)]
     result = trials_by_rate(home / "run")
     assert {rate: trial.number for rate, trial in result.items()} == {0.3: 0, 0.1: 1, 0.2: 2}
-    assert all(trial.status == "finished" and sorted(trial.records) == [1, 4] for trial in result.values())
+    assert all(
+        trial.status == "finished" and sorted(trial.records) == [1, 4] for trial in result.values()
+    )
     assert result[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
     recipe = load(result[0.2].recipe)
     assert recipe.training.optimizer.learning_rate == 0.2
@@ -75,7 +78,9 @@ def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
 
 
 def test_points_with_the_same_fingerprint_run_once(home: Path) -> None:
-    file = write_sweep(home, f"{rates(0.1, 0.2)}\n  called: {{set: description, values: [one, other]}}")
+    file = write_sweep(
+        home, f"{rates(0.1, 0.2)}\n  called: {{set: description, values: [one, other]}}"
+    )
     assert run(file, home) == 0
     assert [rate for rate, _ in starts(home)] == [0.1, 0.2]
     assert len(read_trials(home / "run")) == 2
@@ -87,11 +92,15 @@ def test_data_are_found_relative_to_the_base_and_checked_before_training(home: P
     (home / ".git").mkdir()
     (home / "sweeps" / "base.yaml").unlink()
     text = BASE.replace(
-        "generate: {reverse: {symbols: 6, min_length: 2, max_length: 6, train: 90, val: 12, test: 8}}",
+        "generate: {reverse: {symbols: 6, min_length: 2, max_length: 6, train: 90, val: 12,"
+        " test: 8}}",
         "parallel: {train: {source: a.txt, target: b.txt}, val: {source: a.txt, target: b.txt}}",
     )
     (home / "bases" / "base.yaml").write_text(text, encoding="utf-8")
-    file.write_text(file.read_text(encoding="utf-8").replace("base: base", "base: ../bases/base"), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("base: base", "base: ../bases/base"),
+        encoding="utf-8",
+    )
     with pytest.raises(DataError, match=r"no file `a\.txt`"):
         run(file, home)
     assert not starts(home)
@@ -101,7 +110,9 @@ def test_data_are_found_relative_to_the_base_and_checked_before_training(home: P
     assert [rate for rate, _ in starts(home)] == [0.1]
 
 
-def test_a_failed_trial_is_reported_and_the_others_continue(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_trial_is_reported_and_the_others_continue(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan(home, **{"0.1": {"fails": 1, "status": 2}})
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1, 2]")
     assert run_sweep(read_sweep(file), home / "run") == 1
@@ -121,9 +132,16 @@ def test_the_status_is_1_where_nothing_finished(home: Path) -> None:
     assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 1
 
 
-def test_a_killed_worker_goes_on_and_no_retry_is_counted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_worker_goes_on_and_no_retry_is_counted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan(home, **{"0.1": {"kills": 2}})
-    assert run_sweep(read_sweep(write_sweep(home, rates(0.1, 0.3), "seeds: [1]\nretries: 0")), home / "run") == 0
+    assert (
+        run_sweep(
+            read_sweep(write_sweep(home, rates(0.1, 0.3), "seeds: [1]\nretries: 0")), home / "run"
+        )
+        == 0
+    )
     assert [rate for rate, _ in starts(home)] == [0.1] * 3 + [0.3]
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.1, 0.3)] == ["finished", "finished"]
@@ -132,7 +150,10 @@ def test_a_killed_worker_goes_on_and_no_retry_is_counted(home: Path, capsys: pyt
     assert result[0.3].retries == ()
     out, trial = capsys.readouterr().out, f"trial {result[0.1].folder.name}: rate=0.1"
     assert f"{trial}: killed by SIGKILL, goes on from its beginning\n" in out
-    assert f"{trial}: killed by SIGKILL, goes on from its beginning, 2 times there, of at most 5\n" in out
+    assert (
+        f"{trial}: killed by SIGKILL, goes on from its beginning, 2 times there, of at most 5\n"
+        in out
+    )
 
 
 def test_a_training_that_always_dies_at_one_place_fails(home: Path) -> None:
@@ -141,23 +162,32 @@ def test_a_training_that_always_dies_at_one_place_fails(home: Path) -> None:
     assert [rate for rate, _ in starts(home)] == [0.2] * MAX_KILLS + [0.3]
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.2, 0.3)] == ["failed", "finished"]
-    error = f"its training was killed {MAX_KILLS} times without a new checkpoint, the last time by SIGKILL"
+    error = (
+        f"its training was killed {MAX_KILLS} times without a new checkpoint, the last time by"
+        " SIGKILL"
+    )
     assert result[0.2].error == error
 
 
 @pytest.mark.slow
 def test_a_training_that_gets_on_between_its_kills_never_fails(home: Path) -> None:
-    """A machine that is taken away every few minutes: each start is killed after one more checkpoint."""
+    """A machine that is taken away every few minutes: each start is killed after one more
+    checkpoint.
+    """
     count = MAX_KILLS + 3
     plan(home, **{"0.1": {"kills": count, "saves": True, "steps": count + 1}})
     assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 0
     (trial,) = read_trials(home / "run")
-    assert [retry["step"] for retry in trial.retries] == [100 * step for step in range(1, count + 1)]
+    assert [retry["step"] for retry in trial.retries] == [
+        100 * step for step in range(1, count + 1)
+    ]
     assert trial.status == "finished"
 
 
 @pytest.mark.parametrize(("times", "status"), [(2, "finished"), (3, "failed")])
-def test_a_failed_trial_is_tried_again(home: Path, times: int, status: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_trial_is_tried_again(
+    home: Path, times: int, status: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan(home, **{"0.1": {"fails": 1, "times": times}})
     file = write_sweep(home, rates(0.1), "seeds: [1]\nretries: 2")
     assert run_sweep(read_sweep(file), home / "run") == (status == "failed")
@@ -167,12 +197,17 @@ def test_a_failed_trial_is_tried_again(home: Path, times: int, status: str, caps
     assert [(retry["cause"], retry["seed"]) for retry in trial.retries] == [("failed", 1)] * 2
     out = capsys.readouterr().out
     for number in (1, 2):
-        assert f"failed, retry {number} of 2, from its beginning: error[run]: the loss is NaN" in out
+        assert (
+            f"failed, retry {number} of 2, from its beginning: error[run]: the loss is NaN" in out
+        )
     assert ("`--retry`" in out) == (status == "failed")
-    assert (trial.error or "").count("error[run]") == (status == "failed")  # nothing of the tries before the last
+    # nothing of the tries before the last
+    assert (trial.error or "").count("error[run]") == (status == "failed")
 
 
-def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_retry_tries_again_what_has_failed_and_nothing_else(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan(home, **{"0.1": {"fails": 1, "times": 3}})
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]\nretries: 1")
     assert run(file, home) == 1
@@ -197,7 +232,14 @@ def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: 
 def test_retries_may_be_changed_in_a_sweep_that_has_run(home: Path) -> None:
     plan(home, **{"0.1": {"fails": 1, "times": 2}})
     assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 1
-    assert run_sweep(read_sweep(write_sweep(home, rates(0.1), "seeds: [1]\nretries: 1")), home / "run", retry=True) == 0
+    assert (
+        run_sweep(
+            read_sweep(write_sweep(home, rates(0.1), "seeds: [1]\nretries: 1")),
+            home / "run",
+            retry=True,
+        )
+        == 0
+    )
     assert "retries: 1" in SweepDir(home / "run").sweep.read_text(encoding="utf-8")
 
 
@@ -210,7 +252,9 @@ def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) 
     child.kill()
     child.join()
     (trial,) = read_trials(home / "run")
-    write_trial(replace(trial, retries=(retry_record("failed", "once"), retry_record("failed", "twice"))))
+    write_trial(
+        replace(trial, retries=(retry_record("failed", "once"), retry_record("failed", "twice")))
+    )
     plan(home, **{"0.1": {"fails": 1}})
     assert run(file, home) == 1
     (trial,) = read_trials(home / "run")
@@ -220,7 +264,9 @@ def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) 
 
 def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
     plan(home, **{"0.9": {"pause": 60.0, "from": 2}})
-    file = write_sweep(home, rates(0.1, 0.2, 0.9), "seeds: [1, 2]\nprune: {median: {min_steps: 200, trials: 2}}")
+    file = write_sweep(
+        home, rates(0.1, 0.2, 0.9), "seeds: [1, 2]\nprune: {median: {min_steps: 200, trials: 2}}"
+    )
     assert run(file, home) == 0
     worst = trials_by_rate(home / "run")[0.9]
     assert (worst.status, worst.value, worst.pruned_at) == ("pruned", None, 200)
@@ -233,17 +279,23 @@ def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
 def test_a_trial_that_has_spent_its_budget_is_not_pruned(home: Path) -> None:
     plan(home, **{"0.9": {"pause": 1.0, "from": 5}})
     prune = "prune: {median: {min_steps: 200, trials: 2}}"
-    file = write_sweep(home, rates(0.1, 0.2, 0.9), f"seeds: [1]\nset: {{training.max_steps: 200}}\n{prune}")
+    file = write_sweep(
+        home, rates(0.1, 0.2, 0.9), f"seeds: [1]\nset: {{training.max_steps: 200}}\n{prune}"
+    )
     assert run(file, home) == 0
     assert trials_by_rate(home / "run")[0.9].status == "finished"
 
 
 @pytest.mark.slow
 def test_a_pruning_decision_survives_a_kill(home: Path) -> None:
-    file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]\nprune: {median: {min_steps: 100, trials: 1}}")
+    file = write_sweep(
+        home, rates(0.1, 0.2), "seeds: [1]\nprune: {median: {min_steps: 100, trials: 1}}"
+    )
     plan(home, **{"0.2": {"pause": 60.0}})
     child = parent(file, home / "run")
-    wait_until(lambda: (0.2, 1) in starts(home) and trials_by_rate(home / "run")[0.1].status == "finished")
+    wait_until(
+        lambda: (0.2, 1) in starts(home) and trials_by_rate(home / "run")[0.1].status == "finished"
+    )
     child.kill()
     child.join()
     write_trial(replace(trials_by_rate(home / "run")[0.2], pruned_at=100))
@@ -260,7 +312,9 @@ def test_a_killed_sweep_resumes(home: Path) -> None:
     wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 4)
     child.kill()
     child.join()
-    before = {rate: trial.records[1] for rate, trial in trials_by_rate(home / "run").items() if rate < 0.3}
+    before = {
+        rate: trial.records[1] for rate, trial in trials_by_rate(home / "run").items() if rate < 0.3
+    }
     assert run(file, home, workers=2) == 0
     result = trials_by_rate(home / "run")
     assert {trial.status for trial in result.values()} == {"finished"}
@@ -280,7 +334,9 @@ def test_signals_end_all_workers_first(home: Path, number: signal.Signals, statu
     out = printed(child, home / "run")
     assert child.exitcode == status, out
     assert "stopped; run the same command to resume" in out
-    assert {trial.records[1].status for trial in trials_by_rate(home / "run").values()} == {"interrupted"}
+    assert {trial.records[1].status for trial in trials_by_rate(home / "run").values()} == {
+        "interrupted"
+    }
     plan(home)
     assert run(home / "sweep.yaml", home, workers=2) == 0
 
@@ -296,7 +352,9 @@ def test_another_sweep_or_another_process_is_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [None, {"fingerprints": "2", "training_changes": []}])
-def test_a_sweep_that_another_version_began_is_refused(home: Path, other: dict[str, Any] | None) -> None:
+def test_a_sweep_that_another_version_began_is_refused(
+    home: Path, other: dict[str, Any] | None
+) -> None:
     """Its trials would be trained again beside those that are there, under other names."""
     file = write_sweep(home, rates(0.1), "seeds: [1]")
     run(file, home)
@@ -316,7 +374,9 @@ def test_trials_keep_their_names_when_training_does_something_otherwise(
     write_sweep(home, rates(0.1))
     before = load(home / "base.yaml")
     name, run_print = point_fingerprint(before), before.fingerprints["run"]
-    monkeypatch.setitem(TRAINING_CHANGES, "newest", TrainingChange("it ends elsewhere", lambda canonical: True))
+    monkeypatch.setitem(
+        TRAINING_CHANGES, "newest", TrainingChange("it ends elsewhere", lambda canonical: True)
+    )
     after = load(home / "base.yaml")
     assert after.fingerprints["run"] != run_print
     assert point_fingerprint(after) == name
@@ -326,7 +386,10 @@ def test_what_has_changed_of_a_base_is_named_and_its_logging_may(home: Path) -> 
     file = write_sweep(home, rates(0.1), "seeds: [1]")
     run(file, home)
     base = home / "base.yaml"
-    base.write_text(BASE.replace("logging: {wandb: false}", "logging: {wandb: {mode: disabled}}"), encoding="utf-8")
+    base.write_text(
+        BASE.replace("logging: {wandb: false}", "logging: {wandb: {mode: disabled}}"),
+        encoding="utf-8",
+    )
     assert run(file, home) == 0
     base.write_text(BASE.replace("max_steps: 4", "max_steps: 6"), encoding="utf-8")
     with pytest.raises(RunError, match=r"`base\.training\.max_steps` was 4 and is 6\n"):
@@ -368,7 +431,9 @@ def test_a_metric_that_no_run_logged_fails_the_trial(home: Path) -> None:
     assert trial.error == "no `val/bleu` was logged with seed 1; logged were: val/loss"
 
 
-def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_in_a_small_space_runs_each_point_once_and_ends(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scheduler, "MAX_SUGGESTIONS_PER_TRIAL", 5)
     more = "called: {set: description, values: [one, other]}"
     rest = "where: rate != 0.3\nsearch: {tpe: {trials: 4, seed: 2}}\nseeds: [1]"
@@ -398,7 +463,9 @@ def test_a_killed_search_resumes_to_the_requested_number_of_trials(home: Path) -
 
 def test_impossible_points_never_start(home: Path) -> None:
     file = write_sweep(
-        home, "heads: {set: model.decoder.1.residual.0.cross_attention.heads, values: [2, 3, 4]}", "seeds: [1]"
+        home,
+        "heads: {set: model.decoder.1.residual.0.cross_attention.heads, values: [2, 3, 4]}",
+        "seeds: [1]",
     )
     assert run(file, home) == 0  # three heads do not share a width of eight
     assert [trial.point for trial in read_trials(home / "run")] == [{"heads": 2}, {"heads": 4}]
@@ -424,12 +491,14 @@ def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
 def test_threads_and_gpus_are_divided_among_workers() -> None:
     assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"], Resources()) == {}
     output = [
-        worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"], Resources()) for slot in (0, 1)
+        worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"], Resources())
+        for slot in (0, 1)
     ]
     assert output == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
-    assert [worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"], Resources()) for slot in range(3)] == [
-        {"CUDA_VISIBLE_DEVICES": "5"}
-    ] * 3
+    assert [
+        worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"], Resources())
+        for slot in range(3)
+    ] == [{"CUDA_VISIBLE_DEVICES": "5"}] * 3
     assert int(worker_environment({}, 0, 1000, [], Resources())["OMP_NUM_THREADS"]) == 1
 
 
@@ -440,7 +509,9 @@ DRAWN = f"rate: {{{RATE}, log_uniform: [1.0e-4, 0.5]}}"
 @pytest.mark.parametrize("search", ["random", "tpe"])
 def test_a_sweep_may_grow_by_trials(home: Path, search: str) -> None:
     def asked(count: int) -> Path:
-        return write_sweep(home, DRAWN, f"seeds: [1]\nsearch: {{{search}: {{trials: {count}, seed: 2}}}}")
+        return write_sweep(
+            home, DRAWN, f"seeds: [1]\nsearch: {{{search}: {{trials: {count}, seed: 2}}}}"
+        )
 
     assert run(asked(2), home) == 0
     before = [trial.point for trial in read_trials(home / "run")]
@@ -486,7 +557,11 @@ def test_some_points_get_more_seeds_once_all_have_one(home: Path) -> None:
     assert result[0.2].value == pytest.approx(0.2 + (0.01 + 0.04) / 2)
     assert run(write("seeds: [1, 4]\nseeds_where: rate > 0.1"), home) == 0  # what is there stays
     assert len(starts(home)) == 6
-    assert [len(trial.finished_seeds) for trial in trials_by_rate(home / "run").values()] == [2, 2, 2]
+    assert [len(trial.finished_seeds) for trial in trials_by_rate(home / "run").values()] == [
+        2,
+        2,
+        2,
+    ]
     with pytest.raises(RecipeError, match="it holds at none of the 3 points"):
         run(write("seeds: [1, 4]\nseeds_where: rate > 1"), home)
 
@@ -517,23 +592,32 @@ def test_what_is_tuned_may_be_said_later(home: Path) -> None:
     assert [result.rank for result in open_leaderboard(home / "run").results] == [1, None]
 
 
-def test_the_reason_for_training_nothing_is_printed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_for_training_nothing_is_printed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     prune = "prune: {median: {min_steps: 500}}"
     file = write_sweep(home, DRAWN, f"search: {{tpe: {{trials: 2}}}}\nwhere: rate > 0.6\n{prune}")
     assert run_sweep(read_sweep(file), home / "run") == 1
     output = capsys.readouterr().out
     assert "no point was trained, of 20 that were drawn: excluded by `rate > 0.6`" in output
-    assert "warning[budget]: `prune` can stop no trial: it first would after 500 steps, and a training has 4" in output
+    assert (
+        "warning[budget]: `prune` can stop no trial: it first would after 500 steps, and a training"
+        " has 4" in output
+    )
 
 
-@pytest.mark.parametrize(("key", "value"), [("number", "0"), ("point", 5), ("status", "done"), ("value", "high")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("number", "0"), ("point", 5), ("status", "done"), ("value", "high")]
+)
 def test_a_damaged_trial_file_is_refused(tmp_path: Path, key: str, value: object) -> None:
     folder = tmp_path / "trials" / "f"
     folder.mkdir(parents=True)
     write_trial(Trial(0, {"rate": 0.1}, "f", 1, 1, 1, folder=folder))
     assert len(read_trials(tmp_path)) == 1
     file = folder / "trial.json"
-    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")
+    file.write_text(
+        json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8"
+    )
     with pytest.raises(RunError, match="cannot be read") as caught:
         read_trials(tmp_path)
     assert f"remove {file}" in caught.value.render()
@@ -548,7 +632,8 @@ def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
     rows = [{"step": 1200, "train/loss": 2.5, "minutes": 2.0}, {"step": 1200, "val/loss": 2.0}]
     trial.run(2).mkdir()
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert running_progress(runner) == (0.7, "trial f at step 1,200, loss 2.5")  # of minutes, which end first
+    # of minutes, which end first
+    assert running_progress(runner) == (0.7, "trial f at step 1,200, loss 2.5")
     del rows[0]["minutes"]
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert running_progress(runner) == (0.5 + 0.06, "trial f at step 1,200, loss 2.5")  # of steps
@@ -567,14 +652,17 @@ def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch)
         "start": 0.0,
     }
     rank = [SimpleNamespace(metric="val/loss", direction="min")]
-    sweeping: Any = SimpleNamespace(sweep=SimpleNamespace(rank=rank, seeds_of=lambda _: (1, 2)), **parts)
+    sweeping: Any = SimpleNamespace(
+        sweep=SimpleNamespace(rank=rank, seeds_of=lambda _: (1, 2)), **parts
+    )
     sweeping.trials_done = partial(Scheduler.trials_done, sweeping)
     sweeping.display = SimpleNamespace(say=lines.append, console=SimpleNamespace(is_terminal=False))
     for minutes, share in ((1, 0.25), (2, 0.5), (3, 0.75)):
         sweeping.last_time, sweeping.last_text = 0.0, ""
         monkeypatch.setattr(time, "monotonic", lambda minutes=minutes: 60.0 * minutes)
         monkeypatch.setattr(
-            "composer.sweeps.scheduler.running_progress", lambda _, share=share: (share, "trial 0 at ...")
+            "composer.sweeps.scheduler.running_progress",
+            lambda _, share=share: (share, "trial 0 at ..."),
         )
         Scheduler.show_progress(sweeping)
     assert [line.split("; ")[1:] for line in lines] == [
@@ -584,7 +672,8 @@ def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-# ------------------------------------------------------------------------------------------- files that are gone
+# ------------------------------------------------------------------------------------------- files
+# that are gone
 
 
 def test_a_damaged_recipe_of_a_trial_is_written_again(home: Path) -> None:
@@ -602,7 +691,10 @@ def test_a_seed_without_its_record_fails_with_a_cure(home: Path) -> None:
     file = write_sweep(home, rates(0.1), "seeds: [1]")
     assert run(file, home) == 0
     (trial,) = read_trials(home / "run")
-    record, text = RunDir(trial.run(1)).record, RunDir(trial.run(1)).record.read_text(encoding="utf-8")
+    record, text = (
+        RunDir(trial.run(1)).record,
+        RunDir(trial.run(1)).record.read_text(encoding="utf-8"),
+    )
     record.unlink()
     assert run(file, home) == 1
     (trial,) = read_trials(home / "run")
@@ -629,7 +721,10 @@ def test_weights_that_are_gone_are_said(home: Path, capsys: pytest.CaptureFixtur
     assert run(file, home) == 0
     assert "are gone" not in capsys.readouterr().out
     runs[0].weights.unlink()
-    said = f"the weights of {runs[0].path} are gone; put them back, or remove this folder: the sweep trains it again"
+    said = (
+        f"the weights of {runs[0].path} are gone; put them back, or remove this folder: the sweep"
+        " trains it again"
+    )
     assert run(file, home) == 0
     assert said in capsys.readouterr().out
     assert said in sweep_status(home / "run").text()
@@ -638,9 +733,13 @@ def test_weights_that_are_gone_are_said(home: Path, capsys: pytest.CaptureFixtur
     assert len(starts(home)) == 3
 
 
-def test_a_search_says_why_it_has_fewer_trials(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_says_why_it_has_fewer_trials(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]\nsearch: {tpe: {trials: 5}}")
     assert run(file, home) == 0
-    assert "the search ended after 2 of 5 trials; its other suggestions: " in capsys.readouterr().out
+    assert (
+        "the search ended after 2 of 5 trials; its other suggestions: " in capsys.readouterr().out
+    )
     assert run(file, home) == 0
     assert " the same as an earlier trial" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""The statistics of a sweep against planted effects: how often intervals hold them, and how often they see others."""
+"""The statistics of a sweep against planted effects: how often intervals hold them, and how often
+they see others.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +41,33 @@ def grid(*axes: str) -> Points:
 
 
 def drawn_at_random(count: int) -> Callable[[Rng], Points]:
-    return lambda rng: [{axis: rng.choice([*values]) for axis, values in EFFECTS.items()} for _ in range(count)]
+    return lambda rng: [
+        {axis: rng.choice([*values]) for axis, values in EFFECTS.items()} for _ in range(count)
+    ]
 
 
 def groups_of(points: Points) -> dict[str, Groups]:
     """The numbers of the trials that have each value of each axis."""
     axes = dict.fromkeys(axis for point in points for axis in point)
     members = {
-        axis: {value: [n for n, p in enumerate(points) if p.get(axis) == value] for value in EFFECTS[axis]}
+        axis: {
+            value: [n for n, p in enumerate(points) if p.get(axis) == value]
+            for value in EFFECTS[axis]
+        }
         for axis in axes
     }
-    return {axis: {value: some for value, some in values.items() if some} for axis, values in members.items()}
+    return {
+        axis: {value: some for value, some in values.items() if some}
+        for axis, values in members.items()
+    }
 
 
 def run_trials(
-    rng: Rng, effects: dict[str, dict[str, float]], points: Points, seeds: int | tuple[int, ...], of_points: float
+    rng: Rng,
+    effects: dict[str, dict[str, float]],
+    points: Points,
+    seeds: int | tuple[int, ...],
+    of_points: float,
 ) -> list[Scores]:
     """Scores of an additive model with a deviation of each point, of each seed, and noise."""
     counts = (seeds,) if isinstance(seeds, int) else seeds
@@ -61,7 +75,9 @@ def run_trials(
     trials = []
     for point, count in zip(points, cycle(counts), strict=False):
         mean = sum(effects[axis][value] for axis, value in point.items()) + of_points * rng.normal()
-        trials.append(dict(enumerate((mean + of_seeds[:count] + 0.5 * rng.normal(size=count)).tolist())))
+        trials.append(
+            dict(enumerate((mean + of_seeds[:count] + 0.5 * rng.normal(size=count)).tolist()))
+        )
     return trials
 
 
@@ -84,19 +100,31 @@ DESIGNS = {
     "one axis with seeds": (lambda _: grid("encoder"), 3, 0.0),
     "points at random": (drawn_at_random(16), 1, 0.7),
     "points at random with seeds": (drawn_at_random(12), 2, 0.7),
-    "a grid of which some points have seeds": (lambda _: grid("encoder", "decoder", "norm"), (3, 1, 1), 0.5),
-    "a grid of which an axis decides who has seeds": (lambda _: grid("encoder", "decoder", "norm"), (3, 1), 0.0),
+    "a grid of which some points have seeds": (
+        lambda _: grid("encoder", "decoder", "norm"),
+        (3, 1, 1),
+        0.5,
+    ),
+    "a grid of which an axis decides who has seeds": (
+        lambda _: grid("encoder", "decoder", "norm"),
+        (3, 1),
+        0.0,
+    ),
 }
 """Points, their number of seeds, or those of one point after another, and how far they deviate."""
 
 
-def simulate(name: str, effects: dict[str, dict[str, float]], seed: int, sweeps: int = 400) -> Iterator[Contributions]:
+def simulate(
+    name: str, effects: dict[str, dict[str, float]], seed: int, sweeps: int = 400
+) -> Iterator[Contributions]:
     """Run sweeps of a design in which the axes do what is planted, and fit each."""
     points_of, seeds, of_points = DESIGNS[name]
     rng = np.random.default_rng(seed)
     for _ in range(sweeps):
         points = points_of(rng)
-        yield fit_contributions(groups_of(points), run_trials(rng, effects, points, seeds, of_points))
+        yield fit_contributions(
+            groups_of(points), run_trials(rng, effects, points, seeds, of_points)
+        )
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -106,7 +134,9 @@ def test_intervals_hold_planted_effects_as_often_as_is_stated(name: str) -> None
 
 
 def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
-    """After ten points at random, three of four values are those that were best on their axis so far."""
+    """After ten points at random, three of four values are those that were best on their axis so
+    far.
+    """
     rng = np.random.default_rng(7)
     covered = []
     for _ in range(200):
@@ -116,7 +146,9 @@ def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
             point = {axis: str(rng.choice([*values])) for axis, values in EFFECTS.items()}
             for axis, members in groups_of(points).items() if len(points) >= 10 else ():
                 if rng.random() < 0.75:
-                    point[axis] = max(members, key=lambda value: fmean(trials[n][0] for n in members[value]))
+                    point[axis] = max(
+                        members, key=lambda value: fmean(trials[n][0] for n in members[value])
+                    )
             points.append(point)
             trials += run_trials(rng, EFFECTS, [point], 1, 1.0)
         covered += hits(fit_contributions(groups_of(points), trials), EFFECTS)
@@ -127,7 +159,12 @@ def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
 def test_axes_without_effect_are_seldom_seen(name: str) -> None:
     alarms = []
     for fitted in simulate(name, NOTHING, seed=2):
-        p_values = [item.p_value for values in fitted.effects.values() for item in values if item.p_value is not None]
+        p_values = [
+            item.p_value
+            for values in fitted.effects.values()
+            for item in values
+            if item.p_value is not None
+        ]
         alarms.append(min(p_values, default=1.0) < ERROR_RATE)
     assert fmean(alarms) <= allowed(400)
 
@@ -148,14 +185,22 @@ NOISE: dict[str, Callable[[Rng, int], np.ndarray]] = {
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("seeds", [3, 5])
 @pytest.mark.parametrize("trials", [4, pytest.param(12, marks=pytest.mark.exhaustive), 30])
-def test_a_trial_as_good_as_the_best_is_seldom_left_unmarked(trials: int, seeds: int, noise: str) -> None:
-    """Half of the trials are equally good, and the others worse; the best by its scores is any of them."""
+def test_a_trial_as_good_as_the_best_is_seldom_left_unmarked(
+    trials: int, seeds: int, noise: str
+) -> None:
+    """Half of the trials are equally good, and the others worse; the best by its scores is any of
+    them.
+    """
     rng = np.random.default_rng(3)
     alarms = []
     for _ in range(300):
         means = np.where(np.arange(trials) < trials // 2, 0.0, -1.0)
         spread = NOISE[noise](rng, trials)
-        scores = means[:, None] + spread[:, None] * rng.normal(size=(trials, seeds)) + rng.normal(size=seeds)
+        scores = (
+            means[:, None]
+            + spread[:, None] * rng.normal(size=(trials, seeds))
+            + rng.normal(size=seeds)
+        )
         order = np.argsort(-scores.mean(axis=1))
         p_values = p_values_to_best([dict(enumerate(row)) for row in scores[order].tolist()])
         assert p_values is not None
@@ -172,7 +217,10 @@ def test_structures_that_were_tuned_by_the_same_scores_are_seldom_told_apart() -
         scores = rng.normal(size=(10, 3, 4)) + rng.normal(size=4)
         tuned = [rates[rates.mean(axis=1).argmax()] for rates in scores]
         best_first = sorted(tuned, key=lambda row: -row.mean())
-        alarms.append(min(p_values_to_best([dict(enumerate(row)) for row in best_first]) or [1.0]) < ERROR_RATE)
+        alarms.append(
+            min(p_values_to_best([dict(enumerate(row)) for row in best_first]) or [1.0])
+            < ERROR_RATE
+        )
     assert fmean(alarms) <= allowed(300)
 
 
@@ -181,7 +229,11 @@ def test_clear_differences_are_seen(seeds: int) -> None:
     rng = np.random.default_rng(4)
     seen = []
     for _ in range(50):
-        scores = np.linspace(0, -60, 12)[:, None] + rng.normal(size=(12, seeds)) + 9 * rng.normal(size=seeds)
+        scores = (
+            np.linspace(0, -60, 12)[:, None]
+            + rng.normal(size=(12, seeds))
+            + 9 * rng.normal(size=seeds)
+        )
         p_values = p_values_to_best([dict(enumerate(row)) for row in scores.tolist()])
         assert p_values is not None
         seen.append(fmean(p < ERROR_RATE for p in p_values[1:]))
@@ -203,7 +255,11 @@ def test_trials_of_other_seeds_are_compared_unpaired() -> None:
 
 def test_nothing_is_known_of_one_seed_and_all_of_equal_scores() -> None:
     assert p_values_to_best([{1: 3.0}, {1: 2.0}]) is None
-    assert p_values_to_best([{1: 3.0, 2: 3.0}, {1: 3.0, 2: 3.0}, {1: 2.0, 2: 2.0}]) == [1.0, 1.0, 0.0]
+    assert p_values_to_best([{1: 3.0, 2: 3.0}, {1: 3.0, 2: 3.0}, {1: 2.0, 2: 2.0}]) == [
+        1.0,
+        1.0,
+        0.0,
+    ]
 
 
 def test_one_axis_is_compared_by_a_t_test() -> None:
@@ -221,9 +277,18 @@ def test_one_axis_is_compared_by_a_t_test() -> None:
 def test_what_rounding_leaves_is_no_effect(seeds: int) -> None:
     points = grid("encoder", "decoder")
     equal = fit_contributions(groups_of(points), [dict.fromkeys(range(seeds), 1.0) for _ in points])
-    effects = [effect for values in equal.effects.values() for effect in values if effect.p_value is not None]
+    effects = [
+        effect
+        for values in equal.effects.values()
+        for effect in values
+        if effect.p_value is not None
+    ]
     assert effects
     assert {(effect.difference, effect.p_value) for effect in effects} == {(0.0, 1.0)}
     means = [sum(EFFECTS[axis][value] for axis, value in point.items()) for point in points]
-    additive = fit_contributions(groups_of(points), [dict.fromkeys(range(seeds), 0.1 * mean) for mean in means])
-    assert additive.additivity is None, "seeds that agree to the last bit show no noise to compare with"
+    additive = fit_contributions(
+        groups_of(points), [dict.fromkeys(range(seeds), 0.1 * mean) for mean in means]
+    )
+    assert additive.additivity is None, (
+        "seeds that agree to the last bit show no noise to compare with"
+    )

@@ -1,4 +1,6 @@
-"""Workers as jobs of a real Slurm: submitted as an array, preempted, killed, and none of their trials lost."""
+"""Workers as jobs of a real Slurm: submitted as an array, preempted, killed, and none of their
+trials lost.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ START = Path(__file__).with_name("start_slurm.sh")
 FOUR = rates(0.001, 0.002, 0.003, 0.004)
 
 
-def test_without_submitit_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_submitit_the_error_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(RunError, match=r"'\.\[slurm\]'"):
         api.submit_sweep(write_sweep(tmp_path, FOUR), run=tmp_path / "run")
@@ -58,8 +62,15 @@ def test_a_preempted_and_a_killed_worker_lose_nothing(tmp_path: Path) -> None:
     file = write_sweep(tmp_path, FOUR, "resources: {cpus: 1, memory: 400M, minutes: 10}")
     long = ["training.max_steps=4000", "training.validate_every=500"]
     number, folder = api.submit_sweep(file, long, workers=2, run=tmp_path / "run")
-    wait_until(lambda: len(jobs("running")) == 2 and len(list(folder.glob("trials/*/seed-1/metrics.jsonl"))) > 1, 200.0)
-    subprocess.run(["scancel", "--signal=USR2", f"{number}_0"], check=True)  # what submitit takes for a preemption
+    wait_until(
+        lambda: (
+            len(jobs("running")) == 2
+            and len(list(folder.glob("trials/*/seed-1/metrics.jsonl"))) > 1
+        ),
+        200.0,
+    )
+    # what submitit takes for a preemption
+    subprocess.run(["scancel", "--signal=USR2", f"{number}_0"], check=True)
     subprocess.run(["scancel", f"{number}_1"], check=True)
     wait_until(lambda: len(statuses(folder)) == 4 and set(statuses(folder)) == {"finished"}, 600.0)
     wait_until(lambda: not jobs(), 60.0)
@@ -70,7 +81,9 @@ def test_a_preempted_and_a_killed_worker_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["--dry-run", "--status", "--ray=local", "--worker", "--retry"])
-def test_nothing_is_submitted_beside_other_flags(tmp_path: Path, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_submitted_beside_other_flags(
+    tmp_path: Path, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submitted: list[object] = []
     monkeypatch.setattr(api, "submit_sweep", lambda *arguments: submitted.append(arguments))
     file = write_sweep(tmp_path, FOUR)

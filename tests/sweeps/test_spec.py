@@ -29,7 +29,8 @@ from composer.sweeps.spec import RANGES, load_schema, rank_metrics, read_sweep
 from composer.sweeps.sweep import Goal, Pruner, SearchAlgorithm
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 
-# ------------------------------------------------------------------------------------------- what it means
+# ------------------------------------------------------------------------------------------- what
+# it means
 
 
 def test_every_key_of_a_sweep_is_read(tmp_path: Path) -> None:
@@ -56,7 +57,11 @@ rank: [{val/bleu: max}, {parameters: min}]"""
     read = replace(read, overrides=(*read.overrides, "training.seed=5"))
     recipe = point_recipe(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9})
     assert recipe.training.optimizer.learning_rate == 0.001
-    assert (recipe.training.max_minutes, recipe.training.max_steps, recipe.training.seed) == (8.0, 9, 5)
+    assert (recipe.training.max_minutes, recipe.training.max_steps, recipe.training.seed) == (
+        8.0,
+        9,
+        5,
+    )
     assert recipe.data.generate.train == 50
     assert recipe.model.width == 32
     encoder, decoder = recipe.model.encoder, recipe.model.decoder
@@ -127,14 +132,20 @@ def test_axes_that_depend_on_an_inactive_axis_are_inactive(tmp_path: Path) -> No
 
 
 def test_an_axis_can_extend_the_base(tmp_path: Path) -> None:
-    (tmp_path / "deep.yaml").write_text("recipe: 1\nmodel: {encoder: [rnn, rnn]}\ntraining: {seed: null}\n")
-    (tmp_path / "flat.yaml").write_text("recipe: 1\nextends: deep.yaml\nmodel: {encoder: [{conv: 3}]}\n")
+    (tmp_path / "deep.yaml").write_text(
+        "recipe: 1\nmodel: {encoder: [rnn, rnn]}\ntraining: {seed: null}\n"
+    )
+    (tmp_path / "flat.yaml").write_text(
+        "recipe: 1\nextends: deep.yaml\nmodel: {encoder: [{conv: 3}]}\n"
+    )
     axes = """
   stack: {extend: {deep: deep.yaml, flat: flat.yaml}}
   first: {replace: model.encoder..rnn, with: {same: rnn, norm: norm}, when: stack == "deep"}"""
     read = sweep(tmp_path, axes, "seeds: 1")
     alone = load(tmp_path / "base.yaml")
-    for point, stack in zip(grid_points(read), ("[rnn, rnn]", "[norm, norm]", "[{conv: 3}]"), strict=True):
+    for point, stack in zip(
+        grid_points(read), ("[rnn, rnn]", "[norm, norm]", "[{conv: 3}]"), strict=True
+    ):
         recipe = point_recipe(read, point)
         assert recipe.model == load(tmp_path / "base.yaml", [f"model.encoder={stack}"]).model
         assert (recipe.data, recipe.training.seed, alone.training.seed) == (alone.data, 1, 7)
@@ -145,8 +156,15 @@ def test_a_point_equals_a_recipe_written_by_hand(tmp_path: Path) -> None:
     mine = load(tmp_path / "base.yaml", ["model.encoder=[norm]"])
     recipe = point_recipe(read, {"encoder": "none"})
     assert recipe.fingerprints == mine.fingerprints
-    assert point_recipe(read, {"encoder": "same"}).fingerprints == load(tmp_path / "base.yaml").fingerprints
-    assert recipe.name == recipe.explicit["name"] == f"tried-{cost_point(read, {'encoder': 'none'}).fingerprint}"
+    assert (
+        point_recipe(read, {"encoder": "same"}).fingerprints
+        == load(tmp_path / "base.yaml").fingerprints
+    )
+    assert (
+        recipe.name
+        == recipe.explicit["name"]
+        == f"tried-{cost_point(read, {'encoder': 'none'}).fingerprint}"
+    )
     written = tmp_path / "again.yaml"
     written.write_text(recipe.dump(), encoding="utf-8")
     assert load(written).canonical == recipe.canonical
@@ -169,8 +187,11 @@ def test_overrides_apply_to_every_point(tmp_path: Path) -> None:
 
 def test_the_fingerprint_covers_what_changes_the_points(tmp_path: Path) -> None:
     first = sweep(tmp_path, ENCODER).fingerprint
-    assert sweep(tmp_path, ENCODER, "name: other\ndescription: text  # comment").fingerprint == first
-    assert sweep(tmp_path, ENCODER, "seeds: 2\nsearch: grid").fingerprint == first  # seeds may be added
+    assert (
+        sweep(tmp_path, ENCODER, "name: other\ndescription: text  # comment").fingerprint == first
+    )
+    # seeds may be added
+    assert sweep(tmp_path, ENCODER, "seeds: 2\nsearch: grid").fingerprint == first
     assert sweep(tmp_path, ENCODER, "seeds: 2\nseeds_where: flops > 1").fingerprint == first
     drawn_by = [
         sweep(tmp_path, ENCODER, f"search: {{random: {output}}}").fingerprint
@@ -205,27 +226,44 @@ def test_a_random_search_samples_each_point_once_at_most(tmp_path: Path) -> None
     assert len(random_points(sweep(tmp_path, ENCODER, "search: {random: 20}"))) == 3
 
 
-# ------------------------------------------------------------------------------------------- costs and the listing
+# ------------------------------------------------------------------------------------------- costs
+# and the listing
 
 
 def test_costs_equal_those_of_the_plan(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
     for item in list_points(read):
-        plan = point_recipe(read, item.point).plan({"source": 11, "target": 11})  # six symbols and the space
-        assert (item.parameters, item.flops, item.state_bytes) == (plan.parameters, plan.flops, plan.state_bytes)
+        # six symbols and the space
+        plan = point_recipe(read, item.point).plan({"source": 11, "target": 11})
+        assert (item.parameters, item.flops, item.state_bytes) == (
+            plan.parameters,
+            plan.flops,
+            plan.state_bytes,
+        )
         assert (item.status, item.at_most) == ("trained", False)
 
 
 def test_where_excludes_points(tmp_path: Path) -> None:
-    sizes = {str(item.point["encoder"]): item.parameters for item in list_points(sweep(tmp_path, ENCODER))}
+    sizes = {
+        str(item.point["encoder"]): item.parameters
+        for item in list_points(sweep(tmp_path, ENCODER))
+    }
     most = max(sizes.values())
-    result = list_points(sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]"))
-    excluded = {str(item.point["encoder"]): item.condition for item in result if item.status == "excluded"}
+    result = list_points(
+        sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]")
+    )
+    excluded = {
+        str(item.point["encoder"]): item.condition for item in result if item.status == "excluded"
+    }
     largest = next(name for name, size in sizes.items() if size == most)
-    assert excluded == {"same": 'encoder != "same"'} | ({} if largest == "same" else {largest: f"parameters < {most}"})
+    assert excluded == {"same": 'encoder != "same"'} | (
+        {} if largest == "same" else {largest: f"parameters < {most}"}
+    )
 
 
-def test_what_the_steps_of_points_never_reach_is_a_warning_once_with_their_numbers(tmp_path: Path) -> None:
+def test_what_the_steps_of_points_never_reach_is_a_warning_once_with_their_numbers(
+    tmp_path: Path,
+) -> None:
     axes = """
   width: {set: model.width, values: [8, 16]}
   steps: {set: training.max_steps, values: [10, 500]}
@@ -256,7 +294,12 @@ def test_impossible_and_duplicate_points_are_listed(tmp_path: Path) -> None:
     assert "impossible, points 3, 4:" in output
     assert "1 point to train; 1 duplicate, 2 impossible" in output
     data = json.loads(json.dumps(dry_run_json(read, result)))
-    assert [point["status"] for point in data["points"]] == ["trained", "duplicate", "impossible", "impossible"]
+    assert [point["status"] for point in data["points"]] == [
+        "trained",
+        "duplicate",
+        "impossible",
+        "impossible",
+    ]
     assert data["points"][2]["errors"][0]["line"] > 0
 
 
@@ -271,13 +314,32 @@ def test_a_search_lists_its_candidate_structures(tmp_path: Path) -> None:
     assert "0.0001 to 0.01" in output
 
 
-# ------------------------------------------------------------------------------------------- the schema
+# ------------------------------------------------------------------------------------------- the
+# schema
 
 
 def test_the_schema_agrees_with_the_code() -> None:
     result = load_schema()
-    keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds")
-    assert tuple(result["properties"]) == (*keys, "seeds_where", "resources", "tune", "retries", "rank")
+    keys = (
+        "sweep",
+        "name",
+        "description",
+        "base",
+        "set",
+        "axes",
+        "where",
+        "search",
+        "prune",
+        "seeds",
+    )
+    assert tuple(result["properties"]) == (
+        *keys,
+        "seeds_where",
+        "resources",
+        "tune",
+        "retries",
+        "rank",
+    )
     assert set(result["$defs"]["axis"]["properties"]) == {
         *("set", "values", *RANGES, "replace", "with", "extend", "when", "zip")
     }
@@ -289,7 +351,10 @@ def test_the_schema_agrees_with_the_code() -> None:
         settings = {field.name: field.default for field in fields(kind) if field.name != "kind"}
         for entry in entries:
             assert entry["properties"].keys() <= settings.keys()
-            assert all(settings[name] in (MISSING, rule.get("default")) for name, rule in entry["properties"].items())
+            assert all(
+                settings[name] in (MISSING, rule.get("default"))
+                for name, rule in entry["properties"].items()
+            )
 
 
 def test_a_base_is_pulled_as_a_recipe_is() -> None:
@@ -315,13 +380,25 @@ def test_every_key_of_the_schema_has_a_description() -> None:
     result = load_schema()
     for keys in (
         result["properties"],
-        *(item.get("properties", {}) for item in result["$defs"].values() if "x-choice" not in item),
+        *(
+            item.get("properties", {})
+            for item in result["$defs"].values()
+            if "x-choice" not in item
+        ),
     ):
         assert all(item["description"] for item in keys.values())
 
 
 def test_metrics_are_those_of_the_recipes_language() -> None:
-    assert {"val/loss", "val/bleu", "test/bleu", "parameters", "flops", "state_bytes", "minutes"} <= set(rank_metrics())
+    assert {
+        "val/loss",
+        "val/bleu",
+        "test/bleu",
+        "parameters",
+        "flops",
+        "state_bytes",
+        "minutes",
+    } <= set(rank_metrics())
 
 
 def test_reading_a_sweep_needs_no_torch(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What `sweep --status` says: of every trial its state, and what is left; it starts and writes nothing."""
+"""What `sweep --status` says: of every trial its state, and what is left; it starts and writes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_state_is_counted_and_nothing_is_started(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_state_is_counted_and_nothing_is_started(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, begun = files_of(home), starts(home)
     status = json.loads(command(capsys, "sweep.yaml", "--status", "--json"))
     counts = {"finished": 2, "running": 0, "stopped": 0, "pruned": 1, "failed": 1, "left": 1}
@@ -73,7 +77,8 @@ def test_every_state_is_counted_and_nothing_is_started(home: Path, capsys: pytes
     text = command(capsys, "sweep.yaml", "--status")
     assert "5 trials: 2 finished, 0 running, 0 stopped, 1 pruned, 1 failed, 1 left" in text
     assert (
-        f"failed: trial {failed['fingerprint']}: rate=0.3; tried again (1 failed); error[run]: the loss is NaN" in text
+        f"failed: trial {failed['fingerprint']}: rate=0.3; tried again (1 failed); error[run]: the"
+        " loss is NaN" in text
     )
     assert "it is not running" in text
     assert text.splitlines()[-2:] == [
@@ -118,7 +123,9 @@ def test_a_sweep_that_was_never_started_is_told(home: Path) -> None:
         sweep_status(home / "sweep.yaml", home / "elsewhere")
 
 
-def test_retry_on_the_command_line_reaches_the_scheduler(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_on_the_command_line_reaches_the_scheduler(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     received: list[Any] = []
     monkeypatch.setattr(scheduler, "run_sweep", lambda *_, **options: received.append(options) or 0)
     for words in ([], ["--retry"]):

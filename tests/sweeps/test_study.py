@@ -18,7 +18,8 @@ from composer.sweeps.trial import Status, Trial
 from tests.sweeps.stub_sweeps import RATE, rates, write_sweep
 
 KINDS = (
-    'kind: {replace: "model.encoder[0]", with: {gru: {rnn: {cell: gru}}, lstm: {rnn: {cell: lstm}}, none: [identity]}}'
+    'kind: {replace: "model.encoder[0]", with: {gru: {rnn: {cell: gru}}, lstm: {rnn: {cell: lstm}},'
+    " none: [identity]}}"
 )
 CONDITIONAL = f"""{KINDS}
   rate: {{{RATE}, log_uniform: [1e-4, 1e-2], when: kind != "none"}}
@@ -38,7 +39,9 @@ def ended(asked: Suggestion, value: float | None, status: Status = "finished") -
 
 
 def loss(point: Point) -> float:
-    return float(point.get("rate", 0.5)) + {"gru": 0.0, "lstm": 1.0, "none": 2.0}[str(point["kind"])]
+    return (
+        float(point.get("rate", 0.5)) + {"gru": 0.0, "lstm": 1.0, "none": 2.0}[str(point["kind"])]
+    )
 
 
 def asked_points(study: Study, count: int, anywhere: bool = False) -> list[Point]:
@@ -61,13 +64,16 @@ def test_points_have_their_active_axes_and_no_others(tmp_path: Path) -> None:
         assert int(point.get("steps", 10)) in range(10, 21)
     assert {point["kind"] for point in points} == {"gru", "lstm", "none"}
     assert len({"steps" in point for point in points}) == 2
-    assert all("hidden" not in item.params for item in study.study.trials)  # what is tied is not drawn
+    # what is tied is not drawn
+    assert all("hidden" not in item.params for item in study.study.trials)
 
 
 def test_a_resumed_search_suggests_the_same_points(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     journal = asked_points(Study(sweep, tmp_path / "journal.db"), 16)
-    parts = [point for _ in range(4) for point in asked_points(Study(sweep, tmp_path / "parts.db"), 4)]
+    parts = [
+        point for _ in range(4) for point in asked_points(Study(sweep, tmp_path / "parts.db"), 4)
+    ]
     assert parts == journal
     other = sweep_of(tmp_path, CONDITIONAL, TPE.replace("seed: 4", "seed: 5"))
     assert asked_points(Study(other, tmp_path / "other.db"), 16) != journal
@@ -75,7 +81,9 @@ def test_a_resumed_search_suggests_the_same_points(tmp_path: Path) -> None:
 
 def test_tpe_learns_from_reported_values(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    blind, learned = (asked_points(Study(sweep, tmp_path / f"{item}.db"), 30, item) for item in (True, False))
+    blind, learned = (
+        asked_points(Study(sweep, tmp_path / f"{item}.db"), 30, item) for item in (True, False)
+    )
     assert sum(map(loss, learned[12:])) < 0.7 * sum(map(loss, blind[12:]))
 
 
@@ -94,7 +102,9 @@ def test_grid_and_random_points_are_suggested_unchanged_and_in_order(tmp_path: P
             study.tell(result[-1].number, ended(result[-1], 1.0))
         assert [suggestion.point for suggestion in result] == wanted
         assert [suggestion.number for suggestion in result] == list(range(len(wanted)))
-        assert [item.params for item in study.study.trials] == [study.free_values(point) for point in wanted]
+        assert [item.params for item in study.study.trials] == [
+            study.free_values(point) for point in wanted
+        ]
 
 
 def test_running_trials_keep_their_points(tmp_path: Path) -> None:
@@ -104,7 +114,10 @@ def test_running_trials_keep_their_points(tmp_path: Path) -> None:
     before.tell(asked[1].number, ended(asked[1], 1.0))
     after = Study(sweep, tmp_path / "study.journal")
     running = [after.suggestion(number) for number in after.running()]
-    assert [(item.number, item.point) for item in running] == [(0, asked[0].point), (2, asked[2].point)]
+    assert [(item.number, item.point) for item in running] == [
+        (0, asked[0].point),
+        (2, asked[2].point),
+    ]
 
 
 def test_two_workers_are_never_given_the_same_point(tmp_path: Path) -> None:
@@ -129,7 +142,9 @@ def test_what_a_killed_worker_had_begun_to_write_is_cut_off(tmp_path: Path) -> N
 
 
 def test_trial_states_are_reported_once(tmp_path: Path) -> None:
-    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3, 0.4, 0.5), TPE), tmp_path / "study.journal")
+    study = Study(
+        sweep_of(tmp_path, rates(0.1, 0.2, 0.3, 0.4, 0.5), TPE), tmp_path / "study.journal"
+    )
     statuses: list[Status] = ["finished", "pruned", "failed"]
     for status in statuses:
         asked = study.ask()
@@ -137,11 +152,19 @@ def test_trial_states_are_reported_once(tmp_path: Path) -> None:
             study.tell(asked.number, ended(asked, 1.0, status))
     study.skip(study.ask(), "excluded", as_bad=True)
     study.skip(study.ask(), "double", as_bad=False)
-    assert [item.state.name for item in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL", "PRUNED", "FAIL"]
+    assert [item.state.name for item in study.study.trials] == [
+        "COMPLETE",
+        "PRUNED",
+        "FAIL",
+        "PRUNED",
+        "FAIL",
+    ]
 
 
 def reports(study: Study, values: list[float]) -> int | None:
-    """A trial with these scores every hundred steps; where it was pruned, else None and it is told as finished."""
+    """A trial with these scores every hundred steps; where it was pruned, else None and it is told
+    as finished.
+    """
     asked = study.ask()
     for number in range(1, len(values) + 1):
         output = {100 * step: value for step, value in enumerate(values[:number], 1)}
@@ -161,9 +184,13 @@ def test_pruning_begins_after_a_tenth_of_the_training(max_steps: int | None, fir
 
 def warned(folder: Path, prune: str, rest: str, steps: str) -> list[str]:
     sweep = read_sweep(
-        write_sweep(folder, rates(*(0.1 * number for number in range(1, 8))), f"prune: {prune}\n{rest}\n{steps}")
+        write_sweep(
+            folder,
+            rates(*(0.1 * number for number in range(1, 8))),
+            f"prune: {prune}\n{rest}\n{steps}",
+        )
     )
-    (point, *_) = list_points(sweep)
+    point, *_ = list_points(sweep)
     return [fault.message for fault in point.warnings if fault.path == "prune"]
 
 
@@ -176,7 +203,12 @@ def warned(folder: Path, prune: str, rest: str, steps: str) -> list[str]:
             "max_steps: 120, validate_every: 10",
             "after 500 steps, and a training has 120",
         ),
-        ("hyperband", "", "max_steps: 120, validate_every: 120", "after 120 steps, and a training has 120"),
+        (
+            "hyperband",
+            "",
+            "max_steps: 120, validate_every: 120",
+            "after 120 steps, and a training has 120",
+        ),
         ("hyperband", "", "max_steps: 120, validate_every: 10", ""),
         ("median", "", "max_steps: 120, validate_every: 10", ""),
         (
@@ -200,22 +232,30 @@ def test_a_pruning_that_can_stop_no_trial_is_reported(
     settings = ", ".join(f"training.{setting.strip()}" for setting in steps.split(","))
     messages = warned(tmp_path, prune, rest, f"set: {{{settings}}}")
     assert len(messages) == bool(why)
-    assert all(message.startswith("`prune` can stop no trial") and why in message for message in messages)
+    assert all(
+        message.startswith("`prune` can stop no trial") and why in message for message in messages
+    )
 
 
 @pytest.mark.parametrize(("goal", "sign"), [("val/loss: min", 1.0), ("val/bleu: max", -1.0)])
 def test_the_median_pruner_stops_worse_trials(tmp_path: Path, goal: str, sign: float) -> None:
     rest = f"{TPE}\nprune: {{median: {{min_steps: 300, trials: 2}}}}\nrank: [{{{goal}}}]"
-    study = Study(sweep_of(tmp_path, rates(*(0.1 * item for item in range(1, 9))), rest), tmp_path / "study.journal")
+    study = Study(
+        sweep_of(tmp_path, rates(*(0.1 * item for item in range(1, 9))), rest),
+        tmp_path / "study.journal",
+    )
     good, bad = [sign * 1.0] * 5, [sign * 2.0] * 5
     assert [reports(study, item) for item in (good, bad, bad, good)] == [None, None, 300, None]
-    assert reports(study, [sign * 2.0, sign * 2.0, sign * 0.5, sign * 0.5]) is None  # what counts is its best so far
+    # what counts is its best so far
+    assert reports(study, [sign * 2.0, sign * 2.0, sign * 0.5, sign * 0.5]) is None
 
 
 def test_hyperband_stops_the_worse_trials_of_a_bracket(tmp_path: Path) -> None:
     rest = f"{TPE}\nprune: {{hyperband: {{min_steps: 100, reduction: 2}}}}"
     study = Study(
-        sweep_of(tmp_path, rates(*(0.01 * item for item in range(1, 60))), rest), tmp_path / "study.journal", 800
+        sweep_of(tmp_path, rates(*(0.01 * item for item in range(1, 60))), rest),
+        tmp_path / "study.journal",
+        800,
     )
     pruned = [reports(study, [value] * 8) for value in (0.1, 0.5, 0.9, 0.2, 0.6, 0.8) * 6]
     assert {None} < set(pruned) <= {None, 100, 200, 400, 800}  # only where a bracket has a rung
@@ -229,7 +269,8 @@ def test_steps_are_reported_once_and_nan_is_the_worst_value(tmp_path: Path) -> N
     assert reports(study, [1.0, 1.0]) is None
     asked = study.ask()
     assert study.report(asked, {100: 0.5, 200: 0.5}) is None
-    assert study.report(asked, {100: 9.0, 200: 9.0}) is None  # a training that goes on writes its rows again
+    # a training that goes on writes its rows again
+    assert study.report(asked, {100: 9.0, 200: 9.0}) is None
     assert study.study.trials[-1].intermediate_values == {100: 0.5, 200: 0.5}
     assert reports(study, [float("nan")]) == 100
 
@@ -248,7 +289,9 @@ def test_a_lost_study_is_rebuilt_from_trial_directories(tmp_path: Path) -> None:
     for _ in range(2):
         study.restore(trials)
     assert [item.state.name for item in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL"]
-    assert [item.params for item in study.study.trials] == [study.free_values(item.point) for item in asked[:3]]
+    assert [item.params for item in study.study.trials] == [
+        study.free_values(item.point) for item in asked[:3]
+    ]
     assert set(study.latest_trials()) == {item.fingerprint for item in trials[:3]}
 
 
@@ -263,12 +306,19 @@ def test_the_file_can_be_read_by_optuna(tmp_path: Path) -> None:
     asked_points(Study(sweep, tmp_path / "study.journal"), 3)
     journal = JournalStorage(JournalFileBackend(str(tmp_path / "study.journal")))
     (result,) = optuna.study.get_all_study_summaries(journal)
-    assert (result.study_name, result.n_trials, result.direction.name) == (sweep.fingerprint[:12], 3, "MINIMIZE")
+    assert (result.study_name, result.n_trials, result.direction.name) == (
+        sweep.fingerprint[:12],
+        3,
+        "MINIMIZE",
+    )
 
 
 def test_points_that_are_not_trained_do_not_end_the_random_start(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    learning, blind = Study(sweep, tmp_path / "learning.journal"), Study(sweep, tmp_path / "blind.journal")
+    learning, blind = (
+        Study(sweep, tmp_path / "learning.journal"),
+        Study(sweep, tmp_path / "blind.journal"),
+    )
     for number in range(15):  # only every other point can be trained
         suggestions = learning.ask(), blind.ask(at_random=True)
         assert suggestions[0].point == suggestions[1].point

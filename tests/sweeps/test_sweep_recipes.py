@@ -1,4 +1,6 @@
-"""The sweeps of `recipes/sweeps/`: every point that is not excluded can be trained, and they name what they say."""
+"""The sweeps of `recipes/sweeps/`: every point that is not excluded can be trained, and they name
+what they say.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def points(name: str, every: bool) -> list[PointCost]:
 
 
 @pytest.mark.parametrize(
-    "every", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)]
+    "every",
+    [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)],
 )
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
 def test_every_point_is_a_valid_recipe(file: Path, every: bool) -> None:
@@ -67,11 +70,16 @@ def test_an_editor_sees_no_fault(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=../../schemas/sweep.schema.json\n")
     rules = json.loads((ROOT / "schemas" / "sweep.schema.json").read_text(encoding="utf-8"))
-    assert [error.message for error in Draft202012Validator(rules).iter_errors(to_data(read(file, str(file))))] == []
+    assert [
+        error.message
+        for error in Draft202012Validator(rules).iter_errors(to_data(read(file, str(file))))
+    ] == []
 
 
 def test_every_cell_of_the_matrix_combines_its_two_fragments(tmp_path: Path) -> None:
-    """A point is what `extends` of the base and of one fragment for each side makes, at one of three learning rates."""
+    """A point is what `extends` of the base and of one fragment for each side makes, at one of
+    three learning rates.
+    """
     file = HOME / "mix_and_match.yaml"
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
     sweep = read_sweep(file)
@@ -83,7 +91,9 @@ def test_every_cell_of_the_matrix_combines_its_two_fragments(tmp_path: Path) -> 
     copytree(ROOT / "recipes", tmp_path / "recipes")
     mine = tmp_path / "recipes" / "sweeps" / "cell.yaml"
     for point in points:
-        sides = ", ".join(f"../domhan/fragments/{side}_{point[side]}.yaml" for side in ("encoder", "decoder"))
+        sides = ", ".join(
+            f"../domhan/fragments/{side}_{point[side]}.yaml" for side in ("encoder", "decoder")
+        )
         rate = f"training: {{optimizer: {{adam: {{learning_rate: {point['rate']}}}}}}}"
         extends = f"extends: [fragments/mix_and_match.yaml, {sides}]"
         mine.write_text(f"recipe: 1\n{extends}\n{rate}\n", encoding="utf-8")
@@ -93,7 +103,12 @@ def test_every_cell_of_the_matrix_combines_its_two_fragments(tmp_path: Path) -> 
 def test_both_sides_have_the_same_memory() -> None:
     """Both sides of the model have the same memory, and only a tape has slots, heads and shifts."""
     sweep = read_sweep(HOME / "memory_heads.yaml")
-    kinds = {"queue": "queue_memory", "stack": "stack_memory", "deque": "deque_memory", "tape": "ntm"}
+    kinds = {
+        "queue": "queue_memory",
+        "stack": "stack_memory",
+        "deque": "deque_memory",
+        "tape": "ntm",
+    }
     for point in grid_points(sweep):
         assert point["memory"] == point["carried"]
         assert ("slots" in point) == (point["memory"] == "tape")
@@ -102,7 +117,9 @@ def test_both_sides_have_the_same_memory() -> None:
             names = [name for block in loop.settings["stack"] for name in block]
             assert names[:3] == ["concat", "rnn", kinds[str(point["memory"])]]
         if point["memory"] == "tape":
-            (ntm,) = (block["ntm"] for block in model.encoder[0].settings["stack"] if "ntm" in block)
+            (ntm,) = (
+                block["ntm"] for block in model.encoder[0].settings["stack"] if "ntm" in block
+            )
             assert {key: ntm[key] for key in NTM} == {key: point[axis] for key, axis in NTM.items()}
 
 

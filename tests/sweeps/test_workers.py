@@ -1,4 +1,6 @@
-"""Many processes share a sweep: whatever is killed, each trial ends once, and the leaderboard is as of one process."""
+"""Many processes share a sweep: whatever is killed, each trial ends once, and the leaderboard is as
+of one process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,16 @@ from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir
 from composer.sweeps.trial import read_log, read_trials
 from composer.sweeps.workers import LocalJob, LocalWorkerPool
-from tests.sweeps.stub_sweeps import RATE, parent, plan, rates, starts, trials_by_rate, wait_until, write_sweep
+from tests.sweeps.stub_sweeps import (
+    RATE,
+    parent,
+    plan,
+    rates,
+    starts,
+    trials_by_rate,
+    wait_until,
+    write_sweep,
+)
 
 DRAWN = f"rate: {{{RATE}, log_uniform: [0.001, 1.0]}}"
 
@@ -48,7 +59,10 @@ def statuses(processes: Sequence[ForkServerProcess], seconds: float) -> list[int
 
 def ranked(folder: Path) -> list[tuple[int | None, str, float | None]]:
     """The rank, the fingerprint and the score of every trial."""
-    return [(one.rank, one.trial.fingerprint, one.trial.value) for one in open_leaderboard(folder).results]
+    return [
+        (one.rank, one.trial.fingerprint, one.trial.value)
+        for one in open_leaderboard(folder).results
+    ]
 
 
 def numbered(count: int) -> str:
@@ -56,8 +70,12 @@ def numbered(count: int) -> str:
     return rates(*(round(0.001 * number, 3) for number in range(1, count + 1)))
 
 
-def run_killed(home: Path, file: Path, workers: int, pause: float, seconds: float, *more: str) -> int:
-    """Run workers, of which one is killed and begun anew every `pause` seconds; return how many were killed."""
+def run_killed(
+    home: Path, file: Path, workers: int, pause: float, seconds: float, *more: str
+) -> int:
+    """Run workers, of which one is killed and begun anew every `pause` seconds; return how many
+    were killed.
+    """
     processes = [parent(file, home / "run", "worker", *more) for _ in range(workers)]
     chance, until, killed = random.Random(1), time.monotonic() + seconds, 0
     with ended(processes):
@@ -82,7 +100,9 @@ def expect_one_result_each(home: Path, file: Path, count: int) -> None:
     assert ranked(home / "run") == ranked(home / "alone")
 
 
-def test_a_stopped_worker_gives_its_trial_back(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_worker_gives_its_trial_back(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan(home, all={"pause": 60.0})
     file = write_sweep(home, rates(0.1))
     first = parent(file, home / "run", "worker")
@@ -93,7 +113,10 @@ def test_a_stopped_worker_gives_its_trial_back(home: Path, capsys: pytest.Captur
     plan(home)
     assert run_sweep(read_sweep(file), home / "run", joins=True) == 0
     trial = trials_by_rate(home / "run")[0.1]
-    assert f"trial {trial.folder.name} goes on here from what is there (claim 2)" in capsys.readouterr().out
+    assert (
+        f"trial {trial.folder.name} goes on here from what is there (claim 2)"
+        in capsys.readouterr().out
+    )
     assert trial.status == "finished"
     assert num_claims(trial.folder) == 2
 
@@ -107,14 +130,18 @@ def test_a_sweep_that_runs_is_joined_with_worker_alone(home: Path) -> None:
     assert sorted(starts(home)) == [(0.1, 1), (0.2, 1)]
 
 
-def test_a_worker_stops_a_training_whose_lease_it_has_lost(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_stops_a_training_whose_lease_it_has_lost(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("composer.sweeps.leases.RENEWED_EVERY", 0.05)
     plan(home, all={"pause": 60.0})
     sweep, run = read_sweep(write_sweep(home, rates(0.1))), home / "run"
     jobs: list[LocalJob] = []
     start = LocalWorkerPool.start
 
-    def start_and_take_over(self: LocalWorkerPool, command: Sequence[str], log: Path, slot: int) -> LocalJob:
+    def start_and_take_over(
+        self: LocalWorkerPool, command: Sequence[str], log: Path, slot: int
+    ) -> LocalJob:
         jobs.append(start(self, command, log, slot))
         if len(jobs) > 1:  # it may train now
             return jobs[-1]
@@ -133,9 +160,14 @@ def test_a_worker_stops_a_training_whose_lease_it_has_lost(home: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("count", "workers", "pause"),
-    [pytest.param(32, 4, 2.0, marks=pytest.mark.slow), pytest.param(200, 8, 3.0, marks=pytest.mark.exhaustive)],
+    [
+        pytest.param(32, 4, 2.0, marks=pytest.mark.slow),
+        pytest.param(200, 8, 3.0, marks=pytest.mark.exhaustive),
+    ],
 )
-def test_workers_of_which_one_is_killed_every_few_seconds(count: int, workers: int, pause: float, home: Path) -> None:
+def test_workers_of_which_one_is_killed_every_few_seconds(
+    count: int, workers: int, pause: float, home: Path
+) -> None:
     """Each trial takes a second."""
     plan(home, all={"pause": 0.2})
     file = write_sweep(home, numbered(count))
@@ -152,7 +184,9 @@ set:
   training.tokens_per_batch: 1000
 """
 """Trainings of some ten seconds each, of the recipe that the stub only pretends to train."""
-AXES = "cell: {set: model.decoder.0.rnn.cell, values: [gru, lstm, tanh, min_gru]}\n  " + rates(0.0005, 0.001, 0.002)
+AXES = "cell: {set: model.decoder.0.rnn.cell, values: [gru, lstm, tanh, min_gru]}\n  " + rates(
+    0.0005, 0.001, 0.002
+)
 
 
 @pytest.mark.exhaustive
@@ -196,7 +230,11 @@ def test_workers_that_begin_a_sweep_at_once_all_have_it(home: Path) -> None:
 def test_a_search_that_grows_has_all_its_trials(home: Path) -> None:
     """A trial that is trained again, for a seed or a retry, is no further one."""
     plan(home, all={"fails": 1})
-    for trials, rest, status in ((2, "seeds: [1]", 1), (3, "seeds: [1]", 0), (4, "seeds: [1, 2]", 0)):
+    for trials, rest, status in (
+        (2, "seeds: [1]", 1),
+        (3, "seeds: [1]", 0),
+        (4, "seeds: [1, 2]", 0),
+    ):
         file = write_sweep(home, DRAWN, f"search: {{tpe: {{trials: {trials}}}}}\n{rest}")
         assert run_sweep(read_sweep(file), home / "run", retry=True) == status
         assert len(read_trials(home / "run")) == trials
@@ -237,5 +275,7 @@ def test_a_point_that_two_workers_are_given_is_trained_by_one(home: Path) -> Non
     runner = other.start_trial(adopted, 0)
     assert runner is not None
     assert one.start_trial(queued, 0) is None
-    assert one.study.running() == {0: runner.trial.fingerprint}, "who does not hold it tells nothing"
+    assert one.study.running() == {0: runner.trial.fingerprint}, (
+        "who does not hold it tells nothing"
+    )
     runner.lease.release()

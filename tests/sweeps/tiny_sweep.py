@@ -1,4 +1,6 @@
-"""A base and a sweep that train in seconds: replaced blocks, a range, values that are tied, a condition."""
+"""A base and a sweep that train in seconds: replaced blocks, a range, values that are tied, a
+condition.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ def tiny(tmp_path: Path) -> Tiny:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """The folder of a run of a recipe that nothing has stopped: one training for all tests, which only read it."""
+    """The folder of a run of a recipe that nothing has stopped: one training for all tests, which
+    only read it.
+    """
     runs: dict[str, Path] = {}
 
     def run_of(recipe: Recipe) -> Path:
@@ -57,7 +59,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of the tiny recipe, which tests copy.
 
-    `killed` was in step 6, and has a checkpoint of step 4; `interrupted` was in step 7, and has one of that step too.
+    `killed` was in step 6, and has a checkpoint of step 4; `interrupted` was in step 7, and has one
+    of that step too.
     """
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("stopped")

@@ -1,7 +1,8 @@
-"""The command `seqcomposer` with a fault in one of its processes: FAULT is `what:rank:step`, once per folder.
+"""The command `seqcomposer` with a fault in one of its processes: FAULT is `what:rank:step`, once
+per folder.
 
-With `where:rank:0` it happens before the processes have met. `FAULT_ONCE` names a file whose absence says that it has
-not happened yet.
+With `where:rank:0` it happens before the processes have met. `FAULT_ONCE` names a file whose
+absence says that it has not happened yet.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ def happen(what: str) -> None:
     elif what == "memory":
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 EiB")
     elif what == "data":
-        raise DataError([Fault("there.txt", 3, 1, "data", "", "this file has another length here", "look at it")])
+        raise DataError(
+            [
+                Fault(
+                    "there.txt", 3, 1, "data", "", "this file has another length here", "look at it"
+                )
+            ]
+        )
     elif what == "bug":
         raise ValueError("nobody has thought of this")
 

@@ -24,7 +24,9 @@ def die(*_: Any) -> None:
 
 @contextmanager
 def killed_when(is_time: Callable[[Trainer], bool]) -> Iterator[None]:
-    """Have the training inside end abruptly after the first batch at which a function of the trainer says so."""
+    """Have the training inside end abruptly after the first batch at which a function of the
+    trainer says so.
+    """
     real = TrainingLoopCallback.on_train_batch_end
 
     def act(self: TrainingLoopCallback, trainer: Trainer, *args: Any) -> None:

@@ -1,11 +1,14 @@
-"""Trainings that kill themselves at a named point, again and again, and are continued: python kills.py PLAN
+"""Trainings that kill themselves at a named point, again and again, and are continued: python
+kills.py PLAN
 
-PLAN is JSON: [{"recipe": FILE, "overrides": [...], "run": FOLDER, "kills": [["step", 3], ["bytes", 40], ...]}, ...].
-Each attempt is a process of its own; a kill is a SIGKILL when its point has been passed so many times in that attempt,
-in the process of rank 0 or of that which a third item names; a fourth one names another signal. The last attempt of
-each run is left alone. Printed as JSON is how the attempts ended, what they printed and which processes they have left
-behind; every batch that was trained on is told in BESIDE.steps.jsonl, where `beside` is FOLDER if it is not given.
-`machines` has for each attempt one override more. A `ballast` is a file that fills the disk during the first attempt;
+PLAN is JSON: [{"recipe": FILE, "overrides": [...], "run": FOLDER, "kills": [["step", 3], ["bytes",
+40], ...]}, ...]. Each attempt is a process of its own; a kill is a SIGKILL when its point has been
+passed so many times in that attempt, in the process of rank 0 or of that which a third item names;
+a fourth one names another signal. The last attempt of each run is left alone. Printed as JSON is
+how the attempts ended, what they printed and which processes they have left behind; every batch
+that was trained on is told in BESIDE.steps.jsonl, where `beside` is FOLDER if it is not given.
+`machines` has for each attempt one override more. A `ballast` is a file that fills the disk during
+the first attempt;
 the run is copied to `kept`.
 """
 
@@ -81,7 +84,9 @@ def arm(point: str, times: int, how: str = "SIGKILL") -> None:
         owner, name = BEFORE.get(point) or AFTER[point]
         setattr(owner, name, guarded(getattr(owner, name), passed, point in AFTER, how))
     elif point == "spoiling":
-        Seq2SeqModule.on_before_optimizer_step = spoiling(Seq2SeqModule.on_before_optimizer_step, passed)  # type: ignore[method-assign]
+        Seq2SeqModule.on_before_optimizer_step = spoiling(
+            Seq2SeqModule.on_before_optimizer_step, passed
+        )  # type: ignore[method-assign]
     elif point == "bytes":
         checkpointing.HashingWriter.write = partial_write(checkpointing.HashingWriter.write, passed)  # type: ignore[method-assign]
     elif point == "row":
@@ -91,7 +96,9 @@ def arm(point: str, times: int, how: str = "SIGKILL") -> None:
         os.replace = replacing(os.replace, passed, name, when)
 
 
-def guarded(real: Callable[..., Any], passed: Callable[[], bool], after: bool, how: str) -> Callable[..., Any]:
+def guarded(
+    real: Callable[..., Any], passed: Callable[[], bool], after: bool, how: str
+) -> Callable[..., Any]:
     def call(*given: Any, **named: Any) -> Any:
         if not after and passed():
             die(how)
@@ -134,7 +141,9 @@ def partial_row(real: Callable[..., None], passed: Callable[[], bool]) -> Callab
     return write
 
 
-def replacing(real: Callable[..., None], passed: Callable[[], bool], name: str, when: str) -> Callable[..., None]:
+def replacing(
+    real: Callable[..., None], passed: Callable[[], bool], name: str, when: str
+) -> Callable[..., None]:
     def replace(source: Any, target: Any, **named: Any) -> None:
         hit = Path(target).name == name and passed()
         if hit and when == "before":
@@ -151,7 +160,9 @@ def told(beside: str) -> None:
     real, rank = Seq2SeqModule.training_step, int(os.environ.get("LOCAL_RANK", "0"))
 
     def step(self: Seq2SeqModule, batch: Any, index: int) -> Any:
-        order = next(item for item in self.trainer.callbacks if isinstance(item, TrainingLoopCallback)).sampler  # type: ignore[attr-defined]
+        order = next(
+            item for item in self.trainer.callbacks if isinstance(item, TrainingLoopCallback)
+        ).sampler  # type: ignore[attr-defined]
         loss = real(self, batch, index)
         line = {
             "at": [rank, order.epoch, order.done],
@@ -186,7 +197,9 @@ def attempt(case: Case, kill: Kill | None) -> int:
 
 
 def forked(act: Callable[[], int], output: Path) -> tuple[int, int]:
-    """A process that does this, and its status, negative where a signal ended it; what it starts is not waited for."""
+    """A process that does this, and its status, negative where a signal ended it; what it starts is
+    not waited for.
+    """
     process = os.fork()
     if not process:
         os.setsid()
@@ -240,7 +253,9 @@ def attempts(case: Case) -> dict[str, Any]:
 
 
 def fill(path: Path, left: int = 150_000) -> None:
-    """Fills the disk but for some bytes: so many that a first checkpoint or two have room, and not all of them."""
+    """Fills the disk but for some bytes: so many that a first checkpoint or two have room, and not
+    all of them.
+    """
     path.write_bytes(bytes(shutil.disk_usage(path.parent).free - left))
 
 

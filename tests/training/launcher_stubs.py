@@ -57,6 +57,8 @@ def start(folder: Path, words: list[str], fault: str = "") -> subprocess.Popen[s
 
 def group(pid: int) -> list[int]:
     """The processes of a group that are still alive."""
-    result = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        ["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True
+    )
     rows = [line.split() for line in result.stdout.splitlines()]
     return [int(row[0]) for row in rows if int(row[1]) == pid and not row[2].startswith("Z")]

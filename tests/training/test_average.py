@@ -31,7 +31,9 @@ STEPS = ["training.max_steps=8", "training.validate_every=2"]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run `all`, which keeps three checkpoints, one `two` of another seed, which keeps two."""
+    """A folder with a run `all`, which keeps three checkpoints, one `two` of another seed, which
+    keeps two.
+    """
     folder = tmp_path_factory.mktemp("average")
     (folder / "base.yaml").write_text(BASE, encoding="utf-8")
     for name, more in (("all", ["training.average_checkpoints=3"]), ("two", ["training.seed=3"])):
@@ -45,7 +47,8 @@ def command(*words: str) -> int:
     return int(left.value.code or 0)
 
 
-# ------------------------------------------------------------------------------------------- averages
+# -------------------------------------------------------------------------------------------
+# averages
 
 
 def test_an_average_is_the_mean_of_the_last_checkpoints(home: Path, tmp_path: Path) -> None:
@@ -54,13 +57,17 @@ def test_an_average_is_the_mean_of_the_last_checkpoints(home: Path, tmp_path: Pa
     paths = list_checkpoints(home / "all" / "checkpoints")[-2:]
     one, other = map(checkpoint_weights, paths)
     for name, value in load_file(new / "model.safetensors").items():
-        torch.testing.assert_close(value, ((one[name].double() + other[name].double()) / 2).to(value.dtype))
+        torch.testing.assert_close(
+            value, ((one[name].double() + other[name].double()) / 2).to(value.dtype)
+        )
     record = read_verified(RunDir(new))
     assert record.checkpoints_used == UsedCheckpoints("average", tuple(path.name for path in paths))
     assert record.scores == {}
     assert composer.open_run(new).translate(["a b"])
     assert composer.evaluate(new)["test/loss"] != composer.evaluate(home / "all")["test/loss"]
-    assert {path: path.read_bytes() for path in (home / "all").rglob("*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in (home / "all").rglob("*") if path.is_file()
+    } == before
 
 
 def test_an_average_is_what_the_training_would_have_averaged(home: Path, tmp_path: Path) -> None:
@@ -71,9 +78,12 @@ def test_an_average_is_what_the_training_would_have_averaged(home: Path, tmp_pat
 
 @pytest.mark.slow
 def test_an_average_has_a_fingerprint_of_its_own(home: Path, tmp_path: Path) -> None:
-    """No training has its weights: what `train` makes of its recipe is the run that it is an average of."""
+    """No training has its weights: what `train` makes of its recipe is the run that it is an
+    average of.
+    """
     new, again, other = (
-        composer.average(home / "all", last, tmp_path / f"{last}{at}") for at, last in enumerate((2, 2, 3))
+        composer.average(home / "all", last, tmp_path / f"{last}{at}")
+        for at, last in enumerate((2, 2, 3))
     )
     prints, trained = composer.fingerprints(new), composer.fingerprints(home / "all")
     assert {key for key in trained if prints[key] != trained[key]} == {"run", "weights"}
@@ -92,21 +102,28 @@ def test_an_average_has_a_fingerprint_of_its_own(home: Path, tmp_path: Path) -> 
     )
 
 
-def test_the_own_fingerprint_of_an_average_is_known_where_all_are_computed_anew(home: Path, tmp_path: Path) -> None:
+def test_the_own_fingerprint_of_an_average_is_known_where_all_are_computed_anew(
+    home: Path, tmp_path: Path
+) -> None:
     new = composer.average(home / "all", 2, tmp_path / "new")
     record, recipe = RunDir(new).read(), composer.load(new / "recipe.yaml")
     earlier = replace(record, fingerprints={**record.fingerprints, "version": "1"})
     assert current_fingerprints(recipe, earlier)["run"] == record.fingerprints["run"]
-    # as of a run of several processes, whose `run` nobody knows by now: what is compared is the recipes' own
+    # as of a run of several processes, whose `run` nobody knows by now: what is compared is the
+    # recipes' own
     unknown = replace(earlier, fingerprint_parts=None, machine={"processes": 2})
-    one, other = (Side("", recipe, replace(unknown, averaged=of), new) for of in (record.averaged, None))
+    one, other = (
+        Side("", recipe, replace(unknown, averaged=of), new) for of in (record.averaged, None)
+    )
     assert "run" not in current_fingerprints(recipe, one.record)
     lost = compare_fingerprints(one, other, None, print)
     assert (lost.same("model"), lost.same("run")) == (True, False)
 
 
 def test_more_than_are_kept_are_refused_with_their_number(home: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"2 checkpoints are kept, and 3 are to be averaged") as refused:
+    with pytest.raises(
+        RunError, match=r"2 checkpoints are kept, and 3 are to be averaged"
+    ) as refused:
         composer.average(home / "two", 3, tmp_path / "new")
     assert "`--last 2`" in refused.value.faults[0].hint
     with pytest.raises(RunError, match="the mean of 1 is none"):
@@ -129,7 +146,9 @@ def test_a_run_that_has_not_finished_is_refused(home: Path, tmp_path: Path) -> N
         composer.average(run, 2)
 
 
-def test_the_command_names_the_new_folder(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_the_new_folder(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Path(shutil.copytree(home / "two", tmp_path / "run"))
     assert command("average", str(run), "--last", "2") == 0
     assert f"wrote {run}-average-2\n" in capsys.readouterr().out
@@ -141,7 +160,8 @@ def test_the_command_names_the_new_folder(home: Path, tmp_path: Path, capsys: py
     assert read_verified(RunDir(Path(new))).status == "finished"
 
 
-# ------------------------------------------------------------------------------------------- ensembles
+# -------------------------------------------------------------------------------------------
+# ensembles
 
 
 def mean_loss(runs: list[Run]) -> float:
@@ -168,7 +188,10 @@ def test_the_loss_of_an_ensemble_is_of_its_mean_probability(home: Path) -> None:
 def test_an_ensemble_is_scored_by_what_it_translates(home: Path, tmp_path: Path) -> None:
     runs = [composer.open_run(home / name) for name in ("all", "two")]
     found = composer.evaluate(runs, hypotheses=tmp_path / "out.jsonl")
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     outputs = composer.translate(runs, [row["src"] for row in rows])
     assert [row["mt"] for row in rows] == outputs
     right = sum(text.strip() == row["ref"].strip() for text, row in zip(outputs, rows, strict=True))
@@ -181,7 +204,9 @@ def test_a_run_with_itself_is_itself(home: Path) -> None:
     alone, twice = composer.evaluate(home / "two"), composer.evaluate([home / "two", home / "two"])
     assert alone.keys() == twice.keys()
     for name, value in alone.items():
-        assert twice[name] == (pytest.approx(value, rel=1e-5) if isinstance(value, float) else value)
+        assert twice[name] == (
+            pytest.approx(value, rel=1e-5) if isinstance(value, float) else value
+        )
 
 
 def test_the_command_takes_several_runs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,13 @@ from composer.training import callback
 from composer.training.budget import replace_budget
 from composer.training.callback import TrainingLoopCallback
 from composer.training.train import train
-from tests.training.interruptions import Killed, die, interrupted_at_step, killed_at_step, killed_in_batch
+from tests.training.interruptions import (
+    Killed,
+    die,
+    interrupted_at_step,
+    killed_at_step,
+    killed_in_batch,
+)
 from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
 UNTIL_6 = Budget(6, until_step=6, validated=True)
@@ -41,7 +47,11 @@ def finished(tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed) -> Path:
     "overrides",
     [
         (),
-        ("training.validate_every=null", "training.early_stopping={patience: 9}", "training.schedule=plateau"),
+        (
+            "training.validate_every=null",
+            "training.early_stopping={patience: 9}",
+            "training.schedule=plateau",
+        ),
         ("training.accumulate=2", "training.average_checkpoints=3"),
     ],
 )
@@ -54,9 +64,15 @@ def test_an_extended_run_is_repeated_to_the_bit(
     assert record.budgets == (UNTIL_6, Budget(11))
     assert (record.steps, record.status) == (11, "finished")
     assert record.fingerprints["run"] != first.fingerprints["run"]
-    rates = [row["train/learning_rate"] for row in read_metrics(run / "metrics.jsonl") if "train/learning_rate" in row]
+    rates = [
+        row["train/learning_rate"]
+        for row in read_metrics(run / "metrics.jsonl")
+        if "train/learning_rate" in row
+    ]
     assert overrides or rates[1] < rates[2]  # the cosine of the larger budget
-    assert any(row["step"] == 6 and "epoch" not in row for row in read_metrics(run / "metrics.jsonl"))
+    assert any(
+        row["step"] == 6 and "epoch" not in row for row in read_metrics(run / "metrics.jsonl")
+    )
     again = repeat(run, tmp_path / "again")
     assert again.reproduces.same is True
     assert again.budgets == record.budgets
@@ -64,7 +80,9 @@ def test_an_extended_run_is_repeated_to_the_bit(
     assert overrides or not same_weights(run, undisturbed(tiny("training.max_steps=11")))
 
 
-def test_an_interrupted_run_with_a_new_budget_is_repeated(tiny: Tiny, tmp_path: Path, interrupted: Path) -> None:
+def test_an_interrupted_run_with_a_new_budget_is_repeated(
+    tiny: Tiny, tmp_path: Path, interrupted: Path
+) -> None:
     record = train(tiny("training.max_steps=10"), interrupted, resume=True).record
     assert record.budgets == (Budget(12, until_step=7, validated=False), Budget(10))
     with interrupted_at_step(9):  # while the reproduction is under way, in its second budget
@@ -107,8 +125,9 @@ def test_a_smaller_budget_ends_at_once_and_says_so(
 ) -> None:
     run = interrupted
     record = train(tiny("training.max_steps=5"), run, resume=True).record
-    assert "no further step after step 7: the budget (max_steps 5) is spent; it ends with the best" in (
-        " ".join(capsys.readouterr().out.split())
+    assert (
+        "no further step after step 7: the budget (max_steps 5) is spent; it ends with the best"
+        in (" ".join(capsys.readouterr().out.split()))
     )
     assert (record.steps, record.checkpoints_used.checkpoints) == (7, ("step-00000004.ckpt",))
     again = repeat(run, tmp_path / "again")
@@ -137,7 +156,9 @@ def test_an_interrupted_run_goes_on_with_its_own_budget(
     assert same_weights(run, undisturbed(tiny("training.max_steps=8")))
 
 
-def test_a_finished_run_is_finished_without_its_override(tiny: Tiny, finished: Path, printed: Any) -> None:
+def test_a_finished_run_is_finished_without_its_override(
+    tiny: Tiny, finished: Path, printed: Any
+) -> None:
     record = RunDir(finished).read()
     printed()
     assert train(tiny(), finished, resume=True).record == record
@@ -159,12 +180,16 @@ def test_a_limit_of_the_command_line_is_new(tiny: Tiny, finished: Path, printed:
     assert "budget: 6 -> 8 steps (from the command line)" in printed()
     train(tiny("training.max_steps=12"), run, resume=True)  # what the recipe says, too
     assert "budget: 8 -> 12 steps (from the command line)" in printed()
-    record = train(tiny("training.max_steps=null", "training.max_epochs=2"), run, resume=True).record
+    record = train(
+        tiny("training.max_steps=null", "training.max_epochs=2"), run, resume=True
+    ).record
     assert record.budgets[-1] == Budget(max_epochs=2)
     assert "budget: 12 -> no limit of steps (from the command line)" in printed()
 
 
-def test_a_limit_that_was_edited_in_the_recipe_is_new(tiny: Tiny, tmp_path: Path, printed: Any) -> None:
+def test_a_limit_that_was_edited_in_the_recipe_is_new(
+    tiny: Tiny, tmp_path: Path, printed: Any
+) -> None:
     run, file = tmp_path / "run", tiny().file
     train(tiny("training.max_steps=4"), run)
     file.write_text(file.read_text().replace("max_steps: 12", "max_steps: 8"))
@@ -199,9 +224,10 @@ def test_what_was_finished_stays_while_a_run_is_extended(
         assert sha256_of_file(run / "model.safetensors") == weights
         assert open_run(run).translate(["a b c"]) == outputs
         notes = capsys.readouterr().err
-        assert ("of step 6, and there are newer checkpoints, to step 8: `--checkpoint best` takes" in notes) == (
-            step > 8
-        )
+        assert (
+            "of step 6, and there are newer checkpoints, to step 8: `--checkpoint best` takes"
+            in notes
+        ) == (step > 8)
     record = train(tiny(), run, resume=True).record  # it has 12 of the command line by now
     assert record.budgets == (UNTIL_6, Budget(12))
     assert repeat(run, tmp_path / "again").reproduces.same is True
@@ -216,7 +242,9 @@ def test_finish_ends_a_run_that_was_stopped(
         assert record.checkpoints_used.checkpoints == ("step-00000004.ckpt",)
         assert {"val/loss", "test/loss", "test/exact_match"} <= record.scores.keys()
         assert train(tiny(), run, finish=True).record == record
-        assert "there is nothing to do; a larger budget continues it" in " ".join(capsys.readouterr().out.split())
+        assert "there is nothing to do; a larger budget continues it" in " ".join(
+            capsys.readouterr().out.split()
+        )
         again = repeat(run, tmp_path / f"{run.name} again")
         assert (again.steps, again.reproduces.same, again.finished_early) == (step, True, True)
         assert again.fingerprints == record.fingerprints
@@ -230,7 +258,9 @@ def test_the_status_is_right_at_once_after_a_resume(
     assert RunDir(interrupted).read().ended_at is not None
     seen = []
     monkeypatch.setattr(
-        TrainingLoopCallback, "on_train_start", lambda *_: seen.append(RunDir(interrupted).read()) or die()
+        TrainingLoopCallback,
+        "on_train_start",
+        lambda *_: seen.append(RunDir(interrupted).read()) or die(),
     )
     with pytest.raises(Killed):
         train(tiny(), interrupted, resume=True)
@@ -261,8 +291,16 @@ def test_a_long_warmup_is_known_at_the_end_of_a_budget_in_minutes(
 ) -> None:
     monkeypatch.setattr(callback, "Clock", Hare)
     monkeypatch.setattr(Hare, "runs", 0)
-    minutes = ("training.max_steps=null", "training.max_minutes=0.2", "training.schedule.cosine.warmup_steps")
-    for warmup, note in ((1, ""), (4, "rises during"), (400, "never reaches its value: that takes 400 steps, not ")):
+    minutes = (
+        "training.max_steps=null",
+        "training.max_minutes=0.2",
+        "training.schedule.cosine.warmup_steps",
+    )
+    for warmup, note in (
+        (1, ""),
+        (4, "rises during"),
+        (400, "never reaches its value: that takes 400 steps, not "),
+    ):
         train(tiny(*minutes[:2], f"{minutes[2]}={warmup}"), tmp_path / str(warmup))
         printed = " ".join(capsys.readouterr().out.split())
         assert (f"note: the learning rate {note}" in printed) == bool(note)
@@ -299,7 +337,9 @@ def test_of_several_processes_the_next_budget_is_not_spent_at_once(tiny: Tiny, l
             return [value, value]
 
     budgets = [Budget(**{limit: 7}, until_step=7, validated=True), Budget(**{limit: 14})]
-    loop = TrainingLoopCallback(tiny(), SimpleNamespace(epochs=lambda: 1.0), Path(), budgets=budgets)  # type: ignore[arg-type]
+    loop = TrainingLoopCallback(
+        tiny(), SimpleNamespace(epochs=lambda: 1.0), Path(), budgets=budgets
+    )  # type: ignore[arg-type]
     loop.ranks, loop.clock = TwoRanks(), SimpleNamespace(minutes=lambda: 7.0)  # type: ignore[assignment]
     loop.progress = Progress(7, 1.0)
     loop.next_budget(SimpleNamespace(global_step=7, should_stop=True), SimpleNamespace())  # type: ignore[arg-type]
@@ -381,6 +421,8 @@ def test_a_validation_that_uses_up_the_minutes_is_the_last(
     monkeypatch.setattr(TrainingLoopCallback, "on_validation_epoch_end", validate)
     recipe = tiny("training.max_steps=null", "training.max_minutes=2.0")
     assert train(recipe, tmp_path / "run").record.steps == 8
-    validated = [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    validated = [
+        row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row
+    ]
     assert validated == [4, 8]
     assert repeat(tmp_path / "run", tmp_path / "again").reproduces.same is True

@@ -1,4 +1,6 @@
-"""How often a command builds the model: once on the meta device, for its plan, and once with memory to train it."""
+"""How often a command builds the model: once on the meta device, for its plan, and once with memory
+to train it.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,20 @@ def test_a_check_builds_the_model_once(builds: Counter[str], tmp_path: Path) -> 
         assert builds == {"meta": number}
 
 
-def test_a_training_builds_the_model_once_to_plan_and_once_to_train(builds: Counter[str], tmp_path: Path) -> None:
+def test_a_training_builds_the_model_once_to_plan_and_once_to_train(
+    builds: Counter[str], tmp_path: Path
+) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     composer.train(tmp_path / "recipe.yaml", run=tmp_path / "run")
     assert builds == {"meta": 1, "cpu": 1}
 
 
-def test_pictures_for_weights_and_biases_are_of_the_same_plan(builds: Counter[str], tmp_path: Path) -> None:
-    """Of a tokenizer whose size is known before it is trained; of another, the plan is made again with its size."""
+def test_pictures_for_weights_and_biases_are_of_the_same_plan(
+    builds: Counter[str], tmp_path: Path
+) -> None:
+    """Of a tokenizer whose size is known before it is trained; of another, the plan is made again
+    with its size.
+    """
     (tmp_path / "recipe.yaml").write_text(BITS)
     composer.train(tmp_path / "recipe.yaml", run=tmp_path / "run")
     assert builds == {"meta": 1, "cpu": 1}

@@ -46,8 +46,15 @@ RISING = (
 
 def pairs(*lengths: int, target: int = 1) -> Encoded:
     """Pairs whose sources have so many tokens."""
-    source, answer = ([[[7] * length for length in item]] for item in (lengths, [target] * len(lengths)))
-    return Encoded({"source": Ids.of(source, 9)}, Ids.of(answer, 9), [""] * len(lengths), np.arange(len(lengths)))
+    source, answer = (
+        [[[7] * length for length in item]] for item in (lengths, [target] * len(lengths))
+    )
+    return Encoded(
+        {"source": Ids.of(source, 9)},
+        Ids.of(answer, 9),
+        [""] * len(lengths),
+        np.arange(len(lengths)),
+    )
 
 
 def curriculum(seed: int = 1, **changes: Any) -> Curriculum:
@@ -70,7 +77,8 @@ def test_the_level_rises_after_a_mastered_epoch() -> None:
     assert levels_after([]) == [3, 3]
     assert levels_after([0.9, 0.9]) == [3, 3, 3, 3]
     assert levels_after([0.4]) == [3, 3, 5]
-    assert levels_after([0.4, 0.4]) == [3, 3, 5, 5]  # the second of them was at a level that is left already
+    # the second of them was at a level that is left already
+    assert levels_after([0.4, 0.4]) == [3, 3, 5, 5]
     assert levels_after([0.4, 0.4, 0.4]) == [3, 3, 5, 5, 7]
     assert levels_after([0.4, 0.0, 0.9, 0.4, 0.9]) == [3, 3, 5, 5, 5, 7, 7]
     assert levels_after([0.5]) == [3, 3, 3]  # not below
@@ -101,7 +109,8 @@ def test_a_curriculum_resumes_from_its_state() -> None:
     assert again.finish(pairs(1, 9)) == result.finish(pairs(1, 9)) == pytest.approx(3 / 7)
 
 
-# ------------------------------------------------------------------------------------------- pairs of an epoch
+# ------------------------------------------------------------------------------------------- pairs
+# of an epoch
 
 
 def test_an_epoch_has_the_pairs_within_its_level_and_grades_the_longest() -> None:
@@ -124,7 +133,10 @@ def test_longer_pairs_are_sampled_in_every_epoch_and_not_graded() -> None:
     assert (first[:10].tolist(), int(graded.sum())) == (list(range(10)), 10)
     assert len(first) - 10 == pytest.approx(1000, abs=140)  # five standard deviations
     assert first.tolist() != second.tolist()
-    assert result.choose(encoded, 0).rows.tolist() == curriculum(beyond=0.25).choose(encoded, 0).rows.tolist()
+    assert (
+        result.choose(encoded, 0).rows.tolist()
+        == curriculum(beyond=0.25).choose(encoded, 0).rows.tolist()
+    )
     assert curriculum(beyond=0.25, seed=2).choose(encoded, 0).rows.tolist() != first.tolist()
     assert len(curriculum(beyond=1.0).choose(encoded, 0).rows) == len(encoded)
 
@@ -152,7 +164,8 @@ def test_rows_with_a_wrong_token_are_counted_by_hand() -> None:
         assert (int(result["wrong"]), int(result["graded"])) == (wrong, sum(graded))
 
 
-# ------------------------------------------------------------------------------------------- epochs that differ
+# ------------------------------------------------------------------------------------------- epochs
+# that differ
 
 
 def fresh(epoch: int) -> Encoded:
@@ -176,7 +189,9 @@ def test_epochs_of_different_lengths_follow_one_another(accumulate: int) -> None
         order = order_of(accumulate=accumulate)
         order.set_epoch(epoch)
         assert len(order) == order.slices_in(epoch) == len(list(order))
-        assert sorted(row for item in order.batches() for row in item) == list(range(len(fresh(epoch))))
+        assert sorted(row for item in order.batches() for row in item) == list(
+            range(len(fresh(epoch)))
+        )
         whole += [place_of(share) for share in order]
     counts = [sum(epoch == item for item, _ in whole) for epoch in range(4)]
     assert len(set(counts)) > 1
@@ -187,7 +202,9 @@ def test_epochs_of_different_lengths_follow_one_another(accumulate: int) -> None
         now, ahead = ahead, place_of(next(shares))
         assert now == expected
         assert endless.epoch == now[0]
-        assert endless.epochs() == pytest.approx(endless.epoch + (at - sum(counts[: endless.epoch])) / counts[now[0]])
+        assert endless.epochs() == pytest.approx(
+            endless.epoch + (at - sum(counts[: endless.epoch])) / counts[now[0]]
+        )
         again = ResumableBatchSampler(order_of(accumulate=accumulate))
         again.epoch, again.done = endless.epoch, endless.done
         assert place_of(next(iter(again))) == expected
@@ -201,7 +218,9 @@ def test_pairs_of_an_epoch_are_generated_once() -> None:
         made.append(epoch)
         return fresh(epoch)
 
-    endless = ResumableBatchSampler(TrainBatchSampler(EpochCorpus(counted), tokens_per_batch=40, seed=1))
+    endless = ResumableBatchSampler(
+        TrainBatchSampler(EpochCorpus(counted), tokens_per_batch=40, seed=1)
+    )
     shares = iter(endless)
     next(shares)
     while endless.epoch < 3:
@@ -216,7 +235,9 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     recipe = tiny("data.generate.reverse.endless=true", "data.max_length=6")
     data = load_data(recipe, [])
     assert data.train is not None
-    corpus = training_corpus(recipe, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 2)
+    corpus = training_corpus(
+        recipe, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 2
+    )
     assert corpus.of_epoch(0) is data.train
     kept = corpus.of_epoch(2)
     expected = [
@@ -225,18 +246,33 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
         if 2 < len(data.tokenizers.encode("source", [line])[0]) <= 5
     ]
     assert 0 < len(expected) < 90
-    assert data.tokenizers.decode("source", [list(kept.sources["source"][row]) for row in range(len(kept))]) == expected
-    empty = training_corpus(recipe, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 99)
-    assert empty.of_epoch(2) is data.train, "an epoch of which nothing is left has the pairs of the first"
+    assert (
+        data.tokenizers.decode(
+            "source", [list(kept.sources["source"][row]) for row in range(len(kept))]
+        )
+        == expected
+    )
+    empty = training_corpus(
+        recipe, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 99
+    )
+    assert empty.of_epoch(2) is data.train, (
+        "an epoch of which nothing is left has the pairs of the first"
+    )
     same = tiny("data.generate.reverse.endless=false")
-    assert training_corpus(same, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 2) is data.train
+    assert (
+        training_corpus(same, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 2)
+        is data.train
+    )
 
 
-# ------------------------------------------------------------------------------------------- trainings
+# -------------------------------------------------------------------------------------------
+# trainings
 
 
 Seen = list[tuple[int, int, int, int]]
-"""Of every row that was trained on: the epoch, the source's length, whether it was graded, whether it was wrong."""
+"""Of every row that was trained on: the epoch, the source's length, whether it was graded, whether
+it was wrong.
+"""
 
 
 @pytest.fixture
@@ -245,15 +281,23 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     result: Seen = []
     epochs: list[int] = []
 
-    def watched(logits: torch.Tensor, target: torch.Tensor, graded: torch.Tensor) -> dict[str, torch.Tensor]:
-        for said, wanted, counts in zip(logits.tolist(), target.tolist(), graded.tolist(), strict=True):
+    def watched(
+        logits: torch.Tensor, target: torch.Tensor, graded: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        for said, wanted, counts in zip(
+            logits.tolist(), target.tolist(), graded.tolist(), strict=True
+        ):
             best = [int(np.argmax(scores)) for scores in said]
             wrong = any(one != other for one, other in zip(best, wanted, strict=True) if other != 0)
-            result.append((epochs[-1], sum(item != 0 for item in wanted) - 1, int(counts), int(wrong)))
+            result.append(
+                (epochs[-1], sum(item != 0 for item in wanted) - 1, int(counts), int(wrong))
+            )
         return count_wrong_rows(logits, target, graded)
 
     def step(self: Seq2SeqModule, batch: Any, number: int) -> torch.Tensor:
-        (course,) = (item for item in self.trainer.callbacks if isinstance(item, TrainingLoopCallback))
+        (course,) = (
+            item for item in self.trainer.callbacks if isinstance(item, TrainingLoopCallback)
+        )
         epochs.append(course.sampler.epoch)
         return trains(self, batch, number)
 
@@ -264,13 +308,21 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 @pytest.mark.parametrize("endless", ["true", "false"])
-def test_the_pairs_of_the_level_are_trained_on_and_graded(tiny: Tiny, tmp_path: Path, seen: Seen, endless: str) -> None:
-    overrides = ["training.curriculum.beyond=0", "training.seed=2", f"data.generate.reverse.endless={endless}"]
+def test_the_pairs_of_the_level_are_trained_on_and_graded(
+    tiny: Tiny, tmp_path: Path, seen: Seen, endless: str
+) -> None:
+    overrides = [
+        "training.curriculum.beyond=0",
+        "training.seed=2",
+        f"data.generate.reverse.endless={endless}",
+    ]
     train(tiny(*RISING, *overrides), tmp_path / "run")
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     ends = [row for row in rows if "train/sequence_error" in row]
     assert len(ends) == 6
-    assert {row["train/level"] for row in rows if "train/loss" in row} == {row["train/level"] for row in ends}
+    assert {row["train/level"] for row in rows if "train/loss" in row} == {
+        row["train/level"] for row in ends
+    }
     assert len({row["train/level"] for row in ends}) > 2
     for epoch, row in enumerate(ends):
         lengths = [length for item, length, _, _ in seen if item == epoch]
@@ -281,8 +333,12 @@ def test_the_pairs_of_the_level_are_trained_on_and_graded(tiny: Tiny, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [(), ("training.accumulate=2",), ("data.generate.reverse.endless=false",)])
-def test_a_killed_curriculum_resumes_bit_for_bit(tiny: Tiny, tmp_path: Path, changes: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "changes", [(), ("training.accumulate=2",), ("data.generate.reverse.endless=false",)]
+)
+def test_a_killed_curriculum_resumes_bit_for_bit(
+    tiny: Tiny, tmp_path: Path, changes: tuple[str, ...]
+) -> None:
     recipe = tiny(*RISING, "training.validate_every=3", *changes)
     train(recipe, tmp_path / "whole")
     with killed_in_batch(11):
@@ -291,7 +347,10 @@ def test_a_killed_curriculum_resumes_bit_for_bit(tiny: Tiny, tmp_path: Path, cha
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
     output = ("step", "epoch", "train/loss", "val/loss", "train/level", "train/sequence_error")
     one, other = (
-        [[row.get(name) for name in output] for row in read_metrics(tmp_path / run / "metrics.jsonl")]
+        [
+            [row.get(name) for name in output]
+            for row in read_metrics(tmp_path / run / "metrics.jsonl")
+        ]
         for run in ("whole", "cut")
     )
     assert one == other
@@ -301,13 +360,30 @@ def test_a_killed_curriculum_resumes_bit_for_bit(tiny: Tiny, tmp_path: Path, cha
 @pytest.mark.slow
 def test_two_processes_have_the_curriculum_of_one(tiny: Tiny, tmp_path: Path) -> None:
     # Adam would make a step of the noise in a gradient that is zero
-    same = *RISING, "training.optimizer=sgd", "model.dropout=0", "data.generate.reverse.endless=true"
+    same = (
+        *RISING,
+        "training.optimizer=sgd",
+        "model.dropout=0",
+        "data.generate.reverse.endless=true",
+    )
     train(tiny(*same), tmp_path / "one")
     two = "trainer={accelerator: cpu, devices: 2, strategy: ddp}"
-    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "recipes" / "tiny.yaml"), *same, two]
+    command = [
+        sys.executable,
+        "-m",
+        "composer.cli.main",
+        "train",
+        str(tmp_path / "recipes" / "tiny.yaml"),
+        *same,
+        two,
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300
+        [*command, "--run", str(tmp_path / "two")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
@@ -320,13 +396,19 @@ def test_two_processes_have_the_curriculum_of_one(tiny: Tiny, tmp_path: Path) ->
             assert row.get(name, 0) == pytest.approx(also.get(name, 0), rel=1e-4)
 
 
-def test_a_language_model_has_a_curriculum_over_its_target(tiny: Tiny, tmp_path: Path, seen: Seen) -> None:
+def test_a_language_model_has_a_curriculum_over_its_target(
+    tiny: Tiny, tmp_path: Path, seen: Seen
+) -> None:
     alone = "model={width: 8, decoder: [{rnn: {cell: gru}}]}"
-    train(tiny(*RISING, "training.curriculum.beyond=0", "training.max_epochs=1", alone), tmp_path / "run")
+    train(
+        tiny(*RISING, "training.curriculum.beyond=0", "training.max_epochs=1", alone),
+        tmp_path / "run",
+    )
     assert max(length for _, length, _, _ in seen) == 1
 
 
-# ------------------------------------------------------------------------------------------- answers without room
+# -------------------------------------------------------------------------------------------
+# answers without room
 
 
 ENCODER = "[{grid: {columns: 2, max_length_ratio: 1.5}}, cgru, select_column]"
@@ -336,7 +418,9 @@ NEURAL_GPU = f"model={{width: 8, encoder: {ENCODER}, decoder: [source_state]}}"
 def told_to_train(tiny: Tiny, folder: Path, lines: list[tuple[str, str]]) -> Any:
     for side, texts in zip(("a", "b"), zip(*lines, strict=True), strict=True):
         (folder / f"{side}.txt").write_text("".join(f"{text}\n" for text in texts))
-    data = "data={parallel: {train: {source: a.txt, target: b.txt}}, tokenizer: {char: {joint: true}}}"
+    data = (
+        "data={parallel: {train: {source: a.txt, target: b.txt}}, tokenizer: {char: {joint: true}}}"
+    )
     recipe = tiny(data, NEURAL_GPU, "training.max_steps=2", "training.validate_every=null")
     train(recipe, folder / "run", data=folder)
     return RunDir(folder / "run").read().data
@@ -345,9 +429,13 @@ def told_to_train(tiny: Tiny, folder: Path, lines: list[tuple[str, str]]) -> Any
 def test_pairs_whose_answers_have_no_room_are_left_out(
     tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = [("abc", "abcab"), ("abc", "abcabc"), ("ab", "abab"), ("ab", "ababa")]  # of 6, 6, 5, 5 tokens at most
+    # of 6, 6, 5, 5 tokens at most
+    lines = [("abc", "abcab"), ("abc", "abcabc"), ("ab", "abab"), ("ab", "ababa")]
     assert told_to_train(tiny, tmp_path, lines).train_pairs_used == 2
-    assert "left out 2 of 4 training pairs whose answer is longer than 1.5 times its source" in capsys.readouterr().out
+    assert (
+        "left out 2 of 4 training pairs whose answer is longer than 1.5 times its source"
+        in capsys.readouterr().out
+    )
 
 
 def test_no_pair_with_room_is_refused(tiny: Tiny, tmp_path: Path) -> None:

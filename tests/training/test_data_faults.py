@@ -1,4 +1,6 @@
-"""Data files that change around a training, or in it: every time one clear error, and `--resume` once they are back."""
+"""Data files that change around a training, or in it: every time one clear error, and `--resume`
+once they are back.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ SHORT = (DATA, "training.max_steps=4", "training.validate_every=2")
 def texts(tmp_path: Path) -> Path:
     """The folder of the recipe, with its files."""
     for name in "abcd":
-        (tmp_path / "recipes" / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(40)))
+        (tmp_path / "recipes" / f"{name}.txt").write_text(
+            "".join(f"{name} {number}\n" for number in range(40))
+        )
     return tmp_path / "recipes"
 
 
@@ -47,7 +51,9 @@ def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Happens:
     return _at
 
 
-def test_a_file_removed_between_check_and_train_is_refused(tiny: Tiny, texts: Path, tmp_path: Path) -> None:
+def test_a_file_removed_between_check_and_train_is_refused(
+    tiny: Tiny, texts: Path, tmp_path: Path
+) -> None:
     recipe: Recipe = tiny(*SHORT)
     check_recipe(recipe)
     (texts / "d.txt").unlink()

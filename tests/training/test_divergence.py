@@ -1,4 +1,6 @@
-"""A training that diverges says in which step, and at which block of the recipe, the numbers stopped being finite."""
+"""A training that diverges says in which step, and at which block of the recipe, the numbers
+stopped being finite.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ def test_the_block_of_the_first_bad_gradient_is_named(
     real = TrainingLoopCallback.on_before_optimizer_step
 
     def bad_at_the_third(
-        self: TrainingLoopCallback, trainer: Trainer, module: Seq2SeqModule, optimizer: torch.optim.Optimizer
+        self: TrainingLoopCallback,
+        trainer: Trainer,
+        module: Seq2SeqModule,
+        optimizer: torch.optim.Optimizer,
     ) -> None:
         if trainer.global_step == 2:
             for parameter in module.model.decoder.blocks[0].parameters():  # type: ignore[union-attr, operator]

@@ -1,4 +1,6 @@
-"""Biases that balance experts change once a step, alike however a batch is dealt out; checkpoints hold no counts."""
+"""Biases that balance experts change once a step, alike however a batch is dealt out; checkpoints
+hold no counts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from tests.training.test_kills import DDP, FSDP
 from tests.training.tiny_recipes import TINY, Tiny
 
 EXPERTS = (
-    "model.decoder=[rnn, cross_attention, {residual: [{mixture_of_experts: {stack: [linear], experts: 3, top_k: 1}}]}]",
+    (
+        "model.decoder=[rnn, cross_attention, {residual: [{mixture_of_experts: {stack: [linear],"
+        " experts: 3, top_k: 1}}]}]"
+    ),
     "model.dropout=0",
     "training.optimizer={sgd: {}}",  # Adam would make a step of a rounding
     "training.max_steps=4",
@@ -28,7 +33,12 @@ EXPERTS = (
 def biases(run: Path) -> list[Tensor]:
     """The biases in each checkpoint of a run, in steps; no counts stand beside them."""
     states = [checkpoint_weights(path) for path in list_checkpoints(run / "checkpoints")]
-    assert all(not value.any() for state in states for name, value in state.items() if name.endswith(".counts"))
+    assert all(
+        not value.any()
+        for state in states
+        for name, value in state.items()
+        if name.endswith(".counts")
+    )
     return [value for state in states for name, value in state.items() if name.endswith(".moves")]
 
 
@@ -37,7 +47,9 @@ def losses(run: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("packing", ["false", pytest.param("true", marks=pytest.mark.slow)])
-def test_parts_of_a_step_change_the_biases_as_the_whole_does(packing: str, tiny: Tiny, tmp_path: Path) -> None:
+def test_parts_of_a_step_change_the_biases_as_the_whole_does(
+    packing: str, tiny: Tiny, tmp_path: Path
+) -> None:
     """Where a batch has fewer rows than there are parts, some parts have none."""
     settings = (*EXPERTS, f"data.packing={packing}")
     train(tiny(*settings), tmp_path / "1")
@@ -50,15 +62,29 @@ def test_parts_of_a_step_change_the_biases_as_the_whole_does(packing: str, tiny:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("trainer", "packing"), [(DDP, "false"), (FSDP, "true")], ids=["ddp", "fsdp, packed"])
-def test_two_devices_learn_as_one_does(trainer: str, packing: str, tiny: Tiny, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("trainer", "packing"), [(DDP, "false"), (FSDP, "true")], ids=["ddp", "fsdp, packed"]
+)
+def test_two_devices_learn_as_one_does(
+    trainer: str, packing: str, tiny: Tiny, tmp_path: Path
+) -> None:
     """The same losses and the same biases; rows that are packed are dealt out as padded ones are."""
     settings = (*EXPERTS, f"data.packing={packing}", "trainer.log_every_n_steps=1")
     train(tiny(*settings), tmp_path / "one")
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "tiny.yaml"), trainer, *settings]
+    command = [
+        sys.executable,
+        "-m",
+        "composer.cli.main",
+        "train",
+        str(tmp_path / "tiny.yaml"),
+        trainer,
+        *settings,
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert torch.equal(torch.stack(biases(tmp_path / "two")), torch.stack(biases(tmp_path / "one")))
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)

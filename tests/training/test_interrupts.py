@@ -1,4 +1,6 @@
-"""Signals, full disks, NaN losses and too little memory: the error and what the run directory has afterwards."""
+"""Signals, full disks, NaN losses and too little memory: the error and what the run directory has
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ import torch
 from composer import atomic_io, run_dir
 from composer.errors import ComposerError, RunError, RunFailed
 from composer.model.trained_parameters import TrainedParameters
-from composer.run_dir import RunDir, checkpoint_weights, is_intact, list_checkpoints, read_checkpoint
+from composer.run_dir import (
+    RunDir,
+    checkpoint_weights,
+    is_intact,
+    list_checkpoints,
+    read_checkpoint,
+)
 from composer.training import checkpointing
 from composer.training.module import Seq2SeqModule
 from composer.training.optimizers import OPTIMIZERS
@@ -35,17 +43,34 @@ ENDLESS = ("training.max_steps=100000", "training.validate_every=50000")
 
 def start(folder: Path, run: Path, *words: str) -> subprocess.Popen[str]:
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "composer.cli.main", "train", str(folder / "recipes" / "tiny.yaml"), *words]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    command = [
+        sys.executable,
+        "-m",
+        "composer.cli.main",
+        "train",
+        str(folder / "recipes" / "tiny.yaml"),
+        *words,
+    ]
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "WANDB_MODE": "disabled",
+    }
     return subprocess.Popen(
-        [*command, "--run", str(run)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, "--run", str(run)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
 def until_rows(process: subprocess.Popen[str], run: Path, rows: int) -> None:
     """Waits until a training has written so many rows."""
     for _ in range(3000):
-        if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text().count("\n") >= rows:
+        if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text().count(
+            "\n"
+        ) >= rows:
             return
         assert process.poll() is None, process.stdout and process.stdout.read()
         time.sleep(0.1)
@@ -91,7 +116,9 @@ def test_an_interrupted_training_resumes_bit_for_bit(
     assert same_weights(reference, tmp_path / "cut")
 
 
-def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_no_number_ends_the_run(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Seq2SeqModule.training_step
     seen = []
 
@@ -112,9 +139,13 @@ def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monke
 def test_a_gradient_that_is_infinite_spoils_no_checkpoint(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the very step after which a checkpoint is due, when the loss has not told yet, and nothing is validated."""
+    """In the very step after which a checkpoint is due, when the loss has not told yet, and nothing
+    is validated.
+    """
     (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(90)))
-    data = "data={parallel: {train: {source: a.txt, target: a.txt}}, tokenizer: {char: {joint: true}}}"
+    data = (
+        "data={parallel: {train: {source: a.txt, target: a.txt}}, tokenizer: {char: {joint: true}}}"
+    )
     real = Seq2SeqModule.on_before_optimizer_step
 
     def bad_at_the_eighth(self: Seq2SeqModule, optimizer: torch.optim.Optimizer) -> None:
@@ -131,17 +162,23 @@ def test_a_gradient_that_is_infinite_spoils_no_checkpoint(
     assert [path.name for path in kept] == ["step-00000004.ckpt"]
 
 
-def test_the_out_of_memory_error_names_the_batch(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_out_of_memory_error_names_the_batch(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         self.last_batch = batch
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(Seq2SeqModule, "training_step", needs_too_much)
-    with pytest.raises(RunFailed, match=r"batch of source \d+ x \d+, target \d+ x \d+ .*`tokens_per_batch` 100"):
+    with pytest.raises(
+        RunFailed, match=r"batch of source \d+ x \d+, target \d+ x \d+ .*`tokens_per_batch` 100"
+    ):
         train(tiny(), tmp_path / "run")
 
 
-def test_too_little_main_memory_is_an_error(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_main_memory_is_an_error(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def needs_too_much(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         self.last_batch = batch
         raise MemoryError
@@ -151,7 +188,9 @@ def test_too_little_main_memory_is_an_error(tiny: Tiny, tmp_path: Path, monkeypa
         train(tiny(), tmp_path / "run")
 
 
-def test_a_permission_error_has_its_own_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permission_error_has_its_own_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def denied(*arguments: Any) -> Any:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -164,7 +203,9 @@ def test_a_permission_error_has_its_own_fix(tmp_path: Path, monkeypatch: pytest.
     assert "check its permissions" in raised.value.faults[0].hint
 
 
-def test_a_full_disk_is_an_error_with_its_fix(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_with_its_fix(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def is_full(self: checkpointing.HashingWriter, data: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -186,7 +227,10 @@ def test_a_folder_that_cannot_be_created_is_an_error(tiny: Tiny, tmp_path: Path)
 
 
 def test_two_trainings_in_one_folder_are_refused(tiny: Tiny, tmp_path: Path) -> None:
-    with run_dir.locked(RunDir(tmp_path / "run")), pytest.raises(RunError, match="another training"):
+    with (
+        run_dir.locked(RunDir(tmp_path / "run")),
+        pytest.raises(RunError, match="another training"),
+    ):
         train(tiny(), tmp_path / "run")
 
 
@@ -196,7 +240,9 @@ def test_a_look_at_the_lock_disturbs_nobody(tmp_path: Path) -> None:
     with (tmp_path / run_dir.LOCK).open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # as `is_locked` does for a moment
         assert run_dir.is_locked(folder) is False
-        threading.Timer(atomic_io.PROBE_SECONDS / 4, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        threading.Timer(
+            atomic_io.PROBE_SECONDS / 4, lambda: fcntl.flock(file, fcntl.LOCK_UN)
+        ).start()
         with run_dir.locked(folder):
             assert run_dir.is_locked(folder) is True
 
@@ -234,7 +280,10 @@ def test_partial_files_of_a_killed_training_are_removed(tiny: Tiny, tmp_path: Pa
     for path in (drafts[2], mine, inner / "step-00000001.ckpt.sha256"):
         path.write_text("half")
     train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)
-    assert {path.name for path in inner.iterdir()} == {"step-00000002.ckpt", "step-00000002.ckpt.sha256"}
+    assert {path.name for path in inner.iterdir()} == {
+        "step-00000002.ckpt",
+        "step-00000002.ckpt.sha256",
+    }
     assert mine.exists()
 
 
@@ -250,8 +299,13 @@ def test_optimizer_states_are_plain_data(name: str, tmp_path: Path) -> None:
     optimizer = OPTIMIZERS[name]().build(TrainedParameters([weight]))
     weight.grad = torch.ones(2, 3)
     optimizer.step()
-    checkpointing.AtomicCheckpointIO().save_checkpoint({"state": optimizer.state_dict()}, tmp_path / "a")
-    assert read_checkpoint(tmp_path / "a")["state"]["param_groups"] == optimizer.state_dict()["param_groups"]
+    checkpointing.AtomicCheckpointIO().save_checkpoint(
+        {"state": optimizer.state_dict()}, tmp_path / "a"
+    )
+    assert (
+        read_checkpoint(tmp_path / "a")["state"]["param_groups"]
+        == optimizer.state_dict()["param_groups"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,7 +326,9 @@ def test_optimizer_states_are_plain_data(name: str, tmp_path: Path) -> None:
         ({"checkpoints_used": {"how": "best"}}, "`checkpoints_used` is not what"),
     ],
 )
-def test_a_damaged_run_json_is_an_error(tiny: Tiny, tmp_path: Path, content: Any, told: str) -> None:
+def test_a_damaged_run_json_is_an_error(
+    tiny: Tiny, tmp_path: Path, content: Any, told: str
+) -> None:
     whole = {
         "status": "failed",
         "fingerprints": dict.fromkeys(("model", "data", "run", "recipe"), "0" * 64),
@@ -334,10 +390,17 @@ def test_weights_that_were_changed_are_neither_resumed_nor_started_from(
     assert not (tmp_path / "second").exists()
 
 
-def test_weights_of_a_run_without_a_tokenizer_of_its_own_are_verified(tiny: Tiny, tmp_path: Path) -> None:
-    numbers = "data={generate: {ram_copy: {train: 20, val: 3, test: 3}}, tokenizer: {integers: {below: 64}}}"
+def test_weights_of_a_run_without_a_tokenizer_of_its_own_are_verified(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    numbers = (
+        "data={generate: {ram_copy: {train: 20, val: 3, test: 3}}, tokenizer: {integers: {below:"
+        " 64}}}"
+    )
     recipe = tiny(numbers, "model.output={}", "training.max_steps=2", "training.validate_every=2")
     first = train(recipe, tmp_path / "first").run_dir
-    (first / "model.safetensors").write_bytes((first / "model.safetensors").read_bytes()[:-1] + b"x")
+    (first / "model.safetensors").write_bytes(
+        (first / "model.safetensors").read_bytes()[:-1] + b"x"
+    )
     with pytest.raises(RunError, match="not the one that the training wrote"):
         train(recipe, tmp_path / "second", start_from=first)

@@ -1,4 +1,6 @@
-"""SIGKILL at every point of a training, with data workers and with two processes: it ends as if nothing had been."""
+"""SIGKILL at every point of a training, with data workers and with two processes: it ends as if
+nothing had been.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,17 @@ from composer.training.train import train
 from tests.training.tiny_recipes import TINY, Tiny, Undisturbed, same_weights
 
 KILLED = -9
-OFTEN = ("training.validate_every=2", "training.average_checkpoints=2", "data.generate.reverse.test=3")
-DDP, FSDP = (f"trainer={{accelerator: cpu, devices: 2, strategy: {name}}}" for name in ("ddp", "fsdp"))
-UNVALIDATED = "data={parallel: {train: {source: a.txt, target: a.txt}}, tokenizer: {char: {joint: true}}}"
+OFTEN = (
+    "training.validate_every=2",
+    "training.average_checkpoints=2",
+    "data.generate.reverse.test=3",
+)
+DDP, FSDP = (
+    f"trainer={{accelerator: cpu, devices: 2, strategy: {name}}}" for name in ("ddp", "fsdp")
+)
+UNVALIDATED = (
+    "data={parallel: {train: {source: a.txt, target: a.txt}}, tokenizer: {char: {joint: true}}}"
+)
 EVERYWHERE = [
     # what a run folder holds from its first moment
     ["before run.json", 1],
@@ -61,7 +71,9 @@ ON_ANOTHER_DISK = Path("/dev/shm")
 
 
 def attempts(plan: list[dict[str, Any]], *inside: str) -> list[dict[str, Any]]:
-    """What came of the trainings of a plan, whose temporary folder is on another file system if there is one."""
+    """What came of the trainings of a plan, whose temporary folder is on another file system if
+    there is one.
+    """
     room = {"TMPDIR": str(ON_ANOTHER_DISK)} if ON_ANOTHER_DISK.is_dir() else {}
     done = subprocess.run(
         [*inside, sys.executable, str(Path(__file__).with_name("kills.py")), json.dumps(plan)],
@@ -81,7 +93,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def case(folder: Path, name: str, overrides: Sequence[str], kills: Sequence[Any] = ()) -> dict[str, Any]:
+def case(
+    folder: Path, name: str, overrides: Sequence[str], kills: Sequence[Any] = ()
+) -> dict[str, Any]:
     """One training of the tiny recipe, as kills.py takes it."""
     return {
         "recipe": str(folder / "tiny.yaml"),
@@ -94,11 +108,16 @@ def case(folder: Path, name: str, overrides: Sequence[str], kills: Sequence[Any]
 def rows(run: Path) -> list[dict[str, Any]]:
     """The rows of metrics, without what a clock has told."""
     clocks = ("minutes", "train/tokens_per_second")
-    return [{key: row[key] for key in row if key not in clocks} for row in read_metrics(run / "metrics.jsonl")]
+    return [
+        {key: row[key] for key in row if key not in clocks}
+        for row in read_metrics(run / "metrics.jsonl")
+    ]
 
 
 def steps(run: Path) -> dict[tuple[int, ...], set[tuple[str, ...]]]:
-    """Of each process, epoch and batch: what it was trained on and its loss, in however many attempts."""
+    """Of each process, epoch and batch: what it was trained on and its loss, in however many
+    attempts.
+    """
     actual: dict[tuple[int, ...], set[tuple[str, ...]]] = {}
     for line in Path(f"{run}.steps.jsonl").read_text().splitlines():
         output = json.loads(line)
@@ -121,7 +140,9 @@ def must_be_alike(one: Path, other: Path) -> None:
     assert same_weights(one, other)
     assert rows(one) == rows(other)
     assert steps(one) == steps(other)
-    assert all(len(item) == 1 for item in steps(other).values()), "a batch was trained on twice, and differently"
+    assert all(len(item) == 1 for item in steps(other).values()), (
+        "a batch was trained on twice, and differently"
+    )
     assert result(one) == result(other)
     assert names(one) == names(other)
     assert not any(is_temporary(path) for path in other.rglob("*"))
@@ -130,7 +151,9 @@ def must_be_alike(one: Path, other: Path) -> None:
 
 @pytest.mark.slow
 def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
-    """Data workers outlive a training that was killed by some seconds; they hold nothing, and change nothing."""
+    """Data workers outlive a training that was killed by some seconds; they hold nothing, and
+    change nothing.
+    """
     fetching = [["bytes", 30], ["validation", 2], ["step", 4]]
     reference, everywhere, with_workers = attempts(
         [
@@ -142,7 +165,9 @@ def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
     assert reference["ended"] == [0], reference["output"]
     assert everywhere["ended"] == [*[KILLED] * len(EVERYWHERE), 0], everywhere["output"][-1]
     assert with_workers["ended"] == [*[KILLED] * len(fetching), 0], with_workers["output"]
-    assert not any("damaged" in text for text in everywhere["output"]), "a checkpoint was there before it was whole"
+    assert not any("damaged" in text for text in everywhere["output"]), (
+        "a checkpoint was there before it was whole"
+    )
     must_be_alike(folder / "whole", folder / "everywhere")
     must_be_alike(folder / "whole", folder / "with workers")
 
@@ -150,7 +175,10 @@ def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_resume_after_one_crashes_or_is_terminated(folder: Path) -> None:
     """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
-    two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1, "SIGSEGV"]]
+    two, kills = (
+        ("training.max_steps=24", DDP),
+        [["step", 5, 0, "SIGTERM"], ["update", 4, 1, "SIGSEGV"]],
+    )
     plan = [case(folder, "whole", two), case(folder, "cut", (*two, "training.workers=2"), kills)]
     reference, cut = attempts(plan)
     assert reference["ended"] == [0], reference["output"]
@@ -179,7 +207,9 @@ def test_two_sharded_processes_resume_after_a_kill_or_a_bad_gradient(folder: Pat
     assert reference["ended"] == [0], reference["output"]
     assert cut["ended"] == [KILLED, 1, 0], cut["output"]
     assert cut["left"] == []
-    assert "Traceback" not in cut["output"][0], "process 1 did not end quietly when process 0 was gone"
+    assert "Traceback" not in cut["output"][0], (
+        "process 1 did not end quietly when process 0 was gone"
+    )
     assert "after 4 steps a weight" in cut["output"][1]
     assert "process 1" not in cut["output"][1], "the process whose part is good did not know"
     assert "resuming from" in cut["output"][2]
@@ -211,11 +241,24 @@ def test_a_killed_data_worker_is_an_error_and_training_resumes(
 
 @pytest.mark.slow
 def test_training_resumes_after_a_full_disk(folder: Path) -> None:
-    """A real one, without room for all checkpoints; when there is room again, nothing has been lost."""
+    """A real one, without room for all checkpoints; when there is room again, nothing has been
+    lost.
+    """
     disk = folder / "disk"
     disk.mkdir()
-    mount = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=1m none "$1" && shift && "$@"', "sh", str(disk)]
-    if shutil.which("unshare") is None or subprocess.run([*mount, "true"], capture_output=True).returncode:
+    mount = [
+        "unshare",
+        "-Urm",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=1m none "$1" && shift && "$@"',
+        "sh",
+        str(disk),
+    ]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*mount, "true"], capture_output=True).returncode
+    ):
         pytest.skip("no file system can be mounted here")
     full = case(disk, "run", OFTEN, [["before nothing", 1]]) | {
         "recipe": str(folder / "tiny.yaml"),

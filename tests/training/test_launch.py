@@ -1,4 +1,6 @@
-"""torchrun, SLURM, processes that die, hang or are told to end: all of them end, or go on as if nothing had been."""
+"""torchrun, SLURM, processes that die, hang or are told to end: all of them end, or go on as if
+nothing had been.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests may have been launched."""
-    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "TORCHELASTIC_RUN_ID", "SLURM_STEP_ID", "SLURM_PROCID"):
+    for name in (
+        "RANK",
+        "LOCAL_RANK",
+        "NODE_RANK",
+        "TORCHELASTIC_RUN_ID",
+        "SLURM_STEP_ID",
+        "SLURM_PROCID",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_notebook_has_one_device(tiny: Tiny, plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_has_one_device(
+    tiny: Tiny, plain: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(setup.sys, "ps1", ">>> ", raising=False)
     with pytest.raises(RecipeError, match="a notebook or a console cannot be started again"):
         resolve_devices(tiny("trainer.devices=2"))
@@ -50,17 +61,24 @@ def test_a_notebook_has_one_device(tiny: Tiny, plain: None, monkeypatch: pytest.
     assert (machine["devices"], machine["strategy"]) == (1, "auto")
 
 
-# ------------------------------------------------------------------------------------------- several machines
+# -------------------------------------------------------------------------------------------
+# several machines
 
 
 @pytest.fixture(scope="module")
 def of_two_machines(folder: Path) -> Path:
     """A run of two processes, each on a machine of its own, in which nothing happens."""
-    output = stubs(folder / "machines") | {"MACHINES": "2", "PROCESSES": "1", "ADDRESS": "127.0.0.1"}
+    output = stubs(folder / "machines") | {
+        "MACHINES": "2",
+        "PROCESSES": "1",
+        "ADDRESS": "127.0.0.1",
+    }
     output["HEAD"] = f"127.0.0.1:{distributed.LightningEnvironment().main_port}"
     run = folder / "two_machines"
     words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
-    machines = [subprocess.Popen(words, env=output, text=True, stdout=subprocess.PIPE) for _ in range(2)]
+    machines = [
+        subprocess.Popen(words, env=output, text=True, stdout=subprocess.PIPE) for _ in range(2)
+    ]
     said = [machine.communicate(timeout=LIMIT)[0] for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0]
     assert "".join(said).count("evaluating on the test split") == 1
@@ -80,10 +98,15 @@ def test_torchrun_restarts_all_processes_after_a_kill(folder: Path, of_two_machi
 
 
 @pytest.mark.slow
-def test_a_job_that_gets_sigterm_resumes_in_the_next_job(folder: Path, of_two_machines: Path) -> None:
+def test_a_job_that_gets_sigterm_resumes_in_the_next_job(
+    folder: Path, of_two_machines: Path
+) -> None:
     log = folder / "requeued"
     output = stubs(
-        folder / "slurm", srun=SRUN, squeue="#!/bin/sh\necho RUNNING\n", scontrol=f'#!/bin/sh\necho "$@" >> {log}\n'
+        folder / "slurm",
+        srun=SRUN,
+        squeue="#!/bin/sh\necho RUNNING\n",
+        scontrol=f'#!/bin/sh\necho "$@" >> {log}\n',
     )
     output |= {"SLURM_JOB_ID": "77", "FAULT": "SIGTERM:0:3"}
     run = folder / "slurm_run"
@@ -102,15 +125,20 @@ def test_a_job_that_gets_sigterm_resumes_in_the_next_job(folder: Path, of_two_ma
 
 @pytest.mark.parametrize("name", ["torchrun.sh", "slurm.sh"])
 def test_a_launch_script_prints_its_usage(name: str, tmp_path: Path) -> None:
-    done = subprocess.run([str(LAUNCH / name), "recipe.yaml"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [str(LAUNCH / name), "recipe.yaml"], capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr.split(":")[0]) == (2, "usage")
     words = [str(LAUNCH / "torchrun.sh"), "recipe.yaml", str(tmp_path / "run")]
-    done = subprocess.run(words, env=os.environ | {"MACHINES": "2"}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        words, env=os.environ | {"MACHINES": "2"}, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2
     assert "HEAD=HOST:PORT" in done.stderr
 
 
-# ------------------------------------------------------------------------------------------- a process that is lost
+# ------------------------------------------------------------------------------------------- a
+# process that is lost
 
 
 @pytest.mark.slow
@@ -118,7 +146,12 @@ def test_a_launch_script_prints_its_usage(name: str, tmp_path: Path) -> None:
     ("fault", "minutes", "message", "hint"),
     [
         ("SIGSTOP:1:6", 0.5, "another process does not answer", "`trainer.timeout_minutes`"),
-        ("data:1:6", 2, "there.txt:3:1: error[data]: process 1: this file has another length here", "look at it"),
+        (
+            "data:1:6",
+            2,
+            "there.txt:3:1: error[data]: process 1: this file has another length here",
+            "look at it",
+        ),
         ("data:1:0", 2, "process 1 ended with status 2", "see its output above"),
     ],
 )
@@ -127,7 +160,9 @@ def test_all_processes_end_if_one_is_lost(
 ) -> None:
     two = f"trainer={{accelerator: cpu, devices: 2, strategy: ddp, timeout_minutes: {minutes}}}"
     run = tmp_path / "run"
-    command = start(tmp_path, ["train", str(folder / "tiny.yaml"), *SHORT, two, "--run", str(run)], fault)
+    command = start(
+        tmp_path, ["train", str(folder / "tiny.yaml"), *SHORT, two, "--run", str(run)], fault
+    )
     _, said = command.communicate(timeout=LIMIT)
     assert command.returncode == 1, said
     assert group(command.pid) == []
@@ -150,7 +185,9 @@ class Ended:
 
 
 def test_errors_of_the_communication_library_are_peer_errors() -> None:
-    broken = RuntimeError("[/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1")
+    broken = RuntimeError(
+        "[/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:1"
+    )
     for error in (
         broken,
         distributed.distributed.DistBackendError("NCCL error"),
@@ -220,7 +257,8 @@ def test_an_action_is_cancelled_within_its_delay(monkeypatch: pytest.MonkeyPatch
     assert not acted.wait(0.5)
 
 
-# ------------------------------------------------------------------------------------------- signals
+# -------------------------------------------------------------------------------------------
+# signals
 
 
 @pytest.mark.slow
@@ -231,7 +269,9 @@ def test_a_signal_during_the_final_evaluation_leaves_it_to_the_resumed_run(
     real = finalize.evaluate_pairs
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        monkeypatch.setattr(finalize, "evaluate_pairs", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        monkeypatch.setattr(
+            finalize, "evaluate_pairs", lambda *given: os.kill(os.getpid(), signal.SIGTERM)
+        )
         with pytest.raises(SystemExit) as left:
             train(tiny(), tmp_path / "cut")
     finally:
@@ -250,7 +290,9 @@ def test_a_signal_while_the_data_are_read_ends_at_once(
 ) -> None:
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        monkeypatch.setattr(datamodule, "encode_data", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        monkeypatch.setattr(
+            datamodule, "encode_data", lambda *given: os.kill(os.getpid(), signal.SIGTERM)
+        )
         with pytest.raises(SystemExit) as left:
             train(tiny(), tmp_path / "run")
     finally:
@@ -262,7 +304,12 @@ def test_a_signal_while_the_data_are_read_ends_at_once(
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_second_signal_ends_at_once(
-    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch, number: int, status: int
+    tiny: Tiny,
+    tmp_path: Path,
+    undisturbed: Undisturbed,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    status: int,
 ) -> None:
     real = Seq2SeqModule.training_step
 
@@ -304,7 +351,8 @@ def test_a_signal_during_a_validation_waits_for_its_checkpoint(
     assert is_intact(kept)
 
 
-# ------------------------------------------------------------------------------------------- who starts what
+# ------------------------------------------------------------------------------------------- who
+# starts what
 
 
 def told(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
@@ -313,17 +361,25 @@ def told(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
 
 
 @pytest.mark.usefixtures("plain")
-def test_a_process_that_torchrun_ends_does_not_blame_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_torchrun_ends_does_not_blame_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """torchrun signals a process with its data workers; whoever runs out of memory is killed."""
 
     def explain(end: str) -> str:
-        return str(distributed.explain_worker_death(RuntimeError(f"DataLoader worker (pid(s) 1, 2) {end}. ")))
+        return str(
+            distributed.explain_worker_death(
+                RuntimeError(f"DataLoader worker (pid(s) 1, 2) {end}. ")
+            )
+        )
 
     assert "more memory" in explain("is killed by signal: Killed")
     assert "`training.workers` exited unexpectedly" in explain("exited unexpectedly")
     assert "ended from outside (SIGTERM)" in explain("is killed by signal: Terminated")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    assert "ended by torchrun, as all are where one has ended (SIGTERM)" in explain("is killed by signal: Terminated")
+    assert "ended by torchrun, as all are where one has ended (SIGTERM)" in explain(
+        "is killed by signal: Terminated"
+    )
     assert "memory" not in explain("is killed by signal: Terminated")
     handler = distributed.SignalHandler()
     try:
@@ -335,8 +391,19 @@ def test_a_process_that_torchrun_ends_does_not_blame_the_memory(monkeypatch: pyt
 
 
 def test_torchrun_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    told(monkeypatch, TORCHELASTIC_RUN_ID="a", LOCAL_WORLD_SIZE="2", WORLD_SIZE="6", RANK="3", LOCAL_RANK="1")
-    assert (distributed.external_launcher(), distributed.launched_world(), distributed.is_main_process()) == (
+    told(
+        monkeypatch,
+        TORCHELASTIC_RUN_ID="a",
+        LOCAL_WORLD_SIZE="2",
+        WORLD_SIZE="6",
+        RANK="3",
+        LOCAL_RANK="1",
+    )
+    assert (
+        distributed.external_launcher(),
+        distributed.launched_world(),
+        distributed.is_main_process(),
+    ) == (
         "torchrun",
         (2, 3),
         False,
@@ -344,10 +411,14 @@ def test_torchrun_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.M
     result = resolve_devices(tiny("trainer={accelerator: cpu}"))
     assert (result["devices"], result["num_nodes"], result["strategy"]) == (2, 3, "ddp")
     assert (
-        resolve_devices(tiny("trainer={accelerator: cpu, devices: 2, num_nodes: 3, strategy: fsdp}"))["strategy"]
+        resolve_devices(
+            tiny("trainer={accelerator: cpu, devices: 2, num_nodes: 3, strategy: fsdp}")
+        )["strategy"]
         == "fsdp"
     )
-    with pytest.raises(RecipeError, match="torchrun has started 2 processes on each machine, and `devices` is 4"):
+    with pytest.raises(
+        RecipeError, match="torchrun has started 2 processes on each machine, and `devices` is 4"
+    ):
         resolve_devices(tiny("trainer={accelerator: cpu, devices: 4}"))
     with pytest.raises(RecipeError, match="torchrun has started 3 machines, and `num_nodes` is 2"):
         resolve_devices(tiny("trainer={accelerator: cpu, num_nodes: 2}"))
@@ -357,14 +428,25 @@ def test_torchrun_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("plain")
 def test_slurm_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    told(monkeypatch, SLURM_NTASKS="8", SLURM_NNODES="2", SLURM_PROCID="0", SLURM_JOB_NAME="train", SLURM_LOCALID="0")
+    told(
+        monkeypatch,
+        SLURM_NTASKS="8",
+        SLURM_NNODES="2",
+        SLURM_PROCID="0",
+        SLURM_JOB_NAME="train",
+        SLURM_LOCALID="0",
+    )
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE", raising=False)
     assert distributed.external_launcher() == ""  # inside an allocation, without srun
     assert resolve_devices(tiny("trainer={accelerator: cpu}"))["devices"] == 1
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert not distributed.is_main_process()
     monkeypatch.setenv("SLURM_STEP_ID", "0")
-    assert (distributed.external_launcher(), distributed.launched_world(), distributed.is_main_process()) == (
+    assert (
+        distributed.external_launcher(),
+        distributed.launched_world(),
+        distributed.is_main_process(),
+    ) == (
         "srun",
         (4, 2),
         True,
@@ -413,7 +495,9 @@ WRONG_SETTINGS = [
 @pytest.mark.parametrize(
     ("written", "code", "message", "column"), WRONG_SETTINGS, ids=[lie[0] for lie in WRONG_SETTINGS]
 )
-def test_devices_and_machines_are_checked(tmp_path: Path, written: str, code: str, message: str, column: int) -> None:
+def test_devices_and_machines_are_checked(
+    tmp_path: Path, written: str, code: str, message: str, column: int
+) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(TINY + f"trainer: {written}\n", encoding="utf-8")
     with pytest.raises(RecipeError) as raised:
@@ -432,7 +516,9 @@ def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(os.environ) == before
 
 
-def test_a_folder_that_is_not_shared_is_an_error(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_shared_is_an_error(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(setup, "TOKENIZER_SECONDS", 0.0)
     with pytest.raises(RunError, match="share"):
         setup.wait_for_record(RunDir(tmp_path / "elsewhere"))

@@ -1,4 +1,6 @@
-"""Lightning as its users know it: the recipe's module and data in a Trainer of their own, and their parts in ours."""
+"""Lightning as its users know it: the recipe's module and data in a Trainer of their own, and their
+parts in ours.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import EPOCHS, Tiny, Undisturbed, same_weights
 
-QUIET: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+QUIET: dict[str, Any] = {
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "accelerator": "cpu",
+}
 SHORT = ("training.max_steps=6", "training.validate_every=3")
 
 
@@ -34,12 +40,16 @@ class Recorder(Callback):
         self.losses: list[float] = []
         self.validations: list[dict[str, float]] = []
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *batch: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *batch: Any
+    ) -> None:
         self.losses.append(float(outputs["loss"]))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking:
-            self.validations.append({name: float(value) for name, value in trainer.callback_metrics.items()})
+            self.validations.append(
+                {name: float(value) for name, value in trainer.callback_metrics.items()}
+            )
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -55,26 +65,36 @@ def test_a_recipe_trains_in_a_user_s_trainer(tiny: Tiny, tmp_path: Path) -> None
     recorder = Recorder()
     best = ModelCheckpoint(tmp_path / "checkpoints", monitor="val/loss")
     logger = CSVLogger(tmp_path, "csv", "")
-    trainer = Trainer(max_epochs=4, callbacks=[recorder, best], logger=logger, log_every_n_steps=1, **QUIET)
+    trainer = Trainer(
+        max_epochs=4, callbacks=[recorder, best], logger=logger, log_every_n_steps=1, **QUIET
+    )
     trainer.fit(module, datamodule=data)
 
     assert trainer.current_epoch == 4
     assert recorder.losses[-1] < recorder.losses[0]
     assert len(recorder.validations) == 4
-    assert {"train/loss", "val/loss", "val/perplexity", "val/token_accuracy"} <= set(recorder.validations[0])
+    assert {"train/loss", "val/loss", "val/perplexity", "val/token_accuracy"} <= set(
+        recorder.validations[0]
+    )
     rows = rows_of(tmp_path / "csv" / "metrics.csv")
     losses = [float(row["train/loss"]) for row in rows if row["train/loss"]]
     assert losses == pytest.approx(recorder.losses)
     rates = [float(row["train/learning_rate"]) for row in rows if row["train/learning_rate"]]
-    assert rates[0] == pytest.approx(1e-2 / 2)  # the recipe's warm-up, then its cosine down to 0 at the last step
+    # the recipe's warm-up, then its cosine down to 0 at the last step
+    assert rates[0] == pytest.approx(1e-2 / 2)
     assert rates[-1] < 0.1 * max(rates)
     assert len([row for row in rows if row["val/loss"]]) == 4
 
-    assert best.best_model_score == pytest.approx(min(seen["val/loss"] for seen in recorder.validations))
+    assert best.best_model_score == pytest.approx(
+        min(seen["val/loss"] for seen in recorder.validations)
+    )
     loaded = Seq2SeqModule.load_from_checkpoint(best.best_model_path, weights_only=True)
     assert loaded.recipe.fingerprints == recipe.fingerprints
     weights = torch.load(best.best_model_path, weights_only=True)["state_dict"]
-    assert all(torch.equal(value, weights[f"model.{name}"]) for name, value in loaded.model.state_dict().items())
+    assert all(
+        torch.equal(value, weights[f"model.{name}"])
+        for name, value in loaded.model.state_dict().items()
+    )
 
 
 def test_an_epoch_of_a_user_s_trainer_sees_every_pair_once_in_a_new_order(tiny: Tiny) -> None:
@@ -88,9 +108,9 @@ def test_an_epoch_of_a_user_s_trainer_sees_every_pair_once_in_a_new_order(tiny: 
     recipe = tiny()
     data = RecipeDataModule(recipe)
     module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
-    Trainer(max_epochs=2, callbacks=[Rows()], logger=False, enable_checkpointing=False, **QUIET).fit(
-        module, datamodule=data
-    )
+    Trainer(
+        max_epochs=2, callbacks=[Rows()], logger=False, enable_checkpointing=False, **QUIET
+    ).fit(module, datamodule=data)
     assert [sorted(rows[epoch]) for epoch in (0, 1)] == [list(range(90))] * 2
     assert rows[0] != rows[1]
 
@@ -105,13 +125,21 @@ def test_a_trainer_keeps_its_limit_of_the_validation(tiny: Tiny) -> None:
         def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
             self.counts.append([])
 
-        def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
+        def on_validation_batch_end(
+            self, trainer: Trainer, pl_module: LightningModule, *batch: Any
+        ) -> None:
             self.counts[-1] += batch[1]["rows"].tolist()
 
     recipe, recorder = tiny("training.tokens_per_batch=40"), Batches()
     data = RecipeDataModule(recipe)
     module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
-    settings = {"max_epochs": 1, "logger": False, "enable_checkpointing": False, "num_sanity_val_steps": 0, **QUIET}
+    settings = {
+        "max_epochs": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "num_sanity_val_steps": 0,
+        **QUIET,
+    }
     trainer = Trainer(limit_val_batches=1, callbacks=[recorder], **settings)
     trainer.fit(module, datamodule=data)
     assert trainer.limit_val_batches == 1
@@ -131,7 +159,11 @@ def test_accumulation_is_that_of_the_user_s_trainer(tiny: Tiny) -> None:
         seed_everything(1, verbose=False)
         module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
         trainer = Trainer(
-            max_epochs=1, accumulate_grad_batches=accumulate, logger=False, enable_checkpointing=False, **QUIET
+            max_epochs=1,
+            accumulate_grad_batches=accumulate,
+            logger=False,
+            enable_checkpointing=False,
+            **QUIET,
         )
         trainer.fit(module, datamodule=data)
         steps[accumulate] = trainer.global_step, module.model.state_dict()
@@ -140,20 +172,35 @@ def test_accumulation_is_that_of_the_user_s_trainer(tiny: Tiny) -> None:
         torch.testing.assert_close(steps[2][1][name], value, atol=1e-5, rtol=1e-4)
 
 
-def test_the_recipe_s_clip_norm_holds_in_a_user_s_trainer_unless_that_has_its_own(tiny: Tiny) -> None:
+def test_the_recipe_s_clip_norm_holds_in_a_user_s_trainer_unless_that_has_its_own(
+    tiny: Tiny,
+) -> None:
     class Norms(Callback):
         def __init__(self) -> None:
             self.norms: list[float] = []
 
-        def on_before_zero_grad(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-            gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
+        def on_before_zero_grad(
+            self, trainer: Trainer, pl_module: LightningModule, optimizer: Any
+        ) -> None:
+            gradients = [
+                parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None
+            ]
             if gradients:
                 self.norms.append(float(torch.nn.utils.get_total_norm(gradients)))
 
-    for recipe, trainer_norm, expected in ((tiny("training.clip_norm=1e-3"), None, 1e-3), (tiny(), 1e-4, 1e-4)):
+    for recipe, trainer_norm, expected in (
+        (tiny("training.clip_norm=1e-3"), None, 1e-3),
+        (tiny(), 1e-4, 1e-4),
+    ):
         data, recorder = RecipeDataModule(recipe), Norms()
         module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
-        settings = {"max_steps": 2, "callbacks": [recorder], "logger": False, "enable_checkpointing": False, **QUIET}
+        settings = {
+            "max_steps": 2,
+            "callbacks": [recorder],
+            "logger": False,
+            "enable_checkpointing": False,
+            **QUIET,
+        }
         Trainer(gradient_clip_val=trainer_norm, **settings).fit(module, datamodule=data)
         assert recorder.norms == pytest.approx([expected] * len(recorder.norms), rel=1e-3)
         assert recorder.norms
@@ -167,16 +214,23 @@ def test_the_recipe_s_clip_norm_holds_in_a_user_s_trainer_unless_that_has_its_ow
         ("asgd={}", "follows an av"),
     ],
 )
-def test_what_only_our_training_follows_is_refused_outside(tiny: Tiny, setting: str, message: str) -> None:
+def test_what_only_our_training_follows_is_refused_outside(
+    tiny: Tiny, setting: str, message: str
+) -> None:
     recipe = tiny(f"training.{setting}")
     data = RecipeDataModule(recipe)
     module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
     with pytest.raises(RecipeError, match=message):
-        Trainer(max_epochs=1, logger=False, enable_checkpointing=False, **QUIET).fit(module, datamodule=data)
+        Trainer(max_epochs=1, logger=False, enable_checkpointing=False, **QUIET).fit(
+            module, datamodule=data
+        )
 
 
 def test_train_takes_a_user_s_callbacks_and_loggers(tiny: Tiny, tmp_path: Path) -> None:
-    recorder, best = Recorder(), ModelCheckpoint(tmp_path / "checkpoints", monitor="val_sample/bleu", mode="max")
+    recorder, best = (
+        Recorder(),
+        ModelCheckpoint(tmp_path / "checkpoints", monitor="val_sample/bleu", mode="max"),
+    )
     composer.train(
         tiny(*SHORT),
         tmp_path / "run",
@@ -184,15 +238,21 @@ def test_train_takes_a_user_s_callbacks_and_loggers(tiny: Tiny, tmp_path: Path) 
         loggers=[CSVLogger(tmp_path, "csv", "")],
     )
     assert len(recorder.losses) == 6
-    assert {"val/loss", "val/token_accuracy", "val_sample/exact_match", "val_sample/bleu", "val_sample/chrf"} <= set(
-        recorder.validations[0]
-    )
+    assert {
+        "val/loss",
+        "val/token_accuracy",
+        "val_sample/exact_match",
+        "val_sample/bleu",
+        "val_sample/chrf",
+    } <= set(recorder.validations[0])
     assert Path(best.best_model_path).exists()
     ours = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "epoch" in row]
     theirs = rows_of(tmp_path / "csv" / "metrics.csv")
     assert [int(row["step"]) for row in theirs] == [row["step"] for row in ours]
     for name in ("train/loss", "val/loss", "val_sample/bleu"):
-        assert [float(row[name]) for row in theirs if row[name]] == [row[name] for row in ours if name in row]
+        assert [float(row[name]) for row in theirs if row[name]] == [
+            row[name] for row in ours if name in row
+        ]
 
 
 @pytest.mark.parametrize("whose", ["ours", "a user's"])
@@ -203,20 +263,28 @@ def test_tensorboard_gets_the_same_names(tiny: Tiny, tmp_path: Path, whose: str)
         train(recipe, tmp_path / "run", loggers=[board])
     else:
         data = RecipeDataModule(recipe)
-        trainer = Trainer(max_epochs=1, logger=board, log_every_n_steps=1, enable_checkpointing=False, **QUIET)
+        trainer = Trainer(
+            max_epochs=1, logger=board, log_every_n_steps=1, enable_checkpointing=False, **QUIET
+        )
         trainer.fit(Seq2SeqModule.from_recipe(recipe, data.tokenizers), datamodule=data)
         board.save()
     events = reading.EventAccumulator(str(tmp_path / "board"))
     events.Reload()
-    assert {"train/loss", "train/learning_rate", "val/loss", "val/token_accuracy"} <= set(events.Tags()["scalars"])
+    assert {"train/loss", "train/learning_rate", "val/loss", "val/token_accuracy"} <= set(
+        events.Tags()["scalars"]
+    )
 
 
-def test_callbacks_and_loggers_change_no_result(tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed) -> None:
+def test_callbacks_and_loggers_change_no_result(
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
     train(tiny(), tmp_path / "watched", callbacks=[Recorder()], loggers=[CSVLogger(tmp_path)])
     assert same_weights(undisturbed(tiny()), tmp_path / "watched")
 
 
-def test_a_user_s_early_stopping_ends_our_training_with_a_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_user_s_early_stopping_ends_our_training_with_a_checkpoint(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     stopping = EarlyStopping("val/loss", patience=1, min_delta=100.0)
     result = train(tiny("training.validate_every=2"), tmp_path / "run", callbacks=[stopping])
     assert result.record.steps == 4
@@ -240,9 +308,15 @@ def test_the_device_is_synchronised_only_when_a_row_is_logged(
 
 @pytest.mark.parametrize("steps", [0, 1, 6])
 def test_a_resumed_run_validates_at_the_same_epochs(
-    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch, steps: int
+    tiny: Tiny,
+    tmp_path: Path,
+    undisturbed: Undisturbed,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
 ) -> None:
-    """Here a run is killed so many steps after the end of its first epoch, which is its only checkpoint."""
+    """Here a run is killed so many steps after the end of its first epoch, which is its only
+    checkpoint.
+    """
     recipe = tiny(*EPOCHS)
     reference = undisturbed(recipe)
     validations = [row for row in read_metrics(reference / "metrics.jsonl") if "val/loss" in row]
@@ -276,5 +350,7 @@ print(scipy.signal.windows.hamming(3).tolist())
 
 @pytest.mark.slow
 def test_a_training_does_not_import_scipys_signals_and_whoever_wants_them_has_them() -> None:
-    result = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
+    )
     assert json.loads(result.stdout) == pytest.approx([0.08, 1.0, 0.08])

@@ -22,7 +22,11 @@ def test_a_full_disk_raises_once() -> None:
 
 def test_damaged_rows_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    whole = [{"step": 1, "epoch": 0.5}, {"step": 2, "epoch": 1, "a\u2028b": 1.0}, {"step": 9, "epoch": 2}]
+    whole = [
+        {"step": 1, "epoch": 0.5},
+        {"step": 2, "epoch": 1, "a\u2028b": 1.0},
+        {"step": 9, "epoch": 2},
+    ]
     log = JsonLinesWriter(path)
     for row in whole:
         log.write(row)

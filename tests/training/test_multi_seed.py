@@ -17,7 +17,14 @@ from composer.cli.recipes import print_seeds
 from composer.errors import RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.training.multi_seed import SeedRuns, check_single_process, parse_seeds, seed_run, seed_runs, train_seeds
+from composer.training.multi_seed import (
+    SeedRuns,
+    check_single_process,
+    parse_seeds,
+    seed_run,
+    seed_runs,
+    train_seeds,
+)
 from composer.training.train import train
 from tests.run_records import change_record, write_record
 from tests.training.tiny_recipes import TINY, same_weights
@@ -35,7 +42,9 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would be run; each leaves a run folder, as `outcomes` says, in place of a training."""
+    """The commands that would be run; each leaves a run folder, as `outcomes` says, in place of a
+    training.
+    """
     asked: list[list[str]] = []
 
     class Child:
@@ -57,7 +66,9 @@ def finishes(loss: float, bleu: float = 0.0) -> Any:
     def ends(folder: Path) -> int:
         folder.mkdir(parents=True)
         scores = {"val/loss": loss, "val/bleu": bleu, "test/loss": 2 * loss}
-        write_record(RunDir(folder), {"status": "finished", "steps": 9, "minutes": 1.5, "scores": scores})
+        write_record(
+            RunDir(folder), {"status": "finished", "steps": 9, "minutes": 1.5, "scores": scores}
+        )
         return 0
 
     return ends
@@ -98,7 +109,9 @@ OUTCOMES: dict[int, Any] = {
 """What comes of a seed; its exit status."""
 
 
-def train_all(recipe: Path, folder: Path, seeds: str, *overrides: str, resume: bool = False) -> tuple[SeedRuns, int]:
+def train_all(
+    recipe: Path, folder: Path, seeds: str, *overrides: str, resume: bool = False
+) -> tuple[SeedRuns, int]:
     return train_seeds(recipe, seeds, folder, silent, overrides, resume=resume)
 
 
@@ -106,7 +119,8 @@ def silent(text: str) -> None:
     pass
 
 
-# ------------------------------------------------------------------------------------------- which seeds
+# ------------------------------------------------------------------------------------------- which
+# seeds
 
 
 def test_seeds_are_a_number_or_a_list() -> None:
@@ -121,7 +135,8 @@ def test_invalid_seeds_are_refused(text: str) -> None:
         parse_seeds(text, 1)
 
 
-# ------------------------------------------------------------------------------------------- what comes of them
+# ------------------------------------------------------------------------------------------- what
+# comes of them
 
 
 def test_the_summary_has_every_seed_including_failed_ones(
@@ -149,22 +164,30 @@ def test_the_best_seed_is_chosen_by_the_metric_of_the_runs(
     result, _ = train_all(recipe, tmp_path / "runs", "3,5,6", early)
     assert (result.metric, result.best) == ("val/bleu", 6)  # as good as 5, and its loss is lower
     # a finished run has the score of all lines
-    result, _ = train_all(recipe, tmp_path / "sampled", "3,5,6", early.replace("val/", "val_sample/"))
+    result, _ = train_all(
+        recipe, tmp_path / "sampled", "3,5,6", early.replace("val/", "val_sample/")
+    )
     assert (result.metric, result.best) == ("val/bleu", 6)
 
 
-def test_a_refused_recipe_ends_all_seeds(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_a_refused_recipe_ends_all_seeds(
+    recipe: Path, tmp_path: Path, commands: list[list[str]]
+) -> None:
     result, status = train_all(recipe, tmp_path / "runs", "7,8")
     assert (status, len(commands), list(result.seeds)) == (2, 1, [])
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_status_is_1_if_no_seed_finished(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_the_status_is_1_if_no_seed_finished(
+    recipe: Path, tmp_path: Path, commands: list[list[str]]
+) -> None:
     result, status = train_all(recipe, tmp_path / "runs", "1,9")
     assert (status, result.best, len(result.seeds)) == (1, None, 2)
 
 
-def test_finished_seeds_are_not_trained_again(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_finished_seeds_are_not_trained_again(
+    recipe: Path, tmp_path: Path, commands: list[list[str]]
+) -> None:
     train_all(recipe, tmp_path / "runs", "2,3")
     result, _ = train_all(recipe, tmp_path / "runs", "3,8", resume=True)
     assert [command[command.index("--run") + 1][-1] for command in commands] == ["2", "3", "8"]
@@ -177,7 +200,9 @@ def test_finished_seeds_are_not_trained_again(recipe: Path, tmp_path: Path, comm
         train_all(recipe, tmp_path / "runs", "3,8", resume=True)
 
 
-def test_a_folder_with_other_contents_is_refused(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
+def test_a_folder_with_other_contents_is_refused(
+    recipe: Path, tmp_path: Path, commands: list[list[str]]
+) -> None:
     train_all(recipe, tmp_path / "runs", "2,3")
     with pytest.raises(RunError, match="not empty"):
         train_all(recipe, tmp_path / "runs", "8,9")
@@ -217,13 +242,20 @@ def test_a_seed_whose_scores_are_no_numbers_has_none(tmp_path: Path) -> None:
         assert seed_run(1, run).scores == known
 
 
-# ------------------------------------------------------------------------------------------- as commands
+# ------------------------------------------------------------------------------------------- as
+# commands
 
 
 def command(recipe: Path, *words: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "WANDB_MODE": "disabled",
+    }
     line = [sys.executable, "-m", "composer.cli.main", "train", str(recipe), *words]
-    return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 @pytest.mark.slow
@@ -245,7 +277,13 @@ def test_each_seed_is_an_ordinary_run(recipe: Path, tmp_path: Path) -> None:
 def test_a_signal_stops_the_current_and_all_further_seeds(recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "seed-1"
     process = command(
-        recipe, "training.max_steps=100000", "training.validate_every=50000", "--seeds", "2", "--run", str(run.parent)
+        recipe,
+        "training.max_steps=100000",
+        "training.validate_every=50000",
+        "--seeds",
+        "2",
+        "--run",
+        str(run.parent),
     )
     for _ in range(3000):
         if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text().count("\n") > 1:
@@ -259,4 +297,6 @@ def test_a_signal_stops_the_current_and_all_further_seeds(recipe: Path, tmp_path
     assert RunDir(run).read().status == "interrupted"
     assert list((run / "checkpoints").glob("*.ckpt"))
     assert not (run.parent / "seed-2").exists()
-    assert json.loads((run.parent / "seeds.json").read_text())["seeds"][0]["status"] == "interrupted"
+    assert (
+        json.loads((run.parent / "seeds.json").read_text())["seeds"][0]["status"] == "interrupted"
+    )

@@ -47,7 +47,8 @@ from composer.training.optimizers import OPTIMIZERS, RmsProp, Sgd
 from composer.training.schedules import SCHEDULES
 from composer.training.wandb_logger import is_logged_in, wandb_mode
 
-# ------------------------------------------------------------------------------------------- schedules
+# -------------------------------------------------------------------------------------------
+# schedules
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -58,17 +59,22 @@ def test_a_schedule_is_a_factor(name: str, step: int, spent: float) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_warms_up(name: str) -> None:
-    factors = [SCHEDULES[name](warmup_steps=10).factor_at(Progress(step, 0.0)) for step in range(10)]
+    factors = [
+        SCHEDULES[name](warmup_steps=10).factor_at(Progress(step, 0.0)) for step in range(10)
+    ]
     assert factors == pytest.approx([(step + 1) / 10 for step in range(10)])
 
 
 @pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear"])
-@pytest.mark.parametrize(("warmup_steps", "budget"), [(10, 40), (0.25, 40), (10, 40.7), (39, 40), (0.9, 40)])
+@pytest.mark.parametrize(
+    ("warmup_steps", "budget"), [(10, 40), (0.25, 40), (10, 40.7), (39, 40), (0.9, 40)]
+)
 def test_a_schedule_reaches_the_stated_rate_and_decays_from_there(
     name: str, warmup_steps: float, budget: float
 ) -> None:
     factors = [
-        SCHEDULES[name](warmup_steps=warmup_steps).factor_at(Progress(step, step / budget)) for step in range(41)
+        SCHEDULES[name](warmup_steps=warmup_steps).factor_at(Progress(step, step / budget))
+        for step in range(41)
     ]
     end = warmup_steps - 1 if warmup_steps >= 1 else math.ceil(warmup_steps * budget)
     assert factors[end] == pytest.approx(1, abs=0.05)
@@ -79,23 +85,35 @@ def test_a_schedule_reaches_the_stated_rate_and_decays_from_there(
 
 
 def test_a_warm_up_in_steps_is_the_same_share_of_a_budget_in_minutes() -> None:
-    in_steps = [SCHEDULES["cosine"](warmup_steps=10).factor_at(Progress(step, step / 40)) for step in range(41)]
-    in_minutes = [SCHEDULES["cosine"](warmup_steps=10).factor_at(Progress(step, step * 0.15 / 6)) for step in range(41)]
+    in_steps = [
+        SCHEDULES["cosine"](warmup_steps=10).factor_at(Progress(step, step / 40))
+        for step in range(41)
+    ]
+    in_minutes = [
+        SCHEDULES["cosine"](warmup_steps=10).factor_at(Progress(step, step * 0.15 / 6))
+        for step in range(41)
+    ]
     assert in_minutes == pytest.approx(in_steps)
 
 
 def test_schedules_equal_values_by_hand() -> None:
-    assert SCHEDULES["inverse_sqrt"](warmup_steps=100).factor_at(Progress(399, 0.0)) == pytest.approx(0.5)
+    assert SCHEDULES["inverse_sqrt"](warmup_steps=100).factor_at(
+        Progress(399, 0.0)
+    ) == pytest.approx(0.5)
     assert SCHEDULES["cosine"](final=0.2).factor_at(Progress(9, 0.5)) == pytest.approx(0.6)
     assert SCHEDULES["cosine"](final=0.2).factor_at(Progress(9, 1.0)) == pytest.approx(0.2)
     assert SCHEDULES["linear"]().factor_at(Progress(9, 0.25)) == pytest.approx(0.75)
     assert SCHEDULES["constant"]().factor_at(Progress(9, 0.9)) == 1
     stairs = [
-        SCHEDULES["staircase"](shares=[0.2, 0.5, 0.5]).factor_at(Progress(9, at)) for at in (0.1, 0.2, 0.4, 0.5, 1.0)
+        SCHEDULES["staircase"](shares=[0.2, 0.5, 0.5]).factor_at(Progress(9, at))
+        for at in (0.1, 0.2, 0.4, 0.5, 1.0)
     ]
     assert stairs == [1, 0.5, 0.5, 0.125, 0.125]
     losses = (3.0, 2.0, 2.5, 2.1, 1.9, 2.0, 2.0, 2.0, 2.0)
-    assert [SCHEDULES["plateau"]().factor_at(Progress(9, 0.5, losses[:n])) for n in range(len(losses) + 1)] == [
+    assert [
+        SCHEDULES["plateau"]().factor_at(Progress(9, 0.5, losses[:n]))
+        for n in range(len(losses) + 1)
+    ] == [
         1,
         1,
         1,
@@ -110,7 +128,9 @@ def test_schedules_equal_values_by_hand() -> None:
 
 
 def test_the_schedule_of_kim_2016() -> None:
-    """The rule of its train script: halved if the perplexity is not 1.0 below that of the epoch before."""
+    """The rule of its train script: halved if the perplexity is not 1.0 below that of the epoch
+    before.
+    """
     kim = {"patience": 1, "monitor": "perplexity", "threshold": 1.0, "compare_with": "previous"}
     perplexities = [300.0, 150.0, 120.0, 119.5, 117.0, 118.0, 116.5, 116.2, 115.5, 115.0, 110.0]
     rate, rates = 1.0, [1.0, 1.0]
@@ -119,21 +139,30 @@ def test_the_schedule_of_kim_2016() -> None:
         rates.append(rate)
     losses = tuple(map(math.log, perplexities))
     assert [
-        SCHEDULES["plateau"](**kim).factor_at(Progress(9, 0.5, losses[:n])) for n in range(len(losses) + 1)
+        SCHEDULES["plateau"](**kim).factor_at(Progress(9, 0.5, losses[:n]))
+        for n in range(len(losses) + 1)
     ] == rates
-    best = SCHEDULES["plateau"](**kim | {"compare_with": "best"}).factor_at(Progress(9, 0.5, losses[:7]))
-    assert (best, rates[7]) == (0.125, 0.25)  # 116.5 is 1.5 below the epoch before, and 0.5 below the best
-    assert SCHEDULES["plateau"](**kim).factor_at(Progress(9, 0.5, (1000.0, 999.0))) == 0.5  # infinite perplexities
+    best = SCHEDULES["plateau"](**kim | {"compare_with": "best"}).factor_at(
+        Progress(9, 0.5, losses[:7])
+    )
+    # 116.5 is 1.5 below the epoch before, and 0.5 below the best
+    assert (best, rates[7]) == (0.125, 0.25)
+    # infinite perplexities
+    assert SCHEDULES["plateau"](**kim).factor_at(Progress(9, 0.5, (1000.0, 999.0))) == 0.5
 
 
-@pytest.mark.parametrize(("after", "factor", "epochs"), [(4, 0.5, 13), (6, 1 / 1.2, 39), (14, 1 / 1.15, 55)])
+@pytest.mark.parametrize(
+    ("after", "factor", "epochs"), [(4, 0.5, 13), (6, 1 / 1.2, 39), (14, 1 / 1.15, 55)]
+)
 def test_the_schedules_of_zaremba_2014(after: int, factor: float, epochs: int) -> None:
     rate = 1.0
     for epoch in range(1, epochs + 1):  # from 1, as the paper counts
         rate *= factor if epoch > after else 1.0
         for done in (0.0, 0.5, 0.999):
             at = Progress(9, 0.5, epochs=epoch - 1 + done)
-            assert SCHEDULES["epoch_decay"](after=after, factor=factor).factor_at(at) == pytest.approx(rate)
+            assert SCHEDULES["epoch_decay"](after=after, factor=factor).factor_at(
+                at
+            ) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -158,7 +187,10 @@ def test_an_optimizer_remembers_as_many_numbers_as_it_says(kind: Optimizer) -> N
     x.square().sum().backward()
     optimizer.step()
     remembered = optimizer.state[x].values()
-    assert sum(torch.is_tensor(value) and value.shape == x.shape for value in remembered) == kind.states
+    assert (
+        sum(torch.is_tensor(value) and value.shape == x.shape for value in remembered)
+        == kind.states
+    )
 
 
 # ------------------------------------------------------------------------------------------- budget
@@ -180,8 +212,12 @@ def test_a_clock_counts_processor_time() -> None:
     assert Clock(on_cpu=False, before=1.0).minutes() >= 1.0
 
 
-def test_the_minutes_of_a_training_are_known_when_its_threads_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several processes on one CPU share its threads while they train, and the first has all of them afterwards."""
+def test_the_minutes_of_a_training_are_known_when_its_threads_are_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several processes on one CPU share its threads while they train, and the first has all of
+    them afterwards.
+    """
     monkeypatch.setattr(time, "process_time", lambda: 60.0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     clock = Clock(on_cpu=True, before=5.0)
@@ -190,7 +226,8 @@ def test_the_minutes_of_a_training_are_known_when_its_threads_are_others(monkeyp
     assert clock.minutes() == 6.0
 
 
-# ------------------------------------------------------------------------------------------- checkpoints
+# -------------------------------------------------------------------------------------------
+# checkpoints
 
 
 def test_an_optimizer_may_count_its_steps_in_main_memory() -> None:
@@ -199,9 +236,15 @@ def test_an_optimizer_may_count_its_steps_in_main_memory() -> None:
     for parameter in model.parameters():
         parameter.grad = torch.empty_like(parameter)
     optimizer.step()
-    assert {value.device.type for state in optimizer.state.values() for value in state.values()} == {"cpu", "meta"}
-    strategy = SimpleNamespace(root_device=device, reduce=lambda value, reduce_op: value.device != device)
-    trainer: Any = SimpleNamespace(optimizers=[optimizer], lightning_module=model, strategy=strategy)
+    assert {
+        value.device.type for state in optimizer.state.values() for value in state.values()
+    } == {"cpu", "meta"}
+    strategy = SimpleNamespace(
+        root_device=device, reduce=lambda value, reduce_op: value.device != device
+    )
+    trainer: Any = SimpleNamespace(
+        optimizers=[optimizer], lightning_module=model, strategy=strategy
+    )
     assert has_finite_state(trainer)
 
 
@@ -256,7 +299,10 @@ def test_code_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
 
 def test_the_mean_of_checkpoints_keeps_types(tmp_path: Path) -> None:
     for step in (1, 3):
-        state = {"model.w": torch.full((2,), float(step), dtype=torch.bfloat16), "model.n": torch.tensor(7)}
+        state = {
+            "model.w": torch.full((2,), float(step), dtype=torch.bfloat16),
+            "model.n": torch.tensor(7),
+        }
         AtomicCheckpointIO().save_checkpoint({"state_dict": state}, checkpoint_path(tmp_path, step))
     mean = checkpointing.average_weights(list_checkpoints(tmp_path))
     assert mean["w"].dtype == torch.bfloat16
@@ -290,17 +336,25 @@ def test_pruning_leaves_the_last_checkpoints_and_the_best(tmp_path: Path) -> Non
         history.append({"step": float(step), "val/bleu": bleu})
         manager.save(Writes(), step, history)  # type: ignore[arg-type]
     manager.save(Writes(), 27, history)  # type: ignore[arg-type]
-    assert [path.stem for path in list_checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (10, 20, 25, 27)]
+    assert [path.stem for path in list_checkpoints(tmp_path)] == [
+        f"step-{step:08d}" for step in (10, 20, 25, 27)
+    ]
     assert manager.best(history) == checkpoint_path(tmp_path, 10)
     assert manager.best([{"step": 1.0}]) is None
 
 
 def test_early_stopping_counts_validations_without_improvement() -> None:
     losses = [{"val/loss": value} for value in (3.0, 2.0, 2.1, 1.95, 1.94)]
-    assert not EarlyStopping(metric="val/loss", patience=2, min_delta=0.0, goal=None).should_stop(losses)
-    assert EarlyStopping(metric="val/loss", patience=3, min_delta=0.1, goal=None).should_stop(losses)
+    assert not EarlyStopping(metric="val/loss", patience=2, min_delta=0.0, goal=None).should_stop(
+        losses
+    )
+    assert EarlyStopping(metric="val/loss", patience=3, min_delta=0.1, goal=None).should_stop(
+        losses
+    )
     falling = [{"val/bleu": value} for value in (3.0, 2.0, 1.0)]
-    assert EarlyStopping(metric="val/bleu", patience=2, min_delta=0.0, goal=None).should_stop(falling)
+    assert EarlyStopping(metric="val/bleu", patience=2, min_delta=0.0, goal=None).should_stop(
+        falling
+    )
 
 
 def test_random_states_are_restored() -> None:
@@ -317,7 +371,8 @@ def test_random_states_are_restored() -> None:
     assert draw() == first
 
 
-# ------------------------------------------------------------------------------------------- what is written
+# ------------------------------------------------------------------------------------------- what
+# is written
 
 
 def test_metrics_are_read_back_and_later_rows_are_dropped(tmp_path: Path) -> None:
@@ -347,12 +402,15 @@ def test_run_json_is_written_updated_and_read(tmp_path: Path) -> None:
     assert versions()["torch"]
 
 
-# ------------------------------------------------------------------------------------------- what is shown
+# ------------------------------------------------------------------------------------------- what
+# is shown
 
 ROW = {"step": 20, "epoch": 0.5, "train/loss": 2.5, "train/tokens_per_second": 1234.0}
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool) -> str:
+def shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> str:
     monkeypatch.setenv("TERM", "xterm")
     display = ProgressDisplay()
     display.console = Console(force_terminal=terminal, width=120)
@@ -361,7 +419,9 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
     display.row(ROW, 0.25)
     display.row(ROW, 0.26)
     display.validating(20, 0.26)
-    display.validated({"step": 20, "val/loss": 2.0, "val/bleu": 12.34}, [Sample("[a]", "b", "c" * 500)])
+    display.validated(
+        {"step": 20, "val/loss": 2.0, "val/bleu": 12.34}, [Sample("[a]", "b", "c" * 500)]
+    )
     display.close()
     return capsys.readouterr().out
 
@@ -377,7 +437,9 @@ def a_closed_pipe() -> IO[str]:
 
 
 @pytest.mark.parametrize("lost", [a_full_disk, a_closed_pipe])
-def test_a_closed_or_full_output_is_ignored(monkeypatch: pytest.MonkeyPatch, lost: Callable[[], IO[str]]) -> None:
+def test_a_closed_or_full_output_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, lost: Callable[[], IO[str]]
+) -> None:
     with lost() as file, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", file)
         display = ProgressDisplay()
@@ -433,7 +495,9 @@ def test_a_narrow_terminal_shows_the_first_columns(
     assert "1:30 left  step 120,000  epoch 99.50  loss 2.500  val loss" in said
 
 
-def test_a_terminal_shows_a_progress_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_shows_a_progress_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(loggers, "LIVE_SECONDS", 0.0)
     said = shown(monkeypatch, capsys, terminal=True)
     assert "\x1b[" in said
@@ -448,7 +512,8 @@ def test_durations_are_formatted_as_hours_minutes_seconds() -> None:
     assert [format_duration(seconds) for seconds in (0, 59.6, 3725)] == ["0:00", "1:00", "1:02:05"]
 
 
-# ------------------------------------------------------------------------------------------- W&B's mode
+# ------------------------------------------------------------------------------------------- W&B's
+# mode
 
 
 @pytest.mark.parametrize(
@@ -468,7 +533,12 @@ def test_durations_are_formatted_as_hours_minutes_seconds() -> None:
     ],
 )
 def test_the_wandb_mode_depends_on_recipe_variable_and_login(
-    settings: Any, variable: str, logged_in: bool, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Any,
+    variable: str,
+    logged_in: bool,
+    mode: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     key = {"WANDB_API_KEY": "x"} if logged_in else {}
@@ -477,7 +547,9 @@ def test_the_wandb_mode_depends_on_recipe_variable_and_login(
         assert wandb_mode(settings, key) == mode
 
 
-def test_wandb_login_is_read_from_environment_and_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_login_is_read_from_environment_and_netrc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert not is_logged_in({})
     assert is_logged_in({"WANDB_API_KEY": "x"})

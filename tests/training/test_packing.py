@@ -26,19 +26,37 @@ EXACT = (
     "trainer.log_every_n_steps=1",
 )
 HYBRID = (
-    "[positions, {gated_delta_net: {heads: 2}}, rnn, {self_attention: {heads: 2, positions: rotary}}, feed_forward]"
+    "[positions, {gated_delta_net: {heads: 2}}, rnn, {self_attention: {heads: 2, positions:"
+    " rotary}}, feed_forward]"
 )
 EXPERTS = "mixture_of_experts: {stack: [linear], experts: 3, top_k: 1}"
 FACTORS = "parallel: [[linear], [source_state]]"
 MODELS = {
-    "initial_state": ("model.decoder=[{rnn: {cell: lstm, initial_state: encoder}}, {cross_attention: {heads: 2}}]",),
-    "dropped_weights": ("model.decoder=[{rnn: {cell: lstm, weight_dropout: 0.5}}, {cross_attention: {heads: 2}}]",),
-    "hybrid": (f"model.encoder={HYBRID}", f"model.decoder=[{HYBRID[1:-1]}, {{cross_attention: {{heads: 2}}}}, norm]"),
-    "loop": (
-        "model.decoder=[{recurrent: [{concat: [input, prev.h]}, {rnn: {as: h}}]}, {cross_attention: {heads: 2}}]",
+    "initial_state": (
+        (
+            "model.decoder=[{rnn: {cell: lstm, initial_state: encoder}}, {cross_attention: {heads:"
+            " 2}}]"
+        ),
     ),
-    "recomputed": (f"model.decoder=[recurrent: [repeat: {{times: 2, recompute: true, stack: [{FACTORS}]}}]]",),
-    "experts": (f"model.decoder=[mamba2: {{head_width: 4}}, cross_attention: {{heads: 2}}, {EXPERTS}]",),
+    "dropped_weights": (
+        "model.decoder=[{rnn: {cell: lstm, weight_dropout: 0.5}}, {cross_attention: {heads: 2}}]",
+    ),
+    "hybrid": (
+        f"model.encoder={HYBRID}",
+        f"model.decoder=[{HYBRID[1:-1]}, {{cross_attention: {{heads: 2}}}}, norm]",
+    ),
+    "loop": (
+        (
+            "model.decoder=[{recurrent: [{concat: [input, prev.h]}, {rnn: {as: h}}]},"
+            " {cross_attention: {heads: 2}}]"
+        ),
+    ),
+    "recomputed": (
+        f"model.decoder=[recurrent: [repeat: {{times: 2, recompute: true, stack: [{FACTORS}]}}]]",
+    ),
+    "experts": (
+        f"model.decoder=[mamba2: {{head_width: 4}}, cross_attention: {{heads: 2}}, {EXPERTS}]",
+    ),
 }
 
 
@@ -47,9 +65,12 @@ def losses(run: Path) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "loop" else name for name in MODELS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "loop" else name for name in MODELS],
 )
-def test_a_packed_training_has_the_losses_of_the_unpacked_one(name: str, tiny: Tiny, tmp_path: Path) -> None:
+def test_a_packed_training_has_the_losses_of_the_unpacked_one(
+    name: str, tiny: Tiny, tmp_path: Path
+) -> None:
     for packing in ("false", "true"):
         train(tiny(*EXACT, *MODELS[name], f"data.packing={packing}"), tmp_path / packing)
     unpacked, packed = losses(tmp_path / "false"), losses(tmp_path / "true")
@@ -60,7 +81,9 @@ def test_a_packed_training_has_the_losses_of_the_unpacked_one(name: str, tiny: T
 def test_rows_of_a_batch_stand_in_one_without_padding(tiny: Tiny) -> None:
     settings = "training.tokens_per_batch=2000"  # rows of all lengths in one batch
     padded, packed = (
-        next(iter(RecipeDataModule(tiny(settings, f"data.packing={packing}")).split_loader("train")))
+        next(
+            iter(RecipeDataModule(tiny(settings, f"data.packing={packing}")).split_loader("train"))
+        )
         for packing in ("false", "true")
     )
     real = padded["target_in"] != PAD
@@ -71,7 +94,9 @@ def test_rows_of_a_batch_stand_in_one_without_padding(tiny: Tiny) -> None:
     assert torch.equal(packed["sources"]["source"][0], source[source != PAD])
     documents = packed["packed"]["target"]
     assert torch.equal(documents.starts, packed["target_in"] == BOS)
-    assert torch.equal(documents.split(packed["target_in"])[documents.there], packed["target_in"][0])
+    assert torch.equal(
+        documents.split(packed["target_in"])[documents.there], packed["target_in"][0]
+    )
     assert len(documents.row) == len(packed["packed"]["source"].row) == len(real)
 
 
@@ -82,8 +107,12 @@ def test_scheduled_sampling_leaves_the_beginning_of_each_document() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("setting", "tolerance"), [("compile=true", 1e-6), ("precision=bf16-mixed", 0.02)])
-def test_packed_rows_train_compiled_and_in_bfloat16(setting: str, tolerance: float, tiny: Tiny, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("setting", "tolerance"), [("compile=true", 1e-6), ("precision=bf16-mixed", 0.02)]
+)
+def test_packed_rows_train_compiled_and_in_bfloat16(
+    setting: str, tolerance: float, tiny: Tiny, tmp_path: Path
+) -> None:
     settings = (*EXACT, "model.decoder=[self_attention: {heads: 2}, feed_forward]")
     settings = (*settings, "data.packing=true", "model.encoder=null", "model.output.tie=[]")
     train(tiny(*settings), tmp_path / "plain")
@@ -93,19 +122,35 @@ def test_packed_rows_train_compiled_and_in_bfloat16(setting: str, tolerance: flo
 
 READS = "cross_attention: {heads: 2}"
 REFUSED = {
-    "model.encoder=[grid: 2, select_column: 0]": "`grid` cannot be trained on packed rows: it works on a grid",
-    "model.encoder=[{pool: {}}, identity]": "`pool` cannot be trained on packed rows: it changes the number of",
-    "model.encoder=[repeat: {times: length, share: true, stack: [linear]}]": "it runs as often as a row is long",
-    f"model.decoder=[stack_memory: {{}}, {READS}]": "`stack_memory` cannot be trained on packed rows: what it has put",
-    f"model.decoder=[rnn: {{cell: gru, initial_state: {{copy: encoder.last}}}}, {READS}]": "it copies the last state",
-    "training.curriculum={}": "a curriculum counts the mistakes of rows: `training.curriculum` is set",
+    "model.encoder=[grid: 2, select_column: 0]": (
+        "`grid` cannot be trained on packed rows: it works on a grid"
+    ),
+    "model.encoder=[{pool: {}}, identity]": (
+        "`pool` cannot be trained on packed rows: it changes the number of"
+    ),
+    "model.encoder=[repeat: {times: length, share: true, stack: [linear]}]": (
+        "it runs as often as a row is long"
+    ),
+    f"model.decoder=[stack_memory: {{}}, {READS}]": (
+        "`stack_memory` cannot be trained on packed rows: what it has put"
+    ),
+    f"model.decoder=[rnn: {{cell: gru, initial_state: {{copy: encoder.last}}}}, {READS}]": (
+        "it copies the last state"
+    ),
+    "training.curriculum={}": (
+        "a curriculum counts the mistakes of rows: `training.curriculum` is set"
+    ),
     "model.output.length=6": "an answer of a fixed length has no padding",
 }
 
 
 @pytest.mark.parametrize("setting", REFUSED)
 def test_what_cannot_be_packed_is_refused_at_its_line(setting: str, tiny: Tiny) -> None:
-    settings = ("training.label_smoothing=0", "model.encoder=[dropout, {rnn: {cell: gru, as: last}}]", setting)
+    settings = (
+        "training.label_smoothing=0",
+        "model.encoder=[dropout, {rnn: {cell: gru, as: last}}]",
+        setting,
+    )
     tiny(*settings).plan()
     with pytest.raises(RecipeError) as caught:
         tiny("data.packing=true", *settings).plan()
@@ -115,7 +160,11 @@ def test_what_cannot_be_packed_is_refused_at_its_line(setting: str, tiny: Tiny) 
 
 
 def test_a_state_that_is_copied_is_what_has_to_go(tiny: Tiny) -> None:
-    packed = ("training.label_smoothing=0", "data.packing=true", "model.encoder=[{rnn: {cell: gru, as: last}}]")
+    packed = (
+        "training.label_smoothing=0",
+        "data.packing=true",
+        "model.encoder=[{rnn: {cell: gru, as: last}}]",
+    )
     decoder = f"model.decoder=[rnn: {{cell: gru, initial_state: {{copy: encoder.last}}}}, {READS}]"
     with pytest.raises(RecipeError) as caught:
         tiny(*packed, decoder).plan()

@@ -34,13 +34,17 @@ from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 RECIPES = Path(__file__).parents[2] / "recipes"
 TRANSFORMER = (
     "model.encoder=[{residual: [{self_attention: {heads: 2}}]}, norm]",
-    "model.decoder=[{residual: [{self_attention: {heads: 2}}]}, {residual: [{cross_attention: {heads: 2}}]}, norm]",
+    (
+        "model.decoder=[{residual: [{self_attention: {heads: 2}}]}, {residual: [{cross_attention:"
+        " {heads: 2}}]}, norm]"
+    ),
 )
 UNDROPPED = "model.dropout=0"  # what is compiled draws its dropout in another way
 KINDS = {"bf16-mixed": torch.float32, "bf16-true": torch.bfloat16, "64": torch.float64}
 
 
-# ------------------------------------------------------------------------------------------- precision
+# -------------------------------------------------------------------------------------------
+# precision
 
 
 @pytest.mark.slow
@@ -61,7 +65,9 @@ def test_a_precision_trains_decodes_and_resumes_bit_for_bit(
     assert same_weights(reference, tmp_path / "cut")
     last = list_checkpoints(tmp_path / "cut" / "checkpoints")[-1]
     assert {value.dtype for value in checkpoint_weights(last).values()} == {kind}
-    assert {value.dtype for value in load_file(tmp_path / "cut" / "model.safetensors").values()} == {torch.float32}
+    assert {
+        value.dtype for value in load_file(tmp_path / "cut" / "model.safetensors").values()
+    } == {torch.float32}
     (written,) = composer.open_run(tmp_path / "cut").translate(["abc"])
     assert len(written) > 0
 
@@ -85,16 +91,21 @@ def test_final_weights_in_16_bits_are_measured_with_tables_in_32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "told"), [("accelerator: cpu", "a CPU does not train"), ("strategy: fsdp", "`fsdp` does not train")]
+    ("machine", "told"),
+    [("accelerator: cpu", "a CPU does not train"), ("strategy: fsdp", "`fsdp` does not train")],
 )
-def test_an_impossible_precision_is_an_error_at_its_line(tiny: Tiny, machine: str, told: str) -> None:
+def test_an_impossible_precision_is_an_error_at_its_line(
+    tiny: Tiny, machine: str, told: str
+) -> None:
     with pytest.raises(RecipeError, match=told) as raised:
         tiny("training.precision=16-mixed", f"trainer={{{machine}}}")
     (fault,) = raised.value.faults
     assert fault.code == "conflict"
 
 
-def test_float16_without_a_gpu_is_refused(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float16_without_a_gpu_is_refused(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lightning trains in bf16-mixed then, and says so in a warning at most."""
     for better in (torch.cuda, torch.backends.mps):
         monkeypatch.setattr(better, "is_available", lambda: False)
@@ -106,7 +117,8 @@ def test_float16_without_a_gpu_is_refused(tiny: Tiny, tmp_path: Path, monkeypatc
     assert not (tmp_path / "run").exists()
 
 
-# ------------------------------------------------------------------------------------------- compiling
+# -------------------------------------------------------------------------------------------
+# compiling
 
 
 @pytest.fixture
@@ -129,8 +141,16 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_a_compiled_training_ends_with_the_same_weights(
     tiny: Tiny, tmp_path: Path, graphs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of two shapes and more are one graph or two, without breaks; nothing is compiled for the validation."""
-    overrides = (*TRANSFORMER, UNDROPPED, "training.optimizer=sgd", "training.max_steps=6", "training.validate_every=3")
+    """Batches of two shapes and more are one graph or two, without breaks; nothing is compiled for
+    the validation.
+    """
+    overrides = (
+        *TRANSFORMER,
+        UNDROPPED,
+        "training.optimizer=sgd",
+        "training.max_steps=6",
+        "training.validate_every=3",
+    )
     shapes: set[tuple[int, ...]] = set()
     before: list[int] = []
     real = Seq2SeqModule.training_step
@@ -140,17 +160,23 @@ def test_a_compiled_training_ends_with_the_same_weights(
         return real(self, batch, batch_idx)
 
     monkeypatch.setattr(Seq2SeqModule, "training_step", step)
-    monkeypatch.setattr(TrainingLoopCallback, "on_validation_start", lambda *_: before.append(len(graphs)))
+    monkeypatch.setattr(
+        TrainingLoopCallback, "on_validation_start", lambda *_: before.append(len(graphs))
+    )
     train(tiny(*overrides), tmp_path / "eager")
     assert not graphs
     train(tiny(*overrides, "training.compile=true"), tmp_path / "compiled")
     assert len(shapes) > 3
     assert 1 < len(graphs) < 4
     assert before[-1] == len(graphs)  # nor for the test part after it
-    eager, compiled = (load_file(tmp_path / name / "model.safetensors") for name in ("eager", "compiled"))
+    eager, compiled = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("eager", "compiled")
+    )
     for name, value in eager.items():
         torch.testing.assert_close(compiled[name], value, atol=1e-5, rtol=1e-4)
-    rows, others = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("eager", "compiled"))
+    rows, others = (
+        read_metrics(tmp_path / name / "metrics.jsonl") for name in ("eager", "compiled")
+    )
     for row, other in zip(rows, others, strict=True):
         for name in ("train/loss", "val/loss"):
             assert row.get(name, 0.0) == pytest.approx(other.get(name, 0.0), rel=1e-4)
@@ -161,7 +187,12 @@ def test_a_model_that_recompiles_too_often_trains_without_compilation(
     tiny: Tiny, tmp_path: Path, graphs: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dynamo would go on in silence: a loop over positions is another program for each length."""
-    overrides = ("model.encoder=[{rnn: {cell: gru}}]", UNDROPPED, "training.optimizer=sgd", "training.max_steps=6")
+    overrides = (
+        "model.encoder=[{rnn: {cell: gru}}]",
+        UNDROPPED,
+        "training.optimizer=sgd",
+        "training.max_steps=6",
+    )
     overrides = (*overrides, "training.tokens_per_batch=30")
     train(tiny(*overrides), tmp_path / "eager")
     capsys.readouterr()
@@ -169,25 +200,33 @@ def test_a_model_that_recompiles_too_often_trains_without_compilation(
         train(tiny(*overrides, "training.compile=true"), tmp_path / "compiled")
     assert len(graphs) == 1
     assert capsys.readouterr().out.count(module.UNCOMPILED) == 1
-    eager, compiled = (load_file(tmp_path / name / "model.safetensors") for name in ("eager", "compiled"))
+    eager, compiled = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("eager", "compiled")
+    )
     for name, value in eager.items():
         torch.testing.assert_close(compiled[name], value, atol=1e-5, rtol=1e-4)
 
 
-def test_a_missing_compiler_is_an_error(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_an_error(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(graph: torch.fx.GraphModule, inputs: Any) -> Any:
         raise RuntimeError("no working C++ compiler was found")
 
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model: real(model, backend=broken))
     with pytest.raises(RunFailed, match="no working C") as raised:
-        train(tiny("model.encoder=[norm]", "training.max_steps=2", "training.compile=true"), tmp_path / "run")
+        train(
+            tiny("model.encoder=[norm]", "training.max_steps=2", "training.compile=true"),
+            tmp_path / "run",
+        )
     assert isinstance(raised.value.__cause__, BackendCompilerFailed)
     assert "compile: false" in raised.value.render()
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
 
 
-# ------------------------------------------------------------------------------------------- waiting for the device
+# -------------------------------------------------------------------------------------------
+# waiting for the device
 
 WAITS = {
     Tensor.item,
@@ -217,7 +256,9 @@ class Waits(TorchFunctionMode):
     def __init__(self, found: list[str]) -> None:
         self.found = found
 
-    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, given: Any = (), named: Any = None
+    ) -> Any:
         if function in WAITS:
             self.found.append(str(function))
         return function(*given, **(named or {}))
@@ -230,7 +271,9 @@ class Reads(TorchDispatchMode):
         super().__init__()
         self.found = found
 
-    def __torch_dispatch__(self, operator: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, given: Any = (), named: Any = None
+    ) -> Any:
         if operator.overloadpacket in DATA_DEPENDENT:
             self.found.append(str(operator))
         return operator(*given, **(named or {}))
@@ -238,7 +281,9 @@ class Reads(TorchDispatchMode):
 
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, list[str]]]:
-    """What each step waited for, by its number, from before its forward pass to after the optimizer's."""
+    """What each step waited for, by its number, from before its forward pass to after the
+    optimizer's.
+    """
     result: dict[int, list[str]] = {}
     modes: list[Any] = []
     step, ended = Seq2SeqModule.training_step, TrainingLoopCallback.on_train_batch_end
@@ -315,7 +360,9 @@ class Hooked(torch.autograd.Function):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wait", WAITING)
-def test_a_step_that_synchronises_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: str) -> None:
+def test_a_step_that_synchronises_is_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: str
+) -> None:
     real = loss.sum_loss
 
     def waiting(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -1,4 +1,6 @@
-"""Settings that the budget never reaches are warnings; what only this machine cannot do is left out on request."""
+"""Settings that the budget never reaches are warnings; what only this machine cannot do is left out
+on request.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,28 @@ UNREACHED = [
         ["training.schedule={cosine: {warmup_steps: 50}}", "training.max_steps=40"],
         "takes 50 steps",
     ),
-    ("training.schedule", ["training.schedule=inverse_sqrt", "training.max_epochs=1"], "takes 400 steps"),
+    (
+        "training.schedule",
+        ["training.schedule=inverse_sqrt", "training.max_epochs=1"],
+        "takes 400 steps",
+    ),
     (
         "training.schedule",
         ["training.schedule={cosine: {warmup_steps: 10}}", "training.max_steps=40"],
         "rises during 25%",
     ),
-    ("training.schedule", ["training.schedule={linear: {warmup_steps: 0.3}}", "training.max_minutes=1"], "during 30%"),
     (
         "training.schedule",
-        ["training.schedule={plateau: {patience: 4}}", "training.max_steps=40", "training.validate_every=10"],
+        ["training.schedule={linear: {warmup_steps: 0.3}}", "training.max_minutes=1"],
+        "during 30%",
+    ),
+    (
+        "training.schedule",
+        [
+            "training.schedule={plateau: {patience: 4}}",
+            "training.max_steps=40",
+            "training.validate_every=10",
+        ],
         "5 validations before the last one, and there are 3",
     ),
     (
@@ -46,17 +60,43 @@ UNREACHED = [
         ["training.schedule={epoch_decay: {after: 4}}", "training.max_epochs=4"],
         "there are 4 epoch",
     ),
-    ("training.asgd", ["training.asgd={patience: 2}", "training.max_epochs=4"], "4 validations before the last one"),
-    (STOPPING, [f"{STOPPING}={{patience: 3}}", "training.max_epochs=4"], "4 validations before the last one"),
-    ("training.average_checkpoints", ["training.average_checkpoints=9", "training.max_epochs=3"], "more than 3 checkp"),
-    ("training.curriculum", ["training.curriculum={start: 1}", "training.max_epochs=2"], "raise its level to 1"),
-    ("training.max_steps", ["training.max_epochs=2", "training.max_steps=9999"], "the other budget always ends"),
-    ("training.max_epochs", ["training.max_epochs=999", "training.max_steps=12"], "the other budget always ends"),
+    (
+        "training.asgd",
+        ["training.asgd={patience: 2}", "training.max_epochs=4"],
+        "4 validations before the last one",
+    ),
+    (
+        STOPPING,
+        [f"{STOPPING}={{patience: 3}}", "training.max_epochs=4"],
+        "4 validations before the last one",
+    ),
+    (
+        "training.average_checkpoints",
+        ["training.average_checkpoints=9", "training.max_epochs=3"],
+        "more than 3 checkp",
+    ),
+    (
+        "training.curriculum",
+        ["training.curriculum={start: 1}", "training.max_epochs=2"],
+        "raise its level to 1",
+    ),
+    (
+        "training.max_steps",
+        ["training.max_epochs=2", "training.max_steps=9999"],
+        "the other budget always ends",
+    ),
+    (
+        "training.max_epochs",
+        ["training.max_epochs=999", "training.max_steps=12"],
+        "the other budget always ends",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("path", "overrides", "message"), UNREACHED)
-def test_a_setting_that_the_budget_never_reaches(tiny: Tiny, path: str, overrides: list[str], message: str) -> None:
+def test_a_setting_that_the_budget_never_reaches(
+    tiny: Tiny, path: str, overrides: list[str], message: str
+) -> None:
     everything = ["training.max_steps=null", "training.validate_every=null", *overrides]
     (warning,) = check_recipe(tiny(*everything)).warnings
     assert (warning.severity, warning.code, warning.line) == ("warning", "budget", 1)
@@ -77,7 +117,12 @@ def test_a_setting_that_the_budget_never_reaches(tiny: Tiny, path: str, override
     ],
 )
 def test_a_setting_that_the_budget_reaches(tiny: Tiny, overrides: list[str]) -> None:
-    assert check_recipe(tiny("training.max_steps=null", "training.validate_every=null", *overrides)).warnings == ()
+    assert (
+        check_recipe(
+            tiny("training.max_steps=null", "training.validate_every=null", *overrides)
+        ).warnings
+        == ()
+    )
 
 
 @pytest.mark.parametrize("train_", [False, True])
@@ -105,8 +150,15 @@ def test_epochs_of_an_endless_task_are_not_all_as_long_as_the_first(
 
 
 def test_a_curriculum_over_an_endless_task_whose_first_pairs_are_of_one_length(tiny: Tiny) -> None:
-    task = "data={generate: {copy: {train: 2, val: 2, test: 2, max_length: 3, seed: %d}}, tokenizer: char}"
-    curriculum = ["training.curriculum={start: 1, by: source}", "training.validate_every=null", "model.output.tie=[]"]
+    task = (
+        "data={generate: {copy: {train: 2, val: 2, test: 2, max_length: 3, seed: %d}}, tokenizer:"
+        " char}"
+    )
+    curriculum = [
+        "training.curriculum={start: 1, by: source}",
+        "training.validate_every=null",
+        "model.output.tie=[]",
+    ]
     for seed in range(1, 30):
         recipe = tiny(task % seed, *curriculum)
         sample = dry_run(DataSource(recipe, []))
@@ -126,7 +178,11 @@ def test_a_curriculum_over_pairs_of_one_length_is_a_warning(tiny: Tiny) -> None:
         "training.curriculum={start: 1}",
     ]
     (warning,) = check_recipe(tiny(*lengths)).warnings
-    assert (warning.code, warning.path, warning.severity) == ("unused", "training.curriculum", "warning")
+    assert (warning.code, warning.path, warning.severity) == (
+        "unused",
+        "training.curriculum",
+        "warning",
+    )
     assert "all pairs have 6 tokens" in warning.message
 
 
@@ -140,21 +196,31 @@ def test_a_task_of_very_many_pairs_is_a_warning(tiny: Tiny) -> None:
 def test_a_curriculum_that_starts_with_all_pairs_is_a_warning(tiny: Tiny) -> None:
     longest = 6  # of the target, eos not counted
     (warning,) = check_recipe(tiny(f"training.curriculum={{start: {longest + 20}}}")).warnings
-    assert (warning.code, warning.path, warning.severity) == ("unused", "training.curriculum", "warning")
+    assert (warning.code, warning.path, warning.severity) == (
+        "unused",
+        "training.curriculum",
+        "warning",
+    )
     assert "no pair has more than" in warning.message
     rising = check_recipe(tiny("training.curriculum={start: 2, step: 9}")).warnings
     assert not any(fault.code == "unused" for fault in rising)
 
 
-def test_check_and_plan_print_the_warning_and_exit_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "r.yaml").write_text(TINY.replace("warmup_steps: 2", "warmup_steps: 50"), encoding="utf-8")
+def test_check_and_plan_print_the_warning_and_exit_with_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.yaml").write_text(
+        TINY.replace("warmup_steps: 2", "warmup_steps: 50"), encoding="utf-8"
+    )
     for arguments in (["check"], ["plan"], ["check", "--json"]):
         with pytest.raises(SystemExit) as ended:
             main.main([*arguments, str(tmp_path / "r.yaml")])
         out, err = capsys.readouterr()
         assert ended.value.code == 0
         if "--json" in arguments:
-            assert [(fault["code"], fault["severity"]) for fault in json.loads(out)] == [("budget", "warning")]
+            assert [(fault["code"], fault["severity"]) for fault in json.loads(out)] == [
+                ("budget", "warning")
+            ]
         else:
             assert err.startswith(f"{tmp_path / 'r.yaml'}:15:")
             assert "warning[budget]: the learning rate never reaches" in err
@@ -162,7 +228,9 @@ def test_check_and_plan_print_the_warning_and_exit_with_0(tmp_path: Path, capsys
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_a_strict_check_exits_with_2_for_a_warning(more: list[str], tmp_path: Path) -> None:
-    (tmp_path / "warned.yaml").write_text(TINY.replace("warmup_steps: 2", "warmup_steps: 50"), encoding="utf-8")
+    (tmp_path / "warned.yaml").write_text(
+        TINY.replace("warmup_steps: 2", "warmup_steps: 50"), encoding="utf-8"
+    )
     (tmp_path / "clean.yaml").write_text(TINY, encoding="utf-8")
     for name, status in (("warned", 2), ("clean", 0)):
         with pytest.raises(SystemExit) as ended:
@@ -170,13 +238,20 @@ def test_a_strict_check_exits_with_2_for_a_warning(more: list[str], tmp_path: Pa
         assert ended.value.code == status
 
 
-def test_train_prints_the_warning(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(tiny("training.schedule={cosine: {warmup_steps: 50}}", "training.max_steps=2"), tmp_path / "run")
+def test_train_prints_the_warning(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(
+        tiny("training.schedule={cosine: {warmup_steps: 50}}", "training.max_steps=2"),
+        tmp_path / "run",
+    )
     assert "warning[budget]: the learning rate never reaches" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("override", ["training.precision=16-mixed", "trainer.accelerator=gpu"])
-def test_what_this_machine_cannot_do(tiny: Tiny, override: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_machine_cannot_do(
+    tiny: Tiny, override: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for better in (torch.cuda, torch.backends.mps):
         monkeypatch.setattr(better, "is_available", lambda: False)
     (fault,) = check(tiny(override))
@@ -185,7 +260,9 @@ def test_what_this_machine_cannot_do(tiny: Tiny, override: str, monkeypatch: pyt
     assert check(tiny(override), any_machine=True) == []
 
 
-def test_bf16_mixed_is_checked_without_lightning(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_mixed_is_checked_without_lightning(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its import would take more than all the rest of `check`."""
     monkeypatch.setattr(setup, "build_trainer", lambda _: pytest.fail("not needed"))
     assert check(tiny("training.precision=bf16-mixed")) == []
@@ -196,14 +273,18 @@ def test_what_a_gpu_does_not_decode_with(tiny: Tiny, monkeypatch: pytest.MonkeyP
     assert check(tiny(override)) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(machine, "available_memory", lambda: 1e12)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1e12))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1e12)
+    )
     (fault,) = check(tiny(override))
     assert fault.message == "on this machine, a GPU decodes in `float32` or `bfloat16`"
     assert fault.path == "decoding.greedy.precision"
     assert check(tiny(override, "trainer.accelerator=cpu")) == []
 
 
-def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_the_memory_cannot_train(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its weights fit, and with gradients and Adam's two means of each they do not."""
     sample = dry_run(DataSource(tiny(), []))
     assert sample is not None

@@ -34,11 +34,20 @@ CHANGES = (
 
 def state() -> dict[str, Any]:
     """What a process has for all its code."""
-    loggers = [None, "pytorch_lightning", "lightning_fabric", "lightning.pytorch", "pytorch_lightning.profilers"]
+    loggers = [
+        None,
+        "pytorch_lightning",
+        "lightning_fabric",
+        "lightning.pytorch",
+        "pytorch_lightning.profilers",
+    ]
     return {
         "environment": dict(os.environ),
         "warnings": list(warnings.filters),
-        "loggers": [(logging.getLogger(name).level, list(logging.getLogger(name).handlers)) for name in loggers],
+        "loggers": [
+            (logging.getLogger(name).level, list(logging.getLogger(name).handlers))
+            for name in loggers
+        ],
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "warn only": torch.is_deterministic_algorithms_warn_only_enabled(),
         "cudnn": (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark),

@@ -65,7 +65,12 @@ def test_run_json_counts_processes_that_draw_random_numbers(
 ) -> None:
     source = DataSource(tiny(f"model.dropout={dropout}"), [])
     training = setup(
-        source, RunDir(tmp_path / "run"), {}, None, ProgressDisplay(quiet=True), planned=source.recipe.plan()
+        source,
+        RunDir(tmp_path / "run"),
+        {},
+        None,
+        ProgressDisplay(quiet=True),
+        planned=source.recipe.plan(),
     )
     one = start_record(training).fingerprints
     monkeypatch.setattr(type(training.trainer), "world_size", 2)
@@ -73,10 +78,14 @@ def test_run_json_counts_processes_that_draw_random_numbers(
 
 
 @pytest.mark.slow
-def test_the_fingerprint_counts_processes_where_they_draw_other_random_numbers(tiny: Tiny, tmp_path: Path) -> None:
+def test_the_fingerprint_counts_processes_where_they_draw_other_random_numbers(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     words = ["training.optimizer=sgd", "model.dropout=0.5", "training.max_steps=4"]
     train(tiny(*words), tmp_path / "one")
     train_with_two(tmp_path, *words)
     one, two = (RunDir(tmp_path / name).read() for name in ("one", "two"))
-    assert {key for key, value in one.fingerprints.items() if value != two.fingerprints[key]} == {"run"}
+    assert {key for key, value in one.fingerprints.items() if value != two.fingerprints[key]} == {
+        "run"
+    }
     assert one.scores["val/loss"] != pytest.approx(two.scores["val/loss"], rel=1e-4)

@@ -51,21 +51,30 @@ def write_text(folder: Path) -> None:
     folder.mkdir(parents=True)
     draw = random.Random(1)
     for split, count in (("train", 80), ("val", 3)):
-        lines = [" ".join("".join(draw.choices("abcdefgh", k=5)) for _ in range(3)) for _ in range(count)]
+        lines = [
+            " ".join("".join(draw.choices("abcdefgh", k=5)) for _ in range(3)) for _ in range(count)
+        ]
         (folder / f"{split}.en").write_text("".join(f"{line}\n" for line in lines))
         (folder / f"{split}.de").write_text("".join(f"{line[::-1]}\n" for line in lines))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `home/words.yaml`, `home/text/`, and the runs `runs/words` and `runs/later`, begun from it."""
+    """A folder with `home/words.yaml`, `home/text/`, and the runs `runs/words` and `runs/later`,
+    begun from it.
+    """
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("trained")
     write_text(root / "home" / "text")
     (root / "home" / "words.yaml").write_text(TEXT)
     recipe = load(root / "home" / "words.yaml")
     train(recipe, root / "runs" / "words", data=root / "home" / "text")
-    train(recipe, root / "runs" / "later", data=root / "home" / "text", start_from=root / "runs" / "words")
+    train(
+        recipe,
+        root / "runs" / "later",
+        data=root / "home" / "text",
+        start_from=root / "runs" / "words",
+    )
     return root
 
 
@@ -86,7 +95,9 @@ def change(run: Path, **changes: Any) -> None:
     change_record(RunDir(run), **changes)
 
 
-def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reproduction_ends_with_the_same_weights(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     outcome = train(recipe_of(there / "words"))
     assert outcome.run_dir == Path("runs/words-reproduction")
     assert same_weights(there / "words", outcome.run_dir)
@@ -98,9 +109,18 @@ def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.C
     assert now.reproduces.same is True
     assert all(
         getattr(now, key) == getattr(was, key)
-        for key in ("fingerprints", "weights_sha256", "tokenizer_sha256", "versions", "machine", "scores")
+        for key in (
+            "fingerprints",
+            "weights_sha256",
+            "tokenizer_sha256",
+            "versions",
+            "machine",
+            "scores",
+        )
     )
-    assert (outcome.run_dir / "tokenizer.json").read_bytes() == (there / "words" / "tokenizer.json").read_bytes()
+    assert (outcome.run_dir / "tokenizer.json").read_bytes() == (
+        there / "words" / "tokenizer.json"
+    ).read_bytes()
     for folder in (None, there / "words"):  # nothing is written into a run that is there
         with pytest.raises(RunError, match="not empty"):
             train(recipe_of(there / "words"), folder)
@@ -126,14 +146,20 @@ class Hare:
 def learning_rates(run: Path) -> list[tuple[int, float]]:
     """Return the learning rate after each step that a row of metrics is about."""
     rows = read_metrics(RunDir(run).metrics)
-    return [(row["step"], row["train/learning_rate"]) for row in rows if "train/learning_rate" in row]
+    return [
+        (row["step"], row["train/learning_rate"]) for row in rows if "train/learning_rate" in row
+    ]
 
 
 IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.5", "training.schedule=cosine")
 
 
-def test_a_budget_in_minutes_is_reproduced(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The learning rate of every step and the last step are those of the run, on a machine that is not as fast."""
+def test_a_budget_in_minutes_is_reproduced(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The learning rate of every step and the last step are those of the run, on a machine that is
+    not as fast.
+    """
     monkeypatch.setattr(callback, "Clock", Hare)
     monkeypatch.setattr(Hare, "runs", 0)
     recipe = load(trained / "home" / "words.yaml", IN_MINUTES)
@@ -145,14 +171,19 @@ def test_a_budget_in_minutes_is_reproduced(trained: Path, tmp_path: Path, monkey
     assert again.record.steps == one.record.steps
     assert same_weights(tmp_path / "one", tmp_path / "again")
     assert again.record.planned_steps == one.record.planned_steps
-    assert learning_rates(tmp_path / "one") == learning_rates(tmp_path / "again") != learning_rates(tmp_path / "other")
+    assert (
+        learning_rates(tmp_path / "one")
+        == learning_rates(tmp_path / "again")
+        != learning_rates(tmp_path / "other")
+    )
 
 
 def test_a_run_in_minutes_of_the_last_version_is_reproduced_by_its_steps(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callback, "Clock", Hare)
-    recipe = load(trained / "home" / "words.yaml", IN_MINUTES[:2])  # the rate of no step depends on the clock
+    # the rate of no step depends on the clock
+    recipe = load(trained / "home" / "words.yaml", IN_MINUTES[:2])
     one = train(recipe, tmp_path / "one", data=trained / "home" / "text")
     change_record(RunDir(tmp_path / "one"), planned_steps=None)
     again = train(recipe_of(tmp_path / "one"), tmp_path / "again")
@@ -173,7 +204,9 @@ def test_a_stopped_run_with_a_budget_in_minutes_is_reproduced(
     def stopped(run: Path) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(
-                TrainingLoopCallback, "received_signal", lambda self: signal.SIGTERM if self.progress.step == cut else 0
+                TrainingLoopCallback,
+                "received_signal",
+                lambda self: signal.SIGTERM if self.progress.step == cut else 0,
             )
             with pytest.raises(SystemExit):
                 train(recipe if run.name == "one" else recipe_of(tmp_path / "one"), run, data=text)
@@ -199,7 +232,12 @@ def test_a_foreign_tokenizer_is_refused(trained: Path, tmp_path: Path) -> None:
 def test_only_an_unchanged_recipe_has_an_original_run(there: Path) -> None:
     run = there / "words"
     assert find_original_run(recipe_of(run), None, None) is not None
-    assert find_original_run(recipe_of(run, "trainer.enable_progress_bar=false", "name=other"), None, None) is not None
+    assert (
+        find_original_run(
+            recipe_of(run, "trainer.enable_progress_bar=false", "name=other"), None, None
+        )
+        is not None
+    )
     assert find_original_run(recipe_of(run, "training.seed=7"), None, None) is None
     assert find_original_run(recipe_of(run), run, None) is None  # that would be `--resume`
     assert find_original_run(recipe_of(run), None, there / "later") is None  # it began at random
@@ -238,11 +276,15 @@ def test_settings_outside_the_fingerprint_change_no_weight(there: Path) -> None:
 
 
 def test_limit_val_batches_changes_the_fingerprint(trained: Path, tmp_path: Path) -> None:
-    """So it counts, though it is said under `trainer`: without validations nothing is stopped early."""
+    """So it counts, though it is said under `trainer`: without validations nothing is stopped
+    early.
+    """
     early = ["training.validate_every=1", "training.early_stopping={patience: 1, min_delta: 100.0}"]
     steps, says = {}, set()
     for limit in ("1.0", "0"):
-        recipe = load(trained / "home" / "words.yaml", [*early, f"trainer.limit_val_batches={limit}"])
+        recipe = load(
+            trained / "home" / "words.yaml", [*early, f"trainer.limit_val_batches={limit}"]
+        )
         steps[limit] = train(recipe, tmp_path / limit, data=trained / "home" / "text").record.steps
         says.add(recipe.fingerprints["run"])
     assert steps == {"1.0": 2, "0": 4}
@@ -258,11 +300,16 @@ def test_other_data_are_reported(
     there: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(trained / "home" / "text", tmp_path / "text")
-    with (tmp_path / "text" / "val.de").open("a") as file, (tmp_path / "text" / "val.en").open("a") as other:
+    with (
+        (tmp_path / "text" / "val.de").open("a") as file,
+        (tmp_path / "text" / "val.en").open("a") as other,
+    ):
         file.write("abcde\n")
         other.write("edcba\n")
     outcome = train(recipe_of(there / "words"), data=tmp_path / "text")
-    assert "differs from it: the data are not those that it was trained on" in capsys.readouterr().out
+    assert (
+        "differs from it: the data are not those that it was trained on" in capsys.readouterr().out
+    )
     assert outcome.record.reproduces.differs == ("the data are not those that it was trained on",)
     was = RunDir(there / "words").read().fingerprints
     assert {key for key in was if was[key] != outcome.record.fingerprints[key]} == {"data", "run"}
@@ -285,7 +332,8 @@ def test_a_run_s_recipe_with_overrides_reads_the_run_s_data(there: Path, tmp_pat
 
 def test_a_reproduction_starts_from_the_same_initial_run(there: Path, tmp_path: Path) -> None:
     change(there / "later", start_from=str(tmp_path / "gone"))
-    assert train(recipe_of(there / "later"), tmp_path / "one").record.reproduces.same is True  # beside it
+    # beside it
+    assert train(recipe_of(there / "later"), tmp_path / "one").record.reproduces.same is True
     (there / "words").rename(tmp_path / "moved")
     with pytest.raises(RunError, match="name the folder of that run with `--from RUN`"):
         train(recipe_of(there / "later"), tmp_path / "two")
@@ -296,11 +344,15 @@ def test_a_reproduction_starts_from_the_same_initial_run(there: Path, tmp_path: 
 
 
 def test_the_initial_run_changes_the_run_fingerprint_only(trained: Path) -> None:
-    first, later = (RunDir(trained / "runs" / name).read().fingerprints for name in ("words", "later"))
+    first, later = (
+        RunDir(trained / "runs" / name).read().fingerprints for name in ("words", "later")
+    )
     assert {key for key in first if first[key] != later[key]} == {"run"}
 
 
-def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_machine_is_reported_as_a_possible_reason(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = RunDir(there / "words")
     record = run.read()
     change(
@@ -328,13 +380,16 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
         assert f"differs from it: {item}" in output
     last = output.splitlines()[-1]
     assert last.startswith(
-        f"not the same weights as {run.path}: 1 of {len(weights)} tensors differ, by 5.0e-01 at most"
+        f"not the same weights as {run.path}: 1 of {len(weights)} tensors differ, by 5.0e-01 at"
+        " most"
     )
     assert "torch: 1.0 there" in last
     assert outcome.record.reproduces.same is False
 
 
-def test_a_run_that_has_not_finished_has_nothing_to_compare(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_has_not_finished_has_nothing_to_compare(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     change_record(RunDir(there / "words"), weights_sha256=None)
     outcome = train(recipe_of(there / "words"))
     assert "nothing to compare with" in capsys.readouterr().out.splitlines()[-1]
@@ -369,7 +424,9 @@ def test_the_recipe_of_a_run_resumes_it_from_any_folder(
     assert list(Path().iterdir()) == []
 
 
-def test_a_resumed_run_records_environment_differences(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_records_environment_differences(
+    there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = RunDir(there / "words")
     record = run.read()
     change(run.path, status="failed", versions={**record.versions, "torch": "1.0"})
@@ -393,4 +450,8 @@ def test_a_run_whose_recipe_has_another_fingerprint_is_not_resumed(there: Path) 
 def test_a_saved_tokenizer_is_read_back_unchanged(there: Path) -> None:
     """The law behind it: what is read again from the file is the very tokenizer."""
     path = there / "words" / "tokenizer.json"
-    assert Tokenizers.load(path).sha256 == RunDir(there / "words").read().tokenizer_sha256 == sha256_of_file(path)
+    assert (
+        Tokenizers.load(path).sha256
+        == RunDir(there / "words").read().tokenizer_sha256
+        == sha256_of_file(path)
+    )

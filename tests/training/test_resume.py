@@ -33,7 +33,10 @@ def values(run: Path) -> list[tuple[int, str, float]]:
     [
         ((), (3, 7)),
         ((*EPOCHS, "training.schedule={epoch_decay: {after: 1}}"), (12,)),
-        (("training.accumulate=2", "training.average_checkpoints=2", "training.max_steps=8"), (13,)),
+        (
+            ("training.accumulate=2", "training.average_checkpoints=2", "training.max_steps=8"),
+            (13,),
+        ),
         (("training.schedule=plateau", "training.validate_every=2", "training.max_steps=8"), (6,)),
     ],
 )
@@ -55,14 +58,19 @@ def test_a_killed_training_resumes_bit_for_bit(
     assert values(reference) == values(tmp_path / "cut")
 
 
-def test_a_finished_run_is_left_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_left_alone(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     train(tiny("training.max_steps=2"), tmp_path / "run")
     before = (tmp_path / "run" / "run.json").read_bytes()
     train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)
     assert "already finished" in capsys.readouterr().out
     with pytest.raises(
         RunError,
-        match=r"`training.seed` was 1 and is 4\n *fix: give training.seed=1 on the command line .*, or .*`--from RUN`",
+        match=(
+            r"`training.seed` was 1 and is 4\n *fix: give training.seed=1 on the command line .*,"
+            r" or .*`--from RUN`"
+        ),
     ):
         train(tiny("training.max_steps=4", "training.seed=4"), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "run.json").read_bytes() == before
@@ -85,11 +93,20 @@ def test_a_resume_without_the_first_overrides_names_them(tiny: Tiny, tmp_path: P
         train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)
     (fault,) = raised.value.faults
     assert "`training.clip_norm` was 2.5 and is 1.0" in fault.message
-    overrides = fault.hint.removeprefix("give ").partition(" on the command line or in the recipe, or ")[0].split()
-    assert train(tiny("training.max_steps=2", *overrides), tmp_path / "run", resume=True).record.status == "finished"
+    overrides = (
+        fault.hint.removeprefix("give ")
+        .partition(" on the command line or in the recipe, or ")[0]
+        .split()
+    )
+    assert (
+        train(tiny("training.max_steps=2", *overrides), tmp_path / "run", resume=True).record.status
+        == "finished"
+    )
 
 
-def test_an_edited_recipe_is_not_told_of_overrides_that_nobody_gave(tiny: Tiny, tmp_path: Path) -> None:
+def test_an_edited_recipe_is_not_told_of_overrides_that_nobody_gave(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     recipe = tiny("training.max_steps=1")
     file = tmp_path / "edited.yaml"
     file.write_text(recipe.dump(), encoding="utf-8")
@@ -98,17 +115,25 @@ def test_an_edited_recipe_is_not_told_of_overrides_that_nobody_gave(tiny: Tiny, 
     with pytest.raises(RunError) as raised:
         train(load(file), tmp_path / "run", resume=True)
     (fault,) = raised.value.faults
-    assert fault.hint.startswith("give training.clip_norm=1.0 on the command line or in the recipe, or resume with")
+    assert fault.hint.startswith(
+        "give training.clip_norm=1.0 on the command line or in the recipe, or resume with"
+    )
 
 
 def test_what_may_change_is_not_to_be_repeated(tiny: Tiny, tmp_path: Path) -> None:
-    free = ("training.checkpoints_gib=0.06", "trainer.log_every_n_steps=3", "name=other", "training.max_steps=2")
+    free = (
+        "training.checkpoints_gib=0.06",
+        "trainer.log_every_n_steps=3",
+        "name=other",
+        "training.max_steps=2",
+    )
     train(tiny(*free, "training.ema={decay: 0.9}"), tmp_path / "run")
     with pytest.raises(RunError) as raised:
         train(tiny(), tmp_path / "run", resume=True)
     (fault,) = raised.value.faults
     assert fault.hint.startswith(
-        "give 'training.ema={\"decay\": 0.9}' on the command line or in the recipe, or resume with its own recipe, "
+        "give 'training.ema={\"decay\": 0.9}' on the command line or in the recipe, or resume with"
+        " its own recipe, "
     )
     assert "checkpoints_gib" not in fault.message
     assert train(tiny("training.ema={decay: 0.9}"), tmp_path / "run", resume=True).record.steps == 2
@@ -145,7 +170,9 @@ def test_damaged_checkpoints_are_skipped(
     capsys.readouterr()
     train(recipe, tmp_path / "cut", resume=True)
     printed = capsys.readouterr().out
-    assert all(f"step-0000000{step}.ckpt is damaged and is passed over" in printed for step in range(2, 7))
+    assert all(
+        f"step-0000000{step}.ckpt is damaged and is passed over" in printed for step in range(2, 7)
+    )
     assert "step-00000001.ckpt" in printed.partition("resuming from")[2]
     assert same_weights(reference, tmp_path / "cut")
     assert values(reference) == values(tmp_path / "cut")
@@ -182,12 +209,16 @@ CONTENTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("content", ["harmful", "text", "half", "a list", *CONTENTS])
-def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(tiny: Tiny, cut: Path, content: str) -> None:
+def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(
+    tiny: Tiny, cut: Path, content: str
+) -> None:
     """Though its digest is right."""
     path = checkpoint_path(cut / "checkpoints", 4)
     intact, sign = read_checkpoint(path), cut / "ran"
     if content in ("text", "half"):
-        path.write_bytes(b"no" if content == "text" else path.read_bytes()[: path.stat().st_size // 2])
+        path.write_bytes(
+            b"no" if content == "text" else path.read_bytes()[: path.stat().st_size // 2]
+        )
     else:
         others = {"harmful": intact | {"x": Harmful(sign)}, "a list": [1], "other keys": {"a": 1}}
         torch.save(others.get(content) or intact | CONTENTS[content], path)
@@ -210,26 +241,37 @@ def test_an_error_of_our_own_after_the_checkpoint_is_read_is_no_fault_of_it(
     assert not isinstance(raised.value, RunError)
 
 
-def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, undisturbed: Undisturbed, cut: Path) -> None:
+def test_a_checkpoint_of_another_run_is_refused(
+    tiny: Tiny, undisturbed: Undisturbed, cut: Path
+) -> None:
     wide = undisturbed(tiny("model.width=16", "training.max_steps=4"))
     mine, other = (checkpoint_path(run / "checkpoints", 4) for run in (cut, wide))
     content = read_checkpoint(other)
     AtomicCheckpointIO().save_checkpoint(content, mine)
-    with pytest.raises(RunError, match=r"made with another recipe: `model\.width` was 16 and is 8") as raised:
+    with pytest.raises(
+        RunError, match=r"made with another recipe: `model\.width` was 16 and is 8"
+    ) as raised:
         train(tiny(), cut, resume=True)
     assert raised.value.faults[0].file == str(mine)
     texts = content["hyper_parameters"] | {"recipe": tiny().dump()}
-    changed = texts | {"tokenizer": texts["tokenizer"].replace('"lowercase": false', '"lowercase": true')}
+    changed = texts | {
+        "tokenizer": texts["tokenizer"].replace('"lowercase": false', '"lowercase": true')
+    }
     assert changed != texts
     AtomicCheckpointIO().save_checkpoint(content | {"hyper_parameters": changed}, mine)
     with pytest.raises(RunError, match="made with another tokenizer"):
         train(tiny(), cut, resume=True)
 
 
-def test_another_or_truncated_tokenizer_is_refused(tiny: Tiny, undisturbed: Undisturbed, cut: Path) -> None:
+def test_another_or_truncated_tokenizer_is_refused(
+    tiny: Tiny, undisturbed: Undisturbed, cut: Path
+) -> None:
     tokenizer = (cut / "tokenizer.json").read_text(encoding="utf-8")
     other = tokenizer.replace('"lowercase": false', '"lowercase": true')
-    for content, message in ((other, "tokenizer"), (tokenizer[: len(tokenizer) // 2], "tokenizer cannot be read")):
+    for content, message in (
+        (other, "tokenizer"),
+        (tokenizer[: len(tokenizer) // 2], "tokenizer cannot be read"),
+    ):
         (cut / "tokenizer.json").write_text(content, encoding="utf-8")
         with pytest.raises(RunError, match=message):
             train(tiny(), cut, resume=True)
@@ -256,7 +298,9 @@ def test_a_run_from_other_weights_killed_at_once_resumes_from_them(
 def test_other_training_data_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(40)))
-    data = "data={parallel: {train: {source: a.txt, target: b.txt}}, tokenizer: {char: {joint: true}}}"
+    data = (
+        "data={parallel: {train: {source: a.txt, target: b.txt}}, tokenizer: {char: {joint: true}}}"
+    )
     with killed_in_batch(5):
         train(tiny(data), tmp_path / "run", data=tmp_path)
     (tmp_path / "b.txt").write_text("".join(f"a {number}\n" for number in range(40)))
@@ -264,13 +308,18 @@ def test_other_training_data_are_refused(tiny: Tiny, tmp_path: Path) -> None:
         train(tiny(data), tmp_path / "run", resume=True)
 
 
-def test_data_that_have_moved_are_looked_up_where_the_last_training_read_them(tiny: Tiny, tmp_path: Path) -> None:
+def test_data_that_have_moved_are_looked_up_where_the_last_training_read_them(
+    tiny: Tiny, tmp_path: Path
+) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     for name in ("a", "b"):
         (first / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(40)))
     split = "{source: a.txt, target: b.txt}"
-    data = f"data={{parallel: {{train: {split}, val: 5, test: 5}}, tokenizer: {{char: {{joint: true}}}}}}"
+    data = (
+        f"data={{parallel: {{train: {split}, val: 5, test: 5}}, tokenizer: {{char: {{joint:"
+        " true}}}"
+    )
     with killed_in_batch(5):
         train(tiny(data), tmp_path / "run", data=first)
     first.rename(second)

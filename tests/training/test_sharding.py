@@ -34,7 +34,10 @@ SAME = (
     "training.gradient_noise={scale: 0.01}",
 )
 ONE = "trainer={accelerator: cpu}"
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]), "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
+    "OMP_NUM_THREADS": "1",
+}
 
 
 def said(folder: Path) -> dict[str, Any]:
@@ -73,15 +76,24 @@ def test_a_sharded_model_trains_saves_loads_and_copies_as_an_unsharded_one(tmp_p
         assert told["weights apart"] < 1e-6, name
         assert told["weights lost"] == told["moments lost"] == 0.0, name
         assert told["groups are the same"], name
-    assert found["copy"] == {"plain": True, "weights": 0.0, "draws nothing": True, "evaluates": True}
+    assert found["copy"] == {
+        "plain": True,
+        "weights": 0.0,
+        "draws nothing": True,
+        "evaluates": True,
+    }
 
 
 @pytest.mark.slow
-def test_two_sharded_processes_then_one_then_two_replicas_train_as_one_process(tmp_path: Path) -> None:
+def test_two_sharded_processes_then_one_then_two_replicas_train_as_one_process(
+    tmp_path: Path,
+) -> None:
     """Of one training; each reads what those before it have written."""
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     one = case(tmp_path, "one", SAME)
-    mixed = case(tmp_path, "mixed", SAME, [["step", 3], ["step", 3]]) | {"machines": [FSDP, ONE, DDP]}
+    mixed = case(tmp_path, "mixed", SAME, [["step", 3], ["step", 3]]) | {
+        "machines": [FSDP, ONE, DDP]
+    }
     reference, resumed = attempts([one, mixed])
     assert reference["ended"] == [0], reference["output"]
     assert resumed["ended"] == [KILLED, KILLED, 0], resumed["output"]
@@ -100,7 +112,9 @@ def test_two_sharded_processes_then_one_then_two_replicas_train_as_one_process(t
 
 
 def global_batches(run: Path) -> dict[tuple[int, ...], tuple[list[int], float]]:
-    """By number of processes, epoch and batch: the numbers of all rows, and the mean of the processes' losses."""
+    """By number of processes, epoch and batch: the numbers of all rows, and the mean of the
+    processes' losses.
+    """
     parts: dict[tuple[int, ...], dict[int, Any]] = {}
     for line in Path(f"{run}.steps.jsonl").read_text().splitlines():
         told = json.loads(line)
@@ -128,7 +142,8 @@ def expect_same(one: Path, two: Path) -> None:
             assert row.get(name, 0) == pytest.approx(other.get(name, 0), rel=1e-4)
 
 
-# ------------------------------------------------------------------------------------------- what is gathered as one
+# ------------------------------------------------------------------------------------------- what
+# is gathered as one
 
 
 def paths(recipe: Recipe) -> list[str]:
@@ -144,19 +159,24 @@ def encoder(text: str) -> tuple[str, ...]:
 
 
 def test_blocks_with_parameters_are_sharding_units_and_a_repetition_is_one(tiny: Tiny) -> None:
-    assert paths(tiny(*encoder("[linear, dropout, {rnn: {cell: gru}}]"))) == ["blocks.0", "blocks.2"]
+    assert paths(tiny(*encoder("[linear, dropout, {rnn: {cell: gru}}]"))) == [
+        "blocks.0",
+        "blocks.2",
+    ]
     repeated = "[{repeat: {times: 2, stack: [linear, norm]}}]"
     assert paths(tiny(*encoder(repeated))) == ["blocks.0.stacks.0", "blocks.0.stacks.1"]
 
 
 def test_a_loop_is_one_sharding_unit(tiny: Tiny) -> None:
-    assert paths(tiny(*encoder("[{repeat: {times: 3, share: true, stack: [linear]}}]"))) == ["blocks.0"]
+    assert paths(tiny(*encoder("[{repeat: {times: 3, share: true, stack: [linear]}}]"))) == [
+        "blocks.0"
+    ]
     assert paths(tiny(*encoder("[{recurrent: {stack: [linear, norm]}}]"))) == ["blocks.0"]
 
 
 def test_shared_or_named_blocks_are_not_sharding_units(tiny: Tiny) -> None:
     named = "[{residual: [{linear: {as: inside}}]}, linear, {add: {of: [inside]}}]"
     assert paths(tiny(*encoder(named))) == ["blocks.1"]
-    assert paths(tiny("model.stacks={s: [linear]}", *encoder("[{use: s}, linear, {residual: [{use: s}]}]"))) == [
-        "blocks.1"
-    ]
+    assert paths(
+        tiny("model.stacks={s: [linear]}", *encoder("[{use: s}, linear, {residual: [{use: s}]}]"))
+    ) == ["blocks.1"]

@@ -1,4 +1,6 @@
-"""A model of images, sounds and text trains from tables, resumes, decodes, is evaluated and reported."""
+"""A model of images, sounds and text trains from tables, resumes, decodes, is evaluated and
+reported.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ RECIPE: dict[str, Any] = {
             "train": "train.tsv",
             "val": 4,
             "test": "test.tsv",
-            "image": {"column": "image", "kind": "image", "size": [6, 8], "augment": {"shift": 0.2}},
+            "image": {
+                "column": "image",
+                "kind": "image",
+                "size": [6, 8],
+                "augment": {"shift": 0.2},
+            },
             "sound": {
                 "column": "sound",
                 "kind": "audio",
@@ -50,7 +57,10 @@ RECIPE: dict[str, Any] = {
         },
         "decoder": [
             {"rnn": {"cell": "gru"}},
-            *({"residual": [{"cross_attention": {"from": name}}]} for name in ("image", "sound", "text")),
+            *(
+                {"residual": [{"cross_attention": {"from": name}}]}
+                for name in ("image", "sound", "text")
+            ),
         ],
     },
     "training": {
@@ -74,8 +84,13 @@ def write_data(folder: Path) -> Path:
             image, sound = f"files/{split}{number}.png", f"files/{split}{number}.wav"
             size = (int(random.integers(2, 7)), int(random.integers(2, 9)))
             Image.fromarray(random.integers(0, 256, size, dtype=np.uint8)).save(folder / image)
-            soundfile.write(folder / sound, random.normal(size=int(random.integers(300, 900))) / 9, 8000)
-            rows.append(f"{image}\t{sound}\tsay {WORDS[number % 4]}\t{WORDS[number % 4]} {WORDS[number % 3]}")
+            soundfile.write(
+                folder / sound, random.normal(size=int(random.integers(300, 900))) / 9, 8000
+            )
+            rows.append(
+                f"{image}\t{sound}\tsay {WORDS[number % 4]}\t{WORDS[number % 4]}"
+                f" {WORDS[number % 3]}"
+            )
         (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n")
     file = folder / "recipe.yaml"
     file.write_text(json.dumps(RECIPE))
@@ -116,10 +131,14 @@ def test_measured_files_count_by_what_is_in_them(recipe: Path, tmp_path: Path) -
         (tmp_path / "moved").mkdir(exist_ok=True)
         shutil.move(tmp_path / name, tmp_path / "moved" / name)
     shutil.copy(tmp_path / "train.tsv", tmp_path / "moved")
-    hashes.append(composer.evaluate(tmp_path / "run", data=tmp_path / "moved")["test/measured"]["sha256"])
+    hashes.append(
+        composer.evaluate(tmp_path / "run", data=tmp_path / "moved")["test/measured"]["sha256"]
+    )
     sound = tmp_path / "moved" / "files" / "test3.wav"
     soundfile.write(sound, soundfile.read(sound)[0] / 2, 8000)
-    hashes.append(composer.evaluate(tmp_path / "run", data=tmp_path / "moved")["test/measured"]["sha256"])
+    hashes.append(
+        composer.evaluate(tmp_path / "run", data=tmp_path / "moved")["test/measured"]["sha256"]
+    )
     assert hashes[0] == hashes[1]
     assert [side for side, own in hashes[2].items() if own != hashes[0][side]] == ["sound"]
 
@@ -133,7 +152,7 @@ def check_page(file: Path, folder: Path) -> None:
     shown = [item for item in samples.iter("dd") if list(item.iter("img"))]
     assert texts(samples, "sample")[0].startswith("image files/test0.png\n")
     assert len(shown) == len([*samples.iter("audio")]) == 5
-    (sentence, *_) = (item for item in by_class(page, "sentence") if by_class(item, "strip"))
+    sentence, *_ = (item for item in by_class(page, "sentence") if by_class(item, "strip"))
     assert len([*sentence.iter("audio")]) == 1
     (strip,) = by_class(sentence, "strip")  # of the image
     heat_maps = by_class(sentence, "map")
@@ -141,7 +160,11 @@ def check_page(file: Path, folder: Path) -> None:
     assert words[0] == "what is read"
     assert words[-1] == "⟨eos⟩"
     spectrograms = {f"#{item.get('id')}" for item in by_class(sentence, "spectrogram")}
-    of_sound = [item for item in heat_maps if spectrograms.intersection(use.get("href") for use in item.iter("use"))]
+    of_sound = [
+        item
+        for item in heat_maps
+        if spectrograms.intersection(use.get("href") for use in item.iter("use"))
+    ]
     assert len(heat_maps) == 2  # of the sound, and of the text
     assert len(of_sound) == len(spectrograms) == 1
 
@@ -150,7 +173,9 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(home: Path, tmp_p
     recipe = home / "recipe.yaml"
     composer.train(load(recipe, ["training.max_steps=2"]), run=tmp_path / "parts")
     composer.train(load(recipe, ["training.max_steps=4"]), run=tmp_path / "parts", resume=True)
-    weights = [(run / "model.safetensors").read_bytes() for run in (home / "run", tmp_path / "parts")]
+    weights = [
+        (run / "model.safetensors").read_bytes() for run in (home / "run", tmp_path / "parts")
+    ]
     assert weights[0] == weights[1]
 
 
@@ -212,9 +237,18 @@ def test_in_python_a_line_may_be_the_path_of_a_file(recipe: Path, tmp_path: Path
     run, sound = composer.open_run(tmp_path / "run"), tmp_path / "files/test0.wav"
     assert run.translate([sound]) == run.translate([str(sound)])
     assert run.score([sound], ["one"]) == run.score([str(sound)], ["one"])
-    assert [one.output for one in run.alignments([sound])] == [one.output for one in run.alignments([str(sound)])]
-    for call in (run.translate, run.encode, run.alignments, lambda lines: run.score(lines, ["one"])):
-        with pytest.raises(RunError, match=r"a line is `\(3,\)`, which is no text.*\n.*paths of files"):
+    assert [one.output for one in run.alignments([sound])] == [
+        one.output for one in run.alignments([str(sound)])
+    ]
+    for call in (
+        run.translate,
+        run.encode,
+        run.alignments,
+        lambda lines: run.score(lines, ["one"]),
+    ):
+        with pytest.raises(
+            RunError, match=r"a line is `\(3,\)`, which is no text.*\n.*paths of files"
+        ):
             call([(3,)])
         with pytest.raises(DataError, match=r"^<lines>:1:1: error\[file\]: `gone\.wav`"):
             call(["gone.wav"])
@@ -226,7 +260,9 @@ def test_a_damaged_file_is_told_with_the_line_of_its_table(recipe: Path, tmp_pat
     file = tmp_path / "files" / "train3.png"
     file.write_bytes(file.read_bytes()[:40])
     faults = composer.check(recipe)
-    assert [(fault.file, fault.line, fault.code) for fault in faults] == [(str(tmp_path / "train.tsv"), 5, "image")]
+    assert [(fault.file, fault.line, fault.code) for fault in faults] == [
+        (str(tmp_path / "train.tsv"), 5, "image")
+    ]
     with pytest.raises(DataError) as error:
         composer.train(load(recipe), run=tmp_path / "run")
     assert error.value.faults == faults
@@ -239,7 +275,9 @@ def test_silent_sounds_other_rates_and_lost_colours_are_told_by_check_and_train(
     for number, (peak, rate) in enumerate(((0.0, 8000), (0.5, 16000), (1e-4, 16000), (0.5, 44100))):
         soundfile.write(files / f"train{number}.wav", np.full(2000, peak), rate)
     Image.new("RGBA", (4, 4), (0, 255, 0, 128)).save(files / "test2.png")
-    warnings = {(fault.code, fault.line, Path(fault.file).name): fault for fault in own_warnings(recipe)}
+    warnings = {
+        (fault.code, fault.line, Path(fault.file).name): fault for fault in own_warnings(recipe)
+    }
     assert warnings.keys() == {
         *(("silent", 2, "train.tsv"), ("rate", 3, "train.tsv")),
         *(("blank", 4, "test.tsv"), ("grey", 4, "test.tsv"), ("transparent", 4, "test.tsv")),
@@ -249,13 +287,18 @@ def test_silent_sounds_other_rates_and_lost_colours_are_told_by_check_and_train(
     assert "16000 Hz (2), 44100 Hz (1)" in warnings["rate", 3, "train.tsv"].message
     composer.train(load(recipe), run=tmp_path / "run")
     captured = capsys.readouterr()
-    assert f"{tmp_path / 'train.tsv'}:2:1: warning[silent]: 2 of 20 sounds" in captured.out + captured.err
+    assert (
+        f"{tmp_path / 'train.tsv'}:2:1: warning[silent]: 2 of 20 sounds"
+        in captured.out + captured.err
+    )
     explicit = load(recipe, ["data.table.image.channels=1"])
     assert "grey" not in {fault.code for fault in check_recipe(explicit).warnings}
 
 
 def test_files_are_counted_in_every_part_that_is_read(recipe: Path, tmp_path: Path) -> None:
-    """In parts of one size, too, and where nothing was noticed; a file that two test sets name counts once."""
+    """In parts of one size, too, and where nothing was noticed; a file that two test sets name
+    counts once.
+    """
     for image in (tmp_path / "files").glob("*.png"):
         Image.new("RGB", (4, 4), (0, 255, 0)).save(image)
     soundfile.write(tmp_path / "files" / "train0.wav", np.zeros(2000), 8000)
@@ -277,18 +320,32 @@ def test_empty_cells_are_told_with_their_lines_by_check_and_train(
             rows[row][column] = " "
         (tmp_path / f"{name}.tsv").write_text("\n".join("\t".join(row) for row in rows) + "\n")
     warnings = own_warnings(recipe)
-    assert [(Path(fault.file).name, fault.line, fault.code, fault.severity) for fault in sorted(warnings)] == [
+    assert [
+        (Path(fault.file).name, fault.line, fault.code, fault.severity)
+        for fault in sorted(warnings)
+    ] == [
         *(("test.tsv", line, "empty", "warning") for line in (2, 4)),
         *(("train.tsv", line, "empty", "warning") for line in (3, 8)),
     ]
     messages = {(Path(fault.file).name, fault.line): fault.message for fault in warnings}
-    assert messages["train.tsv", 3].startswith("2 of 16 cells of `answer` are empty (lines 3, 5): the training leaves")
-    assert messages["train.tsv", 8].startswith("1 of 16 cells of `words` are empty (line 8): the training leaves")
-    assert messages["test.tsv", 2].startswith("1 of 5 cells of `answer` are empty (line 2): exact match")
-    assert messages["test.tsv", 4].endswith("these rows are measured, and the model reads nothing there")
+    assert messages["train.tsv", 3].startswith(
+        "2 of 16 cells of `answer` are empty (lines 3, 5): the training leaves"
+    )
+    assert messages["train.tsv", 8].startswith(
+        "1 of 16 cells of `words` are empty (line 8): the training leaves"
+    )
+    assert messages["test.tsv", 2].startswith(
+        "1 of 5 cells of `answer` are empty (line 2): exact match"
+    )
+    assert messages["test.tsv", 4].endswith(
+        "these rows are measured, and the model reads nothing there"
+    )
     composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
     captured = capsys.readouterr()
-    assert f"{tmp_path / 'train.tsv'}:3:1: warning[empty]: 2 of 16 cells" in captured.out + captured.err
+    assert (
+        f"{tmp_path / 'train.tsv'}:3:1: warning[empty]: 2 of 16 cells"
+        in captured.out + captured.err
+    )
 
 
 def test_the_rate_of_all_sounds_is_what_to_write(recipe: Path) -> None:
@@ -297,7 +354,9 @@ def test_the_rate_of_all_sounds_is_what_to_write(recipe: Path) -> None:
     assert hints == {"write `rate: 8000`, or leave it at that"}
 
 
-def test_the_fingerprint_counts_what_is_in_files_and_not_their_names(recipe: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_counts_what_is_in_files_and_not_their_names(
+    recipe: Path, tmp_path: Path
+) -> None:
     first = composer.fingerprints(recipe)
     assert composer.fingerprints(recipe) == first
     table = (tmp_path / "train.tsv").read_text()
@@ -314,7 +373,9 @@ def test_the_fingerprint_counts_what_is_in_files_and_not_their_names(recipe: Pat
     assert (other["data"] != first["data"], other["model"] == first["model"]) == (True, True)
 
 
-def test_files_that_have_not_changed_are_hashed_once(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_have_not_changed_are_hashed_once(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = composer.fingerprints(recipe)
     monkeypatch.setattr(line_hashes, "hash_contents", None)
     assert composer.fingerprints(recipe) == first

@@ -89,18 +89,30 @@ def test_the_weights_are_those_of_the_best_validation(tiny: Tiny, undisturbed: U
 
 def test_the_last_checkpoints_are_averaged(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(
-        tiny("training.average_checkpoints=3", "training.max_steps=4", "training.validate_every=1"), tmp_path / "run"
+        tiny("training.average_checkpoints=3", "training.max_steps=4", "training.validate_every=1"),
+        tmp_path / "run",
     )
-    kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record.checkpoints_used.checkpoints]
-    assert [path.name for path in kept] == ["step-00000002.ckpt", "step-00000003.ckpt", "step-00000004.ckpt"]
+    kept = [
+        tmp_path / "run" / "checkpoints" / name
+        for name in outcome.record.checkpoints_used.checkpoints
+    ]
+    assert [path.name for path in kept] == [
+        "step-00000002.ckpt",
+        "step-00000003.ckpt",
+        "step-00000004.ckpt",
+    ]
     item = [checkpoint_weights(path) for path in kept]
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
         torch.testing.assert_close(value, sum(weights[name] for weights in item) / 3)
-    last = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row][-1]
+    last = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row][
+        -1
+    ]
     assert last["val/loss"] == outcome.scores["val/loss"]
 
 
-def test_the_same_seed_gives_the_same_weights(tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed) -> None:
+def test_the_same_seed_gives_the_same_weights(
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
     for name, seed in (("one", 1), ("other", 4)):
         train(tiny(*SHORT, f"training.seed={seed}"), tmp_path / name)
     assert same_weights(tmp_path / "one", undisturbed(tiny(*SHORT)))
@@ -121,7 +133,12 @@ def test_a_second_training_takes_its_tokenizer_from_the_cache(
 def test_accumulation_gives_the_same_update(tiny: Tiny, tmp_path: Path) -> None:
     # Adam would make a step of the noise in a gradient that is zero
     for parts in (1, 3):
-        overrides = "training.max_steps=2", "training.optimizer=sgd", "model.dropout=0", f"training.accumulate={parts}"
+        overrides = (
+            "training.max_steps=2",
+            "training.optimizer=sgd",
+            "model.dropout=0",
+            f"training.accumulate={parts}",
+        )
         train(tiny(*overrides), tmp_path / str(parts))
     one, three = (load_file(tmp_path / str(parts) / "model.safetensors") for parts in (1, 3))
     for name, value in one.items():
@@ -132,8 +149,12 @@ def test_accumulation_gives_the_same_update(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_logged_losses_have_the_expected_size(tiny: Tiny, tmp_path: Path) -> None:
-    """val/loss at random weights is near log V, and so is the smoothed train/loss of the first step."""
-    train(tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-9"), tmp_path / "run")
+    """val/loss at random weights is near log V, and so is the smoothed train/loss of the first
+    step.
+    """
+    train(
+        tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-9"), tmp_path / "run"
+    )
     row, scored, *_ = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert row["train/loss"] == pytest.approx(math.log(11), abs=0.5)
     assert scored["val/loss"] == pytest.approx(math.log(11), abs=0.5)
@@ -142,7 +163,10 @@ def test_logged_losses_have_the_expected_size(tiny: Tiny, tmp_path: Path) -> Non
 
 def test_early_stopping_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(
-        tiny("training.validate_every=1", "training.early_stopping={patience: 2, min_delta: 100.0}"), tmp_path / "run"
+        tiny(
+            "training.validate_every=1", "training.early_stopping={patience: 2, min_delta: 100.0}"
+        ),
+        tmp_path / "run",
     )
     assert outcome.record.steps == 3
 
@@ -150,7 +174,10 @@ def test_early_stopping_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
 def test_max_epochs_ends_a_training(tiny: Tiny, undisturbed: Undisturbed) -> None:
     run = undisturbed(tiny(*EPOCHS))
     assert RunDir(run).read().epochs == 2.0
-    assert [row["epoch"] for row in read_metrics(run / "metrics.jsonl") if "val/loss" in row] == [1.0, 2.0]
+    assert [row["epoch"] for row in read_metrics(run / "metrics.jsonl") if "val/loss" in row] == [
+        1.0,
+        2.0,
+    ]
 
 
 def test_max_minutes_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
@@ -161,13 +188,16 @@ def test_max_minutes_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
 
 def test_a_language_model_trains_without_sources(tiny: Tiny, tmp_path: Path) -> None:
     outcome = train(
-        tiny(*SHORT, "model.encoder=null", "model.decoder=[rnn]", "model.output.tie=[target]"), tmp_path / "run"
+        tiny(*SHORT, "model.encoder=null", "model.decoder=[rnn]", "model.output.tie=[target]"),
+        tmp_path / "run",
     )
     assert "val/loss" in outcome.scores
     assert "val/bleu" not in outcome.scores
 
 
-def test_training_starts_from_another_run(tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed) -> None:
+def test_training_starts_from_another_run(
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
     first = undisturbed(tiny(*SHORT))
     train(
         tiny("training.max_steps=1", "training.optimizer.adam.learning_rate=1e-12"),
@@ -188,7 +218,9 @@ def test_a_checkpoint_is_plain_and_holds_the_recipe(tiny: Tiny, undisturbed: Und
     assert set(content["hyper_parameters"]) == {"recipe", "tokenizer"}
     module = Seq2SeqModule.load_from_checkpoint(path, weights_only=True)
     weights = checkpoint_weights(path)
-    assert all(torch.equal(value, weights[name]) for name, value in module.model.state_dict().items())
+    assert all(
+        torch.equal(value, weights[name]) for name, value in module.model.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize("trainer", ["{accelerator: tpu}", "{accelerator: mps}"])
@@ -213,8 +245,12 @@ def test_what_lightning_says_of_a_precision_is_an_error_at_its_line(
     assert raised.value.faults[0].path == "training.precision"
 
 
-def test_progress_can_be_switched_off(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(tiny(*SHORT, "trainer={enable_progress_bar: false, log_every_n_steps: 1}"), tmp_path / "run")
+def test_progress_can_be_switched_off(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(
+        tiny(*SHORT, "trainer={enable_progress_bar: false, log_every_n_steps: 1}"), tmp_path / "run"
+    )
     assert not capsys.readouterr().out
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if "train/loss" in row] == [1, 2, 3, 4]
@@ -229,7 +265,9 @@ def test_scores_and_outputs_that_were_changed_are_told(
     score = json.loads(text)["scores"]["test/loss"]
     changed = text.replace(json.dumps(score), json.dumps(score / 2), 1)
     run.record.write_text(changed, encoding="utf-8")
-    with pytest.raises(RunError, match=r"the scores in run\.json are not those that the training wrote"):
+    with pytest.raises(
+        RunError, match=r"the scores in run\.json are not those that the training wrote"
+    ):
         run.read()
     with pytest.raises(RunError, match=r"the scores in run\.json"):
         composer.pack(run.path, tmp_path / "pack")
@@ -237,7 +275,9 @@ def test_scores_and_outputs_that_were_changed_are_told(
     assert composer.open_run(run.path)
     monkeypatch.delenv(UNVERIFIED)
     run.record.write_text(text, encoding="utf-8")
-    decoded.write_text(decoded.read_text(encoding="utf-8").replace('"mt": "', '"mt": "x', 1), encoding="utf-8")
+    decoded.write_text(
+        decoded.read_text(encoding="utf-8").replace('"mt": "', '"mt": "x', 1), encoding="utf-8"
+    )
     with pytest.raises(RunError, match="its SHA-256 is not `hypotheses_sha256`") as refused:
         composer.report(run.path)
     assert refused.value.faults[0].file == str(decoded)

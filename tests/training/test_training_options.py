@@ -35,7 +35,10 @@ NOISE = "training.gradient_noise={scale: 0.3}"
 SAMPLING = "training.scheduled_sampling={rate: 0.8, warmup: 0.5, choose: sample}"
 ORTHOGONAL = "training.initialization={orthogonal: 1.4}"
 FOUR = ("training.max_steps=4",)
-SETS = "model.encoder=[{repeat: {times: length, relaxation: {sets: 2}, stack: [{linear: {activation: tanh}}]}}]"
+SETS = (
+    "model.encoder=[{repeat: {times: length, relaxation: {sets: 2}, stack: [{linear: {activation:"
+    " tanh}}]}}]"
+)
 
 # ------------------------------------------------------------------------------------------- a goal
 
@@ -61,14 +64,18 @@ def test_a_goal_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_an_unreachable_goal_is_refused(tiny: Tiny) -> None:
-    with pytest.raises(RecipeError, match=r"`val/exact_match` is never above 1, and the goal is 99"):
+    with pytest.raises(
+        RecipeError, match=r"`val/exact_match` is never above 1, and the goal is 99"
+    ):
         tiny("training.early_stopping={metric: val/exact_match, goal: 99}")
     tiny("training.early_stopping={metric: val/bleu, goal: 99}")
 
 
 def test_among_equal_scores_the_checkpoint_with_the_lowest_loss_is_the_best(tmp_path: Path) -> None:
     losses = {1.0: 3.0, 2.0: 1.0, 3.0: 2.0}
-    history = [{"step": step, "val/exact_match": 0.5, "val/loss": loss} for step, loss in losses.items()]
+    history = [
+        {"step": step, "val/exact_match": 0.5, "val/loss": loss} for step, loss in losses.items()
+    ]
     best = CheckpointManager(tmp_path, metric="val/exact_match").best(history)
     assert best is not None
     assert best.stem == "step-00000002"
@@ -81,13 +88,17 @@ def noise(shape: tuple[int, ...], seed: int, step: int, **settings: float) -> to
     """What is added to a gradient of zeros."""
     parameter = nn.Parameter(torch.zeros(shape))
     parameter.grad = torch.zeros(shape)
-    add_gradient_noise([parameter, nn.Parameter(torch.zeros(3))], seed, step, GradientNoise(**settings))
+    add_gradient_noise(
+        [parameter, nn.Parameter(torch.zeros(3))], seed, step, GradientNoise(**settings)
+    )
     return parameter.grad
 
 
 def test_noise_has_the_variance_of_its_step() -> None:
     for step, scale, decay in ((0, 1.0, 0.55), (0, 0.01, 0.55), (15, 1.0, 0.5), (99, 0.3, 0.0)):
-        drawn = noise((200, 200), 1, step, scale=scale, decay=decay) / math.sqrt(scale / (1 + step) ** decay)
+        drawn = noise((200, 200), 1, step, scale=scale, decay=decay) / math.sqrt(
+            scale / (1 + step) ** decay
+        )
         assert abs(drawn.mean()) < 4 / 200  # four deviations of a mean of 40,000
         assert abs(drawn.square().mean() - 1) < 4 * math.sqrt(2) / 200
 
@@ -98,7 +109,10 @@ def test_noise_is_a_function_of_seed_and_step() -> None:
     torch.rand(5)
     assert torch.equal(first, noise((8, 8), 1, 7, **settings))
     others = [noise((8, 8), seed, step, **settings) for seed, step in ((2, 7), (1, 8), (17, 7))]
-    assert all(abs(torch.corrcoef(torch.stack((first.flatten(), item.flatten())))[0, 1]) < 0.6 for item in others)
+    assert all(
+        abs(torch.corrcoef(torch.stack((first.flatten(), item.flatten())))[0, 1]) < 0.6
+        for item in others
+    )
 
 
 def test_noise_is_added_after_clipping_without_global_random_numbers(
@@ -117,11 +131,15 @@ def test_noise_is_added_after_clipping_without_global_random_numbers(
         steps.append(float(torch.stack(squares).sum()) / count)
 
     monkeypatch.setattr(Seq2SeqModule, "configure_gradient_clipping", measured)
-    train(tiny("training.clip_norm=1e-9", "training.gradient_noise={scale: 4.0, decay: 1.0}", *FOUR), tmp_path / "run")
+    train(
+        tiny("training.clip_norm=1e-9", "training.gradient_noise={scale: 4.0, decay: 1.0}", *FOUR),
+        tmp_path / "run",
+    )
     assert steps == pytest.approx([4.0 / (1 + step) for step in range(4)], rel=0.2)
 
 
-# ------------------------------------------------------------------------------------------- tokens of its own
+# ------------------------------------------------------------------------------------------- tokens
+# of its own
 
 
 def test_the_replacement_rate_rises_linearly() -> None:
@@ -133,7 +151,10 @@ def test_the_replacement_rate_rises_linearly() -> None:
 def test_a_prediction_replaces_the_token_after_it() -> None:
     target = torch.tensor([[BOS, 5, 6, 7], [BOS, 4, PAD, PAD]])
     logits = nn.functional.one_hot(torch.tensor([[8, 9, 10, 11], [8, 9, 10, 11]]), 12).float()
-    assert sample_decoder_inputs(target, logits, 1.0, "argmax").tolist() == [[BOS, 8, 9, 10], [BOS, 8, PAD, PAD]]
+    assert sample_decoder_inputs(target, logits, 1.0, "argmax").tolist() == [
+        [BOS, 8, 9, 10],
+        [BOS, 8, PAD, PAD],
+    ]
     assert torch.equal(sample_decoder_inputs(target, logits, 0.0, "argmax"), target)
 
 
@@ -155,7 +176,9 @@ def test_tokens_are_sampled_by_their_probabilities() -> None:
     p = torch.tensor([0.0, 0.0, 0.0, 0.5, 0.3, 0.2])
     sampled = predict_tokens(p.log().expand(100, 200, 6), "sample")
     for token, share in enumerate(p.tolist()):
-        assert abs((sampled == token).float().mean() - share) <= 4 * math.sqrt(share * (1 - share) / 20_000)
+        assert abs((sampled == token).float().mean() - share) <= 4 * math.sqrt(
+            share * (1 - share) / 20_000
+        )
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16-mixed"])
@@ -173,12 +196,17 @@ def test_the_second_pass_learns_and_the_first_does_not(
         return result
 
     def steps(self: Seq2SeqModule, optimizer: Any) -> None:
-        reached.append(all(item.grad is not None and bool(item.grad.any()) for item in self.parameters()))
+        reached.append(
+            all(item.grad is not None and bool(item.grad.any()) for item in self.parameters())
+        )
         real[1](self, optimizer)
 
     monkeypatch.setattr(Seq2SeqModule, "decoder_input", reads)
     monkeypatch.setattr(Seq2SeqModule, "on_before_optimizer_step", steps)
-    train(tiny(SAMPLING, f"training.precision={precision}", "training.tokens_per_batch=300", *FOUR), tmp_path / "run")
+    train(
+        tiny(SAMPLING, f"training.precision={precision}", "training.tokens_per_batch=300", *FOUR),
+        tmp_path / "run",
+    )
     assert read == [True] + 3 * [False]  # at the first step the chance is 0
     assert all(reached)
 
@@ -191,11 +219,14 @@ def test_scheduled_sampling_needs_a_decoder_that_reads_tokens(tiny: Tiny) -> Non
     tied = "model.output.tie=[]"
     path = "training.scheduled_sampling"
     assert path not in [warning.path for warning in tiny(*grid, tied).plan().warnings]
-    (warning,) = [warning for warning in tiny(*grid, tied, SAMPLING).plan().warnings if warning.path == path]
+    (warning,) = [
+        warning for warning in tiny(*grid, tied, SAMPLING).plan().warnings if warning.path == path
+    ]
     assert "reads no tokens" in warning.message
 
 
-# ------------------------------------------------------------------------------------------- other matrices
+# ------------------------------------------------------------------------------------------- other
+# matrices
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (3, 7), (12, 4), (10, 4)])
@@ -214,21 +245,35 @@ def test_uniform_scaling_preserves_the_scale_of_the_input() -> None:
 
 def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
     recipe = tiny(
-        "model.encoder=[{positions: learned}, {rnn: {norm: gates, initial_state: learned}}, {conv: {kernel: 3}}, norm]",
-        "model.decoder=[{linear: {weight_norm: true}}, {cross_attention: {heads: 2, score: additive}}]",
+        "model.encoder=[{positions: learned}, {rnn: {norm: gates, initial_state: learned}}, {conv:"
+        " {kernel: 3}}, norm]",
+        "model.decoder=[{linear: {weight_norm: true}}, {cross_attention: {heads: 2, score:"
+        " additive}}]",
     )
     model = recipe.build()
     before = {name: value.clone() for name, value in model.named_parameters()}
     initialize(model, UniformScaling(gain=3.0))
-    changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    changed = {
+        name for name, value in model.named_parameters() if not torch.equal(value, before[name])
+    }
     known = {id(item) for item, _ in matrices_with_layouts(model)}
     assert changed == {name for name, value in model.named_parameters() if id(value) in known}
     endings = {name.rpartition(".")[2] for name in changed}
     assert endings == {"weight", "arriving", "recurrent"}
     left = {name for name in before if name not in changed}
-    assert not [name for name in changed if "embedding" in name or "output" in name or "table" in name]
-    assert {name.rpartition(".")[2] for name in left} >= {"weight", "bias", "gain", "learned", "vectors"}
-    one = next(value.detach() for name, value in model.named_parameters() if name.endswith("arriving"))
+    assert not [
+        name for name in changed if "embedding" in name or "output" in name or "table" in name
+    ]
+    assert {name.rpartition(".")[2] for name in left} >= {
+        "weight",
+        "bias",
+        "gain",
+        "learned",
+        "vectors",
+    }
+    one = next(
+        value.detach() for name, value in model.named_parameters() if name.endswith("arriving")
+    )
     assert float(one.std()) == pytest.approx(3.0 / math.sqrt(one.shape[1]), rel=0.1)
 
 
@@ -261,13 +306,18 @@ def test_only_a_run_from_random_weights_is_initialized(
     assert torch.equal(started, load_file(tmp_path / "plain" / "model.safetensors")[name])
 
 
-# ------------------------------------------------------------------------------------------- sets that become one
+# ------------------------------------------------------------------------------------------- sets
+# that become one
 
 
 def test_parameter_sets_join_during_training(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(SETS, "training.average_checkpoints=3"), tmp_path / "run")
     joined = {
-        path.stem: [value.item() for name, value in checkpoint_weights(path).items() if name.endswith("joined")]
+        path.stem: [
+            value.item()
+            for name, value in checkpoint_weights(path).items()
+            if name.endswith("joined")
+        ]
         for path in list_checkpoints(tmp_path / "run" / "checkpoints")
     }
     kept = load_file(tmp_path / "run" / "model.safetensors")
@@ -275,13 +325,16 @@ def test_parameter_sets_join_during_training(tiny: Tiny, tmp_path: Path) -> None
     assert joined == {"step-00000004": [False], "step-00000008": [True], "step-00000012": [True]}
 
 
-# ------------------------------------------------------------------------------------------- stopped and gone on with
+# -------------------------------------------------------------------------------------------
+# stopped and gone on with
 
 
 def test_a_killed_training_with_all_options_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
-    recipe = tiny(NOISE, SAMPLING, ORTHOGONAL, SETS, "training.early_stopping={goal: 0.0, patience: null}")
+    recipe = tiny(
+        NOISE, SAMPLING, ORTHOGONAL, SETS, "training.early_stopping={goal: 0.0, patience: null}"
+    )
     reference = undisturbed(recipe)
     with killed_in_batch(7):
         train(recipe, tmp_path / "cut")

@@ -66,7 +66,9 @@ def test_an_offline_run_is_recorded(
     assert "at most" not in drawing  # its sizes are those of the vocabulary that was trained
 
 
-def must_show_what_it_is(recipe: Recipe, record: Mapping[str, Any], result: list[dict[str, Any]]) -> None:
+def must_show_what_it_is(
+    recipe: Recipe, record: Mapping[str, Any], result: list[dict[str, Any]]
+) -> None:
     by_type: dict[str, list[dict[str, Any]]] = {}
     for item in result:
         by_type.setdefault(item["type"], []).append(item.get(item["type"], {}))
@@ -76,7 +78,8 @@ def must_show_what_it_is(recipe: Recipe, record: Mapping[str, Any], result: list
     config: dict[str, Any] = {}
     for item in [*by_type["run"], *({"config": config} for config in by_type["config"])]:
         config |= item.get("config", {}).get("update", {})
-    assert (config["encoder"], config["rate"]) == ("recurrent", 0.1)  # flat, as parallel coordinates take them
+    # flat, as parallel coordinates take them
+    assert (config["encoder"], config["rate"]) == ("recurrent", 0.1)
     assert config["training"]["optimizer"]["adam"]["beta1"] == recipe.training.optimizer.beta1
     assert config["parameters"] == record.parameters
     assert config["vocabularies"] == record.vocabularies
@@ -104,11 +107,15 @@ class Logged:
 def history(run: Path) -> dict[int, dict[str, Any]]:
     """The rows in all offline files of a run together, by W&B's own step; none of them twice."""
     rows: dict[int, dict[str, Any]] = {}
-    for file in sorted(run.glob("wandb/offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime):
+    for file in sorted(
+        run.glob("wandb/offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime
+    ):
         for record in records(file):
             if record["type"] == "history":
                 item = record["history"]["item"]
-                assert not rows.get(item["_step"], {}).keys() & {name for name in item if "/" in name}
+                assert not rows.get(item["_step"], {}).keys() & {
+                    name for name in item if "/" in name
+                }
                 rows.setdefault(item["_step"], {}).update(item)
     return rows
 
@@ -120,7 +127,11 @@ def test_a_resumed_run_has_one_count_of_steps_and_no_gaps(
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     run = tmp_path / "run"
-    settings = ["training.validate_every=2", "trainer.log_every_n_steps=1", "logging.wandb={mode: offline}"]
+    settings = [
+        "training.validate_every=2",
+        "trainer.log_every_n_steps=1",
+        "logging.wandb={mode: offline}",
+    ]
     train(tiny("training.max_steps=4", *settings), run)
     (file,) = run.glob("wandb/offline-run-*/*.wandb")
     train(tiny("training.max_steps=6", *settings), run, resume=True)
@@ -136,11 +147,15 @@ def test_a_resumed_run_has_one_count_of_steps_and_no_gaps(
 
 
 def lose_last_rows(file: Path, run: Path) -> None:
-    """Shorten the only file of a run to a length at which some of its rows are there, and some are not."""
+    """Shorten the only file of a run to a length at which some of its rows are there, and some are
+    not.
+    """
     content, rows = file.read_bytes(), len(history(run))
     none, all_of_them = 0, len(content)
     while (left := len(history(run))) in (0, rows):
-        none, all_of_them = (len(file.read_bytes()), all_of_them) if left == 0 else (none, len(file.read_bytes()))
+        none, all_of_them = (
+            (len(file.read_bytes()), all_of_them) if left == 0 else (none, len(file.read_bytes()))
+        )
         assert all_of_them - none > 1
         file.write_bytes(content[: (none + all_of_them) // 2])
 
@@ -156,11 +171,19 @@ def must_have_all(run: Path) -> None:
 
 @pytest.mark.parametrize("choice", ["final", "none"])
 def test_the_final_model_is_an_artifact_that_is_pulled(
-    choice: str, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    choice: str,
+    tiny: Tiny,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     import wandb
 
-    for name, value in {"WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40, "WANDB_DATA_DIR": str(tmp_path)}.items():
+    for name, value in {
+        "WANDB_MODE": "online",
+        "WANDB_API_KEY": "0" * 40,
+        "WANDB_DATA_DIR": str(tmp_path),
+    }.items():
         monkeypatch.setenv(name, value)
     logged, run = Logged(), tmp_path / "run"
     monkeypatch.setattr(wandb, "init", lambda **_: logged)
@@ -174,7 +197,8 @@ def test_the_final_model_is_an_artifact_that_is_pulled(
     assert "get it by `seqcomposer pull wandb:ann/p/model-id:latest`" in text
     (artifact,) = models
     entries = artifact.manifest.entries
-    assert Path(entries["model.safetensors"].local_path).samefile(run / "model.safetensors")  # and no copy beside it
+    # and no copy beside it
+    assert Path(entries["model.safetensors"].local_path).samefile(run / "model.safetensors")
 
     def member(name: str) -> SimpleNamespace:
         def download(root: str, skip_cache: bool) -> str:
@@ -185,7 +209,11 @@ def test_the_final_model_is_an_artifact_that_is_pulled(
     members = {name: member(name) for name in entries}
     names: list[str] = []
     manifest = SimpleNamespace(manifest=SimpleNamespace(entries=members), version="v0")
-    monkeypatch.setattr(wandb, "Api", lambda **_: SimpleNamespace(artifact=lambda name: names.append(name) or manifest))
+    monkeypatch.setattr(
+        wandb,
+        "Api",
+        lambda **_: SimpleNamespace(artifact=lambda name: names.append(name) or manifest),
+    )
     pulled = pull("wandb:ann/p/model-id:latest", tmp_path / "pulled")
     assert names == ["ann/p/model-id:latest"]
     assert same_weights(pulled, run)
@@ -206,7 +234,10 @@ def test_a_model_that_cannot_be_packed_ends_no_training(
     monkeypatch.setattr("composer.hub.pack.write_pack", is_full)
     outcome = train(tiny("training.max_steps=2", "logging={wandb: {project: p}}"), tmp_path / "run")
     assert outcome.record.status == "finished"
-    assert "no model for Weights & Biases: [Errno 28] No space left on device" in capsys.readouterr().out
+    assert (
+        "no model for Weights & Biases: [Errno 28] No space left on device"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_key_of_the_config_is_none_of_the_recipes(tiny: Tiny) -> None:
@@ -216,7 +247,9 @@ def test_a_key_of_the_config_is_none_of_the_recipes(tiny: Tiny) -> None:
         assert "the recipe's own keys are in the config already" in refused.value.render()
 
 
-def test_a_failing_wandb_does_not_stop_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_wandb_does_not_stop_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import wandb
 
     def is_down(**_: Any) -> None:
@@ -249,7 +282,9 @@ class Run:
         raise self.error
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ConnectionResetError("lost"), ValueError()])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), ConnectionResetError("lost"), ValueError()]
+)
 @pytest.mark.parametrize("at", ["update", "log_artifact", "log", "finish"])
 def test_a_failure_of_wandb_is_reported_once_and_ignored(
     error: Exception, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -275,7 +310,9 @@ def test_a_training_ends_well_without_wandb(
     import wandb
 
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.setattr(wandb, "init", lambda **_: Run(ConnectionResetError("its process has ended"), "log"))
+    monkeypatch.setattr(
+        wandb, "init", lambda **_: Run(ConnectionResetError("its process has ended"), "log")
+    )
     monkeypatch.setattr(wandb, "teardown", lambda: None)
     outcome = train(tiny("training.max_steps=2", "logging={wandb: {project: p}}"), tmp_path / "run")
     assert outcome.record.status == "finished"
@@ -285,9 +322,16 @@ def test_a_training_ends_well_without_wandb(
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["unreachable", "lost", "dead"])
 def test_a_lost_wandb_service_does_not_stop_training(trouble: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(Path(__file__).with_name("wandb_trouble.py")), str(tmp_path), trouble]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("wandb_trouble.py")),
+        str(tmp_path),
+        trouble,
+    ]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=clean)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=True, env=clean
+    )
     result = json.loads(done.stdout.splitlines()[-1])
     written = [file for file in tmp_path.glob("wandb/*run-*/*.wandb") if file.stat().st_size]
     if trouble == "dead":
@@ -323,7 +367,9 @@ def test_where_the_home_cannot_be_written_the_run_has_all_that_wandb_writes(
     seen: dict[str, str] = {}
 
     def init(*_: Any) -> None:
-        seen.update({name: os.environ.get(name, "") for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR")})
+        seen.update(
+            {name: os.environ.get(name, "") for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR")}
+        )
 
     monkeypatch.setattr(wandb_logger, "_init", init)
     monkeypatch.setenv("HOME", home or str(tmp_path))

@@ -1,4 +1,6 @@
-"""`training.ema`, `training.asgd`: validations and final weights are of an average, which resumes to the bit."""
+"""`training.ema`, `training.asgd`: validations and final weights are of an average, which resumes
+to the bit.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,20 @@ from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
 NO_SAMPLE = "training.validation_sample.lines=0"
 EMA = ("training.ema={decay: 0.6}",)
-STALLING = ("training.optimizer={sgd: 9}", "training.validate_every=1", "training.asgd={patience: 1}", NO_SAMPLE)
+STALLING = (
+    "training.optimizer={sgd: 9}",
+    "training.validate_every=1",
+    "training.asgd={patience: 1}",
+    NO_SAMPLE,
+)
 """Steps so large that the validation loss rises in between."""
 
 
 def trained_weights(path: Path) -> dict[str, torch.Tensor]:
-    return {name.removeprefix("model."): value for name, value in read_checkpoint(path)["state_dict"].items()}
+    return {
+        name.removeprefix("model."): value
+        for name, value in read_checkpoint(path)["state_dict"].items()
+    }
 
 
 @pytest.fixture
@@ -65,7 +75,9 @@ def test_the_average_of_all_steps(
     monkeypatch.setattr(
         TrainingLoopCallback,
         "on_fit_start",
-        lambda _, trainer, module: initial.append({n: v.clone() for n, v in module.model.state_dict().items()}),
+        lambda _, trainer, module: initial.append(
+            {n: v.clone() for n, v in module.model.state_dict().items()}
+        ),
         raising=False,
     )
     settings = "training.accumulate=2", "training.max_steps=8", f"training.precision={precision}"
@@ -73,13 +85,17 @@ def test_the_average_of_all_steps(
     average = initial[0]
     for number, weights in enumerate(steps, start=1):
         decay = min(0.6, (1 + number) / (10 + number))
-        average = {name: decay * value + (1 - decay) * weights[name] for name, value in average.items()}
+        average = {
+            name: decay * value + (1 - decay) * weights[name] for name, value in average.items()
+        }
     path = checkpoint_path(tmp_path / "run" / "checkpoints", 8)
     weights = checkpoint_weights(path)
     assert weights.keys() == trained_weights(path).keys()  # tied ones by both their names
     assert all(torch.allclose(value, average[name], atol=1e-6) for name, value in weights.items())
     assert all(torch.equal(value, steps[-1][name]) for name, value in trained_weights(path).items())
-    assert any(not torch.allclose(value, steps[-1][name], atol=1e-3) for name, value in weights.items())
+    assert any(
+        not torch.allclose(value, steps[-1][name], atol=1e-3) for name, value in weights.items()
+    )
 
 
 @pytest.mark.parametrize("precision", [pytest.param(32, marks=pytest.mark.slow), 64])
@@ -107,37 +123,53 @@ def test_the_mean_since_the_validation_has_stalled(
 
 
 @pytest.mark.parametrize("precision", [32, 64])
-def test_the_final_weights_are_the_mean_of_checkpoints(tiny: Tiny, tmp_path: Path, precision: int) -> None:
+def test_the_final_weights_are_the_mean_of_checkpoints(
+    tiny: Tiny, tmp_path: Path, precision: int
+) -> None:
     """Of tied weights as of all others: their names are of one tensor."""
     settings = f"training.precision={precision}", "training.average_checkpoints=3"
     train(tiny(*settings), tmp_path / "run")
-    states = [checkpoint_weights(path) for path in list_checkpoints(tmp_path / "run" / "checkpoints")]
+    states = [
+        checkpoint_weights(path) for path in list_checkpoints(tmp_path / "run" / "checkpoints")
+    ]
     assert len(states) == 3
     for name, value in open_run(tmp_path / "run").model.state_dict().items():
         mean = torch.stack([state[name].double() for state in states]).mean(0)
         assert torch.allclose(value.double(), mean, atol=1e-6)
 
 
-def test_validations_and_final_weights_are_of_the_average(tiny: Tiny, undisturbed: Undisturbed) -> None:
+def test_validations_and_final_weights_are_of_the_average(
+    tiny: Tiny, undisturbed: Undisturbed
+) -> None:
     run, plain = undisturbed(tiny(*EMA)), undisturbed(tiny())
     (best,) = RunDir(run).read().checkpoints_used.checkpoints
     final = open_run(run).model.state_dict()
     average = checkpoint_weights(run / "checkpoints" / best)
     assert all(torch.equal(value, average[name]) for name, value in final.items())
     assert any(
-        not torch.equal(value, final[name]) for name, value in trained_weights(run / "checkpoints" / best).items()
+        not torch.equal(value, final[name])
+        for name, value in trained_weights(run / "checkpoints" / best).items()
     )
     (row,) = [
-        row for row in read_metrics(run / "metrics.jsonl") if f"step-{row['step']:08d}" in best and "val/loss" in row
+        row
+        for row in read_metrics(run / "metrics.jsonl")
+        if f"step-{row['step']:08d}" in best and "val/loss" in row
     ]
     assert open_run(run).evaluate("val")["val/loss"] == pytest.approx(row["val/loss"], rel=1e-5)
-    other, own = (trained_weights(list_checkpoints(one / "checkpoints")[-1]) for one in (plain, run))
-    assert all(torch.equal(value, own[name]) for name, value in other.items())  # it changes nothing in the training
+    other, own = (
+        trained_weights(list_checkpoints(one / "checkpoints")[-1]) for one in (plain, run)
+    )
+    # it changes nothing in the training
+    assert all(torch.equal(value, own[name]) for name, value in other.items())
 
 
 @pytest.mark.parametrize(("overrides", "killed_after"), [(EMA, 6), (STALLING, 3), (STALLING, 9)])
 def test_it_resumes_to_the_bit_and_is_repeated(
-    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, overrides: tuple[str, ...], killed_after: int
+    tiny: Tiny,
+    tmp_path: Path,
+    undisturbed: Undisturbed,
+    overrides: tuple[str, ...],
+    killed_after: int,
 ) -> None:
     reference, run = undisturbed(tiny(*overrides)), tmp_path / "cut"
     with killed_in_batch(killed_after):
@@ -146,7 +178,8 @@ def test_it_resumes_to_the_bit_and_is_repeated(
     assert same_weights(reference, run)
     names = ("val/loss", "train/loss")
     rows = [
-        [row.get(name) for name in names for row in read_metrics(one / "metrics.jsonl")] for one in (reference, run)
+        [row.get(name) for name in names for row in read_metrics(one / "metrics.jsonl")]
+        for one in (reference, run)
     ]
     assert rows[0] == rows[1]
     if overrides is EMA:
@@ -182,7 +215,9 @@ def test_two_averages_are_refused(tiny: Tiny) -> None:
         (("asgd={}", "average_checkpoints=2"), "average_checkpoints"),
         (("ema={}", "asgd={}"), "asgd"),
     ]:
-        with pytest.raises(RecipeError, match=f"`{settings[0][:3]}.*` averages the weights already") as raised:
+        with pytest.raises(
+            RecipeError, match=f"`{settings[0][:3]}.*` averages the weights already"
+        ) as raised:
             tiny(*(f"training.{setting}" for setting in settings))
         assert [fault.path for fault in raised.value.faults] == [f"training.{path}"]
     tiny("training.ema=null", "training.average_checkpoints=2")
@@ -193,4 +228,9 @@ def test_two_averages_are_refused(tiny: Tiny) -> None:
 
 def test_fingerprints_without_it_stay(tiny: Tiny) -> None:
     assert tiny().fingerprints == tiny("training.ema=null", "training.asgd=null").fingerprints
-    assert len({tiny(*overrides).fingerprints["run"] for overrides in ((), EMA, ("training.asgd={}",))}) == 3
+    assert (
+        len(
+            {tiny(*overrides).fingerprints["run"] for overrides in ((), EMA, ("training.asgd={}",))}
+        )
+        == 3
+    )

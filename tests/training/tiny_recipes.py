@@ -43,4 +43,6 @@ Undisturbed = Callable[[Recipe], Path]
 def same_weights(one: Path, other: Path) -> bool:
     """Whether two runs ended with the same weights, to the last bit."""
     first, second = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )

@@ -1,6 +1,8 @@
-"""Run as two processes, RANK, a recipe and the file where they meet given: what is sharded against what is whole.
+"""Run as two processes, RANK, a recipe and the file where they meet given: what is sharded against
+what is whole.
 
-Both processes also have the whole model, and train it on whole batches beside. Prints what is true, as JSON.
+Both processes also have the whole model, and train it on whole batches beside. Prints what is true,
+as JSON.
 """
 
 from __future__ import annotations
@@ -64,11 +66,18 @@ def shared(gradient: Tensor, parameter: Tensor) -> Tensor:
     own = mine[0] if mine else gradient[:0]
     like = cast("DTensor", parameter)
     return DTensor.from_local(
-        own, like.device_mesh, like.placements, shape=gradient.shape, stride=gradient.stride(), run_check=False
+        own,
+        like.device_mesh,
+        like.placements,
+        shape=gradient.shape,
+        stride=gradient.stride(),
+        run_check=False,
     )
 
 
-def trained(model: nn.Module, name: str, first: int, state: Mapping[str, Any] | None = None) -> Optimizer:
+def trained(
+    model: nn.Module, name: str, first: int, state: Mapping[str, Any] | None = None
+) -> Optimizer:
     """The optimizer after some steps, from a state that is whole."""
     optimizer = OPTIMIZERS[name]().build(TrainedParameters([*model.parameters()]))
     if state is not None:
@@ -95,7 +104,9 @@ def flat(state: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dict[str, Any]:
-    """One that trains whole and sharded: from the same weights, and on from what the other has written."""
+    """One that trains whole and sharded: from the same weights, and on from what the other has
+    written.
+    """
     load_full_state(sharded, plain.state_dict())
     mine, theirs = copy.deepcopy(plain), trained(sharded, name, 0)
     own = trained(mine, name, 0)
@@ -104,10 +115,15 @@ def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dic
     read = OPTIMIZERS[name]().build(TrainedParameters([*sharded.parameters()]))
     load_full_optimizer_state(read, written)
     told = {
-        "moments apart": apart(flat(written), flat(full_optimizer_state(theirs))) if written["state"] else 0.0,
+        "moments apart": apart(flat(written), flat(full_optimizer_state(theirs)))
+        if written["state"]
+        else 0.0,
         "weights lost": apart(mine.state_dict(), full_state(sharded.state_dict())),
-        "moments lost": apart(flat(written), flat(full_optimizer_state(read))) if written["state"] else 0.0,
-        "groups are the same": written["param_groups"] == full_optimizer_state(read)["param_groups"],
+        "moments lost": apart(flat(written), flat(full_optimizer_state(read)))
+        if written["state"]
+        else 0.0,
+        "groups are the same": written["param_groups"]
+        == full_optimizer_state(read)["param_groups"],
     }
     trained(sharded, name, STEPS, written)
     for at in range(STEPS, 2 * STEPS):
@@ -143,7 +159,9 @@ def of_average(plain: Seq2SeqModule, sharded: Seq2SeqModule) -> dict[str, Any]:
     one, other = (average.state_dict()["average"] for average in averages)
     after = full_state(sharded.model.state_dict())
     averages[1].on_validation_start(trainer, sharded)
-    validated = {name: value for name, value in full_state(sharded.model.state_dict()).items() if name in one}
+    validated = {
+        name: value for name, value in full_state(sharded.model.state_dict()).items() if name in one
+    }
     averages[1].on_validation_end(trainer, sharded)
     resumed = WeightAverage(0.5)
     resumed.load_state_dict({"average": one, "stalled_at": None})
@@ -160,7 +178,11 @@ def main(rank: int, recipe: str, place: str) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     distributed.init_process_group(
-        "gloo", init_method=f"file://{place}", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+        "gloo",
+        init_method=f"file://{place}",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=60),
     )
     plain, sharded = module_of(recipe), module_of(recipe)
     shard(sharded.model, init_device_mesh("cpu", (2,)))

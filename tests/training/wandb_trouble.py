@@ -1,4 +1,6 @@
-"""What W&B can meet, in a process of its own: `python wandb_trouble.py FOLDER TROUBLE` tells in JSON how it went."""
+"""What W&B can meet, in a process of its own: `python wandb_trouble.py FOLDER TROUBLE` tells in
+JSON how it went.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,10 @@ def child() -> int:
 
 
 def main(folder: Path, trouble: str) -> None:
-    wandb_logger.INIT_TIMEOUT, wandb_logger.FINISH_TIMEOUT = (2.0 if trouble == "unreachable" else 30.0), 1.0
+    wandb_logger.INIT_TIMEOUT, wandb_logger.FINISH_TIMEOUT = (
+        (2.0 if trouble == "unreachable" else 30.0),
+        1.0,
+    )
     said: list[str] = []
     log = {"unreachable": unreachable, "lost": lost, "dead": dead}[trouble](folder, said)
     mode = log.mode

@@ -31,7 +31,9 @@ def gru(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has been trained, with W&B offline."""
     home = tmp_path_factory.mktemp("trained")
-    (home / "tiny.yaml").write_text(TINY.replace("{wandb: false}", "{wandb: {project: p}}"), encoding="utf-8")
+    (home / "tiny.yaml").write_text(
+        TINY.replace("{wandb: false}", "{wandb: {project: p}}"), encoding="utf-8"
+    )
     with pytest.MonkeyPatch.context() as patch:
         for name in ("WANDB_MODE", "WANDB_API_KEY"):
             patch.delenv(name, raising=False)

@@ -53,12 +53,17 @@ def check_self_contained(root: ElementTree.Element) -> None:
         assert element.tag not in ("link", "iframe", "object", "embed", "base", "form"), element.tag
         for name, value in element.attrib.items():
             if name.rpartition("}")[2] in ("href", "src", "srcset", "action", "data", "poster"):
-                assert value.startswith(("#", "data:image/png;base64,", "data:audio/wav;base64,")), value
+                assert value.startswith(
+                    ("#", "data:image/png;base64,", "data:audio/wav;base64,")
+                ), value
             assert not name.startswith("on"), name
             assert name != "style"
-    written = "".join("".join(item.itertext()) for tag in ("style", "script") for item in root.iter(tag))
+    written = "".join(
+        "".join(item.itertext()) for tag in ("style", "script") for item in root.iter(tag)
+    )
     assert not any(
-        word in written for word in ("url(", "@import", "@font-face", "http:", "https:", "fetch(", "import(")
+        word in written
+        for word in ("url(", "@import", "@font-face", "http:", "https:", "fetch(", "import(")
     )
 
 
@@ -71,7 +76,9 @@ def size_without_plotly(file: Path) -> int:
 
 
 def figures(root: ElementTree.Element) -> list[dict[str, Any]]:
-    """The Plotly figures of a page. Fails unless Plotly's script is in it once, or not at all without figures."""
+    """The Plotly figures of a page. Fails unless Plotly's script is in it once, or not at all
+    without figures.
+    """
     result = [json.loads(item.get("data-figure", "")) for item in by_class(root, "plot")]
     assert len(by_class(root, "plotly")) == bool(result)
     return result

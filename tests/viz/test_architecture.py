@@ -1,4 +1,6 @@
-"""Pictures of architectures: all that is in the plan is in the picture, once, and nothing lies over a text."""
+"""Pictures of architectures: all that is in the plan is in the picture, once, and nothing lies over
+a text.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from tests.samples import sampled
 from tests.viz import pages
 
 HOME = Path(__file__).parents[2] / "recipes"
-RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
+RECIPES = sorted(
+    path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts)
+)
 SVG = "{http://www.w3.org/2000/svg}"
 Area = tuple[float, float, float, float]
 Point = tuple[float, float]
@@ -112,7 +116,9 @@ def check_layout(picture: Picture) -> None:
     check_ends_of_edges(picture)
 
 
-@pytest.mark.parametrize("path", sampled(RECIPES, 30), ids=lambda path: path.relative_to(HOME).as_posix())
+@pytest.mark.parametrize(
+    "path", sampled(RECIPES, 30), ids=lambda path: path.relative_to(HOME).as_posix()
+)
 def test_every_recipe_is_drawn(path: Path) -> None:
     check(load(path))
 
@@ -135,7 +141,8 @@ def test_edges_out_of_and_into_neighbouring_parts_do_not_overlap(tmp_path: Path)
     check(load(tmp_path / "two.yaml"))
 
 
-# ------------------------------------------------------------------------------------------- the laws
+# ------------------------------------------------------------------------------------------- the
+# laws
 
 
 def check_graph_has_every_row(graph: Graph, plan: Plan) -> None:
@@ -152,7 +159,9 @@ def check_graph_has_every_row(graph: Graph, plan: Plan) -> None:
 
 
 def check_texts_are_free(picture: Picture) -> None:
-    """No text lies on another, no arrow and no stretch of the stream on a text, and all of them in the picture."""
+    """No text lies on another, no arrow and no stretch of the stream on a text, and all of them in
+    the picture.
+    """
     areas = [area_of_text(text) for text in picture.texts]
     assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
     lines = [item.points for item in picture.lines] + [item.points for item in picture.routes]
@@ -160,7 +169,9 @@ def check_texts_are_free(picture: Picture) -> None:
         for stretch in map(area_of, pairwise(line)):
             assert not [area for area in areas if overlap(area, stretch)]
     for text, area in zip(picture.texts, areas, strict=True):
-        assert area[2] - area[0] >= 7.22 * text.scale * sum(len(span.text) for span in text.spans), "too narrow"
+        assert area[2] - area[0] >= 7.22 * text.scale * sum(
+            len(span.text) for span in text.spans
+        ), "too narrow"
         assert min(area) >= 0
 
 
@@ -200,7 +211,9 @@ def check_nesting(picture: Picture) -> None:
 
 
 def check_ends_of_edges(picture: Picture) -> None:
-    """An arrow begins at the side of who makes and ends at the side of who reads; no two lie on each other."""
+    """An arrow begins at the side of who makes and ends at the side of who reads; no two lie on
+    each other.
+    """
     boxes = {placed.box.key: placed for placed in picture.layout.walk()}
     for route in picture.routes:
         reader, (x, y) = boxes[route.edge.reader], route.points[-1]
@@ -246,7 +259,9 @@ def check_svg(drawing: Drawing, graph: Graph) -> None:
 
 
 def check_mermaid(text: str, graph: Graph) -> None:
-    """Mermaid's text has a node for each box, every group ends, and every arrow is between nodes that there are."""
+    """Mermaid's text has a node for each box, every group ends, and every arrow is between nodes
+    that there are.
+    """
     nodes = re.findall(r"^ +(?:subgraph )?(n\d+)[\[(]", text, re.MULTILINE)
     assert len(nodes) == len(set(nodes)) >= len(list(graph.boxes()))
     assert text.count("subgraph ") == len(re.findall(r"^ +end$", text, re.MULTILINE))
@@ -256,21 +271,33 @@ def check_mermaid(text: str, graph: Graph) -> None:
     assert {item for link in links for item in link} <= set(nodes)
 
 
-# ------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------- by
+# hand
 
 
 def test_input_feeding_has_a_loop_with_its_arrow_back() -> None:
     graph = draw(HOME / "papers/luong2015_input_feeding.yaml").graph
     loop = box(graph, "/loop")
-    assert [item.title for item in loop.children] == ["concat", "rnn", "cross_attention", "concat", "linear"]
-    output = {(edge.producer.split("/")[-1], edge.name, edge.reader.split("/")[-1], edge.kind) for edge in graph.edges}
+    assert [item.title for item in loop.children] == [
+        "concat",
+        "rnn",
+        "cross_attention",
+        "concat",
+        "linear",
+    ]
+    output = {
+        (edge.producer.split("/")[-1], edge.name, edge.reader.split("/")[-1], edge.kind)
+        for edge in graph.edges
+    }
     assert output == {
         ("linear", "prev.attended", "concat", "before"),
         ("rnn", "encoder.top", "rnn", "memory"),
         ("memory", "encoder", "cross_attention", "memory"),
         ("rnn", "top", "concat", "name"),
     }
-    assert {edge.producer.split("/")[0] for edge in graph.edges if edge.kind == "memory"} == {"encoder"}
+    assert {edge.producer.split("/")[0] for edge in graph.edges if edge.kind == "memory"} == {
+        "encoder"
+    }
     picture = place(graph)
     (back,) = [item.points for item in picture.routes if item.edge.kind == "before"]
     assert back[0][1] > back[-1][1], "it leads up again"
@@ -279,7 +306,11 @@ def test_input_feeding_has_a_loop_with_its_arrow_back() -> None:
 def test_input_is_that_of_the_innermost_recurrent_or_of_the_part(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
     graph = build_graph(recipe, plan_without_costs(recipe))
-    actual = {(edge.producer.removeprefix("decoder/"), edge.of_input) for edge in graph.edges if edge.name == "input"}
+    actual = {
+        (edge.producer.removeprefix("decoder/"), edge.of_input)
+        for edge in graph.edges
+        if edge.name == "input"
+    }
     assert actual == {("decoder/2/recurrent", True), ("embedding", False)}
 
 
@@ -289,7 +320,11 @@ def test_input_in_rows_is_the_row(tmp_path: Path) -> None:
     model = f"model: {{width: 8, encoder: {stack}, decoder: [cross_attention]}}\n"
     path.write_text(f"recipe: 1\ndata: {{generate: {{copy: {{}}}}}}\n{model}", encoding="utf-8")
     recipe = load(path)
-    edges = [edge for edge in build_graph(recipe, plan_without_costs(recipe)).edges if edge.name == "input"]
+    edges = [
+        edge
+        for edge in build_graph(recipe, plan_without_costs(recipe)).edges
+        if edge.name == "input"
+    ]
     assert [(edge.producer, edge.of_input) for edge in edges] == [("encoder/encoder/1/rows", True)]
 
 
@@ -313,10 +348,19 @@ def test_boxes_have_the_settings_of_the_recipe(tmp_path: Path) -> None:
     assert box(graph, "decoder/0/residual").lines == ()
     assert box(graph, "decoder/0/residual").name == "top"
     assert box(graph, "output").lines[-1] == "shares its matrix with target"
-    assert [item.join for item in graph.boxes() if item.join] == ["gate", "max", "+", "gate", "sum", "+"]
+    assert [item.join for item in graph.boxes() if item.join] == [
+        "gate",
+        "max",
+        "+",
+        "gate",
+        "sum",
+        "+",
+    ]
 
 
-def test_the_norm_of_a_residual_is_a_box_before_its_blocks_or_after_their_sum(tmp_path: Path) -> None:
+def test_the_norm_of_a_residual_is_a_box_before_its_blocks_or_after_their_sum(
+    tmp_path: Path,
+) -> None:
     recipe = everything(tmp_path)
     graph = build_graph(recipe, plan_without_costs(recipe))
     residual = box(graph, "decoder/0/residual")
@@ -325,28 +369,44 @@ def test_the_norm_of_a_residual_is_a_box_before_its_blocks_or_after_their_sum(tm
     recipe = load(HOME / "papers/vaswani2017_base.yaml")
     graph = build_graph(recipe, plan_without_costs(recipe))
     frame, norm = box(graph, "decoder/decoder/2/repeat/stack/0/residual").children
-    assert ([inner.title for inner in frame.children], frame.join, norm.title) == (["self_attention"], "+", "norm")
+    assert ([inner.title for inner in frame.children], frame.join, norm.title) == (
+        ["self_attention"],
+        "+",
+        "norm",
+    )
     placed = {item.box.key: item for item in place(graph).layout.walk()}
     assert placed[norm.key].y > placed[frame.key].join.y
-    assert "#43;" not in Drawing(graph).mermaid().partition("norm")[2].partition("end")[0], "the sum is before it"
+    assert "#43;" not in Drawing(graph).mermaid().partition("norm")[2].partition("end")[0], (
+        "the sum is before it"
+    )
 
 
 def test_a_repeat_folds_into_one_box_that_names_its_blocks() -> None:
     recipe = load(HOME / "papers/rnmt_plus.yaml")
     graph = build_graph(recipe, plan_without_costs(recipe))
     repeats = graph.repeats
-    assert [repeat.key for repeat in repeats] == ["encoder/encoder/5/repeat", "decoder/decoder/5/repeat"]
+    assert [repeat.key for repeat in repeats] == [
+        "encoder/encoder/5/repeat",
+        "decoder/decoder/5/repeat",
+    ]
     folded = fold(graph, repeats[1:])
     repeat = box(folded, "decoder/decoder/5/repeat")
     assert (repeat.children, repeat.lines) == ((), ("concat, rnn",))
-    assert ("context", "decoder/decoder/5/repeat") in {(edge.name, edge.reader) for edge in folded.edges}
+    assert ("context", "decoder/decoder/5/repeat") in {
+        (edge.name, edge.reader) for edge in folded.edges
+    }
     assert box(folded, "encoder/encoder/5/repeat") == repeats[0]
     check_layout(place(folded))
 
 
 def test_a_repeat_in_a_folded_repeat_is_in_its_box(tmp_path: Path) -> None:
-    stack = "[{linear: {as: top}}, {repeat: {times: 2, stack: [{repeat: {times: 3, stack: [{add: top}, rnn]}}]}}]"
-    (tmp_path / "r.yaml").write_text(f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 8, decoder: {stack}}}\n")
+    stack = (
+        "[{linear: {as: top}}, {repeat: {times: 2, stack: [{repeat: {times: 3, stack: [{add: top},"
+        " rnn]}}]}}]"
+    )
+    (tmp_path / "r.yaml").write_text(
+        f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 8, decoder: {stack}}}\n"
+    )
     recipe = load(tmp_path / "r.yaml")
     graph = build_graph(recipe, plan_without_costs(recipe))
     outer, inner = graph.repeats
@@ -362,10 +422,16 @@ def test_a_page_has_a_drawing_for_each_choice_of_repeats(tmp_path: Path) -> None
     encoder, decoder = "encoder/encoder/5/repeat", "decoder/decoder/5/repeat"
     assert list(drawing.folded()) == ["", encoder, decoder, f"{encoder} {decoder}"]
     root = pages.read(drawing.html())
-    shown = [item.get("data-folded") for item in pages.by_class(root, "drawing") if item.get("hidden") is None]
+    shown = [
+        item.get("data-folded")
+        for item in pages.by_class(root, "drawing")
+        if item.get("hidden") is None
+    ]
     assert shown == [""]
     layers = ", ".join(["{repeat: {times: 2, stack: [linear]}}"] * 4)
-    (tmp_path / "r.yaml").write_text(f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 8, decoder: [{layers}]}}\n")
+    (tmp_path / "r.yaml").write_text(
+        f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 8, decoder: [{layers}]}}\n"
+    )
     keys = [key.split() for key in draw(tmp_path / "r.yaml").folded()]
     assert list(map(len, keys)) == [0, 4], "of many repeats, all fold at once"
 
@@ -373,19 +439,26 @@ def test_a_page_has_a_drawing_for_each_choice_of_repeats(tmp_path: Path) -> None
 def test_colours_are_those_of_the_families_and_texts_can_be_read_on_them(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
     picture = Drawing(build_graph(recipe, plan_without_costs(recipe))).svg()
-    families = {rules["x-family"] for name, rules in recipe.rules["$defs"].items() if name.startswith("block.")}
+    families = {
+        rules["x-family"]
+        for name, rules in recipe.rules["$defs"].items()
+        if name.startswith("block.")
+    }
     assert families - {"memory"} <= {*COLORS}
     root = ElementTree.fromstring(picture)
     legend = [text.text for text in root.iter(f"{SVG}text") if text.text in families]
     colours = [
-        item.get("class", "").split()[-1] for item in root.iter(f"{SVG}rect") if "family" in item.get("class", "")
+        item.get("class", "").split()[-1]
+        for item in root.iter(f"{SVG}rect")
+        if "family" in item.get("class", "")
     ]
     assert legend == list(dict.fromkeys(colours)) != []
     colored = COLORS.keys() - {"none", "ink", "soft", "name", "edge", "stream", "memory"}
     assert len(colored) == len(families) + 2
     for scheme in ("light", "dark"):
         inks, fills = (
-            [getattr(COLORS[name], scheme) for name in names] for names in (("ink", "soft", "name"), colored)
+            [getattr(COLORS[name], scheme) for name in names]
+            for names in (("ink", "soft", "name"), colored)
         )
         assert not [(a, b) for a in inks for b in fills if contrast(a, b) < 4.5]
 
@@ -406,12 +479,18 @@ def test_every_program_draws_it(tmp_path: Path) -> None:
 def test_dark_rules_have_all_colours_that_attributes_have() -> None:
     rules = "\n".join(dark_rules(".x"))
     for rule in RULES[1:]:
-        colors = [f"{key}: {COLORS[value].dark};" for key, value in rule.attributes.items() if value in COLORS]
+        colors = [
+            f"{key}: {COLORS[value].dark};"
+            for key, value in rule.attributes.items()
+            if value in COLORS
+        ]
         assert not colors or f".x {rule.selector} {{ {' '.join(colors)} }}" in rules
 
 
 @pytest.mark.parametrize("suffix", [".png", ".pdf"])
-def test_a_picture_for_print_is_overwritten_by_another_and_nothing_else_is(suffix: str, tmp_path: Path) -> None:
+def test_a_picture_for_print_is_overwritten_by_another_and_nothing_else_is(
+    suffix: str, tmp_path: Path
+) -> None:
     drawing, file = draw(HOME / "quickstart.yaml"), tmp_path / f"a{suffix}"
     drawing.save(file)
     first = file.read_bytes()
@@ -422,7 +501,9 @@ def test_a_picture_for_print_is_overwritten_by_another_and_nothing_else_is(suffi
         drawing.save(file)
 
 
-def test_without_the_extra_a_picture_for_print_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_extra_a_picture_for_print_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(RunError, match="needs the package `vl-convert-python`"):
         check_output(tmp_path / "a.png")
@@ -434,7 +515,9 @@ def contrast(one: str, other: str) -> float:
     lights = []
     for color in (one, other):
         channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+        red, green, blue = (
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+        )
         lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
     return (max(lights) + 0.05) / (min(lights) + 0.05)
 
@@ -450,7 +533,8 @@ def test_a_block_that_ignores_the_stream_has_no_arrow_from_it() -> None:
     assert "nothing reads these tokens" in box(graph, "decoder/embedding").lines
 
 
-# ------------------------------------------------------------------------------------------- the command
+# ------------------------------------------------------------------------------------------- the
+# command
 
 
 def run(*arguments: object) -> str:
@@ -463,18 +547,24 @@ def run(*arguments: object) -> str:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     file = tmp_path / "small.yaml"
-    file.write_text("recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [rnn]}\n", encoding="utf-8")
+    file.write_text(
+        "recipe: 1\ndata: {generate: copy}\nmodel: {width: 8, decoder: [rnn]}\n", encoding="utf-8"
+    )
     return file
 
 
-def test_mermaid_goes_to_stdout_and_files_have_the_format_of_their_suffix(small: Path, tmp_path: Path) -> None:
+def test_mermaid_goes_to_stdout_and_files_have_the_format_of_their_suffix(
+    small: Path, tmp_path: Path
+) -> None:
     chart = run("draw", small, "model.width=12")
     assert "12 wide" in chart
     assert "flowchart TB" in chart
     kinds = {"svg": "<svg ", "mmd": "%%{init", "md": "# small", "html": "<!DOCTYPE html>"}
     for kind, beginning in kinds.items():
         for _ in range(2):  # a picture may be drawn again
-            assert run("draw", small, "model.width=12", "--output", tmp_path / f"x.{kind}").startswith("wrote ")
+            assert run(
+                "draw", small, "model.width=12", "--output", tmp_path / f"x.{kind}"
+            ).startswith("wrote ")
         assert (tmp_path / f"x.{kind}").read_text(encoding="utf-8").startswith(beginning)
     assert (tmp_path / "x.mmd").read_text(encoding="utf-8") == chart
     assert chart in (tmp_path / "x.md").read_text(encoding="utf-8")
@@ -482,8 +572,12 @@ def test_mermaid_goes_to_stdout_and_files_have_the_format_of_their_suffix(small:
 
 
 @pytest.mark.parametrize("name", ["x.gif", "x", "nowhere/x.svg", "notes.md", "other.svg"])
-def test_unknown_formats_and_files_that_are_no_diagrams_are_refused(small: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / "notes.md").write_text("# Mine\n\n```mermaid\nflowchart TB\n```\n\nand what I think of it\n")
+def test_unknown_formats_and_files_that_are_no_diagrams_are_refused(
+    small: Path, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "notes.md").write_text(
+        "# Mine\n\n```mermaid\nflowchart TB\n```\n\nand what I think of it\n"
+    )
     (tmp_path / "other.svg").write_text("<svg></svg>")
     before = {item: item.read_bytes() for item in tmp_path.iterdir()}
     with pytest.raises(RunError) as raised:

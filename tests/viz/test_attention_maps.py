@@ -15,7 +15,13 @@ from composer.inference.run import open_run
 from composer.model.encoder_decoder import StepInputs
 from composer.viz.alignments import MAX_TOKENS, Alignment, alignment_page, alignments
 from composer.viz.page import ZOOM
-from composer.viz.records import Attention, join_cross_attention, join_self_attention, split_passes, token_labels
+from composer.viz.records import (
+    Attention,
+    join_cross_attention,
+    join_self_attention,
+    split_passes,
+    token_labels,
+)
 from tests.inference.untrained import ATTENTION, LANGUAGE, TWO, made
 from tests.viz.pages import by_class, check_self_contained, pixels, read, texts
 
@@ -30,7 +36,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def maps_of(found: Alignment) -> list[ElementTree.Element]:
-    return [item for figure in by_class(read(alignment_page(found)), "map") for item in figure.iter("image")]
+    return [
+        item
+        for figure in by_class(read(alignment_page(found)), "map")
+        for item in figure.iter("image")
+    ]
 
 
 def test_every_attention_has_its_tokens(run: Path) -> None:
@@ -39,7 +49,9 @@ def test_every_attention_has_its_tokens(run: Path) -> None:
     assert result.texts == {"source": LINE}
     assert result.output == opened.translate([LINE])[0]
     source = ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
-    written = token_labels(opened.tokenizers, "target", opened.tokenizers.encode("target", [result.output])[0])
+    written = token_labels(
+        opened.tokenizers, "target", opened.tokenizers.encode("target", [result.output])[0]
+    )
     output = {(item.word, item.side): (item.rows, item.columns) for item in result.attentions}
     assert output == {
         ("self_attention", "source"): (source, source),
@@ -58,7 +70,9 @@ def test_rows_sum_to_one_and_self_attention_is_causal(run: Path) -> None:
     for item in result.attentions:
         assert item.weights.shape == (2, len(item.rows), len(item.columns))
         np.testing.assert_allclose(item.weights.sum(-1), 1.0, atol=STRICT)
-    after = result.attentions[1].weights * np.triu(np.ones(result.attentions[1].weights.shape[1:]), 1)
+    after = result.attentions[1].weights * np.triu(
+        np.ones(result.attentions[1].weights.shape[1:]), 1
+    )
     assert not after.any()
 
 
@@ -66,10 +80,17 @@ def test_the_weights_are_those_that_the_blocks_record(run: Path) -> None:
     """The weights, times the values by hand, are what the block reads."""
     opened = open_run(run)
     (result,) = alignments(opened, [LINE])
-    (ids,), (answer,) = opened.tokenizers.encode("source", [LINE]), opened.tokenizers.encode("target", [result.output])
+    (ids,), (answer,) = (
+        opened.tokenizers.encode("source", [LINE]),
+        opened.tokenizers.encode("target", [result.output]),
+    )
     records: dict[Record, list[torch.Tensor]] = {}
     with torch.no_grad():
-        opened.model({"source": torch.tensor([[*ids, 2]])}, torch.tensor([[1, *answer]]), StepInputs(records=records))
+        opened.model(
+            {"source": torch.tensor([[*ids, 2]])},
+            torch.tensor([[1, *answer]]),
+            StepInputs(records=records),
+        )
     for item, (value,) in zip(result.attentions, records.values(), strict=True):
         np.testing.assert_allclose(item.weights, value[0].transpose(0, 1).numpy(), atol=STRICT)
 
@@ -102,14 +123,22 @@ def test_a_file_has_the_weights_and_tokens_of_all_maps(run: Path, tmp_path: Path
         cells = pixels(image)[ZOOM // 2 :: ZOOM, ZOOM // 2 :: ZOOM]
         np.testing.assert_allclose(1 - cells / 255, head, atol=0.5 / 255 + STRICT)
     labels = {item.text for item in root.iter(f"{SVG}text")}
-    assert {*result.attentions[2].rows, *result.attentions[2].columns, "decoder, cross-attention"} <= labels
+    assert {
+        *result.attentions[2].rows,
+        *result.attentions[2].columns,
+        "decoder, cross-attention",
+    } <= labels
     assert not [
-        item for item in root.iter() if item.tag == f"{SVG}style" or item.get("class", "alignment") != "alignment"
+        item
+        for item in root.iter()
+        if item.tag == f"{SVG}style" or item.get("class", "alignment") != "alignment"
     ]
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".html"])
-def test_a_file_is_overwritten_by_another_and_nothing_else_is(run: Path, suffix: str, tmp_path: Path) -> None:
+def test_a_file_is_overwritten_by_another_and_nothing_else_is(
+    run: Path, suffix: str, tmp_path: Path
+) -> None:
     (result,) = alignments(open_run(run), [LINE])
     file = tmp_path / f"a{suffix}"
     result.save(file)
@@ -124,7 +153,9 @@ def test_every_map_uses_the_axes_of_its_tokens(run: Path) -> None:
     root = read(alignment_page(result))
     axes = {item.get("id"): item for item in root.iter("g") if item.get("id")}
     order = [result.attentions[2], result.attentions[0], result.attentions[1]]
-    used = [item.get("href", "")[1:] for figure in by_class(root, "map") for item in figure.iter("use")]
+    used = [
+        item.get("href", "")[1:] for figure in by_class(root, "map") for item in figure.iter("use")
+    ]
     for name, attention in zip(used[::2], order, strict=True):
         assert texts(axes[name], "row") == attention.rows
         assert texts(axes[name], "column") == attention.columns
@@ -134,11 +165,19 @@ def test_every_map_uses_the_axes_of_its_tokens(run: Path) -> None:
 def test_a_map_is_described_in_words() -> None:
     weights = np.array([[[0.9, 0.1], [0.2, 0.8]]])
     one = Attention(
-        "decoder[0].cross_attention", "cross_attention", "target", ["ja", "⟨eos⟩"], ["yes", "⟨eos⟩"], weights
+        "decoder[0].cross_attention",
+        "cross_attention",
+        "target",
+        ["ja", "⟨eos⟩"],
+        ["yes", "⟨eos⟩"],
+        weights,
     )
     root = read(alignment_page(Alignment({"source": "yes"}, "ja", [one])))
     (drawing,) = (item for figure in by_class(root, "map") for item in figure.iter("svg"))
-    assert drawing.get("aria-label") == "decoder[0].cross_attention, head 1. Most read: ja: yes; ⟨eos⟩: ⟨eos⟩"
+    assert (
+        drawing.get("aria-label")
+        == "decoder[0].cross_attention, head 1. Most read: ja: yes; ⟨eos⟩: ⟨eos⟩"
+    )
     assert drawing.get("role") == "img"
 
 
@@ -146,7 +185,9 @@ def test_tokens_cannot_become_markup() -> None:
     rows = ["<script>alert(1)</script>", '"', "&amp;", "\0", "שלום"]
     one = Attention("<b>", "cross_attention", "target", rows, rows, np.eye(5)[None])
     root = read(alignment_page(Alignment({"source": "<script>"}, "</title>", [one])))
-    assert [item.text for item in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
+    assert [item.text for item in root.iter("script")] == [
+        "".join(next(root.iter("script")).itertext())
+    ]
     assert texts(root, "row") == ["<script>alert…", '"', "&amp;", "�", "שלום"]
     assert [item.text for item in root.iter("bdi")] == ["<script>", "</title>"]
 
@@ -155,24 +196,35 @@ def test_many_maps_are_small() -> None:
     """Six blocks of eight heads over thirty tokens, with weights that no packing makes small."""
     tokens = [f"token{number}" for number in range(30)]
     weights = np.random.default_rng(0).random((8, 30, 30))
-    blocks = [Attention(f"b[{at}]", "cross_attention", "target", tokens, tokens, weights) for at in range(6)]
+    blocks = [
+        Attention(f"b[{at}]", "cross_attention", "target", tokens, tokens, weights)
+        for at in range(6)
+    ]
     assert len(alignment_page(Alignment({}, "", blocks))) < 140_000
 
 
-# ------------------------------------------------------------------------------------------- other models
+# ------------------------------------------------------------------------------------------- other
+# models
 
 
 def test_each_encoder_has_its_own_map(tmp_path: Path) -> None:
     opened = open_run(made(tmp_path / "run", TWO))
     (result,) = alignments(opened, ["eins zwei\tdrei"])
     assert result.texts == {"left": "eins zwei", "right": "drei"}
-    assert [item.columns for item in result.attentions] == [["eins", "zwei", "⟨eos⟩"], ["drei", "⟨eos⟩"]]
-    with pytest.raises(DataError, match=r"--sentence:2:1.*1 text, and the model reads 2: left, right"):
+    assert [item.columns for item in result.attentions] == [
+        ["eins", "zwei", "⟨eos⟩"],
+        ["drei", "⟨eos⟩"],
+    ]
+    with pytest.raises(
+        DataError, match=r"--sentence:2:1.*1 text, and the model reads 2: left, right"
+    ):
         alignments(opened, ["eins\tzwei", "eins"], "--sentence")
 
 
 def test_several_memories_share_one_map(tmp_path: Path) -> None:
-    model = TWO.replace("{cross_attention: {from: left}}", "{cross_attention: {from: [left, right]}}")
+    model = TWO.replace(
+        "{cross_attention: {from: left}}", "{cross_attention: {from: [left, right]}}"
+    )
     (result,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
     assert result.attentions[0].columns == ["eins", "zwei", "⟨eos⟩", "drei", "⟨eos⟩"]
 
@@ -203,9 +255,14 @@ def test_a_model_without_encoders_reads_the_line(tmp_path: Path) -> None:
 
 
 def test_fewer_positions_than_tokens_have_numbers(tmp_path: Path) -> None:
-    model = "encoder: [{conv: {kernel: 2, stride: 2}}]\ndecoder: [{cross_attention: {}}, {rnn: {cell: gru}}]"
+    model = (
+        "encoder: [{conv: {kernel: 2, stride: 2}}]\ndecoder: [{cross_attention: {}}, {rnn: {cell:"
+        " gru}}]"
+    )
     (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    assert result.attentions[0].columns == [str(number + 1) for number in range(result.attentions[0].weights.shape[2])]
+    assert result.attentions[0].columns == [
+        str(number + 1) for number in range(result.attentions[0].weights.shape[2])
+    ]
     assert len(result.attentions[0].columns) < 5
 
 
@@ -222,7 +279,10 @@ decoder: [{repeat: {times: 2, stack: [{residual: [{cross_attention: {heads: 2}}]
 
 
 def test_blocks_with_equal_names_have_their_paths(tmp_path: Path) -> None:
-    model = "encoder: [{rnn: gru}]\ndecoder: [{cross_attention: {heads: 2}}, {rnn: gru}, {cross_attention: {heads: 2}}]"
+    model = (
+        "encoder: [{rnn: gru}]\ndecoder: [{cross_attention: {heads: 2}}, {rnn: gru},"
+        " {cross_attention: {heads: 2}}]"
+    )
     (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
     assert [item.block for item in result.attentions] == [
         "decoder, cross-attention, decoder[0].cross_attention",

@@ -24,7 +24,10 @@ from composer.viz.page import (
 
 FINITE = st.floats(-1e6, 1e6)
 CURVES = [Curve("a", [(10, 4.0), (20, 3.0), (30, 2.0)]), Curve("b", [(20, 3.0)])]
-BLEU_BY_LENGTH = [{"words": "1-10", "lines": 7, "bleu": 30.0}, {"words": "51+", "lines": 1, "bleu": 15.0}]
+BLEU_BY_LENGTH = [
+    {"words": "1-10", "lines": 7, "bleu": 30.0},
+    {"words": "51+", "lines": 1, "bleu": 15.0},
+]
 EVIL = "</script><script>alert(1)</script>'\"&<b>"
 
 
@@ -48,7 +51,10 @@ def test_a_curve_has_its_points_and_both_axes_their_labels() -> None:
     ]
     layout = figure["layout"]
     assert (layout["title"]["text"], layout["xaxis"]["title"]["text"]) == ("Loss", "step")
-    assert (layout["yaxis"]["title"]["text"], layout["yaxis"]["type"]) == ("nats per token", "linear")
+    assert (layout["yaxis"]["title"]["text"], layout["yaxis"]["type"]) == (
+        "nats per token",
+        "linear",
+    )
     assert layout["showlegend"]
 
 
@@ -57,8 +63,15 @@ def test_a_single_curve_needs_no_legend() -> None:
 
 
 def test_a_chart_can_be_logarithmic_or_have_a_range() -> None:
-    assert in_page(line_chart("Perplexity", CURVES, "step", "", logarithmic=True))["layout"]["yaxis"]["type"] == "log"
-    assert in_page(line_chart("Accuracy", CURVES, "step", "", y_range=(0, 1)))["layout"]["yaxis"]["range"] == [0, 1]
+    assert (
+        in_page(line_chart("Perplexity", CURVES, "step", "", logarithmic=True))["layout"]["yaxis"][
+            "type"
+        ]
+        == "log"
+    )
+    assert in_page(line_chart("Accuracy", CURVES, "step", "", y_range=(0, 1)))["layout"]["yaxis"][
+        "range"
+    ] == [0, 1]
 
 
 def test_colours_are_left_to_the_page() -> None:
@@ -72,8 +85,10 @@ def test_colours_are_left_to_the_page() -> None:
 
 
 def test_a_chart_is_described_in_words() -> None:
-    assert describe_curves("Loss", CURVES, "step") == (
-        "Loss. a: 4 at step 10, 2 at step 30, from 2 to 4. b: 3 at step 20, 3 at step 20, from 3 to 3."
+    assert (
+        describe_curves("Loss", CURVES, "step")
+        == "Loss. a: 4 at step 10, 2 at step 30, from 2 to 4. b: 3 at step 20, 3 at step 20, from 3"
+        " to 3."
     )
 
 
@@ -101,7 +116,8 @@ def test_only_few_points_have_markers() -> None:
         assert in_page(line_chart("Loss", [curve], "step", ""))["data"][0]["mode"] == mode
 
 
-# ------------------------------------------------------------------------------------------- text from anywhere
+# ------------------------------------------------------------------------------------------- text
+# from anywhere
 
 
 def test_no_text_escapes_from_a_figure() -> None:
@@ -115,7 +131,10 @@ def test_no_text_escapes_from_a_figure() -> None:
 def test_plotly_reads_no_tags_in_the_text_of_a_user() -> None:
     assert chart_text("<a href='x'>run</a> & \0") == "&lt;a href='x'&gt;run&lt;/a&gt; &amp; �"
     figure = in_page(line_chart("<b>", [Curve("<i>", [(1, 2)])], "step", ""))
-    assert (figure["layout"]["title"]["text"], figure["data"][0]["name"]) == ("&lt;b&gt;", "&lt;i&gt;")
+    assert (figure["layout"]["title"]["text"], figure["data"][0]["name"]) == (
+        "&lt;b&gt;",
+        "&lt;i&gt;",
+    )
 
 
 def test_a_value_that_is_not_finite_leaves_a_gap() -> None:

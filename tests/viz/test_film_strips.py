@@ -18,7 +18,14 @@ from composer.viz.heat_maps import count_frames, describe_film, vector_colors
 from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, frame_numbers, token_labels
 from composer.viz.report import report
 from tests.inference.untrained import WORDS, made
-from tests.viz.pages import by_class, check_self_contained, headings, read, size_without_plotly, texts
+from tests.viz.pages import (
+    by_class,
+    check_self_contained,
+    headings,
+    read,
+    size_without_plotly,
+    texts,
+)
 from tests.viz.pages import pixels as pixels_of
 
 NEURAL_GPU = """
@@ -57,7 +64,11 @@ def page_of(film: Film) -> str:
 
 def drawn(images: np.ndarray, **changes: list[str]) -> Film:
     """A film of these images, with names that tell nothing."""
-    names = {"frames": [f"step {at + 1}" for at in range(len(images))], "read": ["a"] * images.shape[1], "output": []}
+    names = {
+        "frames": [f"step {at + 1}" for at in range(len(images))],
+        "read": ["a"] * images.shape[1],
+        "output": [],
+    }
     return Film("encoder[1].cgru", "source", total=len(images), images=images, **(names | changes))  # type: ignore[arg-type]
 
 
@@ -82,11 +93,15 @@ def by_hand(run: Run, line: str, answer: int) -> Tensor:
 
 def align_with_answer(run: Run, line: str, answer: str) -> Alignment:
     """A sentence with an answer that is given."""
-    (ids,), (written,) = run.tokenizers.encode("source", [line]), run.tokenizers.encode("target", [answer])
+    (ids,), (written,) = (
+        run.tokenizers.encode("source", [line]),
+        run.tokenizers.encode("target", [answer]),
+    )
     return alignment(run, {"source": line}, {"source": ids}, written)
 
 
-# ------------------------------------------------------------------------------------------- what is filmed
+# ------------------------------------------------------------------------------------------- what
+# is filmed
 
 
 def test_a_frame_is_the_grid_as_it_begins_and_after_each_step(run: Run) -> None:
@@ -124,14 +139,20 @@ def test_outside_of_a_repeat_each_block_has_a_frame(tmp_path: Path) -> None:
     assert not np.allclose(film.images[1], film.images[2])
 
 
-def test_the_parts_of_a_grid_that_change_their_size_have_strips_of_their_own(tmp_path: Path) -> None:
-    model = IN_A_ROW.replace("{select_column: 0}", "{select_column: 0}, {grid: 2}, cgru, {select_column: 1}")
+def test_the_parts_of_a_grid_that_change_their_size_have_strips_of_their_own(
+    tmp_path: Path,
+) -> None:
+    model = IN_A_ROW.replace(
+        "{select_column: 0}", "{select_column: 0}, {grid: 2}, cgru, {select_column: 1}"
+    )
     (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
     assert [(film.total, film.images.shape[2]) for film in result.films] == [(3, 3), (2, 2)]
 
 
 def test_frames_are_the_grids_that_blocks_leave(tmp_path: Path) -> None:
-    """What a block adds to a grid is not the grid: of a residual, a highway and parallel stacks the sum is filmed."""
+    """What a block adds to a grid is not the grid: of a residual, a highway and parallel stacks the
+    sum is filmed.
+    """
     model = """
 encoder: [{grid: 2}, {residual: [conv2d]}, {highway: [cgru]}, {parallel: [[cgru], [conv2d]]}, conv2d, select_column]
 decoder: [source_state]
@@ -159,7 +180,13 @@ decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: 
 
 def test_a_grid_that_nobody_changes_is_not_filmed(tmp_path: Path) -> None:
     (result,) = alignments(
-        open_run(made(tmp_path / "run", "encoder: [{grid: 2}, {select_column: 0}]\ndecoder: [source_state]")), [LINE]
+        open_run(
+            made(
+                tmp_path / "run",
+                "encoder: [{grid: 2}, {select_column: 0}]\ndecoder: [source_state]",
+            )
+        ),
+        [LINE],
     )
     assert list(result.films) == []
 
@@ -172,7 +199,9 @@ decoder: [source_state]
 """
     opened = open_run(made(tmp_path / "run", model))
     film = film_of(opened)
-    first, second, *_ = (item for item in opened.model.encoders.modules() if type(item).__name__ == "Cgru")
+    first, second, *_ = (
+        item for item in opened.model.encoders.modules() if type(item).__name__ == "Cgru"
+    )
     context = Context(torch.ones(1, *film.images.shape[1:3], dtype=torch.bool), {}, {})
     with torch.no_grad():
         for at, unit in enumerate([first, second, first, second]):
@@ -195,7 +224,9 @@ decoder: [source_state]
 def test_a_decoder_is_filmed_token_by_token(tmp_path: Path) -> None:
     opened = open_run(made(tmp_path / "run", EXTENDED))
     (result,) = alignments(opened, [LINE])
-    written = token_labels(opened.tokenizers, "target", opened.tokenizers.encode("target", [result.output])[0])
+    written = token_labels(
+        opened.tokenizers, "target", opened.tokenizers.encode("target", [result.output])[0]
+    )
     (film,) = result.films
     rows = ["at first", *written, "⟨eos⟩"]
     assert (film.side, film.frames, film.output) == ("target", rows[: len(film.frames)], [])
@@ -219,7 +250,8 @@ def test_a_long_film_is_cut_evenly(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "size"), [(5, 10), (24, 10), (25, 10), (1000, 10), (1000, 1000), (1000, 10**6), (1, 9)]
+    ("count", "size"),
+    [(5, 10), (24, 10), (25, 10), (1000, 10), (1000, 1000), (1000, 10**6), (1, 9)],
 )
 def test_frames_are_few_enough(count: int, size: int) -> None:
     result = frame_numbers(count, size)
@@ -239,7 +271,8 @@ def test_an_answer_that_is_too_long_is_not_filmed(run: Run) -> None:
     assert result.note == f"its {MAX_TOKENS + 1} tokens are more than the {MAX_TOKENS} of a picture"
 
 
-# ------------------------------------------------------------------------------------------- how it is drawn
+# ------------------------------------------------------------------------------------------- how it
+# is drawn
 
 
 def test_a_strip_has_the_colours_of_its_frames(run: Run) -> None:
@@ -268,7 +301,12 @@ def test_a_strip_is_described_in_words() -> None:
 
 
 def test_tokens_cannot_become_markup() -> None:
-    film = drawn(np.zeros((1, 2, 1, 3)), read=["<b>", "&amp;"], output=["</svg>", "\0"], frames=['"><script>'])
+    film = drawn(
+        np.zeros((1, 2, 1, 3)),
+        read=["<b>", "&amp;"],
+        output=["</svg>", "\0"],
+        frames=['"><script>'],
+    )
     root = read(page_of(film))
     assert texts(root, "column") == ["<b>", "&amp;", "</svg>", "\N{REPLACEMENT CHARACTER}"]
     assert [script.get("src") for script in root.iter("script")] == [None]
@@ -282,7 +320,8 @@ def test_the_largest_strip_is_small() -> None:
     assert len(page_of(drawn(images))) < 70_000
 
 
-# ------------------------------------------------------------------------------------------- colours
+# -------------------------------------------------------------------------------------------
+# colours
 
 
 def test_vectors_have_equal_colours_if_they_are_equal() -> None:
@@ -296,14 +335,17 @@ def test_vectors_have_equal_colours_if_they_are_equal() -> None:
 
 def test_two_vectors_lie_on_both_sides_of_grey() -> None:
     images = np.array([[[[1.0, 5.0], [3.0, 1.0]]]])
-    (first, second) = vector_colors(images)[0, :, 0].astype(int)
+    first, second = vector_colors(images)[0, :, 0].astype(int)
     np.testing.assert_allclose(first + second, 255, atol=1)
-    assert len(set(first)) == len(set(second)) == 1  # they differ along one direction, which is light
+    # they differ along one direction, which is light
+    assert len(set(first)) == len(set(second)) == 1
     assert first[0] != second[0]
 
 
 def test_the_first_direction_is_light() -> None:
-    """A grid that changes along a line, with little beside it, is light and dark in the order of the line."""
+    """A grid that changes along a line, with little beside it, is light and dark in the order of
+    the line.
+    """
     line = np.linspace(-1.0, 1.0, 9)[None, :, None, None] * np.array([0.6, 0.8])
     result = vector_colors(line)[0, 0].astype(int)  # (N, 3)
     assert (result == result[:, :1]).all()
@@ -321,7 +363,8 @@ def test_grids_of_any_width_have_colours(width: int) -> None:
 @pytest.mark.parametrize("value", [0.0, 1e-30, 0.1, -7.0])
 def test_a_grid_of_one_vector_is_grey(value: float) -> None:
     images = np.full((2, 3, 3, 7), value)
-    images = images * (1 + 1e-7 * np.random.default_rng(0).normal(size=images.shape))  # as rounding leaves it
+    # as rounding leaves it
+    images = images * (1 + 1e-7 * np.random.default_rng(0).normal(size=images.shape))
     assert np.abs(vector_colors(images).astype(int) - 128).max() <= 1
 
 
@@ -332,14 +375,21 @@ def test_nan_and_infinity_have_colours() -> None:
     assert vector_colors(images).shape == (1, 2, 3, 3)
 
 
-# ------------------------------------------------------------------------------------------- on the page
+# ------------------------------------------------------------------------------------------- on the
+# page
 
 
 def test_the_page_has_the_films_and_explains_them(tmp_path: Path) -> None:
     folder = made(tmp_path / "run", NEURAL_GPU)
     page = report(folder)
     result = read(page)
-    assert headings(result) == ["BLEU by source length", "Translations", "Film strips", "Architecture", "Recipe"]
+    assert headings(result) == [
+        "BLEU by source length",
+        "Translations",
+        "Film strips",
+        "Architecture",
+        "Recipe",
+    ]
     check_self_contained(result)
     (section,) = (item for item in result.iter("section") if item.get("id") == "films")
     assert len(by_class(section, "film")) == len(by_class(section, "sentence")) == 3

@@ -1,4 +1,6 @@
-"""Attention over images and sounds lies where the model has read: cells and seconds, worked out by hand."""
+"""Attention over images and sounds lies where the model has read: cells and seconds, worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,22 @@ def column(settings: dict[str, Any]) -> TableColumn:
     return read_section(TableColumn, settings, ())
 
 
-SCENES = [{"patches": {"size": [4, 4], "width": 2}}, {"patches": {"size": [7, 7], "width": 3}}, "flatten"]
+SCENES = [
+    {"patches": {"size": [4, 4], "width": 2}},
+    {"patches": {"size": [7, 7], "width": 3}},
+    "flatten",
+]
 
 
-def encoder_of(tmp_path: Path, stack: list[Any], source: dict[str, Any] = IMAGE, ends_in: Any = "rnn") -> Encoder:
+def encoder_of(
+    tmp_path: Path, stack: list[Any], source: dict[str, Any] = IMAGE, ends_in: Any = "rnn"
+) -> Encoder:
     """An encoder with random weights."""
     data = {"table": {"train": "t.tsv", "val": "v.tsv", "source": source, "target": "words"}}
     model = {"width": 4, "encoder": stack, "decoder": ["rnn", ends_in]}
-    (tmp_path / "t.yaml").write_text(yaml.safe_dump({"recipe": 1, "data": data, "model": model}), encoding="utf-8")
+    (tmp_path / "t.yaml").write_text(
+        yaml.safe_dump({"recipe": 1, "data": data, "model": model}), encoding="utf-8"
+    )
     return build(load(tmp_path / "t.yaml"), {"target": 9}).readers()["source"]
 
 
@@ -65,7 +75,8 @@ def encoder_of(tmp_path: Path, stack: list[Any], source: dict[str, Any] = IMAGE,
     ("stack", "size", "expected"),
     [
         (SCENES, (84, 84), Cells("source", 3, 3, Fraction(28), 28)),
-        (SCENES, (60, 40), Cells("source", 3, 2, Fraction(28), 28)),  # a smaller image: 15 x 10 patches, then 3 x 2
+        # a smaller image: 15 x 10 patches, then 3 x 2
+        (SCENES, (60, 40), Cells("source", 3, 2, Fraction(28), 28)),
         ([{"patches": [5, 5]}, "flatten"], (84, 84), Cells("source", 17, 17, Fraction(5), 5)),
         ([{"conv2d": {"stride": [3, 2]}}, "pool2d", "flatten"], (13, 9), Cells("source", 3, 3, Fraction(6), 4)),
         ([{"conv2d": {"stride": [3, 3]}}, "sum_columns"], (13, 9), Cells("source", 5, 1, Fraction(3), 9)),
@@ -137,10 +148,13 @@ def test_the_bands_of_a_time_are_added_up(tmp_path: Path) -> None:
     cells = memory_cells("source", encoder_of(tmp_path, stack, SOUND), (5, 0))
     assert cells is not None
     assert (cells.rows, cells.columns, cells.height) == (3, 2, 2)
-    assert cells.grid(np.array([0.1, 0.2, 0.3, 0.4, 0.0, 0.0])).sum(-1).tolist() == pytest.approx([0.3, 0.7, 0.0])
+    assert cells.grid(np.array([0.1, 0.2, 0.3, 0.4, 0.0, 0.0])).sum(-1).tolist() == pytest.approx(
+        [0.3, 0.7, 0.0]
+    )
 
 
-# ------------------------------------------------------------------------------------------- on a page
+# ------------------------------------------------------------------------------------------- on a
+# page
 
 
 def png(uri: str) -> np.ndarray:
@@ -151,18 +165,24 @@ def test_attention_is_laid_over_the_image_word_by_word() -> None:
     medium = medium_of_source("a/b/c.png", column(IMAGE), torch.zeros(60, 40, 1))
     assert medium is not None
     assert medium.label == "b/c.png"
-    weights = np.array([[[0.5, 0, 0.25, 0, 0, 0.25, 9]], [[0, 0, 0, 0, 0, 1, 9]]])  # what comes after is padding
+    # what comes after is padding
+    weights = np.array([[[0.5, 0, 0.25, 0, 0, 0.25, 9]], [[0, 0, 0, 0, 0, 1, 9]]])
     mean, *heads = picture_strips(["one"], weights, medium, Cells("source", 3, 2, Fraction(28), 28))
     assert [strip.title for strip in (mean, *heads)] == ["mean of 2 heads", "head 1", "head 2"]
     ((word, image, description),) = heads[0].overlays
     alpha = OPACITY * WHITE
-    assert png(image)[..., 3].tolist() == [[round(alpha), 0], [round(alpha / 2), 0], [0, round(alpha / 2)]]
+    assert png(image)[..., 3].tolist() == [
+        [round(alpha), 0],
+        [round(alpha / 2), 0],
+        [0, round(alpha / 2)],
+    ]
     assert png(image)[0, 0, :3].tolist() == [*HEAT]
     assert word == "one"
     assert description == "one: most read in row 1 of 3, column 1 of 2, 0.50"
     assert heads[0].opaque == pytest.approx(0.5 / OPACITY)
     width, height = medium.shown_size
-    assert heads[0].size == pytest.approx((56 / 40 * width, 84 / 60 * height))  # the last cells end beyond the image
+    # the last cells end beyond the image
+    assert heads[0].size == pytest.approx((56 / 40 * width, 84 / 60 * height))
     assert mean.overlays[0][2] == "one: most read in row 3 of 3, column 2 of 2, 0.62"
 
 
@@ -173,7 +193,9 @@ def test_an_image_whose_positions_are_columns_is_turned_back() -> None:
     assert medium is not None
     assert medium.pixels.tolist() == [[0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 11]]
     assert medium.size == (6, 2)
-    (strip,) = picture_strips(["a"], np.array([[[0.0, 1.0, 0.0]]]), medium, Cells("source", 3, 1, Fraction(2), 2))
+    (strip,) = picture_strips(
+        ["a"], np.array([[[0.0, 1.0, 0.0]]]), medium, Cells("source", 3, 1, Fraction(2), 2)
+    )
     assert (png(strip.overlays[0][1])[..., 3] > 0).tolist() == [[False, True, False]]
     assert strip.size == pytest.approx(medium.shown_size)
 

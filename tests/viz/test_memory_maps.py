@@ -1,4 +1,6 @@
-"""Pictures of memories: their weights and the names of their axes, in words too, on a page that needs nothing else."""
+"""Pictures of memories: their weights and the names of their axes, in words too, on a page that
+needs nothing else.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_a_picture_has_the_weights_and_the_names_of_its_axes(tmp_path: Path) -> 
     figures = by_class(root, "map")
     assert texts(root, "map") == [panel.title for panel in panels]
     for figure, panel in zip(figures, panels, strict=True):
-        (image,), (used,), (drawing,) = (list(figure.iter(kind)) for kind in ("image", "use", "svg"))
+        (image,), (used,), (drawing,) = (
+            list(figure.iter(kind)) for kind in ("image", "use", "svg")
+        )
         np.testing.assert_allclose(1 - pixels(image) / 255, panel.values, atol=LEVEL)
         named = axes[used.get("href", "")[1:]]
         assert texts(named, "row") == [shorten(row) for row in panel.rows]
@@ -47,8 +51,12 @@ def test_a_picture_has_the_weights_and_the_names_of_its_axes(tmp_path: Path) -> 
 
 
 def test_nothing_is_white_and_one_is_full() -> None:
-    panel = Panel("stack 1", ["top", "1 below"], ["a", "b"], np.array([[1.0, 0.0], [-1.0, -0.5]]), low=-1.0)
-    root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
+    panel = Panel(
+        "stack 1", ["top", "1 below"], ["a", "b"], np.array([[1.0, 0.0], [-1.0, -0.5]]), low=-1.0
+    )
+    root = read(
+        alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])]))
+    )
     (figure,) = by_class(root, "map")
     (image,) = figure.iter("image")
     np.testing.assert_allclose(1 - pixels(image) / 255, [[1.0, 0.5], [0.0, 0.25]], atol=LEVEL)
@@ -58,10 +66,14 @@ def test_nothing_is_white_and_one_is_full() -> None:
 def test_many_rows_are_low_and_not_all_of_them_are_named() -> None:
     rows = [f"slot {at}" for at in range(128)]
     panel = Panel("write head 1", rows, ["a", "b"], np.eye(128)[:, :2])
-    root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
+    root = read(
+        alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])]))
+    )
     (image,) = (item for figure in by_class(root, "map") for item in figure.iter("image"))
     assert float(image.get("height", "")) <= MAX_HEIGHT
-    shown = [item for item in by_class(root, "row") if "unseen" not in item.get("class", "").split()]
+    shown = [
+        item for item in by_class(root, "row") if "unseen" not in item.get("class", "").split()
+    ]
     places = [float(item.get("y", "")) for item in shown]
     assert min(np.diff(places)) >= 11
     assert len(by_class(root, "row")) == 128
@@ -69,14 +81,20 @@ def test_many_rows_are_low_and_not_all_of_them_are_named() -> None:
 
 def test_few_rows_are_as_high_as_cells_are_wide() -> None:
     panel = Panel("write head 1", [f"slot {at}" for at in range(5)], ["a", "b"], np.ones((5, 2)))
-    root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
+    root = read(
+        alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])]))
+    )
     (image,) = (item for figure in by_class(root, "map") for item in figure.iter("image"))
     assert (image.get("height"), image.get("width")) == ("70", "28")
 
 
 def test_a_map_is_described_in_words() -> None:
-    panel = Panel("encoder: read", ["slot 3", "slot 4"], ["a", "⟨eos⟩"], np.array([[0.9, 0.1], [0.1, 0.8]]))
-    assert describe_panel(panel) == "encoder: read. Largest at each moment: a: slot 3; ⟨eos⟩: slot 4"
+    panel = Panel(
+        "encoder: read", ["slot 3", "slot 4"], ["a", "⟨eos⟩"], np.array([[0.9, 0.1], [0.1, 0.8]])
+    )
+    assert (
+        describe_panel(panel) == "encoder: read. Largest at each moment: a: slot 3; ⟨eos⟩: slot 4"
+    )
 
 
 def test_a_table_cell_is_darker_for_a_larger_weight() -> None:
@@ -101,9 +119,15 @@ def test_tokens_cannot_become_markup() -> None:
     bad = ["<script>1", '"', "&amp;"]
     panel = Panel("<b>", bad, bad, np.eye(3))
     table = Table("<i>", "</table>", bad, bad, [bad] * 3, np.eye(3))
-    root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["<u>"], "", "<p>", [[panel]], [table])])))
+    root = read(
+        alignment_page(
+            Alignment({}, "", [], memories=[Memory(["<u>"], "", "<p>", [[panel]], [table])])
+        )
+    )
     assert texts(root, "row") == bad
-    assert [item.text for item in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
+    assert [item.text for item in root.iter("script")] == [
+        "".join(next(root.iter("script")).itertext())
+    ]
     assert not [*root.iter("b"), *root.iter("i"), *root.iter("u")]
 
 
@@ -112,10 +136,14 @@ def test_the_largest_picture_is_small() -> None:
     noise = np.random.default_rng(0).random((128, 100))
     rows, columns = [f"slot {at}" for at in range(128)], ["01101001"] * 100
     panels = [[Panel(f"{part}: {kind}", rows, columns, noise) for part in "ab"] for kind in "cd"]
-    assert len(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=panels)]))) < 140_000
+    assert (
+        len(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=panels)])))
+        < 140_000
+    )
 
 
-# ------------------------------------------------------------------------------------------- on the page
+# ------------------------------------------------------------------------------------------- on the
+# page
 
 
 def test_the_page_explains_each_kind_of_memory_once(tmp_path: Path) -> None:
@@ -139,12 +167,19 @@ def test_maps_of_attention_and_of_memories_have_axes_of_their_own(tmp_path: Path
     assert len([*root.iter("section")]) == len({item.get("id") for item in root.iter("section")})
 
 
-def test_a_memory_without_attention_goes_to_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_without_attention_goes_to_wandb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[list[str]] = []
-    monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append(pages))
+    monkeypatch.setattr(
+        WandbLogger, "pictures", lambda self, step, pages, lengths: given.append(pages)
+    )
     monkeypatch.setattr(WandbLogger, "is_on", True)
     before, after = TINY.split("  encoder:")[0], TINY.split("  output:")[1].partition("\n")[2]
-    stacks = "  encoder: [{ntm: {slots: 9, as: m}}]\n  decoder: [{ntm: {slots: 9, initial_state: {copy: encoder.m}}}]"
+    stacks = (
+        "  encoder: [{ntm: {slots: 9, as: m}}]\n  decoder: [{ntm: {slots: 9, initial_state: {copy:"
+        " encoder.m}}}]"
+    )
     (tmp_path / "tiny.yaml").write_text(f"{before}{stacks}\n{after}", encoding="utf-8")
     train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
     (pages,) = given

@@ -21,7 +21,9 @@ from tests.viz.pages import check_self_contained, figures, read
 
 def page(body: str, title: str = "a page") -> str:
     """Return a page with this body; markup stays markup, text is escaped."""
-    template = load_templates().from_string("{% extends 'base.html' %}{% block body %}{{ body }}{% endblock %}")
+    template = load_templates().from_string(
+        "{% extends 'base.html' %}{% block body %}{{ body }}{% endblock %}"
+    )
     return template.render(title=title, body=body)
 
 
@@ -65,7 +67,9 @@ def test_only_the_scripts_of_a_page_may_run() -> None:
     policy = read(text).findall("head/meta")[1].get("content", "")
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     assert len(scripts) == 2
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    digests = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    ]
     assert policy.startswith("default-src 'none'; ")
     assert policy.endswith("script-src " + " ".join(f"'sha256-{digest}'" for digest in digests))
 

@@ -74,7 +74,10 @@ def test_only_its_own_script_may_run(page: Any) -> None:
     (policy,) = (item.get("content", "") for item in page.iter("meta") if item.get("http-equiv"))
     plotly, ours = ("".join(item.itertext()) for item in page.iter("script"))
     assert plotly == ""  # the reader of pages leaves it out
-    digests = [base64.b64encode(hashlib.sha256(item.encode()).digest()).decode() for item in (plotly_script(), ours)]
+    digests = [
+        base64.b64encode(hashlib.sha256(item.encode()).digest()).decode()
+        for item in (plotly_script(), ours)
+    ]
     assert policy.startswith("default-src 'none';")
     assert policy.endswith(f"script-src 'sha256-{digests[0]}' 'sha256-{digests[1]}'")
 
@@ -92,7 +95,9 @@ def test_the_header_has_the_facts_of_the_run(page: Any, trained: Path) -> None:
 
 def test_the_commit_is_that_of_the_repository_of_the_recipe(copy: Path) -> None:
     record = json.loads((copy / "run.json").read_text())
-    (copy / "run.json").write_text(json.dumps(record | {"git": {"commit": "abcdef01" * 5, "dirty": True}}))
+    (copy / "run.json").write_text(
+        json.dumps(record | {"git": {"commit": "abcdef01" * 5, "dirty": True}})
+    )
     commit = facts(read(report(copy)))["commit of the recipe's repository"]
     assert commit.startswith("abcdef01")
     assert commit.endswith(", with changes")
@@ -132,7 +137,9 @@ def test_the_curves_can_be_drawn_over_epochs_and_minutes(page: Any, trained: Pat
 
 def test_outputs_can_be_marked_against_their_references(page: Any) -> None:
     (listed,) = by_class(page, "samples")
-    parts = [[item.get(key) for key in ("data-reference", "data-output")] for item in listed.iter("dd")]
+    parts = [
+        [item.get(key) for key in ("data-reference", "data-output")] for item in listed.iter("dd")
+    ]
     assert parts == [[None, None], ["1", None], [None, "1"]] * 8
 
 
@@ -159,14 +166,18 @@ def test_scores_of_the_training_are_not_recomputed(copy: Path) -> None:
     assert accuracies(read(report(copy))) == {"exact match": [(400.0, 0.99)]}
     assert accuracies(read(report(copy, data=copy.parent))) == as_points(known["test"])
     (copy / "model.safetensors").unlink()
-    assert all(len(curve) == len(known["test"]) for curve in accuracies(read(report(copy))).values())
+    assert all(
+        len(curve) == len(known["test"]) for curve in accuracies(read(report(copy))).values()
+    )
 
 
 def accuracies(page: Any) -> dict[str, list[tuple[float, float]]]:
     """Return the points of each curve of the chart of accuracies by length."""
     (section,) = (item for item in page.iter("section") if item.get("id") == "accuracy")
     (chart,) = (json.loads(item.get("data-figure", "")) for item in by_class(section, "plot"))
-    return {curve["name"]: list(zip(curve["x"], curve["y"], strict=True)) for curve in chart["data"]}
+    return {
+        curve["name"]: list(zip(curve["x"], curve["y"], strict=True)) for curve in chart["data"]
+    }
 
 
 def as_points(rows: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
@@ -179,7 +190,9 @@ def test_texts_have_bleu_by_length(gru: Path, tmp_path: Path) -> None:
     result = read(report(gru, output=tmp_path / "page.html"))
     assert "BLEU by source length" in headings(result)
     measured = evaluate(gru)["test/bleu_by_source_length"]
-    assert bars(result) == [(f"{row['words']}<br>n={row['lines']}", row["bleu"]) for row in measured]
+    assert bars(result) == [
+        (f"{row['words']}<br>n={row['lines']}", row["bleu"]) for row in measured
+    ]
     copied = Path(shutil.copytree(gru, tmp_path / "run"))
     changed(copied, by_length={"test": [{"words": "51+", "lines": 7, "bleu": 99.0}]})
     result = read(report(copied))
@@ -206,9 +219,16 @@ def test_sentences_of_each_length_are_counted(copy: Path) -> None:
 
 def test_a_curriculum_is_among_the_curves(copy: Path) -> None:
     with (copy / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 13, "train/level": 6, "train/sequence_error": 0.25}\n{"step": 14, "train/level": 7}\n')
+        file.write(
+            '{"step": 13, "train/level": 6, "train/sequence_error": 0.25}\n{"step": 14,'
+            ' "train/level": 7}\n'
+        )
     result = read(report(copy))
-    curves = {curve["name"]: (curve["x"], curve["y"]) for figure in figures(result) for curve in figure["data"]}
+    curves = {
+        curve["name"]: (curve["x"], curve["y"])
+        for figure in figures(result)
+        for curve in figure["data"]
+    }
     assert curves["train/level"] == ([13.0, 14.0], [6.0, 7.0])
     assert curves["train/sequence_error"] == ([13.0], [0.25])
 
@@ -222,7 +242,10 @@ def test_another_split_is_evaluated(trained: Path, tmp_path: Path) -> None:
 def test_of_train_the_lines_that_are_trained_on_are_shown(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     recipe = run / "recipe.yaml"
-    recipe.write_text(recipe.read_text(encoding="utf-8").replace("tokenizer:", "max_length: 14\n  tokenizer:"), "utf-8")
+    recipe.write_text(
+        recipe.read_text(encoding="utf-8").replace("tokenizer:", "max_length: 14\n  tokenizer:"),
+        "utf-8",
+    )
     record_hashes(run)
     lines = (tmp_path / "data" / "train.0").read_text(encoding="utf-8").splitlines()
     trained = [line for line in lines if len(line.split()) < 14]
@@ -235,25 +258,32 @@ def test_of_train_the_lines_that_are_trained_on_are_shown(tmp_path: Path) -> Non
 
 def test_requested_sentences_have_alignments(trained: Path, tmp_path: Path) -> None:
     result = read(report(trained, sentences=["a b c", "<b>"], output=tmp_path / "page.html"))
-    recorded = ["".join(item.itertext()) for item in by_class(result, "sentence") for item in list(item)[:1]]
+    recorded = [
+        "".join(item.itertext()) for item in by_class(result, "sentence") for item in list(item)[:1]
+    ]
     assert [item.split(" → ")[0] for item in recorded] == ["a b c", "<b>"]
 
 
 def test_a_test_of_long_lines_leaves_the_pictures_to_the_validation(copy: Path) -> None:
     text = (copy / "recipe.yaml").read_text(encoding="utf-8")
-    (copy / "recipe.yaml").write_text(text.replace("test: 8", "test: 8, test_lengths: [40]"), encoding="utf-8")
+    (copy / "recipe.yaml").write_text(
+        text.replace("test: 8", "test: 8, test_lengths: [40]"), encoding="utf-8"
+    )
     record_hashes(copy)
     result = read(report(copy))
     (listed,) = by_class(result, "samples")
     assert {len(item.text.split()) for item in list(listed.iter("dd"))[::3] if item.text} == {40}
     output = [
-        "".join(item.itertext()).split(" → ")[0] for sentence in by_class(result, "sentence") for item in sentence[:1]
+        "".join(item.itertext()).split(" → ")[0]
+        for sentence in by_class(result, "sentence")
+        for item in sentence[:1]
     ]
     recipe = load(copy / "recipe.yaml")
     assert output == list(open_pairs(recipe, "val", []).sides["source"][:3])
 
 
-# ------------------------------------------------------------------------------------------- text from anywhere
+# ------------------------------------------------------------------------------------------- text
+# from anywhere
 
 
 def test_text_cannot_become_markup(tmp_path: Path) -> None:
@@ -269,16 +299,30 @@ def test_text_cannot_become_markup(tmp_path: Path) -> None:
     lines = [nasty[at % len(nasty)] for at in range(12)]
     for side in ("0", "1"):
         (tmp_path / "data" / f"test.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    changed(run, name="<i>", commit="<i>", git={"commit": "<script>"}, status="<b>", versions={"<a>": "<b>"})
+    changed(
+        run,
+        name="<i>",
+        commit="<i>",
+        git={"commit": "<script>"},
+        status="<b>",
+        versions={"<a>": "<b>"},
+    )
     result = read(report(run))
     check_self_contained(result)
     _, listed = by_class(result, "samples")
     assert ["".join(item.itertext()) for item in listed.iter("dd")][:3:3] == nasty[:1]
     assert [script.get("class") for script in result.iter("script")] == ["plotly", None]
-    assert headings(result) == ["BLEU by source length", "Translations", "Alignments", "Architecture", "Recipe"]
+    assert headings(result) == [
+        "BLEU by source length",
+        "Translations",
+        "Alignments",
+        "Architecture",
+        "Recipe",
+    ]
 
 
-# ------------------------------------------------------------------------------------------- runs of all kinds
+# ------------------------------------------------------------------------------------------- runs
+# of all kinds
 
 
 def test_an_unfinished_run_is_reported_from_its_checkpoint(copy: Path) -> None:
@@ -347,7 +391,10 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
     file = RunDir(copy).hypotheses("test")
     assert len(file.read_text(encoding="utf-8").splitlines()) == 8
     lines = [f"source {number}" for number in range(30)]
-    references = ["the very same words", *(f"a reference of {number} words" for number in range(29))]
+    references = [
+        "the very same words",
+        *(f"a reference of {number} words" for number in range(29)),
+    ]
     outputs = [*references]
     outputs[5], outputs[20], outputs[25] = "", "a reference of 7 words", "something else"
     write_hypotheses(file, lines, outputs, [references])
@@ -356,14 +403,19 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
         pairs = Pairs({"source": lines, "target": references})
         patch.setattr("composer.viz.report.open_split", lambda *arguments: pairs)
         page = read(report(copy))
-        patch.setattr("composer.evaluation.decode_lines", lambda run, lines, say: [Translation("", 0.0)] * len(lines))
+        patch.setattr(
+            "composer.evaluation.decode_lines",
+            lambda run, lines, say: [Translation("", 0.0)] * len(lines),
+        )
         file.write_text('{"mt": "cut off', encoding="utf-8")
         damaged = read(report(copy))
     worst, first = by_class(page, "samples")
     decoded = ["".join(item.itertext()) for item in worst.iter("dd")][2::3]
     assert decoded == ["", "something else", "a reference of 7 words"]
     assert len(list(first)) == NUM_EXAMPLES
-    assert "The worst 3 of 30 lines of test, by chrF" in ["".join(item.itertext()) for item in page.iter("h3")]
+    assert "The worst 3 of 30 lines of test, by chrF" in [
+        "".join(item.itertext()) for item in page.iter("h3")
+    ]
     assert next(item.text for item in worst.iter("p")) == "chrF 0.0"
     (listed,) = by_class(damaged, "samples")
     assert [item.text for item in listed.iter("dd")][2::3] == [None] * NUM_EXAMPLES
@@ -382,7 +434,9 @@ def test_a_model_without_encoders_continues_the_line(tmp_path: Path) -> None:
     assert headings(result) == ["Continuations", "Alignments", "Architecture", "Recipe"]
     (listed,) = by_class(result, "samples")
     names = [item.text for item in listed.iter("dt")]
-    beginning, reference, written = ([item.text or "" for item in listed.iter("dd")][at::3] for at in range(3))
+    beginning, reference, written = (
+        [item.text or "" for item in listed.iter("dd")][at::3] for at in range(3)
+    )
     assert names[:3] == ["beginning", "reference", "continuation"]
     assert all(text.startswith(start) for text, start in zip(reference, beginning, strict=True))
     assert written == open_run(run).translate(beginning)
@@ -391,10 +445,16 @@ def test_a_model_without_encoders_continues_the_line(tmp_path: Path) -> None:
 def test_two_encoders_have_two_sources(tmp_path: Path) -> None:
     result = read(report(made(tmp_path / "run", TWO)))
     _, listed = by_class(result, "samples")
-    assert [item.text for item in listed.iter("dt")][:4] == ["left", "right", "reference", "translation"]
+    assert [item.text for item in listed.iter("dt")][:4] == [
+        "left",
+        "right",
+        "reference",
+        "translation",
+    ]
 
 
-# ------------------------------------------------------------------------------------------- what is refused
+# ------------------------------------------------------------------------------------------- what
+# is refused
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -431,17 +491,22 @@ def test_only_a_report_is_overwritten(copy: Path, tmp_path: Path) -> None:
     assert report(copy) == first
 
 
-def test_the_command_writes_a_report(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_report(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "mine.html"
     with pytest.raises(SystemExit) as left:
-        main.main(["report", str(trained), "--split", "val", "--sentence", "a b", "--output", str(file)])
+        main.main(
+            ["report", str(trained), "--split", "val", "--sentence", "a b", "--output", str(file)]
+        )
     assert left.value.code == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-1].startswith(f"wrote {file} (")
     assert len(by_class(read(file), "sentence")) == 1
 
 
-# ------------------------------------------------------------------------------------------- small things
+# ------------------------------------------------------------------------------------------- small
+# things
 
 
 def test_values_that_are_no_numbers_are_no_points() -> None:

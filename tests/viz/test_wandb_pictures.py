@@ -27,7 +27,11 @@ def test_pictures_are_logged_to_wandb(trained: Path) -> None:
     run = open_run(trained)
     from composer.data.encoding import load_data
 
-    lines = list(load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).pairs["test"].sides["source"][:3])
+    lines = list(
+        load_data(run.recipe, run.folders(), run.tokenizers, ["test"])
+        .pairs["test"]
+        .sides["source"][:3]
+    )
     assert {page.read_text(encoding="utf-8") for page in pages} == {
         alignment_page(item) for item in alignments(run, lines)
     }
@@ -41,16 +45,22 @@ def test_pictures_are_logged_to_wandb(trained: Path) -> None:
     assert "bleu_by_source_length" in text
     scores, logged = evaluate(trained), {}
     for chart, key in (("bleu", "bleu_by_source_length"), ("accuracy", "accuracy_by_length")):
-        (file,) = trained.glob(f"wandb/offline-run-*/files/media/plotly/{chart}_by_source_length_*.plotly.json")
+        (file,) = trained.glob(
+            f"wandb/offline-run-*/files/media/plotly/{chart}_by_source_length_*.plotly.json"
+        )
         logged[chart] = json.loads(file.read_text())["data"]
         assert len(logged[chart][0]["x"]) == len(scores[f"test/{key}"])
     # of a task, the report shows the accuracy alone: the same figure
     assert logged["accuracy"] in [figure["data"] for figure in figures(read(report(trained)))]
 
 
-def test_a_grid_without_attention_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grid_without_attention_is_filmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[list[str]] = []
-    monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append(pages))
+    monkeypatch.setattr(
+        WandbLogger, "pictures", lambda self, step, pages, lengths: given.append(pages)
+    )
     monkeypatch.setattr(WandbLogger, "is_on", True)
     before, after = TINY.split("  encoder:")[0], TINY.split("  output:")[1].partition("\n")[2]
     steps = "{repeat: {times: length, share: true, stack: [cgru]}}"
@@ -78,9 +88,13 @@ def test_an_error_in_a_picture_does_not_stop_training(
     assert "no pictures for Weights & Biases: the picture is torn" in capsys.readouterr().out
 
 
-def test_without_a_test_split_the_validation_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_test_split_the_validation_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[tuple[list[str], list[dict[str, Any]]]] = []
-    monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append((pages, lengths)))
+    monkeypatch.setattr(
+        WandbLogger, "pictures", lambda self, step, pages, lengths: given.append((pages, lengths))
+    )
     monkeypatch.setattr(WandbLogger, "is_on", True)
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text("a b c a\nb a c c\nc c b a\n" * 10, encoding="utf-8")

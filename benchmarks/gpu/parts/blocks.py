@@ -1,7 +1,7 @@
 """Every block in float32 and bfloat16 against float64 on the CPU: outputs, states, gradients.
 
-The weights and inputs are rounded first, so that what differs is the arithmetic. An error may be a few times that of
-the CPU in the same type. TensorFloat-32 is off.
+The weights and inputs are rounded first, so that what differs is the arithmetic. An error may be a
+few times that of the CPU in the same type. TensorFloat-32 is off.
 """
 
 from __future__ import annotations
@@ -55,14 +55,18 @@ def compare_case(case: Case, dtype: torch.dtype, device: str) -> list[str]:
     batch = cast_batch(random_batch(case), dtype)
     exact = numbers(copy.deepcopy(block).double(), cast_batch(batch, torch.float64))
     cpu = numbers(copy.deepcopy(block), batch)
-    there = numbers(copy.deepcopy(block).to(device), map_tensors(batch, lambda leaf: leaf.to(device)))
+    there = numbers(
+        copy.deepcopy(block).to(device), map_tensors(batch, lambda leaf: leaf.to(device))
+    )
     return describe_faults(dtype, there, cpu, exact)
 
 
 def numbers(block: Block, batch: Batch) -> Numbers:
     """Return the real outputs, the last state, and the gradients of a weighted sum of the outputs."""
     x = batch.x.detach().clone().requires_grad_()
-    made = run_block(block, batch._replace(x=x, board={**batch.board, "input": Output(x, batch.mask)}))
+    made = run_block(
+        block, batch._replace(x=x, board={**batch.board, "input": Output(x, batch.mask)})
+    )
     states = [leaf for leaf in state_leaves(made.state) if leaf.is_floating_point()]
     return {"outputs": [made.real], "states": states, "gradients": gradients(block, x, made.real)}
 

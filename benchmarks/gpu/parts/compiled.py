@@ -1,4 +1,6 @@
-"""`training.compile: true` against the model as it is, loss and gradients in float32, for a sample of the recipes."""
+"""`training.compile: true` against the model as it is, loss and gradients in float32, for a sample
+of the recipes.
+"""
 
 from __future__ import annotations
 
@@ -40,4 +42,9 @@ def run(recipe: str, settings: Settings) -> Outcome:
     errors = {name: relative_error(actual[name], expected[name]) for name in expected}
     text = ", ".join(f"{name} {error:.2g}" for name, error in errors.items())
     word = OK if max(errors.values()) <= TOLERANCE and not notes else FAILED
-    return Outcome(word, f"{text}; {time.monotonic() - start:.0f} s to compile and run; {' '.join(notes)}".rstrip("; "))
+    return Outcome(
+        word,
+        f"{text}; {time.monotonic() - start:.0f} s to compile and run; {' '.join(notes)}".rstrip(
+            "; "
+        ),
+    )

@@ -1,6 +1,7 @@
 """CUDA graphs of training steps and of decoding steps: the same values, and the time.
 
-Of a decoding step there is a graph where the state's shapes stay the same from step to step; else this says so.
+Of a decoding step there is a graph where the state's shapes stay the same from step to step; else
+this says so.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def run(case: str, settings: Settings) -> Outcome:
     rounds = SMALL_ROUNDS if settings.small else ROUNDS
     times = [median_milliseconds(call, settings.device, rounds) for call in (function, graphed)]
     graph = "graph" if settings.is_cuda else "no graphs on a CPU"
-    value = f"{times[0]:.2f} ms, {graph} {times[1]:.2f} ms: {times[0] / times[1]:.2f}; values differ by {error:.2g}"
+    value = (
+        f"{times[0]:.2f} ms, {graph} {times[1]:.2f} ms: {times[0] / times[1]:.2f}; values differ by"
+        f" {error:.2g}"
+    )
     return Outcome(OK, rows=(Row(case, value),)) if error <= TOLERANCE else Outcome(FAILED, value)
 
 
@@ -63,8 +67,12 @@ def training_step(model: EncoderDecoder, size: Size, settings: Settings) -> Call
     return step
 
 
-def decoding_step(model: EncoderDecoder, size: Size, settings: Settings) -> Callable[[], Tensors] | str:
-    """Return a function that computes the logits and the state after one more token; else why there is no graph."""
+def decoding_step(
+    model: EncoderDecoder, size: Size, settings: Settings
+) -> Callable[[], Tensors] | str:
+    """Return a function that computes the logits and the state after one more token; else why there
+    is no graph.
+    """
     source, target = sentences(size, settings)
     model.eval()
     with torch.no_grad():

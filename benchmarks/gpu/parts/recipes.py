@@ -1,4 +1,5 @@
-"""Every recipe at a small size, loss and gradients, in float32 and under bf16 autocast against float64 on the CPU.
+"""Every recipe at a small size, loss and gradients, in float32 and under bf16 autocast against
+float64 on the CPU.
 
 An error may be a few times that of the CPU in the same type. TensorFloat-32 is off.
 """
@@ -40,17 +41,25 @@ def run(recipe: str, settings: Settings) -> Outcome:
     return Outcome(FAILED if faults else OK, "\n".join(faults))
 
 
-def numbers(module: Seq2SeqModule, batch: dict[str, Any], device: str, dtype: torch.dtype | None = None) -> Numbers:
+def numbers(
+    module: Seq2SeqModule, batch: dict[str, Any], device: str, dtype: torch.dtype | None = None
+) -> Numbers:
     """Return the loss and all gradients of one batch on a device, under autocast for bfloat16."""
     on_device = {key: move(value, device) for key, value in batch.items()}
-    autocast = torch.autocast(torch.device(device).type, dtype) if dtype is torch.bfloat16 else nullcontext()
+    autocast = (
+        torch.autocast(torch.device(device).type, dtype)
+        if dtype is torch.bfloat16
+        else nullcontext()
+    )
     module = module.to(device).train()
     with autocast, mock.patch.object(output_heads, "sample_ids", sample_ids_on_cpu):
         (result,) = results(module, Step(module), [on_device], 1)
     return {"loss": [result.pop("loss")], "gradients": list(result.values())}
 
 
-def sample_ids_on_cpu(samples: int, vocabulary: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def sample_ids_on_cpu(
+    samples: int, vocabulary: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw the samples of a sampled softmax on the CPU, whose numbers those of a GPU are not."""
     ids, tau = sample_ids(samples, vocabulary, torch.device("cpu"))
     return ids.to(device), tau.to(device)

@@ -1,4 +1,6 @@
-"""The quick start killed and resumed against one never interrupted, with deterministic algorithms: every bit."""
+"""The quick start killed and resumed against one never interrupted, with deterministic algorithms:
+every bit.
+"""
 
 from __future__ import annotations
 
@@ -24,4 +26,6 @@ def run(case: str, settings: Settings) -> Outcome:
         train(command(killed, settings, more=precision), killed, kill_at=half)
         train(command(killed, settings, more=precision), killed)
         faults = differences(unbroken, killed)
-    return Outcome(FAILED if faults else OK, "; ".join(faults) or f"killed after step {half}, identical")
+    return Outcome(
+        FAILED if faults else OK, "; ".join(faults) or f"killed after step {half}, identical"
+    )

@@ -1,4 +1,6 @@
-"""The strategies ddp and fsdp on one device, killed and resumed, against the training without a strategy."""
+"""The strategies ddp and fsdp on one device, killed and resumed, against the training without a
+strategy.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def run(strategy: str, settings: Settings) -> Outcome:
         half = (SMALL_STEPS if settings.small else STEPS) // 2
         train(command(killed, settings, strategy), killed, kill_at=half)
         train(command(killed, settings, strategy), killed)
-        mine, theirs = (safetensors.torch.load_file(run / "model.safetensors") for run in (killed, plain))
+        mine, theirs = (
+            safetensors.torch.load_file(run / "model.safetensors") for run in (killed, plain)
+        )
     error = relative_error([mine[name] for name in theirs], list(theirs.values()))
     text = f"killed and resumed; final weights differ from those without a strategy by {error:.2g}"
     return Outcome(OK if error <= TOLERANCE else FAILED, text)

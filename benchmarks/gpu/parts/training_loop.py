@@ -1,6 +1,8 @@
-"""Training of a GRU with attention and input feeding, a loop over positions: as it is, compiled, and in CUDA graphs.
+"""Training of a GRU with attention and input feeding, a loop over positions: as it is, compiled,
+and in CUDA graphs.
 
-The graph is of loss and gradients of one batch, without Lightning, clipping and optimizer: what a training could reach.
+The graph is of loss and gradients of one batch, without Lightning, clipping and optimizer: what a
+training could reach.
 """
 
 from __future__ import annotations
@@ -28,17 +30,22 @@ def run(case: str, settings: Settings) -> Outcome:
     if case == "ours":
         sides = {"ours": ours} if settings.small else SIDES
         targets = {} if settings.small else {("ours compiled", "ours"): TARGET}
-        one_length = size._replace(words=(size.words[1],) * 2)  # each length would be compiled for minutes
+        # each length would be compiled for minutes
+        one_length = size._replace(words=(size.words[1],) * 2)
         return compare(Loop(RECIPE, one_length, "bf16-mixed", settings), sides, targets)
     return faster_step(case, size, settings)
 
 
 def faster_step(case: str, size: Size, settings: Settings) -> Outcome:
-    """Measure loss and gradients of one batch as they are, and as a CUDA graph or compiled with such graphs."""
+    """Measure loss and gradients of one batch as they are, and as a CUDA graph or compiled with
+    such graphs.
+    """
     torch.manual_seed(1)
     model = build_model(RECIPE, size).to(settings.device).train()
     rows = max(1, size.tokens // (size.words[1] + 1))
-    source, target = (random_ids(size, rows, size.words[1], seed).to(settings.device) for seed in (1, 2))
+    source, target = (
+        random_ids(size, rows, size.words[1], seed).to(settings.device) for seed in (1, 2)
+    )
     parameters = list(model.parameters())
     called = model if case == "graph" else torch.compile(model, mode=case)
 
@@ -49,7 +56,10 @@ def faster_step(case: str, size: Size, settings: Settings) -> Outcome:
         return [loss, *torch.autograd.grad(loss, parameters)]
 
     faster = capture(step, settings.device) if case == "graph" else lambda: step(called)
-    times = [median_milliseconds(call, settings.device, 2 if settings.small else ROUNDS) for call in (step, faster)]
+    times = [
+        median_milliseconds(call, settings.device, 2 if settings.small else ROUNDS)
+        for call in (step, faster)
+    ]
     ratio = times[0] / times[1]
     text = f"{times[0]:.1f} ms as it is, {times[1]:.1f} ms: {ratio:.2f}"
     note = "" if settings.is_cuda else " (no graphs on a CPU)"

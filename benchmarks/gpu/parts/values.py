@@ -1,4 +1,5 @@
-"""Laws about values with everything on the device, in float64: chunks, causality, padding, rows, states.
+"""Laws about values with everything on the device, in float64: chunks, causality, padding, rows,
+states.
 
 They are those of `composer.testing`, run with the device as torch's default one.
 """
@@ -15,10 +16,26 @@ from composer.testing import CAUSAL, LAWS, Case, LawError
 from tests.laws.test_blocks import EXCEPTIONS
 
 GRADIENT_LAWS = ("causality", "padding", "packing")
-"""They compute gradients in evaluation mode, which cuDNN's recurrent layers cannot: PyTorch's own kernels do."""
+"""They compute gradients in evaluation mode, which cuDNN's recurrent layers cannot: PyTorch's own
+kernels do.
+"""
 NAMES = (
-    *("no_side_effects", "start_ignores_values", "initial_output", "reordering", "chunks", "ragged_chunks"),
-    *("last_state", "independent_rows", "kept_states", "unchanged_leaves", "rollback", *GRADIENT_LAWS),
+    *(
+        "no_side_effects",
+        "start_ignores_values",
+        "initial_output",
+        "reordering",
+        "chunks",
+        "ragged_chunks",
+    ),
+    *(
+        "last_state",
+        "independent_rows",
+        "kept_states",
+        "unchanged_leaves",
+        "rollback",
+        *GRADIENT_LAWS,
+    ),
 )
 
 
@@ -39,8 +56,15 @@ def run(name: str, settings: Settings) -> Outcome:
 def broken(law: Callable[[Case], None], case: Case, name: str, device: str) -> list[str]:
     """Return what a law says of a case; nothing where it holds."""
     try:
-        with torch.device(device), torch.backends.cudnn.flags(enabled=name not in GRADIENT_LAWS, allow_tf32=False):
+        with (
+            torch.device(device),
+            torch.backends.cudnn.flags(enabled=name not in GRADIENT_LAWS, allow_tf32=False),
+        ):
             law(case)
     except (LawError, RuntimeError, NotImplementedError) as error:
-        return [str(error) if isinstance(error, LawError) else f"{name} {case.place} {dict(case.settings)}: {error}"]
+        return [
+            str(error)
+            if isinstance(error, LawError)
+            else f"{name} {case.place} {dict(case.settings)}: {error}"
+        ]
     return []

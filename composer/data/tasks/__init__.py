@@ -1,8 +1,9 @@
 """Generated tasks, which need no files: `TASKS` by name, and how their pairs are drawn.
 
-A task is a class with its `word` in any module of this folder. To add one, write it, and let `seqcomposer schema
---write` add it to the schema. A pair belongs to test, val or train by a hash of its source, so the splits are disjoint
-by construction, whatever their sizes, seeds, epochs and ranges. Importing this imports no torch.
+A task is a class with its `word` in any module of this folder. To add one, write it, and let
+`seqcomposer schema --write` add it to the schema. A pair belongs to test, val or train by a hash of
+its source, so the splits are disjoint by construction, whatever their sizes, seeds, epochs and
+ranges. Importing this imports no torch.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ Length = Annotated[int, Bounds(minimum=1, maximum=100_000)]
 Lengths = Annotated[Sequence[Length], Distinct()]
 SHORTEST = "{items} of the shortest {row}"
 LONGEST = "{items} of the longest training and validation {row}"
-TESTED = "{items} of the test {row}s, to ask for longer ones than were trained; null: as in training"
+TESTED = (
+    "{items} of the test {row}s, to ask for longer ones than were trained; null: as in training"
+)
 Shortest = Annotated[Length, SHORTEST]
 Longest = Annotated[Length, LONGEST]
 Key = tuple[int, ...]
@@ -39,11 +42,16 @@ class Lines(NamedTuple):
     @classmethod
     def of(cls, sources: Iterable[Iterable[object]], targets: Iterable[Iterable[object]]) -> Lines:
         """Return lines of words with single spaces between."""
-        return cls([" ".join(map(str, row)) for row in sources], [" ".join(map(str, row)) for row in targets])
+        return cls(
+            [" ".join(map(str, row)) for row in sources],
+            [" ".join(map(str, row)) for row in targets],
+        )
 
 
 class TaskError(ValueError):
-    """Settings with which a task cannot be generated; `setting` is the one at fault. It knows no YAML."""
+    """Settings with which a task cannot be generated; `setting` is the one at fault. It knows no
+    YAML.
+    """
 
     def __init__(self, setting: str, message: str, fix: str) -> None:
         super().__init__(message)
@@ -51,10 +59,11 @@ class TaskError(ValueError):
 
 
 class Draws(NamedTuple):
-    """Random draws of the pairs of one split: their number, seed and epoch, and the lengths of a task that has some.
+    """Random draws of the pairs of one split: their number, seed and epoch, and the lengths of a
+    task that has some.
 
-    `shortest` to `longest` are the lengths of training and validation, `test_lengths` those of the test; without these
-    the test is as training.
+    `shortest` to `longest` are the lengths of training and validation, `test_lengths` those of the
+    test; without these the test is as training.
     """
 
     split: str
@@ -68,10 +77,14 @@ class Draws(NamedTuple):
     def generator(self, *about: object) -> random.Random:
         """Return random numbers that depend on the split, seed, epoch and `about` alone."""
         epoch = ["epoch", self.epoch] if self.epoch else []
-        return random.Random(" ".join(str(part) for part in (self.split, self.seed, *epoch, *about)))
+        return random.Random(
+            " ".join(str(part) for part in (self.split, self.seed, *epoch, *about))
+        )
 
     def keys(self, make: Callable[[random.Random], Key], *about: object) -> list[Key]:
-        """Draw keys that belong to the split. Those of val and test are all different. Raises TaskError."""
+        """Draw keys that belong to the split. Those of val and test are all different. Raises
+        TaskError.
+        """
         numbers = self.generator(*about)
         keys: list[Key] = []
         seen: set[Key] = set()
@@ -90,9 +103,13 @@ class Draws(NamedTuple):
         raise TaskError(self.split, message, "ask for fewer pairs, or make the task larger")
 
     def keys_by_length(self, make: Callable[[random.Random, int], Key]) -> list[Key]:
-        """Draw keys of evenly drawn lengths; in the test, all pairs of each test length, whatever the others are."""
+        """Draw keys of evenly drawn lengths; in the test, all pairs of each test length, whatever
+        the others are.
+        """
         if self.split != "test" or not self.test_lengths:
-            return self.keys(lambda numbers: make(numbers, numbers.randint(self.shortest, self.longest)))
+            return self.keys(
+                lambda numbers: make(numbers, numbers.randint(self.shortest, self.longest))
+            )
 
         def keys_of(length: int) -> list[Key]:
             return self.keys(lambda numbers: make(numbers, length), "length", length)
@@ -124,7 +141,9 @@ class DrawnTask(Task):
         """Return the lines of a split. Raises TaskError."""
 
     def generate(self, split: str, epoch: int = 0) -> Lines:
-        """Return the lines of a split; only the training pairs of an endless task change from epoch to epoch."""
+        """Return the lines of a split; only the training pairs of an endless task change from epoch
+        to epoch.
+        """
         return self.lines(self.draws(split, epoch if self.endless and split == "train" else 0))
 
     def draws(self, split: str, epoch: int) -> Draws:
@@ -133,7 +152,9 @@ class DrawnTask(Task):
 
 
 class SequenceTask(DrawnTask):
-    """Task whose sources have lengths: `items` are what is counted, and a `row` is what has so many."""
+    """Task whose sources have lengths: `items` are what is counted, and a `row` is what has so
+    many.
+    """
 
     items: ClassVar[str]
     row: ClassVar[str] = "sequence"
@@ -149,7 +170,9 @@ class SequenceTask(DrawnTask):
             message = f"the shortest ({shortest}) is longer than the longest ({longest})"
             raise TaskError("min_length", message, f"write `min_length: {longest}` or less")
         draws = super().draws(split, epoch)
-        return draws._replace(shortest=shortest, longest=longest, test_lengths=self.test_lengths or ())
+        return draws._replace(
+            shortest=shortest, longest=longest, test_lengths=self.test_lengths or ()
+        )
 
 
 for _module in pkgutil.iter_modules(__path__):

@@ -1,12 +1,13 @@
 """Tasks of numbers: binary arithmetic, programs over memory cells, and number words.
 
-binary_addition, binary_multiplication, increment: a number is written from its least significant digit, each digit a
-word, with zeros up to its number of digits: of four digits, six is "0 1 1 0" (Kaiser & Sutskever 2015, section 3).
-Every digit is drawn evenly.
+binary_addition, binary_multiplication, increment: a number is written from its least significant
+digit, each digit a word, with zeros up to its number of digits: of four digits, six is "0 1 1 0"
+(Kaiser & Sutskever 2015, section 3). Every digit is drawn evenly.
 
-ram_access, ram_increment, ram_copy (Kurach et al. 2016, section 5.1), for `nram`: a source is a tape, all its cells in
-order, each an integer below the number of cells; `integers: {below: N}` reads it. The target is the tape as the
-program leaves it. An array has no 0 in it, and all other cells are 0.
+ram_access, ram_increment, ram_copy (Kurach et al. 2016, section 5.1), for `nram`: a source is a
+tape, all its cells in order, each an integer below the number of cells; `integers: {below: N}`
+reads it. The target is the tape as the program leaves it. An array has no 0 in it, and all other
+cells are 0.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from blocks.core.settings import Bounds
 from composer.data.tasks import DrawnTask, Draws, Key, Lines, Longest, SequenceTask, TaskError
 from composer.recipe.choices import Endless, NumTraining
 
-Cells = Annotated[int, Bounds(minimum=4, maximum=1000), "cells of a tape, and integers that there are"]
+Cells = Annotated[
+    int, Bounds(minimum=4, maximum=1000), "cells of a tape, and integers that there are"
+]
 Maximum = Annotated[int, Bounds(minimum=99, maximum=999_999)]
 """Largest number of a task."""
 Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"]
 
 
 class Increment(SequenceTask):
-    """Add one to a binary number of k digits, the least significant first, in k + 1 digits: "1 1 0" is
+    """Add one to a binary number of k digits, the least significant first, in k + 1 digits: "1 1 0"
+    is
     "0 0 1 0". The answer is longer than the question."""
 
     word = "increment"
@@ -36,7 +40,9 @@ class Increment(SequenceTask):
     row = "number"
 
     def lines(self, draws: Draws) -> Lines:
-        keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=length)))
+        keys = draws.keys_by_length(
+            lambda numbers, length: tuple(numbers.choices((0, 1), k=length))
+        )
         return Lines.of(keys, [to_bits(from_bits(key) + 1, len(key) + 1) for key in keys])
 
 
@@ -52,14 +58,17 @@ class Arithmetic(SequenceTask):
         """Return the digits of what comes of two numbers of so many digits."""
 
     def lines(self, draws: Draws) -> Lines:
-        keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=2 * length)))
+        keys = draws.keys_by_length(
+            lambda numbers, length: tuple(numbers.choices((0, 1), k=2 * length))
+        )
         pairs = [(key[: len(key) // 2], key[len(key) // 2 :]) for key in keys]
         results = [self.result(from_bits(one), from_bits(other), len(one)) for one, other in pairs]
         return Lines.of([(*one, self.sign, *other) for one, other in pairs], results)
 
 
 class BinaryAddition(Arithmetic):
-    """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1 1 + 1 0" is
+    """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1
+    1 + 1 0" is
     "0 0 1"."""
 
     word = "binary_addition"
@@ -70,7 +79,8 @@ class BinaryAddition(Arithmetic):
 
 
 class BinaryMultiplication(Arithmetic):
-    """Multiply two binary numbers of k digits, the least significant first; the product has 2k digits: "1 1 * 1 1" is
+    """Multiply two binary numbers of k digits, the least significant first; the product has 2k
+    digits: "1 1 * 1 1" is
     "1 0 0 1"."""
 
     word = "binary_multiplication"
@@ -99,17 +109,23 @@ class MemoryTask(SequenceTask):
     max_length: Longest = 8
 
     def check_cells(self, draws: Draws, needed: Callable[[int], int]) -> None:
-        """Raise TaskError if the longest array and what is beside it need more cells than a tape has."""
+        """Raise TaskError if the longest array and what is beside it need more cells than a tape
+        has.
+        """
         tested = draws.test_lengths if draws.split == "test" else ()
         longest = max(tested, default=draws.longest)
         if needed(longest) > self.cells:
-            message = f"an array of {longest} needs {needed(longest)} cells, and there are {self.cells}"
+            message = (
+                f"an array of {longest} needs {needed(longest)} cells, and there are {self.cells}"
+            )
             setting = "test_lengths" if tested else "max_length"
             raise TaskError(setting, message, f"write `cells: {needed(longest)}` or more")
 
     def arrays(self, draws: Draws, below: int) -> list[Key]:
         """Draw arrays of integers from 1."""
-        return draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(1, below), k=length)))
+        return draws.keys_by_length(
+            lambda numbers, length: tuple(numbers.choices(range(1, below), k=length))
+        )
 
     def tapes(self, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> Lines:
         """Return the lines of tapes, whose other cells are 0."""
@@ -121,7 +137,8 @@ class MemoryTask(SequenceTask):
 
 
 class RamAccess(MemoryTask):
-    """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element. "1 7 9 4 0" becomes
+    """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element.
+    "1 7 9 4 0" becomes
     "9 7 9 4 0".
     """
 
@@ -158,14 +175,17 @@ class RamCopy(MemoryTask):
     def lines(self, draws: Draws) -> Lines:
         self.check_cells(draws, lambda length: 2 * length + 1)
         keys = self.arrays(draws, self.cells)
-        return self.tapes([(len(key) + 1, *key) for key in keys], [(len(key) + 1, *key, *key) for key in keys])
+        return self.tapes(
+            [(len(key) + 1, *key) for key in keys], [(len(key) + 1, *key, *key) for key in keys]
+        )
 
 
 class NumberWords(DrawnTask):
-    """Translate number words, English to German by default: "four hundred and twenty-one", "vierhunderteinundzwanzig".
+    """Translate number words, English to German by default: "four hundred and twenty-one",
+    "vierhunderteinundzwanzig".
 
-    Test and validation numbers are all different and drawn evenly from 0 to `maximum`. One training number in five is
-    drawn by its number of digits first, so that short numbers are seen too.
+    Test and validation numbers are all different and drawn evenly from 0 to `maximum`. One training
+    number in five is drawn by its number of digits first, so that short numbers are seen too.
 
     Settings:
         maximum: the largest number, 99 to 999999
@@ -191,16 +211,26 @@ class NumberWords(DrawnTask):
             if numbers.random() < 0.8:
                 return evenly(numbers)
             length = numbers.randint(1, digits)
-            return (numbers.randint(0 if length == 1 else 10 ** (length - 1), min(maximum, 10**length - 1)),)
+            return (
+                numbers.randint(
+                    0 if length == 1 else 10 ** (length - 1), min(maximum, 10**length - 1)
+                ),
+            )
 
-        values = [value for (value,) in draws.keys(with_short_ones if draws.split == "train" else evenly)]
-        return Lines([spell(value, self.source) for value in values], [spell(value, self.target) for value in values])
+        values = [
+            value for (value,) in draws.keys(with_short_ones if draws.split == "train" else evenly)
+        ]
+        return Lines(
+            [spell(value, self.source) for value in values],
+            [spell(value, self.target) for value in values],
+        )
 
 
 def spell(number: int, language: str) -> str:
     """Return a number from 0 to 999,999 as num2words spells it."""
     thousands, rest = divmod(number, 1000)
-    # num2words is slow; English and German are composed of cached parts, and these of those below 100
+    # num2words is slow; English and German are composed of cached parts, and these of those below
+    # 100
     if not thousands or language not in ("en", "de"):
         return _words(number, language)
     tail = _words(rest, language) if rest else ""

@@ -1,8 +1,8 @@
 """Tasks of symbol sequences and formal languages.
 
-copy, reverse, duplicate, sort, bigram_flip: the target is the source, rearranged. parentheses: what must close next.
-dialect: a copy in one of several dialects. dynamic_ngrams (Graves et al. 2014) and counting (Joulin & Mikolov 2015):
-languages for models without an encoder, whose sources are empty.
+copy, reverse, duplicate, sort, bigram_flip: the target is the source, rearranged. parentheses: what
+must close next. dialect: a copy in one of several dialects. dynamic_ngrams (Graves et al. 2014) and
+counting (Joulin & Mikolov 2015): languages for models without an encoder, whose sources are empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from blocks.core.settings import Bounds, Count
-from composer.data.tasks import Draws, Key, Length, Lines, Longest, SequenceTask, Shortest, TaskError
+from composer.data.tasks import (
+    Draws,
+    Key,
+    Length,
+    Lines,
+    Longest,
+    SequenceTask,
+    Shortest,
+    TaskError,
+)
 
 Symbols = Annotated[int, Bounds(minimum=2, maximum=702), "different symbols, 2 to 702"]
 Kinds = Annotated[int, Bounds(minimum=1, maximum=4)]
@@ -40,7 +49,9 @@ class SymbolTask(SequenceTask):
     def rows(self, draws: Draws) -> list[list[str]]:
         """Draw sequences of the symbols."""
         names = [*ascii_lowercase, *map("".join, itertools.product(ascii_lowercase, repeat=2))]
-        keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(self.symbols), k=length)))
+        keys = draws.keys_by_length(
+            lambda numbers, length: tuple(numbers.choices(range(self.symbols), k=length))
+        )
         return [[names[index] for index in key] for key in keys]
 
 
@@ -95,7 +106,8 @@ class Sort(Rearrangement):
 
 
 class BigramFlip(Rearrangement):
-    """Exchange each two symbols of a sequence: "d a c b" is "a d b c"; an odd last one stays. (Grefenstette et al.
+    """Exchange each two symbols of a sequence: "d a c b" is "a d b c"; an odd last one stays.
+    (Grefenstette et al.
     2015, section 4.1.)"""
 
     word = "bigram_flip"
@@ -107,9 +119,10 @@ class BigramFlip(Rearrangement):
 class Dialect(SymbolTask):
     """Copy symbols, the marked ones in one of several dialects: "a c B d a A" is "a c B2 d a A2".
 
-    Every third symbol is marked, by a capital. The dialect of a line is drawn evenly, and its source does not show it.
-    So models differ by what each word of an answer can know of the others, and by nothing else: all words but the
-    marked ones are certain, and each of these is even among the dialects until the answer's own words tell which it is.
+    Every third symbol is marked, by a capital. The dialect of a line is drawn evenly, and its
+    source does not show it. So models differ by what each word of an answer can know of the others,
+    and by nothing else: all words but the marked ones are certain, and each of these is even among
+    the dialects until the answer's own words tell which it is.
 
     Settings:
         dialects: different dialects, 2 to 100
@@ -125,21 +138,26 @@ class Dialect(SymbolTask):
     def lines(self, draws: Draws) -> Lines:
         rows = self.rows(draws)
         numbers = draws.generator("dialects").choices(range(1, self.dialects + 1), k=len(rows))
-        targets = [mark(row, self.every, str(number)) for row, number in zip(rows, numbers, strict=True)]
+        targets = [
+            mark(row, self.every, str(number)) for row, number in zip(rows, numbers, strict=True)
+        ]
         return Lines.of([mark(row, self.every) for row in rows], targets)
 
 
 def mark(row: Sequence[str], every: int, suffix: str = "") -> list[str]:
     """Return the row with each `every`-th symbol in capitals, and the suffix behind it."""
-    return [f"{word.upper()}{suffix}" if at % every == 0 else word for at, word in enumerate(row, 1)]
+    return [
+        f"{word.upper()}{suffix}" if at % every == 0 else word for at, word in enumerate(row, 1)
+    ]
 
 
 class Parentheses(SequenceTask):
     """Name after each bracket of a sequence the one that must close next: "( [ ] )" is ") ] ) .".
 
-    `.` is where nothing is open, and `x` stands from the first bracket on that closes what is not open innermost: so
-    the answer has a word for each bracket, and says of each beginning whether it is balanced (`.`), can still become
-    so, or no longer can (`x`). Half of the sequences have one bracket in place of which any was drawn.
+    `.` is where nothing is open, and `x` stands from the first bracket on that closes what is not
+    open innermost: so the answer has a word for each bracket, and says of each beginning whether it
+    is balanced (`.`), can still become so, or no longer can (`x`). Half of the sequences have one
+    bracket in place of which any was drawn.
 
     Settings:
         kinds: kinds of brackets, 1 to 4: ( ), [ ], { }, < >
@@ -156,7 +174,9 @@ class Parentheses(SequenceTask):
 
 
 def _brackets(numbers: random.Random, length: int, kinds: int) -> Key:
-    """Draw brackets: 0 to 3 open and 4 to 7 close. Every second one closes if it can; then perhaps one is changed."""
+    """Draw brackets: 0 to 3 open and 4 to 7 close. Every second one closes if it can; then perhaps
+    one is changed.
+    """
     open_: list[int] = []
     row = []
     for _ in range(length):
@@ -171,7 +191,9 @@ def _brackets(numbers: random.Random, length: int, kinds: int) -> Key:
 
 
 def closing_next(row: Sequence[str]) -> list[str]:
-    """Return what must close next after each bracket; `.` if nothing, `x` once it cannot be balanced any more."""
+    """Return what must close next after each bracket; `.` if nothing, `x` once it cannot be
+    balanced any more.
+    """
     open_: list[str] = []
     answer: list[str] = []
     for bracket in row:
@@ -184,10 +206,11 @@ def closing_next(row: Sequence[str]) -> list[str]:
 
 
 class DynamicNgrams(SequenceTask):
-    """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No source.
+    """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No
+    source.
 
-    For each context the table has the probability of a 1, from Beta(1/2, 1/2); the bits that have too few before them
-    are even. (Graves et al. 2014, section 4.4, with contexts of 5 bits.)
+    For each context the table has the probability of a 1, from Beta(1/2, 1/2); the bits that have
+    too few before them are even. (Graves et al. 2014, section 4.4, with contexts of 5 bits.)
 
     Settings:
         context: how many bits decide about the next, 0 to 12
@@ -205,7 +228,9 @@ class DynamicNgrams(SequenceTask):
         context = self.context
         if context >= (longest := max([self.max_length, *draws.test_lengths])):
             message = f"a line of {longest} bits has none that the {context} before it decide"
-            raise TaskError("context", message, f"write `context: {longest - 1}` or less, or longer lines")
+            raise TaskError(
+                "context", message, f"write `context: {longest - 1}` or less, or longer lines"
+            )
 
         def random_bits(numbers: random.Random, length: int) -> Key:
             table = [numbers.betavariate(0.5, 0.5) for _ in range(2**context)]
@@ -221,7 +246,9 @@ class DynamicNgrams(SequenceTask):
 
 
 class Form(NamedTuple):
-    """Form of a counting language's strings: letters, how often each comes for some n, and the least n."""
+    """Form of a counting language's strings: letters, how often each comes for some n, and the
+    least n.
+    """
 
     letters: str
     counts: Callable[[random.Random, int], tuple[int, ...]]
@@ -233,20 +260,23 @@ FORMS: dict[Pattern, Form] = {
     "anbncn": Form("abc", lambda numbers, n: (n, n, n)),
     "anbncndn": Form("abcd", lambda numbers, n: (n, n, n, n)),
     "anb2n": Form("ab", lambda numbers, n: (n, 2 * n)),
-    "anbmcnm": Form("abc", lambda numbers, n: (first := numbers.randint(1, n - 1), n - first, n), least=2),
+    "anbmcnm": Form(
+        "abc", lambda numbers, n: (first := numbers.randint(1, n - 1), n - first, n), least=2
+    ),
 }
 """Every pattern. Of `anbmcnm`, n says how often c comes, and a and b share it."""
 
 
 class Counting(SequenceTask):
-    """Predict strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
+    """Predict strings of a language that counts, one after another, with n drawn for each: "a a b b
+    a b". No source.
 
-    In the test, when `test_lengths` are given, the last string of a line has that n and the others are as in training.
-    (Joulin & Mikolov 2015, section 4.1.)
+    In the test, when `test_lengths` are given, the last string of a line has that n and the others
+    are as in training. (Joulin & Mikolov 2015, section 4.1.)
 
     Settings:
-        pattern: anbn | anbncn | anbncndn | anb2n | anbmcnm: how often each letter comes; of the last, c comes n times,
-            and a and b together as often
+        pattern: anbn | anbncn | anbncndn | anb2n | anbmcnm: how often each letter comes; of the
+            last, c comes n times, and a and b together as often
         strings: strings of a line
         min_length: the least n; 2 or more for anbmcnm
         max_length: the largest n in training and validation
@@ -271,8 +301,12 @@ class Counting(SequenceTask):
                 raise TaskError(setting, message, f"write `{setting}` of {form.least} or more")
 
         def random_strings(numbers: random.Random, last: int) -> Key:
-            before = (numbers.randint(self.min_length, self.max_length) for _ in range(self.strings - 1))
-            return tuple(itertools.chain.from_iterable(form.counts(numbers, n) for n in [*before, last]))
+            before = (
+                numbers.randint(self.min_length, self.max_length) for _ in range(self.strings - 1)
+            )
+            return tuple(
+                itertools.chain.from_iterable(form.counts(numbers, n) for n in [*before, last])
+            )
 
         lines = []
         for key in draws.keys_by_length(random_strings):

@@ -1,6 +1,8 @@
-"""Generated tasks of what a model keeps while it reads. Each word of a source has a word of the answer.
+"""Generated tasks of what a model keeps while it reads. Each word of a source has a word of the
+answer.
 
-modular_sum: a state that every word changes. multi_query_recall: pairs, of which each is asked for once.
+modular_sum: a state that every word changes. multi_query_recall: pairs, of which each is asked for
+once.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ NOT_ASKED = "."
 
 
 class ModularSum(SequenceTask):
-    """Add numbers, and give each sum so far modulo m: "1 0 1 1" is "1 1 0 1". With a modulus of 2 it is parity.
+    """Add numbers, and give each sum so far modulo m: "1 0 1 1" is "1 1 0 1". With a modulus of 2
+    it is parity.
 
     Grazzi et al. 2024 (arXiv 2411.12537) ask for the last sum of a line alone.
 
@@ -34,15 +37,18 @@ class ModularSum(SequenceTask):
     modulus: Modulus = 2
 
     def lines(self, draws: Draws) -> Lines:
-        keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(self.modulus), k=length)))
+        keys = draws.keys_by_length(
+            lambda numbers, length: tuple(numbers.choices(range(self.modulus), k=length))
+        )
         return Lines.of(keys, ((total % self.modulus for total in accumulate(key)) for key in keys))
 
 
 class MultiQueryRecall(SequenceTask):
     """Recall the value of each key: "k3 v7 k1 v2 k1 k3" is ". . . . v2 v7".
 
-    Pairs of different keys and any values come first, then all the keys in another order. (Multi-query associative
-    recall: Arora et al. 2023, arXiv 2312.04927, whose queries stand among the pairs.)
+    Pairs of different keys and any values come first, then all the keys in another order.
+    (Multi-query associative recall: Arora et al. 2023, arXiv 2312.04927, whose queries stand among
+    the pairs.)
 
     Settings:
         keys: different keys, at least as many as the longest line has pairs
@@ -77,9 +83,17 @@ class MultiQueryRecall(SequenceTask):
         }
         for setting, length in lengths.items():
             if length > self.keys:
-                message = f"{length} pairs have {length} different keys, and there are only {self.keys}"
-                raise TaskError(setting, message, f"write `keys: {length}` or more, or shorter lines")
+                message = (
+                    f"{length} pairs have {length} different keys, and there are only {self.keys}"
+                )
+                raise TaskError(
+                    setting, message, f"write `keys: {length}` or more, or shorter lines"
+                )
 
     def _random_pairs(self, numbers: random.Random, length: int) -> Key:
         chosen = numbers.sample(range(self.keys), length)
-        return *chosen, *numbers.choices(range(self.values), k=length), *numbers.sample(chosen, length)
+        return (
+            *chosen,
+            *numbers.choices(range(self.values), k=length),
+            *numbers.sample(chosen, length),
+        )

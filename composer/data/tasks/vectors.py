@@ -1,7 +1,8 @@
-"""Sequences of binary vectors, for the tokenizer `bits`: the tasks of Graves et al. 2014, section 4, but for N-grams.
+"""Sequences of binary vectors, for the tokenizer `bits`: the tasks of Graves et al. 2014, section
+4, but for N-grams.
 
-A vector is a word of its digits, "01101001", and every digit is drawn evenly. A number behind a vector,
-"01101001@-0.37", is a channel of its own.
+A vector is a word of its digits, "01101001", and every digit is drawn evenly. A number behind a
+vector, "01101001@-0.37", is a channel of its own.
 """
 
 from __future__ import annotations
@@ -42,21 +43,26 @@ class VectorCopy(SequenceTask):
     bits: Digits = 8
 
     def lines(self, draws: Draws) -> Lines:
-        keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(2**self.bits), k=length)))
+        keys = draws.keys_by_length(
+            lambda numbers, length: tuple(numbers.choices(range(2**self.bits), k=length))
+        )
         lines = [join_vectors(key, self.bits) for key in keys]
         return Lines(lines, lines)
 
 
 class RepeatCopy(SequenceTask):
-    """Repeat vectors as often as the number behind them says: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
+    """Repeat vectors as often as the number behind them says: "01 11 00@-0.50" is "01 11 01 11",
+    where 4 is the most.
 
-    The number is count / `max_repeats` - 1, which says 2 `max_repeats` by 1.00 (Graves et al. 2014, section 4.2, make
-    mean 0 and variance 1 of it by another such line). It stands behind a vector of zeros.
+    The number is count / `max_repeats` - 1, which says 2 `max_repeats` by 1.00 (Graves et al. 2014,
+    section 4.2, make mean 0 and variance 1 of it by another such line). It stands behind a vector
+    of zeros.
 
     Settings:
         min_repeats: the least repetitions
         max_repeats: the most repetitions in training and validation, 1 to 100
-        test_repeats: repetitions in the test, with each of the lengths, at most twice the most; null: as in training
+        test_repeats: repetitions in the test, with each of the lengths, at most twice the most;
+            null: as in training
     """
 
     word = "repeat_copy"
@@ -71,20 +77,33 @@ class RepeatCopy(SequenceTask):
         tested = self.test_repeats or ()
         self._check_repeats(max(tested, default=0))
         if draws.split == "test" and tested:
-            keys = [key for times in tested for key in draws.keys_by_length(partial(self._random_pair, times=times))]
+            keys = [
+                key
+                for times in tested
+                for key in draws.keys_by_length(partial(self._random_pair, times=times))
+            ]
         else:
             keys = draws.keys_by_length(self._random_pair)
         rows = [(times, join_vectors(key, self.bits)) for times, *key in keys]
-        sources = [f"{line} {0:0{self.bits}b}{channel(times / self.max_repeats - 1)}" for times, line in rows]
+        sources = [
+            f"{line} {0:0{self.bits}b}{channel(times / self.max_repeats - 1)}"
+            for times, line in rows
+        ]
         return Lines(sources, [" ".join([line] * times) for times, line in rows])
 
     def _check_repeats(self, tested: int) -> None:
         if self.min_repeats > self.max_repeats:
             message = f"the least ({self.min_repeats}) is more than the most ({self.max_repeats})"
-            raise TaskError("min_repeats", message, f"write `min_repeats: {self.max_repeats}` or less")
+            raise TaskError(
+                "min_repeats", message, f"write `min_repeats: {self.max_repeats}` or less"
+            )
         if tested > (most := 2 * self.max_repeats):
-            message = f"no number means {tested} repetitions: the largest number, 1.00, means {most}"
-            raise TaskError("test_repeats", message, f"ask for at most {most}, or raise `max_repeats`")
+            message = (
+                f"no number means {tested} repetitions: the largest number, 1.00, means {most}"
+            )
+            raise TaskError(
+                "test_repeats", message, f"ask for at most {most}, or raise `max_repeats`"
+            )
 
     def _random_pair(self, numbers: random.Random, length: int, times: int = 0) -> Key:
         times = times or numbers.randint(self.min_repeats, self.max_repeats)
@@ -92,10 +111,11 @@ class RepeatCopy(SequenceTask):
 
 
 class AssociativeRecall(SequenceTask):
-    """Recall the item after the one in question, of items of a few vectors: "; 01 11 ; 10 00 ? 01 11" is "10 00".
+    """Recall the item after the one in question, of items of a few vectors: "; 01 11 ; 10 00 ? 01
+    11" is "10 00".
 
-    All items of a line are different, and the last is never asked for. (Graves et al. 2014, section 4.3.) The
-    tokenizer needs `marks: [";", "?"]`.
+    All items of a line are different, and the last is never asked for. (Graves et al. 2014, section
+    4.3.) The tokenizer needs `marks: [";", "?"]`.
 
     Settings:
         vectors: vectors of an item
@@ -121,25 +141,38 @@ class AssociativeRecall(SequenceTask):
             vectors = (index >> self.bits * at & 2**self.bits - 1 for at in range(self.vectors))
             return join_vectors(vectors, self.bits)
 
-        pairs = [(which, [item(index) for index in key]) for which, *key in draws.keys_by_length(random_items)]
-        sources = [f"{' '.join(f'; {text}' for text in items)} ? {items[which]}" for which, items in pairs]
+        pairs = [
+            (which, [item(index) for index in key])
+            for which, *key in draws.keys_by_length(random_items)
+        ]
+        sources = [
+            f"{' '.join(f'; {text}' for text in items)} ? {items[which]}" for which, items in pairs
+        ]
         return Lines(sources, [items[which + 1] for which, items in pairs])
 
     def _check_items(self, different: int) -> None:
         tested = self.test_lengths or ()
-        for setting, shortest in (("min_length", self.min_length), ("test_lengths", min(tested, default=2))):
+        for setting, shortest in (
+            ("min_length", self.min_length),
+            ("test_lengths", min(tested, default=2)),
+        ):
             if shortest < 2:
-                raise TaskError(setting, "one item has none after it", f"write `{setting}` of 2 or more")
+                raise TaskError(
+                    setting, "one item has none after it", f"write `{setting}` of 2 or more"
+                )
         if max([self.max_length, *tested]) > different:
-            message = f"of {self.vectors} vectors of {self.bits} digits there are only {different} different items"
+            message = (
+                f"of {self.vectors} vectors of {self.bits} digits there are only {different}"
+                " different items"
+            )
             raise TaskError("vectors", message, "raise `vectors` or `bits`, or ask for fewer items")
 
 
 class PrioritySort(SequenceTask):
     """Sort vectors by priority, and keep the highest: "01@-0.20 11@0.90 10@0.00" is "11 10".
 
-    The priorities of a line are different hundredths from -1.00 to 1.00, evenly drawn. (Graves et al. 2014, section
-    4.5: the 16 highest of 20.) The tokenizer needs `numbers: true`.
+    The priorities of a line are different hundredths from -1.00 to 1.00, evenly drawn. (Graves et
+    al. 2014, section 4.5: the 16 highest of 20.) The tokenizer needs `numbers: true`.
 
     Settings:
         share: the part of the vectors that is given back, 0 < share <= 1, rounded, and at least one
@@ -159,9 +192,16 @@ class PrioritySort(SequenceTask):
 
         keys = draws.keys_by_length(random_vectors)
         rows = [list(zip(key[len(key) // 2 :], key[: len(key) // 2], strict=True)) for key in keys]
-        sources = [" ".join(f"{vector:0{self.bits}b}{channel(level / 100)}" for level, vector in row) for row in rows]
-        highest = [sorted(row, reverse=True)[: max(1, round(self.share * len(row)))] for row in rows]
-        return Lines(sources, [join_vectors((vector for _, vector in row), self.bits) for row in highest])
+        sources = [
+            " ".join(f"{vector:0{self.bits}b}{channel(level / 100)}" for level, vector in row)
+            for row in rows
+        ]
+        highest = [
+            sorted(row, reverse=True)[: max(1, round(self.share * len(row)))] for row in rows
+        ]
+        return Lines(
+            sources, [join_vectors((vector for _, vector in row), self.bits) for row in highest]
+        )
 
 
 def join_vectors(vectors: Iterable[int], bits: int) -> str:

@@ -1,4 +1,6 @@
-"""Viterbi's algorithm: the most probable answer of all, where a token depends on the last one alone."""
+"""Viterbi's algorithm: the most probable answer of all, where a token depends on the last one
+alone.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +28,28 @@ FIRST_WORD = EOS + 1
 
 
 def reads_tokens(models: Sequence[EncoderDecoder]) -> bool:
-    """Return whether any decoder reads tokens. If none does, the best token is best after every other."""
+    """Return whether any decoder reads tokens. If none does, the best token is best after every
+    other.
+    """
     return any(model.embedding is not None for model in models)
 
 
 def viterbi(search: Search, settings: Viterbi) -> list[list[Hypothesis]]:
-    """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
+    """Find the most probable answer of all, for a decoder that depends on the last token alone
+    (Viterbi 1967).
 
-    best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural GPU, or one that
-    reads no tokens. A token costs a step for each word of the vocabulary; one, where no tokens are read.
+    best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural
+    GPU, or one that reads no tokens. A token costs a step for each word of the vocabulary; one,
+    where no tokens are read.
     """
     search = search.using(settings.precision)
     log_p, position, prefix_log_p = prefill(search)
     limits = search.limits(settings.max_length, settings.max_ratio)  # (B,)
     reached = prefix_log_p[:, None] + log_p  # (B, V), of which eos is the first
-    best, length = reached[:, 0], torch.ones_like(limits)  # (B,) of the answer that ends: its score, tokens with eos
+    best, length = (
+        reached[:, 0],
+        torch.ones_like(limits),
+    )  # (B,) of the answer that ends: its score, tokens with eos
     came_from: list[Tensor] = []
     words = previous_words(search, reached)  # (N, B, C)
     position = position.select(position.sequences.repeat_interleave(words.shape[-1]))
@@ -66,23 +75,33 @@ def previous_words(search: Search, reached: Tensor) -> Tensor:
     return parts.clamp(max=words - 1).view(-1, 1, together).expand(-1, batch, -1)
 
 
-def extend(search: Search, words: Tensor, lasts: Tensor, position: DecoderState) -> tuple[Tensor, Tensor, DecoderState]:
-    """Append one token. words: (B, W) the best score with each as the last; lasts: (N, B, C), see `previous_words`.
+def extend(
+    search: Search, words: Tensor, lasts: Tensor, position: DecoderState
+) -> tuple[Tensor, Tensor, DecoderState]:
+    """Append one token. words: (B, W) the best score with each as the last; lasts: (N, B, C), see
+    `previous_words`.
 
-    -> the best score with each token as the last (B, V), the word before it (B, V), the position after it
+    -> the best score with each token as the last (B, V), the word before it (B, V), the position
+    after it
     """
     scores, befores, after = [], [], position
     for last in lasts:  # (B, C)
         log_p, after = advance(search, (last + FIRST_WORD).flatten(), position)  # (B C, V)
-        score, index = (words.gather(1, last)[..., None] + log_p.view(*last.shape, -1)).max(1)  # (B, V)
+        score, index = (words.gather(1, last)[..., None] + log_p.view(*last.shape, -1)).max(
+            1
+        )  # (B, V)
         scores.append(score)
         befores.append(last.gather(1, index))
     score, part = torch.stack(scores).max(0)  # (B, V) each
     return score, torch.stack(befores).gather(0, part[None])[0], after
 
 
-def backtrace(search: Search, best: Tensor, length: Tensor, came_from: list[Tensor]) -> list[list[Hypothesis]]:
-    """Return the best answers of these scores and lengths (B,), read from their ends by the back-pointers."""
+def backtrace(
+    search: Search, best: Tensor, length: Tensor, came_from: list[Tensor]
+) -> list[list[Hypothesis]]:
+    """Return the best answers of these scores and lengths (B,), read from their ends by the
+    back-pointers.
+    """
     before = torch.stack(came_from).cpu() if came_from else torch.empty(0)  # (L, B, V)
     results = []
     for row, (score, tokens) in enumerate(zip(best.tolist(), length.tolist(), strict=True)):

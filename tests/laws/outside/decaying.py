@@ -1,4 +1,6 @@
-"""A package as somebody else may write it: a sound block, four that each break a law, and one that knows no grid."""
+"""A package as somebody else may write it: a sound block, four that each break a law, and one that
+knows no grid.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from blocks.core.contract import Block, Context, Count, Rate, Site, State
 
 
 class Decaying(Block):
-    """A moving average with a learned decay for each channel: m' = a m + (1 - a) x, y = x + scale m'.
+    """A moving average with a learned decay for each channel: m' = a m + (1 - a) x, y = x + scale
+    m'.
 
     Settings:
         scale: What the average is multiplied by.
@@ -64,7 +67,9 @@ class SeesPadding(Decaying):
 class DeadKnob(Decaying):
     """It has a setting that does nothing."""
 
-    def __init__(self, site: Site, *, scale: Count = 1, dropout: Rate = 0.0, window: Count = 4) -> None:
+    def __init__(
+        self, site: Site, *, scale: Count = 1, dropout: Rate = 0.0, window: Count = 4
+    ) -> None:
         super().__init__(site, scale=scale, dropout=dropout)
 
 
@@ -72,5 +77,7 @@ class Trusting(Decaying):
     """It takes whatever arrives for a sequence."""
 
     def __init__(self, site: Site, *, scale: Count = 1, dropout: Rate = 0.0) -> None:
-        super().__init__(replace(site, stream=site.stream._replace(grid=False)), scale=scale, dropout=dropout)
+        super().__init__(
+            replace(site, stream=site.stream._replace(grid=False)), scale=scale, dropout=dropout
+        )
         self.out = site.stream
