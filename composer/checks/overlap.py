@@ -25,7 +25,7 @@ from composer.data.line_hashes import (
 )
 from composer.data.pairs import TARGET, Pairs, available_splits, split_path
 from composer.data.sources import DataSource
-from composer.data.text_files import held_out_sizes
+from composer.data.split import held_out_sizes
 from composer.errors import DataError
 
 if TYPE_CHECKING:

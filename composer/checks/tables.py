@@ -22,8 +22,9 @@ from composer.data.csv_files import csv_index
 from composer.data.media_files import is_there, kind_of
 from composer.data.pairs import TARGET, available_splits, text_names
 from composer.data.parallel_files import column_names, open_table, split_parts
+from composer.data.split import held_out_sizes
 from composer.data.tables import KINDS
-from composer.data.text_files import find_file, held_out_sizes, open_text, suffix_of
+from composer.data.text_files import find_file, open_text, suffix_of
 from composer.errors import Fault, KeyPath
 from composer.formatting import format_lines
 from composer.model.features import feature_settings

@@ -10,7 +10,7 @@ from composer.checks.read_data import ReadData, Rules
 from composer.data.corpora import find_files
 from composer.data.documents import is_plain
 from composer.data.pairs import available_splits, split_path, text_names
-from composer.data.text_files import held_out_sizes
+from composer.data.split import held_out_sizes
 
 Form = Literal["NFC", "NFD"]
 FORMS: tuple[tuple[Form, Form], ...] = (("NFC", "NFD"), ("NFD", "NFC"))

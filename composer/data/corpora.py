@@ -21,7 +21,7 @@ from composer.data.documents import (
     inspect,
     is_plain,
 )
-from composer.data.held_out import split_last, split_rows
+from composer.data.split import held_out_faults, held_out_sizes, split_last, split_rows
 from composer.data.text_files import Problem, missing_file, suffix_of
 from composer.errors import DataError, Fault, KeyPath
 from composer.recipe.data_sections import Corpus, Files
@@ -42,7 +42,7 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
 
     Raises DataError if a file is not there.
     """
-    held_out = text_files.held_out_sizes(recipe.data.text)
+    held_out = held_out_sizes(recipe.data.text)
     documents = open_files(recipe, "train" if split in held_out else split, folders)
     if not held_out or split not in ("train", *held_out):
         return documents
@@ -55,13 +55,13 @@ def wanted_documents(recipe: Recipe, count: int, split: str) -> np.ndarray:
     """
     text, is_wanted = corpus_of(recipe), np.zeros(count, dtype=bool)
     rows_of = split_rows if text.hold_out == "spread" else split_last
-    is_wanted[rows_of(count, text_files.held_out_sizes(text))[split]] = True
+    is_wanted[rows_of(count, held_out_sizes(text))[split]] = True
     return is_wanted
 
 
 def held_out_files(recipe: Recipe, folders: Sequence[Path]) -> list[Path]:
     """Return the training files of which all documents are held out."""
-    if not text_files.held_out_sizes(recipe.data.text):
+    if not held_out_sizes(recipe.data.text):
         return []
     documents, before, trained = open_files(recipe, "train", folders), 0, set[Path]()
     is_trained = wanted_documents(recipe, len(documents), "train")
@@ -101,7 +101,7 @@ def open_documents(paths: Sequence[Path], unit: str, column: str) -> Documents:
 def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the files of the recipe's text."""
     text, files, faults = corpus_of(recipe), list[CorpusFile](), list[Fault]()
-    held_out, documents = text_files.held_out_sizes(text), 0
+    held_out, documents = held_out_sizes(text), 0
     for split in (
         split for split in SPLITS if getattr(text, split) is not None and split not in held_out
     ):
@@ -128,7 +128,7 @@ def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
             message = f"`{file.path}` has no words"
             faults.append(recipe.fault("empty", file.key, message, "give it a document with text"))
         documents += facts.documents if file.key[2] == "train" else 0
-    return faults or text_files.held_out_faults(recipe, "text", documents, "documents")
+    return faults or held_out_faults(recipe, "text", documents, "documents")
 
 
 def _lacking_column(

@@ -16,10 +16,10 @@ from composer.data import tables, text_files
 from composer.data.column_names import check_names
 from composer.data.columns import Concatenation, FileNames, open_column
 from composer.data.feature_files import missing_files
-from composer.data.held_out import split_rows, split_sources
 from composer.data.kaldi import COLUMNS, SOUNDS, check_folder, is_kaldi_folder, open_folder
 from composer.data.line_hashes import row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
+from composer.data.split import held_out_faults, held_out_sizes, split_rows, split_sources
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import Fault, KeyPath
 from composer.model.features import feature_settings
@@ -43,7 +43,7 @@ def open_parallel(
     opened: takes the training files with what is held out, so that every split reads them from
     there.
     """
-    sizes = text_files.held_out_sizes(recipe.data.parallel or recipe.data.table)
+    sizes = held_out_sizes(recipe.data.parallel or recipe.data.table)
     if not sizes or split not in ("train", *sizes):
         return _open_split(recipe, split, folders)
     if UNDIVIDED not in opened:
@@ -125,7 +125,7 @@ def check_parallel(
     `open_parallel`.
     """
     sizes, taken = (
-        text_files.held_out_sizes(recipe.data.parallel or recipe.data.table),
+        held_out_sizes(recipe.data.parallel or recipe.data.table),
         data_files(recipe, folders),
     )
     splits = [split for split in available_splits(recipe) if split not in sizes]
@@ -164,7 +164,7 @@ def check_parallel(
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
     section = "table" if recipe.data.table else "parallel"
-    return text_files.held_out_faults(recipe, section, len(opened[UNDIVIDED]), "pairs")
+    return held_out_faults(recipe, section, len(opened[UNDIVIDED]), "pairs")
 
 
 def _content_faults(

@@ -18,7 +18,6 @@ import numpy as np
 from composer.atomic_io import file_stamp
 from composer.data.cache_entries import cached_array
 from composer.errors import Fault, KeyPath, format_path
-from composer.recipe.data_sections import Corpus, Parallel, Table
 from composer.recipe.schema_reader import REFERENCE
 from composer.suggest import suggest_file
 
@@ -166,29 +165,6 @@ def named_files(settings: object, folders: Sequence[Path]) -> set[Path]:
         else ()
     )
     return {path for part in parts for path in named_files(part, folders)}
-
-
-def held_out_sizes(section: Parallel | Table | Corpus | None) -> dict[str, int]:
-    """Return how many pairs or documents of the training files each of val and test takes, where it
-    has no files.
-    """
-    sizes = {"val": section.val, "test": section.test} if section else {}
-    return {split: size for split, size in sizes.items() if isinstance(size, int)}
-
-
-def held_out_faults(recipe: Recipe, section: str, count: int, noun: str) -> list[Fault]:
-    """Return the fault of training files that have no more pairs, or documents, than are held out
-    of them.
-    """
-    sizes = held_out_sizes(getattr(recipe.data, section))
-    if sum(sizes.values()) < count:
-        return []
-    split, few = max(sizes, key=lambda name: sizes[name]), max(1, count // 20)
-    taking = f"{' and '.join(sizes)} {'take' if len(sizes) > 1 else 'takes'}"
-    message = f"{taking} {sum(sizes.values()):,} {noun}, and the training files have {count:,}"
-    examples = ", ".join(f"{name}: {few}" for name in sizes)
-    fix = f"write, for example, `{examples}`" if count > len(sizes) else f"name files in `{split}`"
-    return [recipe.fault("empty", ("data", section, split), message, fix)]
 
 
 def suffix_of(path: Path) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import pytest
 import composer
 from composer.cli.new import new
 from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, inspect, next_steps
-from composer.data.held_out import split_rows
+from composer.data.split import split_rows
 from composer.errors import DataError, RunError
 from composer.recipe.metrics import TOKENIZER_PACKAGES
 from composer.recipe.recipe import load

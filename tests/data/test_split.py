@@ -9,7 +9,7 @@ import pytest
 
 from composer.data.columns import RowSubset
 from composer.data.encoding import load_data
-from composer.data.held_out import split_rows, split_sources
+from composer.data.split import split_rows, split_sources
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
 from composer.training.preflight import check_recipe

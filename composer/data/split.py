@@ -1,24 +1,49 @@
-"""Which pairs or documents of the training files are held out for validation and test."""
+"""Split the pairs or documents of the training files into train, val and test."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from composer.data.columns import row_type
+from composer.errors import Fault
+from composer.recipe.data_sections import Corpus, Parallel, Table
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
 
 GOLDEN_RATIO = 0.618033988749895
 """Its multiples, without their whole numbers, are spread evenly from the first on."""
 PARTS = ("train", "val", "test")
 
 
-def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return the row numbers of train, val and test among `count` pairs; those held out are spread
-    evenly.
+def held_out_sizes(section: Parallel | Table | Corpus | None) -> dict[str, int]:
+    """Return the size of val and of test where it is held out of the training files."""
+    sizes = {"val": section.val, "test": section.test} if section else {}
+    return {split: size for split, size in sizes.items() if isinstance(size, int)}
 
-    A function of the numbers alone, whatever the text is: a line that is added at the end moves few
-    others.
+
+def held_out_faults(recipe: Recipe, section: str, count: int, noun: str) -> list[Fault]:
+    """Return a fault if `count` training pairs or documents are not more than are held out."""
+    sizes = held_out_sizes(getattr(recipe.data, section))
+    total = sum(sizes.values())
+    if total < count:
+        return []
+    largest, example_size = max(sizes, key=lambda name: sizes[name]), max(1, count // 20)
+    takes = " and ".join(sizes) + (" take" if len(sizes) > 1 else " takes")
+    message = f"{takes} {total:,} {noun}, and the training files have {count:,}"
+    examples = ", ".join(f"{name}: {example_size}" for name in sizes)
+    is_enough = count > len(sizes)
+    fix = f"write, for example, `{examples}`" if is_enough else f"name files in `{largest}`"
+    return [recipe.fault("empty", ("data", section, largest), message, fix)]
+
+
+def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Split the row numbers of `count` pairs; those held out are spread evenly.
+
+    The rows depend on the numbers alone, so a line added at the end moves few others.
     """
     held_out = sum(sizes.values())
     rows = (np.arange(held_out) * 2 + 1) * count // (2 * max(held_out, 1))
@@ -35,9 +60,7 @@ def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 
 def split_last(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return the row numbers of train, val and test among `count` documents; the last ones are held
-    out.
-    """
+    """Split the row numbers of `count` documents; the last ones are held out."""
     rows, end = {}, count
     for split in ("test", "val"):
         size = sizes.get(split, 0)
@@ -46,12 +69,12 @@ def split_last(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 
 def split_sources(sources: np.ndarray, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return what `split_rows` does where sources differ; else pairs of the same source are in one
-    part.
+    """Split the rows of pairs like `split_rows`, but keep pairs with the same source together.
 
-    A source with more pairs than a part has room for is trained on. Where that leaves a part
-    without enough pairs, it has some of such sources. sources: (pairs,), the hash of each pair's
-    source, 0 of one without text.
+    A source with more pairs than a part has room for is trained on. If a part then lacks pairs,
+    it gets some from such sources.
+
+    sources: (pairs,) the hash of each pair's source; 0 for an empty one.
     """
     rows = split_rows(len(sources), sizes)
     is_blank = sources == 0
@@ -66,8 +89,9 @@ def split_sources(sources: np.ndarray, sizes: Mapping[str, int]) -> dict[str, np
 
 
 class GroupedSplit:
-    """Choice of whole groups of rows for val and test. group: (rows,), the number of each row's;
-    times: their sizes.
+    """Choose whole groups of rows for val and test.
+
+    group: (rows,) the group of each row. times: (groups,) their sizes.
     """
 
     def __init__(
@@ -80,9 +104,7 @@ class GroupedSplit:
         self.part = np.full(len(group), PARTS.index("train"), np.int8)
 
     def split(self, places: np.ndarray, is_test: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the rows of each part; a group is taken from each of these places, as far as there
-        is room.
-        """
+        """Return the rows of each part: a group near each place, while there is room."""
         gap = max(1, len(self.group) // len(places))
         for at in spread_order(len(places)):
             split = "test" if is_test[at] else "val"
@@ -97,27 +119,27 @@ class GroupedSplit:
         return {split: np.flatnonzero(self.part == number) for number, split in enumerate(PARTS)}
 
     def take_anywhere(self) -> None:
-        """Fill the parts with groups from all rows, one of each in turn, as far as there is room."""
+        """Fill the parts with groups from all rows, while there is room."""
         if not any(self.left.values()):
             return
         rows = spread_order(len(self.group))
         rows = rows[(self.is_trained() & (self.size <= max(self.left.values())))[rows]]
-        # a row without text is no group; of others the first row stands for all
+        # a row without text is a group of its own; else the first row represents its group
         keys = np.where(self.is_blank[rows], -1 - rows, self.group[rows])
         rows = rows[np.sort(np.unique(keys, return_index=True)[1])]
         for row, size in zip(rows.tolist(), self.size[rows].tolist(), strict=True):
-            split = next((split for split, left in self.left.items() if size <= left), None)
-            if split:
-                self.take(row, split)
+            roomy = [split for split, left in self.left.items() if size <= left]
+            if roomy:
+                self.take(row, roomy[0])
             elif not any(self.left.values()):
                 return
 
     def is_trained(self, rows: slice = slice(None)) -> np.ndarray:
-        """Return which of these rows are in no other part. -> (rows,) bool"""
+        """True for rows that are in the training part. -> (rows,) bool"""
         return np.asarray(self.part[rows] == PARTS.index("train"))
 
     def take(self, row: int, split: str) -> None:
-        """Put a row and all that have its source into a part."""
+        """Move a row, with all rows of its source, into a part."""
         first, last = np.searchsorted(self.sorted, [self.group[row], self.group[row] + 1])
         rows = np.array([row]) if self.is_blank[row] else self.order[first:last]
         self.part[rows] = PARTS.index(split)
@@ -125,7 +147,5 @@ class GroupedSplit:
 
 
 def spread_order(count: int) -> np.ndarray:
-    """Return the numbers below `count` in an order of which every beginning is spread evenly. ->
-    (count,)
-    """
+    """Order the numbers below `count` so that every prefix is spread evenly. -> (count,)"""
     return np.argsort(np.arange(count) * GOLDEN_RATIO % 1.0, kind="stable")
