@@ -1,7 +1,7 @@
 """Accuracy by length of generated tasks, several runs side by side: a Markdown table for each task,
 and a chart.
 
-    python benchmarks/accuracy.py RUN [RUN ...] [--lengths 200 400] [--lines 100] [--chart F.html]
+    python -m benchmarks.accuracy RUN [RUN ...] [--lengths 200 400] [--lines 100] [--chart F.html]
 
 A cell is the exact match and, in brackets where that is below 100 %, the token accuracy by
 position; for outputs made of bits also the bits per answer with teacher forcing. Lengths are

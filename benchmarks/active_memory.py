@@ -1,6 +1,6 @@
 """Cost of active memory: time ratios of two variants, each pair timed alternately in one process.
 
-    python benchmarks/active_memory.py [--rounds 15] [--device cpu] [--compile]
+    python -m benchmarks.active_memory [--rounds 15] [--device cpu] [--compile]
 
 1. A CGRU, forward and backward, against its convolutions alone.
 2. A batch of short rows against the same rows padded to the longest of a data set.
@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from memory import seconds
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.memory import seconds
 from blocks.cgru import Cgru
 from blocks.core.contract import Block, Context, Site, Stream
 from blocks.core.scope import Scope

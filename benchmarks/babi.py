@@ -1,6 +1,6 @@
 """bAbI test errors, of every restart and of the restart with the lowest training error.
 
-    python benchmarks/babi.py FOLDER [FOLDER ...] [--data DIR] [--paper NAME]
+    python -m benchmarks.babi FOLDER [FOLDER ...] [--data DIR] [--paper NAME]
 
 Prints a Markdown table per recipe, with a line for each task, of all finished runs below the
 folders. For each task the run with the lowest error on its own training questions is selected, of

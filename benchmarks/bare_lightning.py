@@ -10,9 +10,10 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from bare import PAD, Transformer
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.bare import PAD, Transformer
 
 VOCABULARY, ROWS, LENGTH = 400, 60, 25
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from bare import BOS, EOS, GRU, Transformer
 from torch import Tensor
+
+from benchmarks.bare import BOS, EOS, GRU, Transformer
 
 Lines = list[list[int]]
 

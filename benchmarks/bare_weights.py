@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import torch
-from bare import GRU, Attention, Layer, Transformer
 from torch import Tensor, nn
 
+from benchmarks.bare import GRU, Attention, Layer, Transformer
 from blocks.core.contract import Block
 from blocks.core.stack import Stack
 from blocks.rnn import Rnn

@@ -1,6 +1,6 @@
 """BLEU by source length, several runs side by side: a Markdown table, and a chart.
 
-    python benchmarks/by_length.py RUN [RUN ...] [--data DIR] [--edges 7 10 13 16 20] [--tokenised]
+    python -m benchmarks.by_length RUN [RUN ...] [--data DIR] [--edges 7 10 13 16 20] [--tokenised]
     [--chart F.html]
 
 Every run translates its test set with its recipe's decoding settings; all runs must have the same

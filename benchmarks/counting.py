@@ -1,6 +1,6 @@
 """How far models of the task `counting` count, by n: a Markdown table, one line for each run.
 
-    python benchmarks/counting.py RUN [RUN ...] [--lengths 15 20 30 40 60] [--lines 50]
+    python -m benchmarks.counting RUN [RUN ...] [--lengths 15 20 30 40 60] [--lines 50]
 
 A run predicts the next token at each position of lines of strings, the last of which has the tested
 n. As in Joulin & Mikolov 2015, section 5.1, a string is correct if every deterministic token is

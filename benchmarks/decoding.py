@@ -1,7 +1,7 @@
 """Decoding speed against the same searches by hand in plain PyTorch, and against CTranslate2.
 
-    python benchmarks/decoding.py RUN [--lines 256] [--rounds 5] [--precision float32 bfloat16 int8]
-    python benchmarks/decoding.py RUN --ctranslate2 [--tokens 0]
+    python -m benchmarks.decoding RUN [--lines 256] [--rounds 5] [--precision float32 bfloat16 int8]
+    python -m benchmarks.decoding RUN --ctranslate2 [--tokens 0]
 
 RUN is a trained `recipes/multi30k/transformer.yaml` or `gru_attention.yaml`. Its weights are copied
 into the plain model, which computes in float32, and which answers as ours does in float32 but for
@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import torch
-from bare import GRU, Transformer
-from bare_searches import Lines, beam, greedy, in_batches
-from bare_weights import copy_to_bare
 
+from benchmarks.bare import GRU, Transformer
+from benchmarks.bare_searches import Lines, beam, greedy, in_batches
+from benchmarks.bare_weights import copy_to_bare
 from composer.data.encoding import load_data
 from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2

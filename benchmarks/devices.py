@@ -1,7 +1,7 @@
 """Training throughput on 1, 2, 4 ... devices, with the same global batch and with one that grows
 with the devices.
 
-    python benchmarks/devices.py RECIPE [key=value ...] --devices 1 2 4 8 [--strategy ddp fsdp]
+    python -m benchmarks.devices RECIPE [key=value ...] --devices 1 2 4 8 [--strategy ddp fsdp]
     [--accelerator gpu]
                                  [--data DIR] [--steps 200] [--rounds 3]
 

@@ -1,6 +1,6 @@
 """The dialect task: the loss of trained models relative to the optimum for their architecture.
 
-    python benchmarks/dialect.py RUN [RUN ...]
+    python -m benchmarks.dialect RUN [RUN ...]
 
 How well a model can predict the dialect of its output depends on what it reads of its own output:
 nothing, the previous word, or all previous words. `dialect_optimum` computes the optimal loss of

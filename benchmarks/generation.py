@@ -1,7 +1,7 @@
 """Speed of writing one text against loops by hand in plain PyTorch with a cache: an LSTM and a
 small Transformer.
 
-    OMP_NUM_THREADS=1 python benchmarks/generation.py [--tokens 256] [--rounds 15] [--vocabulary
+    OMP_NUM_THREADS=1 python -m benchmarks.generation [--tokens 256] [--rounds 15] [--vocabulary
     10000]
 
 The LSTM has the sizes of Zaremba et al. 2014 (small), the Transformer four layers of width 128.
@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable
 
 import torch
-from bare import BOS, Layer, sinusoids
-from bare_weights import copy_layer
 from torch import Tensor, nn
 
+from benchmarks.bare import BOS, Layer, sinusoids
+from benchmarks.bare_weights import copy_layer
 from composer.inference.decode import decode_all
 from composer.inference.methods import Greedy, Sample
 from composer.model.builder import build

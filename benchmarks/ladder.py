@@ -1,9 +1,9 @@
 """The Multi30k ladder, German to English, compared with the notebooks of
 github.com/bentrevett/pytorch-seq2seq.
 
-    python benchmarks/ladder.py prepare --data DATA --to FOLDER
+    python -m benchmarks.ladder prepare --data DATA --to FOLDER
     seqcomposer train recipes/ladder/NAME.yaml --data FOLDER
-    python benchmarks/ladder.py score RUN [RUN ...] [--data FOLDER]
+    python -m benchmarks.ladder score RUN [RUN ...] [--data FOLDER]
 
 `prepare` reads DATA/multi30k and writes FOLDER/multi30k_tokens: spaCy's German and English tokens,
 lower-cased and separated by spaces, as in the notebooks; it needs `pip install -c constraints.txt
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from by_length import (
+from benchmarks.by_length import (
     Translated,
     bleu_metric,
     by_length,

@@ -1,7 +1,7 @@
 """Training speed of language models against plain PyTorch loops: an LSTM with a carried state, a
 small Transformer.
 
-    OMP_NUM_THREADS=1 python benchmarks/language_models.py --data DIR [--rounds 7] [--steps 60]
+    OMP_NUM_THREADS=1 python -m benchmarks.language_models --data DIR [--rounds 7] [--steps 60]
     [--models lstm]
 
 The LSTM is that of `zaremba2014_small`, on the Penn Treebank; the Transformer that of
@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from training import Config, Measurement, PeakMemory, Stopwatch, run_ours
 
+from benchmarks.training import Config, Measurement, PeakMemory, Stopwatch, run_ours
 from composer.data.sources import DataSource
 from composer.inference.decode import keep_freed_memory
 from composer.recipe.recipe import load

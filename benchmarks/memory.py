@@ -1,7 +1,7 @@
 """Speed of the `ntm` memory against its matrix products alone, and against the paper's equations
 written as a loop.
 
-    python benchmarks/memory.py [--rounds 20] [--steps 8] [--device cpu]
+    python -m benchmarks.memory [--rounds 20] [--steps 8] [--device cpu]
 
 A step is one position of the whole batch, forward and backward, with one read and one write head.
 The matrix products are those that any implementation needs: similarity of keys and slots, erase and

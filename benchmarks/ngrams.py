@@ -1,6 +1,6 @@
 """Dynamic N-grams: bits per test line of trained models, relative to the optimum.
 
-    python benchmarks/ngrams.py RUN [RUN ...]
+    python -m benchmarks.ngrams RUN [RUN ...]
 
 `ngrams_optimum` is the best predictor that does not know the tables (Graves et al. 2014,
 eq. 10), on the same lines. In the paper, on its own lines of 200 bits, the curves end at about

@@ -1,4 +1,4 @@
-"""Share of real tokens in an epoch: `python benchmarks/padding.py RECIPE --data DIR [--tokens 1200
+"""Share of real tokens in an epoch: `python -m benchmarks.padding RECIPE --data DIR [--tokens 1200
 4096]`.
 """
 

@@ -1,7 +1,7 @@
 """Collect the scores of finished runs of this repository's recipes, for the gallery of the
 documentation.
 
-    python benchmarks/results.py [FOLDER ...]
+    python -m benchmarks.results [FOLDER ...]
 
 Looks for run folders in and below each FOLDER and adds their scores to docs/results.json, which is
 never edited by hand; those of recipes that have changed since are removed. A run belongs to a

@@ -4,7 +4,7 @@ digit's own cell.
     python -m benchmarks.scene_attention RUN --table DIR/test.tsv [--lines 1000] [--checkpoint best]
     [--json]
 
-RUN is a run of a recipe that reads scenes of `benchmarks/digit_scenes.py`, with one attention whose
+RUN is a run of a recipe that reads scenes of `prepare_data/digit_scenes.py`, with one attention whose
 annotations are a square grid of 3 x 3 cells, or of 6 x 6 parts of cells, and so on. Each caption of
 the table is read with teacher forcing, and the weights with which a digit's name is predicted are
 summed over the annotations of its cell.
@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.digit_scenes import CELLS, NAMES
 from composer.inference.run import open_run
+from prepare_data.digit_scenes import CELLS, NAMES
 
 
 def cell_shares(weights: np.ndarray) -> np.ndarray:

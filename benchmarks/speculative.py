@@ -1,6 +1,6 @@
 """Speed of writing one text with a smaller run as the draft against writing it without.
 
-    OMP_NUM_THREADS=1 python benchmarks/speculative.py RUN DRAFT [--tokens 256] [--rounds 5]
+    OMP_NUM_THREADS=1 python -m benchmarks.speculative RUN DRAFT [--tokens 256] [--rounds 5]
     [--prompt TEXT]
 
 Greedily, and by drawing at temperature 0.8. All sides alternate in one process, in another order

@@ -1,7 +1,7 @@
 """Startup: `check`, `train` until its first step, and a line translated, from the command to the
 result.
 
-    OMP_NUM_THREADS=1 python benchmarks/startup.py [--data DATA] [--rounds 9]
+    OMP_NUM_THREADS=1 python -m benchmarks.startup [--data DATA] [--rounds 9]
 
 Every round starts each of them as a process, and the interpreter that imports torch alone; `train`,
 with an empty cache of tokenizers and with the one that it left, stands beside Lightning around a
@@ -27,7 +27,7 @@ QUICKSTART = RECIPES / "quickstart.yaml"
 STORE = "SEQCOMPOSER_STORE"
 PYTHON = [sys.executable, "-c"]
 COMMAND = [sys.executable, "-m", "composer.cli.main"]
-LIGHTNING = [sys.executable, str(Path(__file__).with_name("bare_lightning.py"))]
+LIGHTNING = [sys.executable, "-m", "benchmarks.bare_lightning"]
 TORCH, BARE = "import torch", "Lightning by hand, first step"
 TRAIN, TRAIN_AGAIN = (
     "train the quick start, first step",

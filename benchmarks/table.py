@@ -1,6 +1,6 @@
 """Markdown table of finished runs, from their run.json.
 
-python benchmarks/table.py RUN ...
+python -m benchmarks.table RUN ...
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Training speed against a plain PyTorch loop: same batches, sizes, dropout sites, optimizer,
 clipping and device.
 
-    python benchmarks/training.py --data DIR [--rounds 5] [--steps 30] [--precision 32 bf16-mixed]
-    [--memory] python benchmarks/training.py --data DIR --accelerator gpu --compile
-    python benchmarks/training.py --data DIR --models transformer --precision 32
+    python -m benchmarks.training --data DIR [--rounds 5] [--steps 30] [--precision 32 bf16-mixed]
+    [--memory] python -m benchmarks.training --data DIR --accelerator gpu --compile
+    python -m benchmarks.training --data DIR --models transformer --precision 32
 
 The sides alternate in one process, in another order every round: ours and bare (the plain loop) in
 each precision, with --compile also compiled (`training.compile: true`, and `torch.compile` of the
@@ -30,10 +30,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from bare import GRU, PAD, Transformer
 from pytorch_lightning import Callback
 from torch import Tensor, nn
 
+from benchmarks.bare import GRU, PAD, Transformer
 from composer.data.collate import Batch, BatchLoader
 from composer.data.sources import DataSource
 from composer.inference.decode import keep_freed_memory

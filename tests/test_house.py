@@ -490,3 +490,16 @@ def test_every_package_is_in_the_architecture() -> None:
     }
     missing = sorted(name for name in rooms - {"py"} if not re.search(rf"\b{name}\b", text))
     assert not missing, f"ARCHITECTURE.md does not place {missing}"
+
+
+@pytest.mark.parametrize(
+    ("folder", "above"),
+    [
+        ("prepare_data", ("verify", "benchmarks", "tests")),
+        ("verify", ("benchmarks", "tests")),
+    ],
+)
+def test_scripts_import_one_way(folder: str, above: tuple[str, ...]) -> None:
+    for path in (ROOT / folder).glob("*.py"):
+        upwards = [name for name, _ in imports(path) if name.startswith(above)]
+        assert not upwards, f"{path.name} imports {upwards}"

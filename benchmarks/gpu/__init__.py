@@ -7,12 +7,7 @@ a new file, and a name in PARTS.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
-
-# the other benchmarks are scripts, which find one another in their own folder
-sys.path.append(str(Path(__file__).parents[1]))
 
 PARTS = (
     "blocks",

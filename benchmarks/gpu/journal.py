@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import CRASHED, FAILED, LATE, MISSING, OK, PARTS, Outcome, Row, Settings
-from benchmarks.worker import Worker, WorkerDied
+from verify.worker import Worker, WorkerDied
 
 PART_SECONDS = 480.0
 POISON = ("CUDA error", "AcceleratorError", "cuBLAS error", "CUBLAS_STATUS", "device-side assert")

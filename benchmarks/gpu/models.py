@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from bare import Attention, Transformer
 from torch import Tensor, nn
 
+from benchmarks.bare import Attention, Transformer
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL, PAD

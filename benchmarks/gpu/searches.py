@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from bare_searches import beam, greedy
-from bare_weights import copy_to_bare
 
+from benchmarks.bare_searches import beam, greedy
+from benchmarks.bare_weights import copy_to_bare
 from benchmarks.gpu import FAILED, MISSING, Outcome, Row, Settings
 from benchmarks.gpu.graphs import now
 from benchmarks.gpu.loops import outcome_of

@@ -11,10 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kills import TIMINGS, read_results
-
 from benchmarks.gpu import Settings
 from composer.run_dir import RunDir, read_metrics
+from verify.kills import TIMINGS, read_results
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
 STEPS, SMALL_STEPS = 200, 12

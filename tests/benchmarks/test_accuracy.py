@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import accuracy
 import pytest
-from accuracy import Accuracy, Row
 
+from benchmarks import accuracy
+from benchmarks.accuracy import Accuracy, Row
 from composer.data.tasks.numbers import BinaryAddition
 from composer.data.tasks.sequences import Reverse
 from composer.errors import DataError

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import babi
 import pytest
-from babi import PUBLISHED, Run
 
+from benchmarks import babi
+from benchmarks.babi import PUBLISHED, Run
 from composer.evaluation import evaluate
 from composer.recipe.recipe import load
 from composer.training.train import train

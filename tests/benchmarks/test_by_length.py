@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import by_length
 import pytest
+
+from benchmarks import by_length
 
 SOURCES = ["w " * words for words in (1, 3, 4, 4, 9)]
 REFERENCES = ["a b c d e f", "b c d e f g", "c d e f g h", "d e f g h i", "e f g h i j"]

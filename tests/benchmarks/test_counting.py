@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import counting
+from benchmarks import counting
 
 WORDS = list("abaaabbb")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import decoding
 import pytest
 import torch
 
+from benchmarks import decoding
 from composer.data.encoding import load_data
 from composer.inference.run import Run
 from composer.model.builder import build

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import dialect
 import pytest
 
+from benchmarks import dialect
 from composer.data.tasks.sequences import mark
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks import digit_scenes
+from prepare_data import digit_scenes
 
 
 def test_a_caption_relates_the_first_digit_to_the_others():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import generation
 import pytest
 import torch
+
+from benchmarks import generation
 
 
 @pytest.mark.parametrize("name", generation.DECODERS)

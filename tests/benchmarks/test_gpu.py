@@ -14,7 +14,7 @@ from benchmarks.gpu import CRASHED, FAILED, LATE, MISSING, OK, PARTS, Outcome, R
 from benchmarks.gpu.__main__ import main, parse_arguments
 from benchmarks.gpu.compare import describe_faults
 from benchmarks.gpu.journal import Journal, describe_part, run_case, serve, table
-from benchmarks.worker import WorkerDied
+from verify.worker import WorkerDied
 
 LIBRARIES = ("transformers", "ctranslate2")
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ladder
 import pytest
 import torch
 
+from benchmarks import ladder
 from composer.model.builder import build
 from composer.recipe.recipe import load
 

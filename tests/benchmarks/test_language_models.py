@@ -7,9 +7,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import language_models
 import pytest
 
+from benchmarks import language_models
 from composer.model.builder import build
 from composer.recipe.recipe import load
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.media_tables import split_sentences, write_examples
+from prepare_data.media_tables import split_sentences, write_examples
 
 
 def test_splits_share_no_sentence_and_depend_on_the_seed() -> None:

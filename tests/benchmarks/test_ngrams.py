@@ -9,9 +9,9 @@ from collections import Counter, defaultdict
 from fractions import Fraction
 from pathlib import Path
 
-import ngrams
 import pytest
 
+from benchmarks import ngrams
 from composer.data.tasks.sequences import DynamicNgrams
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir

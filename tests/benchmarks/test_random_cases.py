@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.random_cases import FAILED, Outcome, options, run_cases
-from benchmarks.random_recipes import SECTIONS, whole_recipes
-from benchmarks.random_settings import definitions, values_of
-from benchmarks.repairs import FixFailed, repair
-from benchmarks.whole_runs import run_commands, write_recipe
 from composer.errors import Edit, Fault
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import parse, to_data
-from tests.laws.law_cases import draw_case
+from verify.random_cases import FAILED, Outcome, options, run_cases
+from verify.random_recipes import SECTIONS, whole_recipes
+from verify.random_settings import definitions, values_of
+from verify.repairs import FixFailed, repair
+from verify.scene import draw_case
+from verify.whole_runs import run_commands, write_recipe
 
 CHOICES = (
     "tasks",
@@ -92,7 +92,7 @@ def test_a_fix_that_does_not_help_is_a_failure(
     fault = Fault(
         str(file), 1, 21, "unused", "model.width", "too wide", "write `width: 3`", edit=edit
     )
-    monkeypatch.setattr("benchmarks.repairs.composer.check", lambda _: [fault])
+    monkeypatch.setattr("verify.repairs.composer.check", lambda _: [fault])
     file.write_text('{"model": {"width": 4}}')
     with pytest.raises(FixFailed, match="too wide"):
         repair(file)

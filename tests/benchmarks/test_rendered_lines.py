@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("PIL")
 from PIL import Image, ImageFont
 
-from benchmarks import rendered_lines
-from benchmarks.rendered_lines import (
+from prepare_data import rendered_lines
+from prepare_data.rendered_lines import (
     FACES,
     HEIGHT,
     cut_lines,

@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import digit_scenes, scene_attention
+from benchmarks import scene_attention
+from prepare_data import digit_scenes
 
 
 def test_the_parts_of_a_cell_add_up_to_it():

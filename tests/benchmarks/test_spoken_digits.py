@@ -14,7 +14,7 @@ pytest.importorskip("soundfile")
 
 import soundfile
 
-from benchmarks.spoken_digits import BANDS, NAMES, RATE, write_frames, write_speakers
+from prepare_data.spoken_digits import BANDS, NAMES, RATE, write_frames, write_speakers
 
 SPEAKERS = ("ann", "bob")
 

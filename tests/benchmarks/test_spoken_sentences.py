@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
 
-from benchmarks import spoken_sentences
-from benchmarks.spoken_sentences import RATE, VOICES, choose_sentences, speak, write_sentences
+from prepare_data import spoken_sentences
+from prepare_data.spoken_sentences import RATE, VOICES, choose_sentences, speak, write_sentences
 
 ESPEAK = pytest.mark.skipif(
     shutil.which("espeak-ng") is None, reason="needs espeak-ng: apt-get install espeak-ng"

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import training
-from training import Side
+
+from benchmarks import training
+from benchmarks.training import Side
 
 
 @pytest.mark.slow

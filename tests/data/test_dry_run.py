@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from benchmarks.random_data import ODD_LINES
 from composer.api import check
 from composer.data import samples, tables, token_cache
 from composer.data.answer_limits import AnswerLimits
@@ -22,6 +21,7 @@ from composer.recipe.recipe import load
 from composer.training import dry_run
 from composer.training.preflight import check_and_sample, check_recipe
 from tests.data.conftest import Make
+from verify.random_data import ODD_LINES
 
 MODEL = {"encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
 SMALL = {"train": 20, "val": 3, "test": 3}

@@ -67,8 +67,8 @@ OTHER_COMMANDS = {
     "hf",
     "wandb",
 }
-"""Commands that set up a machine, and are not checked; of scripts in benchmarks/ the options are.
-"""
+"""Commands that set up a machine, and are not checked; the options of SCRIPTS are."""
+SCRIPTS = ("benchmarks", "verify", "prepare_data")
 SMALL_RECIPE: dict[str, Any] = {
     "recipe": 1,
     "data": {"generate": "copy"},
@@ -116,7 +116,7 @@ def code_blocks(page: str, text: str) -> Iterator[CodeBlock]:
 
 def run_blocks(blocks: Sequence[CodeBlock], folder: Path) -> None:
     """Run the blocks of a page in order; the working directory is `folder`. Raises PageError."""
-    for name in ("recipes", "schemas", "benchmarks"):
+    for name in ("recipes", "schemas", *SCRIPTS):
         (folder / name).symlink_to(ROOT / name)
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks:
@@ -329,7 +329,7 @@ def check_options(command: list[str]) -> None:
             continue
         if words[0].endswith("seqcomposer"):
             _check_arguments(words[1:])
-        elif (script := _benchmark_script(words)) is not None:
+        elif (script := _script(words)) is not None:
             _check_script_options(script, words)
         elif "/" in words[0] and (ROOT / words[0]).exists():
             continue
@@ -360,14 +360,16 @@ def _check_arguments(arguments: list[str]) -> None:
         raise PageError(f"`seqcomposer {shlex.join(arguments)}`: {error}") from error
 
 
-def _benchmark_script(words: list[str]) -> Path | None:
-    match = re.search(r"benchmarks[./](\w+)", " ".join(words[:3]))
+def _script(words: list[str]) -> Path | None:
+    """Return the script of this repository that a command runs, or None."""
+    match = re.search(rf"({'|'.join(SCRIPTS)})[./](\w+)", " ".join(words[:3]))
     if match is None:
         return None
-    scripts = [ROOT / f"benchmarks/{match[1]}{end}" for end in (".py", "/__main__.py")]
-    if existing := [script for script in scripts if script.exists()]:
-        return existing[0]
-    raise PageError(f"there is no {scripts[0].relative_to(ROOT)}")
+    folder, name = match.groups()
+    for script in (ROOT / folder / f"{name}.py", ROOT / folder / name / "__main__.py"):
+        if script.exists():
+            return script
+    raise PageError(f"there is no {folder}/{name}.py")
 
 
 def _check_script_options(script: Path, words: list[str]) -> None:

@@ -133,9 +133,9 @@ FAULTS = {
     "an unknown command that is not run": (
         '```sh title="needs a GPU"\nseqcomposer learn x.yaml\n```'
     ),
-    "a missing benchmark": '```sh title="needs a GPU"\npython benchmarks/fast.py\n```',
+    "a missing benchmark": '```sh title="needs a GPU"\npython -m benchmarks.fast\n```',
     "an unknown option of a benchmark": (
-        '```sh title="needs a GPU"\npython benchmarks/fuzz.py --fast\n```'
+        '```sh title="needs a GPU"\npython verify/fuzz.py --fast\n```'
     ),
     "a command that fails": "```sh\nseqcomposer check none.yaml\n```",
     "a failing part of a pipeline": "```sh\nseqcomposer blocks nothing | cat\n```",

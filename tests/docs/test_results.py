@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import results
 from tests.docs.fenced import ROOT
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import results
 
 RECIPE = """\
 recipe: 1

@@ -1,7 +1,7 @@
 """Draw the cases of mutated.yaml anew: `python -m tests.errors.draw`. Needed only where recipes or
 their language move.
 
-Small recipes of `recipes/`, resolved, are changed at random as `benchmarks.fuzz` does. A case is
+Small recipes of `recipes/`, resolved, are changed at random as `verify.fuzz` does. A case is
 kept if one of its faults has a code and a wording, names and numbers aside, that no other case has
 more than once.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 from random import Random
 
 import composer
-from benchmarks.mutations import mutate
 from composer.errors import ComposerError
 from tests.errors.snapshots import Case, Fault, faults_of, write
+from verify.mutations import mutate
 
 FILE = Path(__file__).with_name("mutated.yaml")
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -31,9 +31,9 @@ from composer.recipe.recipe import Recipe, load
 from composer.testing.harness import NARROW, STACKS, WIDTH
 from composer.training import module as training_module
 from composer.training.module import Seq2SeqModule
-from tests.laws.law_cases import Draw, Scene
-from tests.laws.random_stacks import target_stack
 from tests.laws.test_blocks import EVERY_DAY, VARIANTS
+from verify.random_models import target_stack
+from verify.scene import Draw, Scene
 
 LENGTHS = (23, 16, 23)
 """Tokens of each stream; the second ends within a window, and has nothing in the last ones."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.laws.stack_laws import outcome
+from verify.stack_laws import outcome
 
 MIXERS: dict[str, dict[str, Any]] = {
     "linear_attention": {"heads": 2},

@@ -3,7 +3,7 @@ keeps the laws.
 
 15 of them here (65 others among the slow tests), and some that are all about memories, always the
 same, each drawn independently; 10,000 others, with a journal and to their end, with `python -m
-benchmarks.random_stacks --folder DIR`.
+verify.random_stacks --folder DIR`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from hypothesis.strategies import SearchStrategy
 
 from composer.errors import RecipeError
 from composer.recipe.recipe import load
-from tests.laws.law_cases import draw_case
-from tests.laws.random_stacks import recipes
-from tests.laws.random_stories import continued, stories
-from tests.laws.stack_laws import outcome
+from verify.random_models import recipes
+from verify.random_stories import continued, stories
+from verify.scene import draw_case
+from verify.stack_laws import outcome
 
 SHARE_ACCEPTED = 0.4
 MEMORIES = 10

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import composer
-from benchmarks.repairs import FixFailed, apply, repair
 from blocks.core.fixes import write
 from composer.errors import Edit, Fault
 from composer.recipe.recipe import load
 from tests.errors.snapshots import FILES, read
+from verify.repairs import FixFailed, apply, repair
 
 RECIPE = """recipe: 1
 data: {generate: copy}
@@ -149,7 +149,7 @@ def test_two_edits_that_undo_each_other_are_a_failure(
             Fault(str(file), 1, 4, "value", "a", f"`{old}` is not", f"write `{new}`", edit=edit)
         ]
 
-    monkeypatch.setattr("benchmarks.repairs.composer.check", check)
+    monkeypatch.setattr("verify.repairs.composer.check", check)
     with pytest.raises(FixFailed, match="undone"):
         repair(file)
 
@@ -161,7 +161,7 @@ def test_every_edit_of_the_snapshots_helps(
 ) -> None:
     check = composer.check
     monkeypatch.setattr(
-        "benchmarks.repairs.composer.check",
+        "verify.repairs.composer.check",
         lambda file: check(file, any_machine=True, without_data=True),
     )
     for case in read(cases):

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import fuzz
-from benchmarks.fuzz import NAME, Case, Worker, copy_recipes, minimise, mutate_case, run_case
-from benchmarks.worker import WorkerDied
 from composer.errors import Fault, RecipeError
 from composer.recipe import schema_generator
 from tests.small_recipes import SMALL, places, refused
+from verify import fuzz
+from verify.fuzz import NAME, Case, Worker, copy_recipes, minimise, mutate_case, run_case
+from verify.worker import WorkerDied
 
 REGRESSIONS = [
     # recipes that once ended in a traceback, and the location of the fault now

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bare import SeparateAttention
-
+from benchmarks.bare import SeparateAttention
 from benchmarks.gpu import Outcome, Settings
 from benchmarks.gpu.loops import (
     Loop,

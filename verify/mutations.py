@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from benchmarks.text_mutations import (
+from verify.text_mutations import (
     change_line,
     change_word,
     cut_bytes,
@@ -17,7 +17,7 @@ from benchmarks.text_mutations import (
     splice,
     tag_value,
 )
-from benchmarks.tree_mutations import edit_tree
+from verify.tree_mutations import edit_tree
 
 # bytes that a case may grow to, but for what is meant to be larger than a recipe may be
 LARGEST = 1 << 16

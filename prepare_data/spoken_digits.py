@@ -1,7 +1,7 @@
 """Tables of spoken digits, from the recordings of the Free Spoken Digit Dataset: single ones, and
 strings with noise.
 
-    python -m benchmarks.spoken_digits --fsdd DATA/fsdd --folder DIR [--mean-of 500] [--strings
+    python -m prepare_data.spoken_digits --fsdd DATA/fsdd --folder DIR [--mean-of 500] [--strings
     6000] [--snr 10]
 
 `without-NAME/` has the recordings of one speaker as its test set, and of the others to train and,
@@ -23,9 +23,9 @@ import numpy as np
 import soundfile
 import torch
 
-from benchmarks.media_tables import write_table
 from composer.data.audio import log_mel
 from composer.recipe.data_sections import LogMel
+from prepare_data.media_tables import write_table
 
 RATE = 8_000
 HEADER = ("sound", "words")

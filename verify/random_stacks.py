@@ -1,6 +1,6 @@
 """Random stacks under the laws of whole models, to the end: no failure ends the benchmark.
 
-    python -m benchmarks.random_stacks --count 10000 --folder DIR [--seed 1] [--workers 2] [--only
+    python -m verify.random_stacks --count 10000 --folder DIR [--seed 1] [--workers 2] [--only
     NUMBER]
 
 What `plan` refuses, it refuses with a place; what it accepts keeps every law of
@@ -19,11 +19,11 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from benchmarks.random_cases import FAILED, Outcome, options, run_cases
-from tests.laws.law_cases import draw_case
-from tests.laws.random_stacks import recipes
-from tests.laws.random_stories import continued, stories
-from tests.laws.stack_laws import outcome
+from verify.random_cases import FAILED, Outcome, options, run_cases
+from verify.random_models import recipes
+from verify.random_stories import continued, stories
+from verify.scene import draw_case
+from verify.stack_laws import outcome
 
 STACKS = st.one_of(recipes(), recipes(), continued(), stories())
 

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from benchmarks.random_settings import VALUES, choice, definitions, one_in, optional, settings_of
-from tests.laws.law_cases import WIDTH, Draw
+from verify.random_settings import VALUES, choice, definitions, one_in, optional, settings_of
+from verify.scene import WIDTH, Draw
 
 LINES = 30
 """Lines of a text file, at most."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.laws.law_cases import Scene, drop_keys
+from verify.scene import Scene, drop_keys
 
 
 def linear_attention(scene: Scene) -> dict[str, Any]:

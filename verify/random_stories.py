@@ -9,15 +9,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.laws.law_cases import WIDTH, Draw, Scene, drop_none, new_name
-from tests.laws.random_memories import (
+from verify.random_memories import (
     begun,
     episodic_memory,
     memory,
     memory_network,
     supporting_facts,
 )
-from tests.laws.random_stacks import block, cell, stack, strings
+from verify.random_models import block, cell, stack, strings
+from verify.scene import WIDTH, Draw, Scene, drop_none, new_name
 
 TASK = {"generate": {"copy": {"symbols": 6}}, "tokenizer": {"integers": {"below": WIDTH}}}
 BABI = {

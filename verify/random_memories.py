@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.laws.law_cases import WIDTH, Scene, drop_keys, drop_none, readable_name
+from verify.scene import WIDTH, Scene, drop_keys, drop_none, readable_name
 
 
 def ntm(scene: Scene) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from composer.recipe import schema_generator
-from tests.laws.law_cases import (
+from verify.random_memories import CONTINUABLE, MEMORIES, memory
+from verify.random_mixers import MIXERS
+from verify.scene import (
     ACTIVATIONS,
     WIDTH,
     Draw,
@@ -20,8 +22,6 @@ from tests.laws.law_cases import (
     new_name,
     readable_name,
 )
-from tests.laws.random_memories import CONTINUABLE, MEMORIES, memory
-from tests.laws.random_mixers import MIXERS
 
 ENCODERS: Sequence[tuple[str, ...]] = [("encoder",)] * 6 + [("image", "text")] * 3 + [()]
 

@@ -1,6 +1,6 @@
 """Fuzz the recipe reader with mutated recipes.
 
-    python -m benchmarks.fuzz --minutes 60 [--seed 1] [--plans 0.02] [--failures FOLDER]
+    python -m verify.fuzz --minutes 60 [--seed 1] [--plans 0.02] [--failures FOLDER]
 
 Every case is one of the recipes in `recipes/`, as it is or resolved, with mutated bytes, words or
 tree. It is read, resolved, validated and frozen, and a share of the accepted ones is planned. A
@@ -25,11 +25,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from benchmarks.mutations import mutate
-from benchmarks.worker import Worker, WorkerDied
 from composer.errors import ComposerError, Fault
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import MAX_BYTES
+from verify.mutations import mutate
+from verify.worker import Worker, WorkerDied
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SECONDS = 10.0  # CPU time limit for reading a recipe; hundreds of times the usual

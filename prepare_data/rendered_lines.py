@@ -1,6 +1,6 @@
 """Images of lines of text in printed faces: tables and archives. Made data.
 
-    python -m benchmarks.rendered_lines --text FILE --folder DIR [--fonts /usr/share/fonts] [--train
+    python -m prepare_data.rendered_lines --text FILE --folder DIR [--fonts /usr/share/fonts] [--train
     16000] [--seed 1]
 
 FILE has a sentence on each line; pieces of at most 30 characters, cut between words, are the
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from benchmarks.media_tables import split_sentences, write_examples
+from prepare_data.media_tables import split_sentences, write_examples
 
 HEIGHT = 32
 """Pixels of an image."""

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from composer.recipe import schema_generator
-from tests.laws.law_cases import WIDTH, Draw
+from verify.scene import WIDTH, Draw
 
 BITS, CELLS = (1, 2, 3), (4, WIDTH)
 

@@ -2,7 +2,7 @@
 not affect it.
 
     git worktree add ../before HEAD~1
-    python -m benchmarks.unchanged ../before . [--quick] [--without training.curriculum rnn.zoneout]
+    python -m verify.unchanged ../before . [--quick] [--without training.curriculum rnn.zoneout]
 
 Compares, of every recipe that both have, the canonical form, the fingerprints and the initial
 weights; the losses of the first 50 steps of the quick start; and the runs of earlier versions that

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.worker import Worker, WorkerDied
+from verify.worker import Worker, WorkerDied
 
 FAILED = "failed"
 HANG_SECONDS = 600.0

@@ -2,7 +2,7 @@
 CHANGELOG.md.
 
     git worktree add ../before 68445fb6
-    python -m benchmarks.fingerprints ../before . --output docs/versions/0.2.0-fingerprints.md
+    python -m verify.fingerprints ../before . --output docs/versions/0.2.0-fingerprints.md
 
 Of each recipe that both have there are `model`, `data` and `run`, of the recipe's text alone, in
 sixteen digits. `--python` names the Python of the first checkout where it needs another.
@@ -33,7 +33,7 @@ print(json.dumps({path.as_posix(): composer.load(path).fingerprints for path in 
 HEAD = """# Fingerprints of the recipes: old and new
 
 The first {digits} digits of what `composer.load(RECIPE).fingerprints` gives in the two versions. Written by
-`python -m benchmarks.fingerprints`; {common} recipes are in both, {old} in the old version alone, {new} in the new one.
+`python -m verify.fingerprints`; {common} recipes are in both, {old} in the old version alone, {new} in the new one.
 
 | recipe | fingerprint | old | new |
 |---|---|---|---|

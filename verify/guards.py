@@ -1,7 +1,7 @@
 """Count what guards this project: laws, oracles, planted faults and kills, as pytest collects them,
 slow ones too.
 
-    python -m benchmarks.guards [CHECKOUT]
+    python -m verify.guards [CHECKOUT]
 
 For a comparison before and after a change: a number that falls is a guard that is gone. A law of a
 block is applied to each case of blocks, one of a model to each case of models. A case is counted in

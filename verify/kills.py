@@ -1,6 +1,6 @@
 """Kill and resume trainings at random moments: each must end exactly like an uninterrupted one.
 
-    python -m benchmarks.kills --rounds 20 [--workers 2] [--devices 2] [--strategy fsdp] [--signals
+    python -m verify.kills --rounds 20 [--workers 2] [--devices 2] [--strategy fsdp] [--signals
     SIGKILL SIGTERM]
                                [--kills 4] [--seed 1] [--folder DIR]
 

@@ -1,7 +1,7 @@
 """Scenes of handwritten digits with captions, from the test images of MNIST: a folder of tables and
 images.
 
-    python -m benchmarks.digit_scenes --mnist DATA/mnist --folder DIR [--questions] [--train 20000]
+    python -m prepare_data.digit_scenes --mnist DATA/mnist --folder DIR [--questions] [--train 20000]
     [--seed 1]
 
 A scene is a grid of 3 x 3 cells of 28 pixels with one to three digits; its caption relates the
@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from benchmarks.media_tables import write_examples
+from prepare_data.media_tables import write_examples
 
 CELLS, PIXELS = 3, 28
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

@@ -1,6 +1,6 @@
 """Sentences spoken by espeak-ng in many voices: tables and archives of WAV. Made data.
 
-    python -m benchmarks.spoken_sentences --text FILE --folder DIR [--train 8000] [--types 5000]
+    python -m prepare_data.spoken_sentences --text FILE --folder DIR [--train 8000] [--types 5000]
     [--seed 1]
 
 FILE has a sentence on each line; those of at most 12 words, all among the 5,000 most frequent ones,
@@ -26,7 +26,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from benchmarks.media_tables import split_sentences, write_examples
+from prepare_data.media_tables import split_sentences, write_examples
 
 PROGRAM, LANGUAGE = "espeak-ng", "en-us"
 RATE = 8_000

@@ -1,7 +1,7 @@
 """Whole runs of random recipes: what `check` accepts trains, resumes, translates, is evaluated,
 reported and shared.
 
-    python -m benchmarks.whole_runs --count 300 --folder DIR [--seed 1] [--workers 2] [--only
+    python -m verify.whole_runs --count 300 --folder DIR [--seed 1] [--workers 2] [--only
     NUMBER]
 
 A recipe that `check` refuses is repaired as its faults say, as far as a program can. One that it
@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from benchmarks.random_cases import FAILED, Outcome, options, run_cases
-from benchmarks.random_recipes import Case, whole_recipes
-from benchmarks.repairs import FixFailed, repair
-from tests.laws.law_cases import draw_case
+from verify.random_cases import FAILED, Outcome, options, run_cases
+from verify.random_recipes import Case, whole_recipes
+from verify.repairs import FixFailed, repair
+from verify.scene import draw_case
 
 NAME = "random.yaml"
 LINES = 3

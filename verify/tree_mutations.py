@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks.text_mutations import WORDS, change_word
 from composer.errors import RecipeError
 from composer.recipe.yaml_reader import dump, parse, to_data
+from verify.text_mutations import WORDS, change_word
 
 Path = tuple[str | int, ...]
 

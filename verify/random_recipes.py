@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from benchmarks.random_data import babi, corpus, generated, parallel
-from benchmarks.random_settings import choice, one_in, optional, settings_of
-from tests.laws.law_cases import Draw
-from tests.laws.random_stacks import recipes
-from tests.laws.random_stories import continued, stories
+from verify.random_data import babi, corpus, generated, parallel
+from verify.random_models import recipes
+from verify.random_settings import choice, one_in, optional, settings_of
+from verify.random_stories import continued, stories
+from verify.scene import Draw
 
 MAX_STEPS = 3
 TRAINING: Mapping[str, Sequence[Any]] = {
