@@ -64,7 +64,7 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     if record.get("fingerprint") != sweep.fingerprint:
         hint = "name another folder with `--run DIR`, or restore what has changed"
         changes = describe_differences(
-            setting_differences(record.get("settings", {}), deciding_settings(sweep))
+            setting_differences(record.get("settings", {}), deciding_settings(sweep, sweep.search))
         )
         raise RunError.of(f"this folder belongs to another sweep: {changes}", hint, path)
     if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
@@ -84,7 +84,7 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
     atomic_write(folder.sweep, sweep.file.read_bytes())
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
     record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
-    record |= {"settings": deciding_settings(sweep), "trained_by": trained_by()}
+    record |= {"settings": deciding_settings(sweep, sweep.search), "trained_by": trained_by()}
     # last, since its presence says that the directory is a sweep's
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
 

@@ -1,4 +1,4 @@
-"""Leaderboard of sweeps: their trials ranked by the goals, each beside the best; the Pareto front."""
+"""Leaderboard of sweeps: trials ranked by the goals and compared with the best; Pareto front."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.recipe.metrics import logged_key
-from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import seed_dirs
 from composer.sweeps.directory import find_sweep
-from composer.sweeps.spec import without_nulls
+from composer.sweeps.spec import read_ranked_sweep
 from composer.sweeps.sweep import (
     COSTS,
-    DEFAULT_RANK,
     ERROR_RATE,
     SWEEP_AXIS,
     Goal,
     Value,
-    read_sweep_record,
 )
 from composer.sweeps.trial import Trial, final_score, finite, read_log, read_trials
 
@@ -114,8 +111,7 @@ class Leaderboard:
 
 
 def open_leaderboard(path: Path, *more: Path) -> Leaderboard:
-    """Return the leaderboard of sweeps, each given by its directory, or by its file if it was run
-    in runs/NAME.
+    """Open the leaderboard of sweeps, given by their directories or by files run in runs/NAME.
 
     Raises RunError if no sweep has run there, a trial cannot be read or sweeps rank by different
     metrics, and RecipeError if a file cannot be read.
@@ -125,175 +121,217 @@ def open_leaderboard(path: Path, *more: Path) -> Leaderboard:
 
 
 def open_sweep(path: Path) -> Leaderboard:
-    """Return the leaderboard of one sweep."""
+    """Open the leaderboard of one sweep."""
     folder = find_sweep(path)
-    # as it was run; the file that the user has may differ now
-    root = without_nulls(read(folder.sweep, str(folder.sweep)))
-    sweep, nodes = to_data(root), root.value["axes"].value
-    sweep["axes"] = {name: to_data(without_nulls(node)) for name, node in nodes.items()}
-    goals = [
-        Goal(metric, direction)
-        for goal in sweep.get("rank", ())
-        for metric, direction in goal.items()
-    ]
-    goals = goals or list(DEFAULT_RANK)
-    zipped = {name: axis["zip"] for name, axis in sweep["axes"].items() if "zip" in axis}
+    sweep = read_ranked_sweep(folder)
     trials = read_trials(folder.path)
-    first_rows = [
-        row
-        for trial in trials
-        for seed in sorted(trial.records)[:1]
-        for row in read_log(trial, seed)
-    ]
-    goal_metric = next(
-        (goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss"
+    chosen_by = sweep.rank[0].on_validation
+    tuned = dict.fromkeys(sweep.tune, chosen_by.metric)
+    for axis, leader in sweep.zipped.items():
+        if leader in tuned:
+            tuned[axis] = chosen_by.metric
+    metrics = dict.fromkeys(goal.metric for goal in sweep.rank)
+    metrics |= dict.fromkeys((*tuned.values(), *COSTS, "minutes"))
+    curve_metric = find_curve_metric(sweep.rank, trials)
+    results = [trial_result(trial, list(metrics), curve_metric) for trial in trials]
+    active = set[str]().union(*(trial.point for trial in trials))
+    return Leaderboard(
+        name=sweep.name,
+        folder=folder.path,
+        goals=sweep.rank,
+        axes=[axis for axis in sweep.labels if axis in active],
+        zipped=sweep.zipped,
+        curve_metric=curve_metric,
+        results=rank_results(choose_tuned(results, tuned, chosen_by), sweep.rank),
+        labels={axis: labels for axis, labels in sweep.labels.items() if labels},
+        tuned=tuned,
     )
-    curve_metric = logged_key(first_rows, goal_metric)
-    chosen_by = goals[0].on_validation
-    tuned = dict.fromkeys(sweep.get("tune") or (), chosen_by.metric)
-    tuned |= {axis: chosen_by.metric for axis, other in zipped.items() if other in tuned}
-    names = dict.fromkeys((*(goal.metric for goal in goals), *tuned.values(), *COSTS, "minutes"))
-    results = [trial_result(trial, [*names], curve_metric) for trial in trials]
-    results = rank_results(choose_tuned(results, tuned, chosen_by), goals)
-    present = {axis for trial in trials for axis in trial.point}
-    axes = [axis for axis in sweep["axes"] if axis in present]
-    name = str(read_sweep_record(folder)["name"])
-    lists = {
-        axis: keys.get("values") or keys.get("with") or keys.get("extend")
-        for axis, keys in sweep["axes"].items()
-    }
-    labels = {axis: [*values] for axis, values in lists.items() if values}
-    return Leaderboard(name, folder.path, goals, axes, zipped, curve_metric, results, labels, tuned)
+
+
+def find_curve_metric(rank: Sequence[Goal], trials: Sequence[Trial]) -> str:
+    """Return the logged metric of the learning curves: that of the first validation goal."""
+    validated = (goal.metric for goal in rank if goal.metric.startswith("val/"))
+    rows: list[Mapping[str, Any]] = []
+    for trial in trials:
+        if trial.records:
+            rows += read_log(trial, min(trial.records))
+    return logged_key(rows, next(validated, "val/loss"))
 
 
 def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
-    """Return one leaderboard of several sweeps, which are its first axis; a point of two sweeps is
-    in it once.
+    """Join the leaderboards of several sweeps, which become the first axis.
 
     Raises RunError if they rank by different metrics, or tune different axes.
     """
     first = boards[0]
+    axes, labels = {SWEEP_AXIS: None}, dict[str, Sequence[Value]]()
+    zipped, tuned = dict[str, str](), dict[str, str]()
+    for board in boards:
+        check_comparable(first, board)
+        axes |= dict.fromkeys(board.axes)
+        labels = {**board.labels, **labels}
+        zipped |= board.zipped
+        tuned |= board.tuned
     names = [board.name for board in boards]
-    names = names if len({*names}) == len(names) else [str(board.folder) for board in boards]
+    if len({*names}) < len(names):
+        names = [str(board.folder) for board in boards]
+    return Leaderboard(
+        name=" + ".join(names),
+        folder=Path(),
+        goals=first.goals,
+        axes=[*axes],
+        zipped=zipped,
+        curve_metric=first.curve_metric,
+        results=rank_results(merge_results(names, boards), first.goals),
+        labels=labels,
+        tuned=tuned,
+        has_same_data=have_same_data(boards),
+    )
+
+
+def check_comparable(first: Leaderboard, second: Leaderboard) -> None:
+    """Raise RunError if two sweeps rank by different metrics, or tune different axes."""
+    goals = [f"`{board.goals[0].metric}: {board.goals[0].direction}`" for board in (first, second)]
+    if first.goals[0] != second.goals[0]:
+        message = f"these sweeps rank by {' and '.join(goals)}, and so cannot be compared"
+        hint = "name sweeps whose `rank` begins with the same metric"
+        raise RunError.of(message, hint, str(second.folder))
+    tuned = [f"`{', '.join(board.tuned) or 'nothing'}`" for board in (first, second)]
+    if first.tuned.keys() != second.tuned.keys():
+        message = f"these sweeps tune {' and '.join(tuned)}, and so cannot be compared"
+        hint = "write the same `tune` in both files, and run them again: nothing is trained"
+        raise RunError.of(message, hint)
+
+
+def merge_results(names: Sequence[str], boards: Sequence[Leaderboard]) -> list[TrialResult]:
+    """Return the results of all sweeps, with the sweep as first axis.
+
+    A trial of several sweeps is kept once: the one that has a rank, and of those the one with the
+    most seeds.
+    """
     results: dict[str, TrialResult] = {}
     for name, board in zip(names, boards, strict=True):
-        if board.goals[0] != first.goals[0]:
-            one, other = (
-                f"`{of.goals[0].metric}: {of.goals[0].direction}`" for of in (first, board)
-            )
-            message = f"these sweeps rank by {one} and {other}, and so cannot be compared"
-            raise RunError.of(
-                message, "name sweeps whose `rank` begins with the same metric", str(board.folder)
-            )
-        if board.tuned.keys() != first.tuned.keys():
-            one, other = (f"`{', '.join(of.tuned) or 'nothing'}`" for of in (first, board))
-            message = f"these sweeps tune {one} and {other}, and so cannot be compared"
-            raise RunError.of(
-                message,
-                "write the same `tune` in both files, and run them again: nothing is trained",
-            )
         for result in board.results:
-            known = results.get(result.trial.fingerprint)
-            more = known is not None and len(result.trial.records) > len(known.trial.records)
-            if known is None or (result.rank is not None and (known.rank is None or more)):
+            fingerprint = result.trial.fingerprint
+            known = results.get(fingerprint)
+            if known is None or is_more_complete(result, known):
                 trial = replace(result.trial, point={SWEEP_AXIS: name, **result.trial.point})
-                results[trial.fingerprint] = replace(result, trial=trial)
-    axes = [SWEEP_AXIS, *dict.fromkeys(axis for board in boards for axis in board.axes)]
-    zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
-    tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
-    records = [
-        [run for trial in board.results for run in trial.trial.records.values()] for board in boards
-    ]
-    data = [{one.fingerprints["data"] for one in some if one.fingerprints} for some in records]
-    has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
-    ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
-    labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
-    parts = (first.goals, axes, zipped, first.curve_metric, ranked, labels, tuned, has_same_data)
-    return Leaderboard(name, Path(), *parts)
+                results[fingerprint] = replace(result, trial=trial)
+    return [*results.values()]
+
+
+def is_more_complete(result: TrialResult, known: TrialResult) -> bool:
+    """True if `result` has a rank and the known result of the same trial has none or fewer seeds."""
+    if result.rank is None:
+        return False
+    return known.rank is None or len(result.trial.records) > len(known.trial.records)
+
+
+def have_same_data(boards: Sequence[Leaderboard]) -> bool:
+    """True unless a sweep is known to share no data with the first."""
+    first, *others = map(data_fingerprints, boards)
+    known = [fingerprints for fingerprints in others if fingerprints]
+    return not first or not any(map(first.isdisjoint, known))
+
+
+def data_fingerprints(board: Leaderboard) -> set[str]:
+    """Return the fingerprints of the data on which the trials were trained."""
+    fingerprints = set()
+    for result in board.results:
+        for record in result.trial.records.values():
+            if record.fingerprints:
+                fingerprints.add(record.fingerprints["data"])
+    return fingerprints
 
 
 def choose_tuned(
     results: Sequence[TrialResult], tuned: Collection[str], goal: Goal
 ) -> list[TrialResult]:
-    """Return the results, with `better` set to the best trial that differs in tuned axes alone.
+    """Set `better` to the best trial among those that differ only in tuned axes.
 
-    That is the best over the seeds that all of these trials have: more seeds make no trial better.
+    The best is over the seeds that all of these trials have: more seeds make no trial better.
     """
-    finished = [result for result in results if tuned and result.trial.has_scores]
     groups: dict[object, list[TrialResult]] = defaultdict(list)
-    for result in finished:
-        groups[untuned_point(result, tuned)].append(result)
-    best = {
-        point: min(group, key=partial(minimised, goal=goal, seeds=shared_seeds(group, goal.metric)))
-        for point, group in groups.items()
-    }
-    bests = (best.get(untuned_point(result, tuned), result) for result in results)
-    return [
-        result if result is one or result not in finished else replace(result, better=one.trial)
-        for result, one in zip(results, bests, strict=True)
-    ]
+    for result in results:
+        if tuned and result.trial.has_scores:
+            groups[untuned_point(result, tuned)].append(result)
+    best = {}
+    for point, group in groups.items():
+        seeds = shared_seeds(group, goal.metric)
+        best[point] = min(group, key=partial(minimised, goal=goal, seeds=seeds))
+    chosen = []
+    for result in results:
+        winner = best.get(untuned_point(result, tuned), result)
+        is_beaten = winner is not result and result.trial.has_scores
+        chosen.append(replace(result, better=winner.trial) if is_beaten else result)
+    return chosen
 
 
 def untuned_point(result: TrialResult, tuned: Collection[str]) -> frozenset[tuple[str, Value]]:
     """Return the point of a trial without its tuned axes."""
-    return frozenset(
-        (axis, value) for axis, value in result.trial.point.items() if axis not in tuned
-    )
+    point = result.trial.point
+    return frozenset((axis, value) for axis, value in point.items() if axis not in tuned)
 
 
 def shared_seeds(results: Sequence[TrialResult], metric: str) -> set[int]:
     """Return the seeds with which all of these results have a metric."""
-    first, *others = (
-        set(result.measured[metric].values if metric in result.measured else ())
-        for result in results
-    )
-    return first.intersection(*others)
+    unmeasured = Measurement({})
+    seeds = [set(result.measured.get(metric, unmeasured).values) for result in results]
+    return set.intersection(*seeds)
 
 
 def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> TrialResult:
     """Return the result of a trial, without a rank."""
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.records)}
-    measured = {name: one for name in metrics if (one := measure(trial, name, logs)).values}
-    first: Rows = next(iter(logs.values()), [])
-    curve = [
-        (float(row["step"]), value)
-        for row in first
-        if (value := finite(row.get(curve_metric))) is not None
-    ]
+    measured = {}
+    for metric in metrics:
+        measurement = measure(trial, metric, logs)
+        if measurement.values:
+            measured[metric] = measurement
+    curve = []
+    for row in next(iter(logs.values()), []):
+        value = finite(row.get(curve_metric))
+        if value is not None:
+            curve.append((float(row["step"]), value))
     return TrialResult(trial, None, measured, curve)
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
-    """Return a metric of a trial by finished seed or, of one that has none, the last value that
-    each seed logged.
-    """
+    """Return a metric by finished seed or, of a trial without one, the last value of each log."""
     if metric in COSTS:
-        # parameters are those trained where a run has counted them: a plan may know only a
-        # vocabulary's largest size
-        records = trial.records.values() if metric == "parameters" else ()
-        counts = [count for record in records if (count := finite(record.parameters)) is not None]
-        cost = counts[0] if counts else float(getattr(trial, metric))
-        return Measurement({0: cost}, trial.at_most and not counts)
-    values: dict[int, float | None] = {}
+        return measure_cost(trial, metric)
+    values = {}
     for seed in sorted(trial.records):
         if seed in trial.finished_seeds:
-            values[seed] = final_score(trial, seed, metric)
-        elif not trial.has_scores:
-            logged = (
-                value
-                for row in reversed(logs[seed])
-                if (value := finite(row.get(metric))) is not None
-            )
-            values[seed] = next(logged, None)
-    return Measurement({seed: value for seed, value in values.items() if value is not None})
+            value = final_score(trial, seed, metric)
+        elif trial.has_scores:
+            continue  # counts once it has finished
+        else:
+            numbers = (finite(row.get(metric)) for row in reversed(logs[seed]))
+            value = next((number for number in numbers if number is not None), None)
+        if value is not None:
+            values[seed] = value
+    return Measurement(values)
+
+
+def measure_cost(trial: Trial, metric: str) -> Measurement:
+    """Return a cost of a trial: parameters as trained, where a run has counted them.
+
+    A plan may know only the upper bound of a vocabulary's size.
+    """
+    if metric == "parameters":
+        counts = [finite(record.parameters) for record in trial.records.values()]
+        for count in counts:
+            if count is not None:
+                return Measurement({0: count})
+    return Measurement({0: float(getattr(trial, metric))}, trial.at_most)
 
 
 def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[TrialResult]:
-    """Return results in their order, those with scores with a rank: by the first goal, then by
-    those after it.
+    """Return results by rank: by the first goal, then by the others; then those without a rank.
 
-    Entries equal in all goals have equal ranks. One that finished without a number for the first
-    goal has none, nor has one of which another value of a tuned axis is better.
+    Entries equal in all goals have equal ranks. A trial that finished without a number for the
+    first goal has none, nor has one that another value of a tuned axis beats.
     """
     metric = goals[0].metric
     rest: list[TrialResult] = []
@@ -301,32 +339,36 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
     for result in results:
         is_ranked = result.trial.has_scores and metric in result.measured and result.better is None
         (finished if is_ranked else rest).append(result)
-    finished.sort(key=lambda result: [minimised(result, goal) for goal in goals])
-    keys = [[minimised(result, goal) for goal in goals] for result in finished]
-    p_values: dict[str, float] = {}
-    if compared := [result for result in finished if len(result.measured[metric].values) > 1]:
-        from composer.sweeps.significance import p_values_to_best  # SciPy takes a while to import
-
-        _, *others = p_values_to_best([result.measured[metric].values for result in compared]) or [
-            1.0
-        ]
-        p_values = {
-            result.trial.fingerprint: p for result, p in zip(compared[1:], others, strict=True)
-        }
-    ranked = [
-        replace(
-            result, rank=bisect_left(keys, key) + 1, p_value=p_values.get(result.trial.fingerprint)
-        )
-        for key, result in zip(keys, finished, strict=True)
-    ]
+    finished.sort(key=lambda result: sort_key(result, goals))
+    keys = [sort_key(result, goals) for result in finished]
+    p_values = compare_with_best(finished, metric)
+    ranked = []
+    for key, result in zip(keys, finished, strict=True):
+        p_value = p_values.get(result.trial.fingerprint)
+        ranked.append(replace(result, rank=bisect_left(keys, key) + 1, p_value=p_value))
     order = ("finished", "running", "pruned", "failed")
     return ranked + sorted(rest, key=lambda result: order.index(result.trial.status))
 
 
+def sort_key(result: TrialResult, goals: Sequence[Goal]) -> list[float]:
+    """Return the goals of a result, each the smaller the better."""
+    return [minimised(result, goal) for goal in goals]
+
+
+def compare_with_best(ranked: Sequence[TrialResult], metric: str) -> dict[str, float]:
+    """Return p-values by fingerprint: of trials with several seeds, against the best of these."""
+    compared = [result for result in ranked if len(result.measured[metric].values) > 1]
+    if not compared:
+        return {}
+    from composer.sweeps.significance import p_values_to_best  # SciPy takes a while to import
+
+    p_values = p_values_to_best([result.measured[metric].values for result in compared]) or [1.0]
+    fingerprints = [result.trial.fingerprint for result in compared]
+    return dict(zip(fingerprints[1:], p_values[1:], strict=True))
+
+
 def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> float:
-    """Return a goal's mean, over some seeds or all, negated if larger is better; infinity without a
-    number.
-    """
+    """Return a goal's mean over some seeds or all, negated if larger is better; infinity if none."""
     measurement = result.measured.get(goal.metric)
     if measurement is None:
         return math.inf
@@ -335,15 +377,11 @@ def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> f
 
 
 def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> list[TrialResult]:
-    """Return the results than which none is better in one goal and as good in the other, the
-    cheapest first.
-    """
+    """Return the results that no other beats in one goal and equals in the other, cheapest first."""
     front: list[TrialResult] = []
     best, price = math.inf, math.inf
-    for result in sorted(
-        results, key=lambda result: (minimised(result, cost), minimised(result, quality))
-    ):
-        value, paid = minimised(result, quality), minimised(result, cost)
+    for result in sorted(results, key=lambda result: sort_key(result, (cost, quality))):
+        paid, value = sort_key(result, (cost, quality))
         if value < best or (value == best and paid == price):
             front.append(result)
             best, price = value, paid
@@ -351,58 +389,49 @@ def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> l
 
 
 def split_reference(text: str) -> tuple[Path, str] | None:
-    """Return a sweep and what is named of it, as in `SWEEP#2`; None for a path, and where there is
-    no such sweep.
-    """
-    sweep, mark, which = text.rpartition("#")
-    return (
-        (Path(sweep), which)
-        if mark and not os.path.exists(text) and os.path.exists(sweep)
-        else None
-    )
+    """Split `SWEEP#2` into the sweep and the trial's name; None for a path or a missing sweep."""
+    sweep, mark, name = text.rpartition("#")
+    if not mark or os.path.exists(text) or not os.path.exists(sweep):
+        return None
+    return Path(sweep), name
 
 
 def find_trial_run(reference: str) -> Path | None:
-    """Return the run folder that `SWEEP#RANK` names; None where there is no such sweep.
+    """Return the run folder that `SWEEP#RANK` names; None if there is no such sweep.
 
-    stderr says which seed that is, where the trial has several. Raises RunError and RecipeError.
+    Says on stderr which seed that is, if the trial has several. Raises RunError and RecipeError.
     """
-    if (named := split_reference(reference)) is None:
+    if (split := split_reference(reference)) is None:
         return None
-    run = find_run(open_leaderboard(named[0]), named[1])
-    others = [
-        seed.path.name
-        for seed in seed_dirs(run.parent).values()
-        if seed.path != run and seed.record.exists()
-    ]
-    if others:
+    sweep, name = split
+    run = find_run(open_leaderboard(sweep), name)
+    others = [seed.path for seed in seed_dirs(run.parent).values() if seed.record.exists()]
+    names = [path.name for path in others if path != run]
+    if names:
         # late: it takes torch, and most words are paths
         from composer.inference.lines import write_note
 
-        write_note(f"{reference} is {run}; the trial has {', '.join(others)}, too")
+        write_note(f"{reference} is {run}; the trial also has {', '.join(names)}")
     return run
 
 
 def find_run(board: Leaderboard, word: str) -> Path:
-    """Return the run folder of a trial's first finished seed, by its rank or the beginning of its
-    fingerprint.
+    """Return the run of a trial's first finished seed, by rank or the beginning of a fingerprint.
 
     Raises RunError if the word names no trial or several.
     """
-    rank = word.removeprefix("#")
+    rank, prefix = word.removeprefix("#"), word.lower()
+    trials: list[Trial] = []
     if rank.isdecimal() and len(rank) <= 4:  # all else is the beginning of a fingerprint
-        results = [result for result in board.results if result.rank == int(rank)]
-    else:
-        results = [
-            result
-            for result in board.results
-            if word and result.trial.fingerprint.startswith(word.lower())
-        ]
-    if len(results) != 1:
-        problem = f"{len(results)} trials are called" if results else "no trial is called"
+        trials = [result.trial for result in board.results if result.rank == int(rank)]
+    elif prefix:
+        trials = [result.trial for result in board.results]
+        trials = [trial for trial in trials if trial.fingerprint.startswith(prefix)]
+    if len(trials) != 1:
+        problem = f"{len(trials)} trials are called" if trials else "no trial is called"
         hint = "write a rank as the table has it, or the beginning of a trial's fingerprint"
         raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
-    trial = results[0].trial
+    trial = trials[0]
     if not trial.finished_seeds:
         raise RunError.of("this trial has no finished seed", "name one that has", str(trial.folder))
     return trial.run(trial.finished_seeds[0])

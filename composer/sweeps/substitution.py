@@ -23,7 +23,15 @@ from composer.recipe.schema_reader import Schema, first_setting, is_stack
 from composer.recipe.yaml_reader import Node, items_of, reachable
 from composer.suggest import closest_word
 from composer.sweeps.progress import with_progress
-from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, dependencies, same_value
+from composer.sweeps.sweep import (
+    Axis,
+    Point,
+    SearchSpace,
+    Value,
+    combinations,
+    dependencies,
+    same_value,
+)
 
 MAX_TRIED = 256
 """Combinations of the axes that a `when` depends on in which it is looked for one where it holds.
@@ -245,7 +253,7 @@ def _as_stack(node: Node) -> Node:
     return node if isinstance(node.value, list) else replace(node, value=[replace(node, key=None)])
 
 
-def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
+def apply_point(space: SearchSpace, point: Mapping[str, Value]) -> Node:
     """Return the resolved mapping of a point's recipe, with the sweep's overrides on top.
 
     The order is: recipes that extend the base, `set`, all replacements at once, the axes that set
@@ -255,8 +263,8 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
     Raises RecipeError if an axis replaces nothing, two change the same, or a path does not exist.
     """
     rules = schema_generator.load()
-    values = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
-    root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), rules)
+    values = [(axis, point[axis.name]) for axis in space.axes if axis.name in point]
+    root = apply_settings(space.root, apply_extensions(space.base_root, values), rules)
     root = replace_blocks(root, _replacements(root, values, rules), rules)
     setting: dict[KeyPath, Axis] = {}
     for axis, value in values:
@@ -265,7 +273,7 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
             if setting.setdefault(path, axis) is not axis:
                 raise _overlap_error(axis, setting[path], path)
             root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", rules)
-    return substitute(apply_overrides(root, sweep.overrides, rules))
+    return substitute(apply_overrides(root, space.overrides, rules))
 
 
 def key_path(text: str) -> KeyPath:
@@ -356,7 +364,7 @@ def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     return fault_at(axis.target.mark, "selector", f"axes.{axis.name}.replace", message, hint)
 
 
-def value_faults(sweep: Sweep) -> set[Fault]:
+def value_faults(space: SearchSpace) -> set[Fault]:
     """Return what the recipe language has against the values and blocks of a sweep, before any
     point is planned.
 
@@ -366,15 +374,15 @@ def value_faults(sweep: Sweep) -> set[Fault]:
     """
     own: set[Fault] = set()
     everywhere: set[Fault] | None = None
-    for axis in sweep.axes:
-        tried = _dependency_points(sweep, axis)
+    for axis in space.axes:
+        tried = _dependency_points(space, axis)
         labels = with_progress(axis.labels or axis.ends, f"read values of `{axis.name}`")
-        values = [_common_faults(sweep, axis, value, tried) for value in labels]
+        values = [_common_faults(space, axis, value, tried) for value in labels]
         active = [faults for faults in values if faults is not None]
         for faults in active:
-            own |= {fault for fault in faults if fault.file == str(sweep.file)}
+            own |= {fault for fault in faults if fault.file == str(space.file)}
             everywhere = faults if everywhere is None else everywhere & faults
-        has_ranges = any(other.labels is None for other in sweep.axes if other.name in tried[0])
+        has_ranges = any(other.labels is None for other in space.axes if other.name in tried[0])
         if axis.when is not None and not active and len(tried) < MAX_TRIED and not has_ranges:
             mark, path = axis.node.value["when"].mark, f"axes.{axis.name}.when"
             hint = "write one that holds somewhere, or remove the axis"
@@ -383,7 +391,7 @@ def value_faults(sweep: Sweep) -> set[Fault]:
 
 
 def _common_faults(
-    sweep: Sweep, axis: Axis, value: Value, tried: Sequence[Point]
+    space: SearchSpace, axis: Axis, value: Value, tried: Sequence[Point]
 ) -> set[Fault] | None:
     """Return the faults of both probe points, changed as little as it takes for the axis to have
     that value.
@@ -396,9 +404,9 @@ def _common_faults(
 
     faults: list[set[Fault]] = []
     for end in (0, -1):
-        others = {other.name: other.ends[end] for other in sweep.axes}
+        others = {other.name: other.ends[end] for other in space.axes}
         points = (
-            sweep.complete(others | combination | {axis.name: value}) for combination in tried
+            space.complete(others | combination | {axis.name: value}) for combination in tried
         )
         point = next(
             (one for one in points if axis.name in one and same_value(one[axis.name], value)), None
@@ -406,37 +414,37 @@ def _common_faults(
         if point is not None:
             try:
                 faults.append(
-                    set(schema_faults(apply_point(sweep, point), schema_generator.load()))
+                    set(schema_faults(apply_point(space, point), schema_generator.load()))
                 )
             except RecipeError as error:
                 faults.append(set(error.faults))
     return set.intersection(*faults) if faults else None
 
 
-def _dependency_points(sweep: Sweep, axis: Axis) -> list[Point]:
+def _dependency_points(space: SearchSpace, axis: Axis) -> list[Point]:
     """Return the first combinations of the axes on which one depends, directly and through others;
     of ranges, ends.
     """
-    names = reachable([axis], {other.name: other for other in sweep.axes}, dependencies)
-    values = {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}
+    names = reachable([axis], {other.name: other for other in space.axes}, dependencies)
+    values = {other.name: other.labels or other.ends for other in space.axes if other.name in names}
     return list(islice(combinations(values), MAX_TRIED))
 
 
 @lru_cache(maxsize=8)
-def default_warnings(sweep: Sweep) -> tuple[Fault, ...]:
+def default_warnings(space: SearchSpace) -> tuple[Fault, ...]:
     """Return a warning of each replacement that `model.dropout` does not reach, but reaches another
     of the axis.
     """
     rules = schema_generator.load()
     try:
-        root = apply_point(sweep, sweep.probe_points()[0])
+        root = apply_point(space, space.probe_points()[0])
     except RecipeError:
         return ()
     dropout = root.value["model"].value.get("dropout") if "model" in root.value else None
     if dropout is None or not dropout.value:
         return ()
     warnings = []
-    for axis in sweep.axes:
+    for axis in space.axes:
         labels = (
             [*zip(axis.labels or (), axis.choices, strict=False)] if axis.kind == "replace" else []
         )

@@ -192,46 +192,27 @@ def format_value(value: object) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
-    """A sweep that passed all checks. `axes` are in the order of the file.
+class SearchSpace:
+    """The points of a sweep: a base recipe, and the axes that change it, in the order of the file.
 
-    A trial that failed is tried again `retries` times. `fingerprint` is of everything that decides
-    which trials are run and how they are ranked; trials and seeds, which may be added later, are
-    not in it, nor are `seeds_where`, the conditions of the points that get more than the first
-    seed, and `tune`.
+    `root` is the sweep's file, `base_root` the base recipe, both with their places; `overrides` are
+    settings of every point.
     """
 
     file: Path
-    name: str
-    base: Path
-    axes: tuple[Axis, ...]
-    where: tuple[Condition, ...]
-    search: SearchAlgorithm
-    pruner: Pruner | None
-    seeds: tuple[int, ...]
-    seeds_where: tuple[Condition, ...]
-    retries: int
-    rank: tuple[Goal, ...]
-    resources: Resources
-    fingerprint: str
-    overrides: tuple[str, ...]
-    data_dir: Path | None
     root: Node = field(repr=False)
     base_root: Node = field(repr=False)
+    axes: tuple[Axis, ...]
+    overrides: tuple[str, ...]
+
+    @property
+    def base(self) -> Path:
+        """The file beside which data files are looked up: the base, or the sweep if it pins one."""
+        base = self.root.value["base"].value
+        return self.file if isinstance(base, dict) else self.file.parent / base
 
     def axis(self, name: str) -> Axis | None:
         return next((axis for axis in self.axes if axis.name == name), None)
-
-    def seeds_of(self, costed: CostedPoint) -> tuple[int, ...]:
-        """Return the seeds with which a point is trained: all of them where `seeds_where` holds,
-        else the first.
-        """
-        values = {cost: getattr(costed, cost) for cost in COSTS} | costed.point
-        return (
-            self.seeds
-            if all(holds(condition, values) for condition in self.seeds_where)
-            else self.seeds[:1]
-        )
 
     @property
     def free_axes(self) -> tuple[Axis, ...]:
@@ -294,6 +275,35 @@ class Sweep:
             yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
 
 
+@dataclass(frozen=True, eq=False)
+class Sweep(SearchSpace):
+    """A sweep that passed all checks.
+
+    `where` excludes points; `seeds_where` says which points get more than the first seed. A trial
+    that failed is tried again `retries` times. `fingerprint` is of everything that decides which
+    trials are run and how they are ranked, without the trials and seeds that may be added later,
+    `seeds_where` and `tune`.
+    """
+
+    name: str
+    where: tuple[Condition, ...]
+    search: SearchAlgorithm
+    pruner: Pruner | None
+    seeds: tuple[int, ...]
+    seeds_where: tuple[Condition, ...]
+    retries: int
+    rank: tuple[Goal, ...]
+    resources: Resources
+    fingerprint: str
+    data_dir: Path | None
+
+    def seeds_of(self, costed: CostedPoint) -> tuple[int, ...]:
+        """Return the seeds of a point: all where `seeds_where` holds, else the first."""
+        values = {cost: getattr(costed, cost) for cost in COSTS} | costed.point
+        has_all = all(holds(condition, values) for condition in self.seeds_where)
+        return self.seeds if has_all else self.seeds[:1]
+
+
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Return axes after those that they depend on; axes on a cycle are dropped."""
     ordered: dict[str, Axis] = {}
@@ -317,10 +327,10 @@ def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
     return axis.when is None or holds(axis.when, point)
 
 
-def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
+def _zip_faults(space: SearchSpace, axis: Axis) -> Iterator[Fault]:
     """Yield what is wrong with a zipped axis: it needs a leader with a list of as many values."""
-    leader = sweep.axis(str(axis.zipped))
-    others = [other.name for other in sweep.axes if other is not axis]
+    leader = space.axis(str(axis.zipped))
+    others = [other.name for other in space.axes if other is not axis]
     if leader is None or leader is axis:
         message = f"there is no other axis `{axis.zipped}`{did_you_mean(str(axis.zipped), others)}"
         hint = f"the others are {', '.join(others)}"

@@ -326,7 +326,7 @@ def test_keys_that_are_null_are_as_if_they_were_not_there(tmp_path: Path) -> Non
         json.dumps(json.loads(text) | {"rank": None, "tune": None}), encoding="utf-8"
     )
     trial(folder, 0, [1.0], point={"encoder": "a", "width": 1})
-    assert (read_board(folder).goals, read_board(folder).zipped) == ([Goal("val/loss", "min")], {})
+    assert (read_board(folder).goals, read_board(folder).zipped) == ((Goal("val/loss", "min"),), {})
 
 
 def test_zipped_axes_are_one_axis_of_the_effects(tmp_path: Path) -> None:

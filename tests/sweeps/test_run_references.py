@@ -56,7 +56,7 @@ def test_the_seed_is_said_of_a_trial_with_several(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert find_run(f"{sweep}#1") == run_of(sweep)
-    assert capsys.readouterr().err == f"{sweep}#1 is {run_of(sweep)}; the trial has seed-2, too\n"
+    assert capsys.readouterr().err == f"{sweep}#1 is {run_of(sweep)}; the trial also has seed-2\n"
     shutil.rmtree(run_of(sweep).with_name("seed-2"))
     assert find_run(f"{sweep}#1") == run_of(sweep)
     assert capsys.readouterr().err == ""
