@@ -32,9 +32,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of a trial by seed, by seed 0 alone if it is a cost, which `at_most` marks as an
-    upper bound.
-    """
+    """One metric of a trial by seed; a cost has seed 0 alone, and `at_most` if an upper bound."""
 
     values: Mapping[int, float]
     at_most: bool = False
@@ -74,12 +72,10 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The trials of one or several sweeps: those with scores by rank, then the running, pruned and
-    failed ones.
+    """The trials of one or several sweeps, by rank, then the running, pruned and failed ones.
 
-    `zipped` maps each zipped axis to the one it follows. `labels` are the values of the axes that
-    have a list of them. `tuned` maps each axis of `tune` to the validation metric by which its
-    value was chosen. `has_same_data` is False of sweeps on different data.
+    `zipped` maps each zipped axis to the one it follows, `labels` each axis with a list of values
+    to that list, and `tuned` each axis of `tune` to the validation metric that chose its value.
     """
 
     name: str
@@ -98,7 +94,7 @@ class Leaderboard:
         return [result for result in self.results if result.rank is not None]
 
     def text(self, width: int | None = None) -> str:
-        """Return the table in a text of this width, None for any, with what each axis contributes."""
+        """Return the tables of trials and axes as text, at most `width` columns wide."""
         from composer.sweeps.leaderboard_text import leaderboard_text
 
         return leaderboard_text(self, width)
@@ -221,7 +217,7 @@ def merge_results(names: Sequence[str], boards: Sequence[Leaderboard]) -> list[T
 
 
 def is_more_complete(result: TrialResult, known: TrialResult) -> bool:
-    """True if `result` has a rank and the known result of the same trial has none or fewer seeds."""
+    """True if a result has a rank, and the known one of its trial has none or fewer seeds."""
     if result.rank is None:
         return False
     return known.rank is None or len(result.trial.records) > len(known.trial.records)
@@ -368,7 +364,7 @@ def compare_with_best(ranked: Sequence[TrialResult], metric: str) -> dict[str, f
 
 
 def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> float:
-    """Return a goal's mean over some seeds or all, negated if larger is better; infinity if none."""
+    """Return a goal's mean over some seeds or all, negated if larger is better, or infinity."""
     measurement = result.measured.get(goal.metric)
     if measurement is None:
         return math.inf
@@ -377,7 +373,7 @@ def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> f
 
 
 def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> list[TrialResult]:
-    """Return the results that no other beats in one goal and equals in the other, cheapest first."""
+    """Return the results that no other beats in one goal and equals in the other, by cost."""
     front: list[TrialResult] = []
     best, price = math.inf, math.inf
     for result in sorted(results, key=lambda result: sort_key(result, (cost, quality))):

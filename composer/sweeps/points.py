@@ -1,6 +1,4 @@
-"""Points of a sweep: grid and random points, their recipes and costs, the dry run; one from
-`axis=value` arguments.
-"""
+"""Points of a sweep: grid and random points, recipes, costs, dry run; `axis=value` arguments."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ def grid_points(sweep: Sweep) -> list[Point]:
 
 
 def random_points(sweep: Sweep) -> list[Point]:
-    """Return the distinct points of a random search: as many as its trials, fewer if there are no
-    more.
-    """
+    """Return the distinct points of a random search, at most as many as its trials."""
     from composer.sweeps.study import random_draws  # Optuna takes a while to import
 
     trials = sweep.search.trials or 0
@@ -67,7 +63,7 @@ def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
 
 
 def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
-    """Return the recipe of a point, whose values its axes have. Raises RecipeError with its faults."""
+    """Return the recipe of a point, given the values of its axes. Raises RecipeError."""
     root = apply_point(sweep, sweep.complete(point))
     # data files are looked up where the base's are
     recipe = from_node(sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root)
@@ -81,9 +77,7 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
 
 
 def probe_recipe(sweep: Sweep) -> Recipe | None:
-    """Return the recipe of a point, whichever it is; None where both points that are tried are
-    impossible.
-    """
+    """Return the recipe of any possible point; None if both probe points are impossible."""
     for point in sweep.probe_points():
         with suppress(RecipeError):
             return point_recipe(sweep, point)
@@ -91,11 +85,9 @@ def probe_recipe(sweep: Sweep) -> Recipe | None:
 
 
 def point_fingerprint(recipe: Recipe) -> str:
-    """Return the short name of a point: the fingerprint of its data, model and training, whatever
-    the seed.
+    """Return the short name of a point: the fingerprint of its recipe without the seed.
 
-    What training does otherwise in a later version changes none: it is one for a whole sweep, whose
-    record says it.
+    Changes of training between versions are not in it: the sweep's record has them.
     """
     training = {key: value for key, value in recipe.canonical["training"].items() if key != "seed"}
     unseeded = {**recipe.canonical, "training": training}
@@ -106,10 +98,9 @@ def point_fingerprint(recipe: Recipe) -> str:
 class PointCost:
     """A point and its costs.
 
-    `fingerprint` is "" if the recipe itself cannot be read, `at_most` says that the costs are upper
-    bounds, since the size of a vocabulary is not known yet, `faults` are why it cannot be trained,
-    `warnings` what changes nothing or is never reached, `condition` is the one of `where` that
-    excludes it, `same_as` an earlier point of one fingerprint.
+    `fingerprint` is "" if the recipe cannot be read. `at_most`: the costs are upper bounds, since
+    the size of a vocabulary is not known yet. `faults` make training impossible. `condition` of
+    `where` excludes the point. `same_as` is an earlier point with the same fingerprint.
     """
 
     point: Point
@@ -134,20 +125,18 @@ class PointCost:
 
     @property
     def exclusion(self) -> str:
-        """The condition that excludes it, with its costs where the condition depends on them."""
-        costs = (
-            f"{self.parameters:,} parameters, {self.flops:,} FLOPs, {self.state_bytes:,} bytes of"
-            " state"
-        )
-        return f"`{self.condition}`" + (
-            f": it has {format_bound(costs, self.at_most)}" if self.parameters else ""
-        )
+        """The condition that excludes it, with its costs if the condition depends on them."""
+        if not self.parameters:
+            return f"`{self.condition}`"
+        costs = f"{self.parameters:,} parameters, {self.flops:,} FLOPs"
+        costs += f", {self.state_bytes:,} bytes of state"
+        return f"`{self.condition}`: it has {format_bound(costs, self.at_most)}"
 
 
 class CostPlanner:
-    """Plans the models of a sweep's points: once those that differ in seed and optimizer alone.
+    """Plans the models of a sweep's points, each once if only seed and optimizer differ.
 
-    Where the data are on this machine, each tokenizer is trained once, in memory, so that costs are
+    If the data are on this machine, each tokenizer is trained once, in memory, so that costs are
     those of the model that will be trained. Otherwise they are upper bounds.
     """
 
@@ -156,47 +145,41 @@ class CostPlanner:
         self.vocabularies: dict[str, dict[str, int] | None] = {}
 
     def plan(self, recipe: Recipe) -> dict[str, Any]:
-        """Return COSTS, `at_most` and `warnings` of a recipe's plan. Imports torch. Raises
-        RecipeError, every fault.
+        """Return COSTS, `at_most` and `warnings` of a recipe's plan.
+
+        Imports torch. Raises RecipeError with every fault.
         """
-        training = {
-            key: value
-            for key, value in recipe.canonical["training"].items()
-            if key not in ("seed", "optimizer")
-        }
+        training = dict(recipe.canonical["training"])
+        for key in ("seed", "optimizer"):
+            training.pop(key, None)
         key = json.dumps({**recipe.canonical, "name": "", "training": training}, sort_keys=True)
         if key not in self.costs:
             plan = recipe.plan(self.trained_vocabularies(recipe))
-            self.costs[key] = {
-                name: getattr(plan, name) for name in (*COSTS, "at_most", "warnings")
-            }
+            names = (*COSTS, "at_most", "warnings")
+            self.costs[key] = {name: getattr(plan, name) for name in names}
         return self.costs[key]
 
     def trained_vocabularies(self, recipe: Recipe) -> dict[str, int] | None:
-        """Return the sizes of a recipe's vocabularies, or None without the data on which its
-        tokenizer is trained.
-        """
+        """Return the sizes of a recipe's vocabularies, or None without its training data."""
         from composer.data.encoding import train_source_tokenizers
         from composer.data.pairs import side_names
         from composer.data.sources import DataSource, find_hub_folder
 
-        settings = {
-            key: value for key, value in recipe.canonical["data"].items() if key != "max_length"
-        }
+        settings = dict(recipe.canonical["data"])
+        settings.pop("max_length", None)
         folders, sides = recipe.folders(), side_names(recipe)
         key = json.dumps([settings, sides], sort_keys=True)
         if key not in self.vocabularies:
             self.vocabularies[key] = None
             if not recipe.data.hub or find_hub_folder(recipe, folders):
                 with suppress(DataError):  # which a training reports
-                    self.vocabularies[key] = train_source_tokenizers(
-                        DataSource(recipe, folders)
-                    ).sizes
+                    tokenizers = train_source_tokenizers(DataSource(recipe, folders))
+                    self.vocabularies[key] = tokenizers.sizes
         return self.vocabularies[key]
 
 
 def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -> PointCost:
-    """Return a point with the costs of its model, planned by the sweep's `planner`. Imports torch."""
+    """Return a point with the costs of its model. Imports torch."""
     from composer.checks import budget
 
     cost = PointCost(dict(point), condition=violated_condition(sweep, point))
@@ -205,32 +188,36 @@ def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -
         cost = replace(cost, fingerprint=point_fingerprint(recipe))
         if cost.condition:
             return cost
-        costs = (planner or CostPlanner()).plan(recipe)
-        warnings = [
+        costs = dict((planner or CostPlanner()).plan(recipe))
+        costs["warnings"] = [
             *costs["warnings"],
             *budget.warnings(recipe, None),
             *pruning_warnings(sweep, recipe.training),
+            *default_warnings(sweep),
         ]
-        costs = {**costs, "warnings": [*warnings, *default_warnings(sweep)]}
     except RecipeError as error:
         return replace(cost, faults=error.faults)
     return replace(cost, **costs, condition=violated_condition(sweep, point, costs))
 
 
 def violated_condition(sweep: Sweep, point: Point, costs: Mapping[str, Any] | None = None) -> str:
-    """Return the first condition of `where` that a point violates, or ""; without costs, of those
-    that name none.
+    """Return the first condition of `where` that a point violates, or "".
+
+    Without `costs`, conditions that name a cost are skipped.
     """
-    conditions = [one for one in sweep.where if costs is not None or not one.names & set(COSTS)]
-    return next((one.text for one in conditions if not holds(one, {**(costs or {}), **point})), "")
+    for condition in sweep.where:
+        if costs is None and condition.names & set(COSTS):
+            continue
+        if not holds(condition, {**(costs or {}), **point}):
+            return condition.text
+    return ""
 
 
 def list_points(sweep: Sweep) -> list[PointCost]:
-    """Return every point with its costs or, of TPE, the first structures among which it chooses.
-    Imports torch.
+    """Return every point with its costs; of TPE, the first structures among which it chooses.
 
-    Of points with the same fingerprint only the first is trained. Raises RecipeError if `where`
-    excludes all of them.
+    Imports torch. Of points with the same fingerprint only the first is trained. Raises RecipeError
+    if `where` excludes all of them.
     """
     if sweep.search.kind == "tpe":
         points = _distinct(sweep.structures(), MAX_STRUCTURES)
@@ -244,38 +231,37 @@ def list_points(sweep: Sweep) -> list[PointCost]:
         if cost.status == "trained" and first.setdefault(cost.fingerprint, number) != number:
             cost = replace(cost, same_as=first[cost.fingerprint])
         costs.append(cost)
-    has_ranges = any(axis.labels is None for axis in sweep.axes)
-    # of a range TPE has other numbers than those listed
-    if (
-        costs
-        and all(cost.condition for cost in costs)
-        and not (sweep.search.kind == "tpe" and has_ranges)
-    ):
-        size, at_most = min(
-            ((cost.parameters, cost.at_most) for cost in costs if cost.parameters),
-            default=(0, False),
-        )
-        smallest = (
-            f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}" if size else ""
-        )
-        texts = " and ".join(dict.fromkeys(f"`{cost.condition}`" for cost in costs))
-        message = f"`where` excludes all {len(costs)} points, by {texts}{smallest}"
-        raise _where_error(sweep, message, "write a weaker condition", at_most)
-    trained = [cost for cost in costs if cost.status == "trained"]
-    if (
-        sweep.seeds_where
-        and trained
-        and sweep.search.kind != "tpe"
-        and not _num_with_all_seeds(sweep, trained)
-    ):
-        mark, message = (
-            sweep.root.value["seeds_where"].mark,
-            f"it holds at none of the {len(trained)} points",
-        )
-        raise error_at(
-            mark, "seeds", "seeds_where", message, "write a weaker condition, or remove it"
-        )
+    if sweep.search.kind == "tpe":
+        # of a range TPE has other numbers than those listed
+        if all(axis.labels is not None for axis in sweep.axes):
+            _check_where(sweep, costs)
+    else:
+        _check_where(sweep, costs)
+        _check_seeds_where(sweep, costs)
     return costs
+
+
+def _check_where(sweep: Sweep, costs: Sequence[PointCost]) -> None:
+    """Raise RecipeError if `where` excludes all points."""
+    if not costs or not all(cost.condition for cost in costs):
+        return
+    texts = " and ".join(dict.fromkeys(f"`{cost.condition}`" for cost in costs))
+    message, at_most = f"`where` excludes all {len(costs)} points, by {texts}", False
+    sizes = [(cost.parameters, cost.at_most) for cost in costs if cost.parameters]
+    if sizes:
+        size, at_most = min(sizes)
+        message += f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}"
+    raise _where_error(sweep, message, "write a weaker condition", at_most)
+
+
+def _check_seeds_where(sweep: Sweep, costs: Sequence[PointCost]) -> None:
+    """Raise RecipeError if `seeds_where` holds at none of the points."""
+    trained = [cost for cost in costs if cost.status == "trained"]
+    if sweep.seeds_where and trained and not _num_with_all_seeds(sweep, trained):
+        mark = sweep.root.value["seeds_where"].mark
+        message = f"it holds at none of the {len(trained)} points"
+        hint = "write a weaker condition, or remove it"
+        raise error_at(mark, "seeds", "seeds_where", message, hint)
 
 
 def _num_with_all_seeds(sweep: Sweep, trained: Sequence[PointCost]) -> int:
@@ -283,21 +269,16 @@ def _num_with_all_seeds(sweep: Sweep, trained: Sequence[PointCost]) -> int:
 
 
 def _where_error(sweep: Sweep, message: str, hint: str, at_most: bool) -> RecipeError:
-    data = (
-        "or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not"
-        " its upper bound"
-    )
-    hint = f"{hint}, {data}" if at_most else hint
+    if at_most:
+        hint += ", or name the folder of the data, `--data DIR`: costs then use the tokenizer's own"
+        hint += " size, not its upper bound"
     return error_at(sweep.root.value["where"].mark, "where", "where", message, hint)
 
 
 def num_unlisted(sweep: Sweep, points: Sequence[PointCost]) -> int:
-    """Return how many structures of a TPE search `list_points` has left out."""
-    return (
-        sweep.num_structures - MAX_STRUCTURES
-        if sweep.search.kind == "tpe" and len(points) == MAX_STRUCTURES
-        else 0
-    )
+    """Return the number of structures of a TPE search that `list_points` has left out."""
+    is_cut = sweep.search.kind == "tpe" and len(points) == MAX_STRUCTURES
+    return sweep.num_structures - MAX_STRUCTURES if is_cut else 0
 
 
 def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, object]:
@@ -305,53 +286,53 @@ def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, object]
     keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
     rows = []
     for number, point in enumerate(points, start=1):
-        errors, warnings = (
-            [fault.as_dict() for fault in faults] for faults in (point.faults, point.warnings)
-        )
-        plain = {key: getattr(point, key) for key in keys}
-        seeds = [*sweep.seeds_of(point)] if point.status == "trained" else []
-        rows.append(
-            {"number": number, **plain, "seeds": seeds, "errors": errors, "warnings": warnings}
-        )
-    search = sweep.search
-    head = {
+        row: dict[str, object] = {"number": number}
+        row |= {key: getattr(point, key) for key in keys}
+        row["seeds"] = [*sweep.seeds_of(point)] if point.status == "trained" else []
+        row["errors"] = [fault.as_dict() for fault in point.faults]
+        row["warnings"] = [fault.as_dict() for fault in point.warnings]
+        rows.append(row)
+    return {
         "name": sweep.name,
-        "search": search.kind,
-        "trials": search.trials,
+        "search": sweep.search.kind,
+        "trials": sweep.search.trials,
         "seeds": list(sweep.seeds),
+        "known": sweep.search.kind != "tpe",
+        "points": rows,
     }
-    return {**head, "known": search.kind != "tpe", "points": rows}
 
 
 def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
-    """Return the points of a dry run as a table, their faults and warnings, and how many will be
-    trained.
-    """
+    """Return a table of the points, their faults and warnings, and the number to be trained."""
     names = [axis.name for axis in sweep.axes]
     rows = [["point", *names, "parameters", "FLOPs", "state bytes", ""]]
-    noted: dict[tuple[str, str], list[str]] = {}
+    numbers: dict[tuple[str, str], list[str]] = {}
     for number, point in enumerate(points, start=1):
-        costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
-        costs = [format_bound(cost, point.at_most) if point.parameters else "" for cost in costs]
+        costs = ["", "", ""]
+        if point.parameters:
+            costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
+            costs = [format_bound(cost, point.at_most) for cost in costs]
         values = [_format_axis(axis, point.point, sweep.search.kind) for axis in sweep.axes]
-        duplicate = f"the same as {point.same_as}, trained once"
-        note = {"excluded": f"excluded by `{point.condition}`", "duplicate": duplicate}.get(
-            point.status, ""
-        )
-        if point.status == "impossible":
-            note = f"impossible: {point.faults[0].message}"
-        if faults := point.faults or (point.warnings if point.status == "trained" else ()):
+        rows.append([str(number), *values, *costs, _point_note(point)])
+        faults = point.faults or (point.warnings if point.status == "trained" else ())
+        if faults:
             text = RecipeError(faults).render().rpartition("\n")[0]
-            noted.setdefault((point.status, text), []).append(str(number))
-        rows.append([str(number), *values, *costs, note])
-    lines = [*align_columns(rows, [False, *(True for _ in names), False, False, False, True]), ""]
-    for (status, text), numbers in noted.items():
-        lines += [
-            f"{status}, {'point' if len(numbers) == 1 else 'points'} {', '.join(numbers)}:",
-            text,
-            "",
-        ]
+            numbers.setdefault((point.status, text), []).append(str(number))
+    are_texts = [False, *(True for _ in names), False, False, False, True]
+    lines = [*align_columns(rows, are_texts), ""]
+    for (status, text), same in numbers.items():
+        lines += [f"{status}, {'point' if len(same) == 1 else 'points'} {', '.join(same)}:"]
+        lines += [text, ""]
     return "\n".join([*lines, _summary(sweep, points)])
+
+
+def _point_note(point: PointCost) -> str:
+    """Return why a point is not trained, "" if it is."""
+    if point.status == "excluded":
+        return f"excluded by `{point.condition}`"
+    if point.status == "duplicate":
+        return f"the same as {point.same_as}, trained once"
+    return f"impossible: {point.faults[0].message}" if point.faults else ""
 
 
 def _format_axis(axis: Axis, point: Point, search: str) -> str:
@@ -363,34 +344,34 @@ def _format_axis(axis: Axis, point: Point, search: str) -> str:
 
 
 def _summary(sweep: Sweep, points: Sequence[PointCost]) -> str:
-    statuses = [point.status for point in points]
+    trained = [point for point in points if point.status == "trained"]
     seeds = "" if len(sweep.seeds) == 1 else f", each with {len(sweep.seeds)} seeds"
     if sweep.seeds_where and sweep.search.kind == "tpe":
         seeds = f", with {len(sweep.seeds)} seeds where `seeds_where` holds, the others with one"
     elif sweep.seeds_where:
-        with_all = _num_with_all_seeds(
-            sweep, [point for point in points if point.status == "trained"]
-        )
+        with_all = _num_with_all_seeds(sweep, trained)
         seeds = f", {with_all} of them with {len(sweep.seeds)} seeds, the others with one"
-    others = count_each(sorted(status for status in statuses if status != "trained"))
+    others = count_each(sorted(point.status for point in points if point.status != "trained"))
     others = f"; {others}" if others else ""
-    trained = statuses.count("trained")
     if sweep.search.kind != "tpe":
-        return f"{count_noun(trained, 'point')} to train{seeds}{others}"
+        return f"{count_noun(len(trained), 'point')} to train{seeds}{others}"
     more = " or more" if num_unlisted(sweep, points) else ""
     chosen = count_noun(sweep.search.trials or 0, "point")
-    return f"{sweep.search.kind} chooses {chosen} among {trained}{more} structures{others}{seeds}"
+    return f"tpe chooses {chosen} among {len(trained)}{more} structures{others}{seeds}"
 
 
 def load_recipe(
     reference: str | os.PathLike[str], overrides: Sequence[str] = (), data: str | Path | None = None
 ) -> Recipe:
-    """Return the recipe of a file, of a run (its folder, or `SWEEP#RANK`), or of the point of a
-    sweep's file.
+    """Return the recipe of a file, a run (folder or `SWEEP#RANK`) or a point of a sweep's file.
 
-    overrides: `key=value` settings and, of a sweep's file, `axis=value` for each axis. data: The
-    folder in which data files are looked up first. Raises RecipeError with every fault, and
-    RunError where a folder is no run.
+    Args:
+        overrides: `key=value` settings and, of a sweep's file, `axis=value` for each axis.
+        data: The folder in which data files are looked up first.
+
+    Raises:
+        RecipeError: With every fault.
+        RunError: If a folder is not a run.
     """
     file, folder = recipe_file(reference), None if data is None else Path(data)
     root = read(file, str(file))
@@ -400,19 +381,15 @@ def load_recipe(
 
 
 def selects_point(root: Node, arguments: Sequence[str]) -> bool:
-    """Return whether one of the arguments gives an axis of a sweep's file a value."""
+    """True if one of the arguments gives an axis of a sweep's file a value."""
     axes = root.value.get("axes") if "sweep" in root.value else None
-    return (
-        axes is not None
-        and isinstance(axes.value, dict)
-        and any(_key(argument) in axes.value for argument in arguments)
-    )
+    if axes is None or not isinstance(axes.value, dict):
+        return False
+    return any(_key(argument) in axes.value for argument in arguments)
 
 
 def recipe_file(reference: str | os.PathLike[str]) -> Path:
-    """Return the file of a recipe, which a run has in its folder. Raises RunError where a folder is
-    no run.
-    """
+    """Return the file of a recipe or of a run's recipe. Raises RunError if a folder is no run."""
     path = find_run(reference)
     if not path.is_dir():
         return path
@@ -421,52 +398,60 @@ def recipe_file(reference: str | os.PathLike[str]) -> Path:
 
 
 def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple[Recipe, Path]:
-    """Return the recipe of the point that arguments choose, and the run folder that it has by
-    default.
+    """Return the recipe of the point that arguments choose, and its default run folder.
 
-    args: `axis=value` for each axis; all others are overrides. Raises RecipeError with every fault
-    of the arguments or the recipe, or if `where` excludes the point.
+    Args:
+        args: `axis=value` for each axis; all others are overrides.
+
+    Raises:
+        RecipeError: With every fault of the arguments or the recipe, or if `where` excludes it.
     """
     from composer.training.wandb_logger import sweep_overrides  # which imports torch
 
-    sweep = read_sweep(file, (), data)
-    point = parse_point(sweep, args)
-    overrides = [arg for arg in args if sweep.axis(_key(arg)) is None]
+    overrides = [arg for arg in args if not _names_axis(arg)]
     sweep = read_sweep(file, overrides, data)
-    shown = sweep_overrides(point_recipe(sweep, point), sweep.name, point)
-    sweep = replace(sweep, overrides=(*sweep.overrides, *shown))
+    point = parse_point(sweep, args)
     cost = cost_point(sweep, point)
     if cost.faults:
         raise RecipeError(cost.faults)
     if cost.condition:
         message = f"the sweep excludes this point by {cost.exclusion}"
         raise _where_error(sweep, message, "choose another point", cost.at_most)
-    recipe = point_recipe(sweep, point)
+    shown = sweep_overrides(point_recipe(sweep, point), sweep.name, point)
+    recipe = point_recipe(replace(sweep, overrides=(*sweep.overrides, *shown)), point)
     folder = RUNS / recipe.name
     if any(_key(arg) == "training.seed" for arg in overrides):
         folder /= f"seed-{recipe.training.seed}"
     return recipe, folder
 
 
+def _names_axis(arg: str) -> bool:
+    """True if an argument names an axis, and not a section of recipes or a path in one."""
+    key = _key(arg)
+    return key.isidentifier() and key not in schema_generator.load()["properties"]
+
+
 def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
-    """Return the point of `axis=value` arguments. Values of inactive axes are ignored; of two, the
-    later one counts.
+    """Return the point of `axis=value` arguments; overrides and inactive axes are ignored.
+
+    Of two values for one axis the later counts. Raises RecipeError with every fault.
     """
     faults: list[Fault] = []
     values: dict[str, Value] = {}
     sources: dict[str, str] = {}
     names = [axis.name for axis in sweep.axes]
-    for arg in args:
+    for arg in filter(_names_axis, args):
         key = _key(arg)
-        if (axis := sweep.axis(key)) is not None:
-            try:
-                values[key], sources[key] = _parse_value(axis, arg), arg
-            except RecipeError as error:
-                faults.extend(error.faults)
-        elif "=" in arg and key.isidentifier() and key not in schema_generator.load()["properties"]:
+        axis = sweep.axis(key)
+        if axis is None:
             message = f"the sweep has no axis `{key}`{did_you_mean(key, names)}"
             hint = "its axes are " + ", ".join(f"`{name}`" for name in names)
             faults.append(_argument_fault(key, message, hint, arg))
+            continue
+        try:
+            values[key], sources[key] = _parse_value(axis, arg), arg
+        except RecipeError as error:
+            faults.extend(error.faults)
     point = sweep.complete(values)
     wrong = {fault.path for fault in faults}
     for axis in sweep.axes:
@@ -474,11 +459,7 @@ def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
         if axis.zipped is None and name not in {*point, *wrong} and is_active(axis, point):
             message = f"`{name}` of the sweep `{sweep.name}` has no value"
             faults.append(_argument_fault(name, message, _argument_hint(axis)))
-        elif (
-            axis.zipped is not None
-            and name in point
-            and values.get(name, point[name]) != point[name]
-        ):
+        elif axis.zipped and name in point and values.get(name, point[name]) != point[name]:
             message = f"`{name}` is zipped to `{axis.zipped}`, so it is `{point[name]}` here"
             faults.append(_argument_fault(name, message, "leave it out", sources[name]))
     if faults:
@@ -487,20 +468,13 @@ def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
 
 
 def _parse_value(axis: Axis, arg: str) -> Value:
-    """Return the value of an argument: what YAML reads or, if the axis has no such value, the text
-    itself.
-    """
+    """Return the value of an argument: the YAML value, or the text itself if the axis has it."""
     text = arg.partition("=")[2]
     value: Any = parse_value(arg, len(axis.name) + 1).value if text else None
+    if axis.integer and isinstance(value, float) and value.is_integer():
+        value = int(value)
     if axis.accepts(value):
         return value if axis.labels is None else axis.labels[axis.index(value)]
-    if (
-        axis.integer
-        and isinstance(value, float)
-        and value.is_integer()
-        and axis.accepts(int(value))
-    ):
-        return int(value)
     if axis.labels is not None and axis.accepts(text):
         return text
     message = f"`{axis.name}` is never `{text}`{did_you_mean(text, [*map(str, axis.labels or ())])}"
@@ -510,17 +484,14 @@ def _parse_value(axis: Axis, arg: str) -> Value:
 def _argument_hint(axis: Axis) -> str:
     if axis.labels is not None:
         return "write one of " + ", ".join(f"`{axis.name}={label}`" for label in axis.labels)
-    return (
-        f"write `{axis.name}=` and a {'whole ' if axis.integer else ''}number from {axis.low} to"
-        f" {axis.high}"
-    )
+    number = "whole number" if axis.integer else "number"
+    return f"write `{axis.name}=` and a {number} from {axis.low} to {axis.high}"
 
 
 def _argument_fault(axis: str, message: str, hint: str, arg: str = "") -> Fault:
-    """Return the fault of an argument, or of one that is missing."""
-    return fault_at(
-        Mark(COMMAND_LINE, 1, 1, max(1, len(_key(arg))), arg), "axis", axis, message, hint
-    )
+    """Return the fault of an argument, or of a missing one."""
+    mark = Mark(COMMAND_LINE, 1, 1, max(1, len(_key(arg))), arg)
+    return fault_at(mark, "axis", axis, message, hint)
 
 
 def _key(arg: str) -> str:

@@ -79,7 +79,7 @@ RESERVED = {
 }
 """Names that no axis may have, each with its meaning."""
 PIN_FAULT = re.compile(r"(missing|unknown) (base|axes\.\w+\.extend\.)")
-"""Code and path of a schema fault in a pinned recipe, which the reader of recipes explains better."""
+"""Code and path of a schema fault in a pinned recipe, which the reader of recipes explains."""
 EXAMPLES = {
     "rank": "write `rank: [{val/loss: min}]`",
     "seeds": "write `seeds: 3`, or a list of seeds: `seeds: [1, 5]`",
