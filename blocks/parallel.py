@@ -222,6 +222,4 @@ def _name_branch(site: Site, label: str | None, stream: Stream) -> None:
     try:
         site.names.define(label, Named(stream))
     except BlockError as error:
-        raise BlockError(
-            "branches", error.message, fix=Fix(error.fix, error.change), code=error.code
-        ) from error
+        raise BlockError("branches", error.message, fix=error.fix, code=error.code) from error

@@ -60,11 +60,7 @@ UPWARDS = {
     (
         "composer.recipe.recipe",
         "composer.checks",
-    ): "a recipe that is loaded has passed the rules of its sections",
-    (
-        "composer.model.planner",
-        "composer.checks",
-    ): "a plan has the faults and the warnings of its model",
+    ): "a recipe that is loaded has passed the rules of its sections; `recipe.plan()` plans it",
     (
         "composer.training.train",
         "composer.hub",
@@ -72,7 +68,7 @@ UPWARDS = {
     (
         "composer.recipe.recipe",
         "composer.model",
-    ): "`recipe.plan()` and `recipe.build()` are promises to Python's users",
+    ): "`recipe.build()` is a promise to Python's users",
     (
         "composer.run_dir",
         "composer.sweeps",

@@ -37,11 +37,11 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.documents import Documents
-from blocks.core.fixes import Change, as_fix
 from blocks.core.fixes import Fix as Fix
 from blocks.core.fixes import Remove as Remove
 from blocks.core.fixes import Rename as Rename
 from blocks.core.fixes import Set as Set
+from blocks.core.fixes import as_fix
 from blocks.core.fixes import remove as remove
 from blocks.core.fixes import write as write
 from blocks.core.records import Path as Path
@@ -100,8 +100,7 @@ class BlockError(ValueError):
 
     `setting` is the setting at fault ("" for the block itself), `inside` the path in it of a block
     of a stack, `code` the error's code, `fix` what to write instead: in words, or as
-    `write("heads", 4)` and `remove("heads")` say it, so that a program can do it; `change` is then
-    what it does.
+    `write("heads", 4)` and `remove("heads")`, which a program can apply.
     """
 
     def __init__(
@@ -116,9 +115,7 @@ class BlockError(ValueError):
         super().__init__(message)
         self.inside = inside
         self.setting, self.message, self.code = setting, message, code
-        self.fix: str
-        self.change: Change | None
-        self.fix, self.change = as_fix(fix)
+        self.fix = as_fix(fix)
 
 
 class NoEffect(BlockError):

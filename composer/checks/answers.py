@@ -34,7 +34,7 @@ def lengths(read: ReadData) -> Problems:
         return
     limits = {"max_length": decoding.max_length, "max_ratio": decoding.max_ratio}
     most, rate = (
-        math.inf if recipe.locate((*decoding.at, key))[2] else limit
+        math.inf if recipe.locate((*decoding.at, key)).is_written else limit
         for key, limit in limits.items()
     )
     measured = [encoded for split, encoded in data.splits.items() if split != "train"] or [

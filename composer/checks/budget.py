@@ -166,7 +166,7 @@ def validations(recipe: Recipe, epoch: EpochSize | None) -> Problems:
     stopping, averaged = training.early_stopping, training.average_checkpoints
     if stopping and stopping.patience and stopping.patience >= limits.validations:
         path: KeyPath = (*stopping.at, "patience")
-        if stopping.goal is None or recipe.locate(path)[2]:
+        if stopping.goal is None or recipe.locate(path).is_written:
             message = f"nothing is stopped early: {_too_few(stopping.patience + 1, limits)}"
             yield warning(
                 "budget", path, message, "lower `patience`, validate more often, or train longer"

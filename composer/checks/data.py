@@ -145,7 +145,7 @@ def file_names(recipe: Recipe) -> Problems:
             )
             hint = f"write it in `data.text.{key}`, or give the file another name; "
             hint += "settings of one file are written in a list, `[{file: ..., weight: ...}]`"
-            name = recipe.locate((*path, key))[0].place
+            name = recipe.locate((*path, key)).node.place
             yield fault_at(name, "name", format_path((*path, key)), message, hint)
 
 

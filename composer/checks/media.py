@@ -79,7 +79,7 @@ def remarks(read: ReadData) -> Problems:
         for remark in features.remarks:
             groups[side, file, remark.kind].append(remark)
     for (side, file, kind), group in groups.items():
-        if kind != "grey" or not recipe.locate(("data", "table", side, "channels"))[2]:
+        if kind != "grey" or not recipe.locate(("data", "table", side, "channels")).is_written:
             column = feature_settings(recipe.data, side)
             yield warning_of(kind, column.kind if column else "text", group, totals[side, file])
 

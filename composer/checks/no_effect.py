@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from blocks.core.contract import Path
-from blocks.core.fixes import Fix, Remove
+from blocks.core.fixes import Fix, Remove, remove
 from composer.checks.problem import Problem, unused
 from composer.errors import KeyPath, format_path
 from composer.inference.methods import Beam, Sample
+from composer.model.builder import IdleSetting
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.output_heads import LinearOutput
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import matrices_with_layouts
 from composer.recipe.data_sections import TableColumn
+from composer.recipe.locations import explicit_defaults
 from composer.recipe.metrics import decodes_all
 from composer.recipe.recipe import Recipe
 
@@ -59,7 +61,7 @@ def idle_settings(recipe: Recipe, model: EncoderDecoder) -> Iterator[Problem]:
         for settings, cause in rule(recipe, model):
             for setting in settings.split():
                 path: KeyPath = (*setting.split("."),)
-                if recipe.locate(path)[2]:
+                if recipe.locate(path).is_written:
                     causes.setdefault(path, cause)
     for path, cause in causes.items():
         if not any(path[:end] in causes for end in range(1, len(path))):
@@ -262,14 +264,14 @@ def idle_in_blocks(builder: RecordingBuilder) -> Iterator[Problem]:
     """Yield the warnings of settings, named stacks and defaults under `model`."""
     recipe = builder.recipe
     settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
+    idle = builder.idle_settings | overwritten_scales(builder)
     # what changes something at a block, as it is written
-    no_effects = builder.no_effects | overwritten_scales(builder)
-    effective = {recipe.locate(path)[1] for path in settings - no_effects.keys()}
+    effective = {recipe.locate(path).path for path in settings - idle.keys()}
     reported: set[Path] = set()
-    for path, (message, words) in no_effects.items():
-        _, steps, _ = recipe.locate(path)
+    for path, (reason, fix) in idle.items():
+        steps = recipe.locate(path).path
         if steps not in effective | reported:  # a default may change something at another block
-            yield unused(path, message, Fix(words, Remove(path)))
+            yield unused(path, reason, fix)
         reported.add(steps)
     for name, uses in builder.uses.items():
         if len(uses) == 1 and uses[0][1]:
@@ -280,29 +282,27 @@ def idle_in_blocks(builder: RecordingBuilder) -> Iterator[Problem]:
             stack = ("model", "stacks", name)
             fix = Fix(f"write `- use: {name}`, or remove it", Remove(stack))
             yield unused(stack, "no `use` names this stack", fix)
-    for path in recipe.written_defaults():
+    for path in explicit_defaults(recipe.root, recipe.rules):
         if path not in effective and path not in reported:
             message = f"no block takes this default, `{path[-1]}`"
             yield unused(path, message, Fix("remove it, or write it at a block", Remove(path)))
 
 
-def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]:
-    """Return the paths of scales of initial weights that `training.initialization` replaces, with
-    reason and fix.
+def overwritten_scales(builder: RecordingBuilder) -> dict[Path, IdleSetting]:
+    """Return the scales of initial weights that `training.initialization` replaces, by their paths.
 
     With weight norm it replaces the direction alone, and the scale stays.
     """
     initialization = builder.recipe.training.initialization
     if initialization.keeps_matrices:
         return {}
-    blocks = [(path, builder.recipe.settings_at(path)) for path in builder.names]
-    message = (
+    reason = (
         f"`training.initialization: {initialization.word}` gives these weights a size of its own"
     )
-    reason = message, "remove `init_scale`"
-    scaled = [
-        path
-        for path, block in blocks
-        if block.get("init_scale", 1.0) != 1.0 and not block.get("weight_norm")
-    ]
-    return {(*path, "init_scale"): reason for path in scaled}
+    idle = {}
+    for block in builder.names:
+        settings = builder.recipe.settings_at(block)
+        if settings.get("init_scale", 1.0) != 1.0 and not settings.get("weight_norm"):
+            path = (*block, "init_scale")
+            idle[path] = IdleSetting(reason, remove(path))
+    return idle

@@ -167,7 +167,7 @@ def file_names(
     }
     for side, lines in open_table(path, texts).items():
         place: KeyPath = ("data", "table", side) if is_table else (*key, side)
-        if side.startswith(REFERENCE) or (is_table and recipe.locate((*place, "kind"))[2]):
+        if side.startswith(REFERENCE) or (is_table and recipe.locate((*place, "kind")).is_written):
             continue
         rows = np.unique(np.linspace(0, len(lines) - 1, LOOKED_AT).astype(np.int64))
         cells = [cell for cell in RowSubset(lines, rows)[:] if cell.strip()]

@@ -23,7 +23,7 @@ SMALLER = "write a smaller number, or train on more text"
 def column(read: ReadData) -> Problems:
     """Some file of a text has the column that is named."""
     recipe, path = read.recipe, ("data", "text", "column")
-    if not recipe.data.text or not recipe.locate(path)[2]:
+    if not recipe.data.text or not recipe.locate(path).is_written:
         return
     held_out = held_out_sizes(recipe.data.text)
     splits = [split for split in available_splits(recipe) if split not in held_out]

@@ -19,7 +19,7 @@ from composer.recipe.metrics import format_score
 from composer.run_dir import find_run
 
 if TYPE_CHECKING:
-    from composer.model.planner import Plan, PlanRow
+    from composer.checks.planner import Plan, PlanRow
     from composer.training.multi_seed import SeedRuns
     from composer.training.trial_run import TrialRun
 

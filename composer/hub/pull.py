@@ -309,7 +309,7 @@ def model_faults(recipe: Path) -> Iterator[str]:
     """Yield in words why `check` refuses a recipe by itself, if it does and more is there than a
     part of a recipe.
     """
-    from composer.model.planner import plan  # imported late, since it imports torch
+    from composer.checks.planner import plan  # imported late, since it imports torch
 
     try:
         plan(load(recipe))

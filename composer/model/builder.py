@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ from blocks.core.contract import (
     State,
     Stream,
 )
-from blocks.core.fixes import Fix, remove, write
+from blocks.core.fixes import Fix, Remove, remove, write
 from blocks.core.initial_state import UNKNOWN_STATE
 from blocks.core.packing import packing_error
 from blocks.core.scope import FOLLOWS, Scope
@@ -67,6 +67,13 @@ def build(recipe: Recipe, vocabularies: Mapping[str, int]) -> EncoderDecoder:
     return Builder(recipe).model(vocabularies)
 
 
+class IdleSetting(NamedTuple):
+    """Why a setting changes nothing, and the fix."""
+
+    reason: str
+    fix: Fix
+
+
 class StandIn(Block):
     """Placeholder for a block at fault, so that the faults after it are found too."""
 
@@ -85,8 +92,8 @@ class Builder:
     `widened` has, by the path of a stack, the last block in it that changes the width;
     `named_paths` the blocks by the names that they have in the encoder or decoder that is being
     built. `shared` are the first uses of named stacks, and `open_stacks` those that are being
-    built; `uses` has the paths of all uses, and whether they are copies. `no_effects` has, by the
-    paths of settings that change nothing, why and the fix. `refused` are the memories that blocks
+    built; `uses` has the paths of all uses, and whether they are copies. `idle_settings` are
+    those that change nothing, by their paths. `refused` are the memories that blocks
     which were refused would have left. `is_dry`: count no fault. `at_most`: vocabularies are
     bounds.
     """
@@ -95,7 +102,7 @@ class Builder:
     faults: list[Fault] = field(default_factory=list)
     warnings: list[Fault] = field(default_factory=list)
     uses: dict[str, list[tuple[Path, bool]]] = field(default_factory=dict)
-    no_effects: dict[Path, tuple[str, str]] = field(default_factory=dict)
+    idle_settings: dict[Path, IdleSetting] = field(default_factory=dict)
     shared: dict[str, Stack] = field(default_factory=dict)
     open_stacks: list[str] = field(default_factory=list)
     size: ModelSizeGuard = field(default_factory=ModelSizeGuard)
@@ -121,8 +128,7 @@ class Builder:
         error's own.
         """
         setting = (error.setting, *error.inside) if error.setting else ()
-        fix = Fix(error.fix, error.change).below(path)
-        self.fault(error.code, (*path, *setting), message or error.message, fix)
+        self.fault(error.code, (*path, *setting), message or error.message, error.fix.below(path))
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
         """Build the encoders and the decoder. Raises RecipeError with all faults, or if they are
@@ -186,8 +192,10 @@ class Builder:
             output.weight = tied.weight
         read |= {"target"} if decoder.reads_stream or "input" in site.names.reads else set()
         for index in (index for index, side in enumerate(tie) if side not in read):
+            path = ("model", "output", "tie", index)
             reason = f"nothing reads the tokens of `{tie[index]}`"
-            self.no_effects["model", "output", "tie", index] = reason, f"remove `{tie[index]}`"
+            fix = Fix(f"remove `{tie[index]}`", Remove(path))
+            self.idle_settings[path] = IdleSetting(reason, fix)
         parts = encoders, target if "target" in read else None, decoder, output, stream.width
         if ctc is not None and settings.output.ctc is not None:
             return JointModel(*parts, ctc, settings.output.ctc.weight)
@@ -373,7 +381,8 @@ class Builder:
             block = checked_block(block_class(word)(site, **arguments))
         except BlockError as error:
             if isinstance(error, NoEffect) and error.setting in settings:
-                self.no_effects[(*site.path, error.setting)] = error.message, error.fix
+                idle = IdleSetting(error.message, error.fix.below(site.path))
+                self.idle_settings[(*site.path, error.setting)] = idle
                 return self.block(
                     site,
                     word,
@@ -416,10 +425,10 @@ class Builder:
             if stack[:-1] == site.path or (stack[:-2] == site.path and stack[-2] == "branches")
         ]
         mentioned = [path for name, path in self.named_paths.items() if f"`{name}`" in message]
-        here = self.recipe.locate(site.path)[0].place.file
+        here = self.recipe.locate(site.path).node.place.file
         text = ""
         for path in (*inside, *mentioned):
-            at = self.recipe.locate(path)[0].place
+            at = self.recipe.locate(path).node.place
             text += f"; see `{path[-1]}`, {'' if at.file == here else f'{at.file}, '}line {at.line}"
         return text
 

@@ -4,8 +4,31 @@ from __future__ import annotations
 
 import re
 
+from blocks.core.fixes import Change, Remove, Rename
 from composer.errors import Edit, KeyPath, Mark, format_path
+from composer.recipe.locations import Location
+from composer.recipe.schema_reader import flow_text
 from composer.recipe.yaml_reader import Node, items_of
+
+
+def of_change(root: Node, location: Location, change: Change) -> Edit | None:
+    """Return the edit that makes a change of the setting at a location; None where it is unclear."""
+    node, path, is_written = location
+    if isinstance(change, Remove):
+        # of `dropout: 0.1` for `dropout: {rate: 0.1}` the setting is not there to be removed
+        is_short = path[-1:] != change.path[-1:] and node.value != change.path[-1]
+        return remove(root, path) if is_written and not is_short else None
+    if isinstance(change, Rename):
+        if not is_written:
+            return None
+        for name in (node, *(child for _, child in items_of(node.value))):
+            if name.value == change.old:
+                return replace_value(name, path, change.new)
+        return None
+    text = flow_text(change.value)
+    if is_written:
+        return replace_value(node, path, text)
+    return set_value(root, change.path, text)
 
 
 def rename(mark: Mark, path: KeyPath, old: str, word: str) -> Edit | None:

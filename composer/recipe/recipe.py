@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from blocks.core.fixes import Change, Fix, Remove, Rename, as_fix
+from blocks.core.fixes import Fix, as_fix
 from composer.atomic_io import sha256_of_file
-from composer.errors import Edit, Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
+from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
 from composer.recipe import edits, schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults
 from composer.recipe.choices import Decoder
@@ -28,18 +28,19 @@ from composer.recipe.extends_and_overrides import (
 )
 from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
+from composer.recipe.locations import Location, locate
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.model_sections import Model
-from composer.recipe.schema_reader import Schema, first_setting, flow_text, is_block_path
+from composer.recipe.schema_reader import Schema, is_block_path
 from composer.recipe.section import read_choice, read_section
 from composer.recipe.training_sections import Evaluation, Logging, Trainer, Training
-from composer.recipe.yaml_reader import Node, dump, items_of, parse, to_data
+from composer.recipe.yaml_reader import Node, dump, parse, to_data
 from composer.run_dir import RunDir
 
 if TYPE_CHECKING:
+    from composer.checks.planner import Plan
     from composer.data.tokenizer_kinds import TokenizerKind
     from composer.model.encoder_decoder import EncoderDecoder
-    from composer.model.planner import Plan
 
 
 Stored = dict[str, Any]
@@ -137,9 +138,9 @@ def _as_trained(recipe: Recipe, root: Node, stored: Stored) -> Node:
     """
     settings = earlier_settings(recipe.explicit, recipe.canonical, recipe.rules, stored)
     for path, value in settings:
-        _, source, is_written = recipe.locate(path)
-        # which did not reach a setting that is newer
-        if not is_written or source == ("model", "dropout"):
+        location = recipe.locate(path)
+        # `model.dropout` did not reach a setting that is newer
+        if not location.is_written or location.path == ("model", "dropout"):
             key, text = ".".join(map(str, path)), json.dumps({"default": value})
             mark = Mark(EARLIER, 1, 1, len(key), key)
             root = apply_override(
@@ -340,7 +341,7 @@ class Recipe:
         vocabularies: their sizes by data key; by default the upper bounds that the tokenizer's
         settings give.
         """
-        from composer.model.planner import plan
+        from composer.checks.planner import plan
 
         return plan(self, vocabularies)
 
@@ -361,53 +362,11 @@ class Recipe:
         blocks that use it give one fault. A default is pointed at by the nearest thing around it
         that was written. Of a list of names, the one that the message quotes is pointed at.
         """
-        node, steps, exact = self.locate(path)
-        is_block = is_block_path(path)
-        if exact and not is_block:
-            value = node.value
-            items = (
-                value.values()
-                if isinstance(value, dict)
-                else value
-                if isinstance(value, list)
-                else ()
-            )
-            quoted = (
-                item
-                for item in items
-                if isinstance(item.value, str) and f"`{item.value}`" in message
-            )
-            node = next(quoted, node)
-        by_key = (
-            not exact
-            or is_block
-            or code == "causality"
-            or isinstance(node.value, (bool, list, dict))
-        )
-        mark = node.place if by_key else node.value_mark
-        mark = mark if steps else mark._replace(length=1)
+        location = self.locate(path)
         text, change = as_fix(fix)
-        return fault_at(mark, code, format_path(steps), message, text, self._edit(change))
-
-    def _edit(self, change: Change | None) -> Edit | None:
-        """Return the edit that changes the recipe's text so; None where it is not clear which."""
-        if change is None:
-            return None
-        node, steps, exact = self.locate(change.path)
-        if isinstance(change, Remove):
-            # of `dropout: 0.1` for `dropout: {rate: 0.1}` the setting is not there to be removed
-            is_short = steps[-1:] != change.path[-1:] and node.value != change.path[-1]
-            return edits.remove(self.root, steps) if exact and not is_short else None
-        if isinstance(change, Rename):
-            names = [node, *(child for _, child in items_of(node.value))] if exact else []
-            name = next((name for name in names if name.value == change.old), None)
-            return None if name is None else edits.replace_value(name, steps, change.new)
-        text = flow_text(change.value)
-        return (
-            edits.replace_value(node, steps, text)
-            if exact
-            else edits.set_value(self.root, change.path, text)
-        )
+        edit = edits.of_change(self.root, self.locate(change.path), change) if change else None
+        mark = _mark_of(location, code, message, is_block_path(path))
+        return fault_at(mark, code, format_path(location.path), message, text, edit)
 
     @property
     def validates_by_search(self) -> bool:
@@ -457,64 +416,26 @@ class Recipe:
         """Whether the state goes from one window of the text to the next."""
         return self.window is not None and self.training.carry
 
-    def locate(self, path: KeyPath) -> tuple[Node, KeyPath, bool]:
-        """Return the node that a path of `canonical` comes from, its path as written, and whether
-        it is that value.
-        """
-        node: Node = self.root
-        steps: KeyPath = ()
-        for index, step in enumerate(path):
-            child = _child(node, step)
-            if child is not None:
-                node, steps = child, (*steps, step)
-            elif not self._is_short_form(node, step, path[:index]):
-                return self._model_default(path[: index + 1]) or (node, steps, False)
-        return node, steps, True
+    def locate(self, path: KeyPath) -> Location:
+        """Return where a path of `canonical` is written."""
+        return locate(self.root, self.rules, path)
 
-    def _is_short_form(self, node: Node, step: str | int, path: KeyPath) -> bool:
-        """Return True if a node stands for its own part: a bare name, a block's first setting, a
-        list's only item.
-        """
-        if isinstance(node.value, dict) or node.value == path[-1]:
-            return False
-        return node.value == step or step in (0, first_setting(self.rules, path))
 
-    def written_defaults(self) -> Iterator[KeyPath]:
-        """Yield the paths of the defaults of blocks, and of `dropout`, that `model` has."""
-        for name, node in self.root.value["model"].value.items():
-            path: KeyPath = ("model", name)
-            if f"defaults.{name}" in self.rules["$defs"] and isinstance(node.value, dict):
-                yield from ((*path, setting) for setting in node.value)
-            elif f"defaults.{name}" in self.rules["$defs"] or name == "dropout":
-                yield path
-
-    def _model_default(self, path: KeyPath) -> tuple[Node, KeyPath, bool] | None:
-        """Return what is written under `model` for a setting of a block that is not written at the
-        block.
-        """
-        if len(path) < 3 or not is_block_path(path[:-1]):
-            return None
-        name, setting = path[-2:]
-        model = self.root.value["model"].value
-        defaults = model.get(name)
-        if defaults is not None and isinstance(setting, str) and name != "dropout":
-            child = _child(defaults, setting)
-            if child is not None:
-                return child, ("model", name, setting), True
-            if self._is_short_form(defaults, setting, ("model", name)):
-                return defaults, ("model", name), True
-        if "dropout" in model and (setting == "dropout" or (name, setting) == ("dropout", "rate")):
-            return model["dropout"], ("model", "dropout"), True
-        return None
+def _mark_of(location: Location, code: str, message: str, is_block: bool) -> Mark:
+    """Return the part of the text that a fault points at."""
+    node, path, is_written = location
+    value = node.value
+    if is_written and not is_block and isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item.value, str) and f"`{item.value}`" in message:
+                node = item
+                break
+    is_scalar = not isinstance(node.value, (bool, list, dict))
+    at_value = is_written and is_scalar and not is_block and code != "causality"
+    mark = node.value_mark if at_value else node.place
+    return mark if path else mark._replace(length=1)
 
 
 def source_path(recipe: Recipe, path: KeyPath) -> str:
     """Return a path of `canonical` as the recipe writes it: `model.encoder[0].residual[0].rnn`."""
-    return format_path(recipe.locate(path)[1])
-
-
-def _child(node: Node, step: str | int) -> Node | None:
-    if isinstance(node.value, dict):
-        return node.value.get(step)
-    is_item = isinstance(node.value, list) and isinstance(step, int) and step < len(node.value)
-    return node.value[step] if is_item else None
+    return format_path(recipe.locate(path).path)

@@ -54,7 +54,7 @@ class TreeNode:
 
     def path_in(self, recipe: Recipe) -> str:
         """Return its path as the recipe writes it: `decoder[1].repeat.stack[0].residual[0]`."""
-        _, steps, _ = recipe.locate(self.path)
+        steps = recipe.locate(self.path).path
         is_word = self.kind != BRANCH and steps[-1:] == (self.word,)
         return format_path(steps[1:-1] if is_word else steps[1:])
 

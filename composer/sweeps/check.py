@@ -28,7 +28,7 @@ from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
-    from composer.model.planner import Plan
+    from composer.checks.planner import Plan
     from composer.training.dry_run import DataUse
 
 MAX_DATA_CHECKS = 20

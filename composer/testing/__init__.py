@@ -115,9 +115,9 @@ def check_block(
         if refusal is not None and case.settings not in [other.settings for other in accepted]:
             case.broken(
                 "shapes",
-                f"it is refused both in a decoder and in an encoder: {refusal}; {refusal.fix}",
+                f"it is refused both in a decoder and in an encoder: {refusal}; {refusal.fix.text}",
             )
-        if refusal is not None and not refusal.fix:
+        if refusal is not None and not refusal.fix.text:
             case.broken(
                 "grid_or_refusal",
                 f"it is refused without a `fix`, which says what to write: {refusal}",

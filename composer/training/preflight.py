@@ -12,13 +12,13 @@ from typing import TypeVar
 
 from composer.checks import budget, machine, samples
 from composer.checks.machine import Sizes
+from composer.checks.planner import Plan, plan
 from composer.checks.problem import Problems, faults
 from composer.checks.read_data import ReadData
 from composer.data.answer_limits import AnswerLimits
 from composer.data.encoding import cache_faults
 from composer.data.sources import DataSource
 from composer.errors import ComposerError, Fault, RecipeError
-from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe
 from composer.training.dry_run import (
     DataUse,

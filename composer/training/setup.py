@@ -22,6 +22,7 @@ import torch
 from blocks.core.fixes import Fix, Remove, write
 from composer.atomic_io import atomic_write
 from composer.checks.block_values import values
+from composer.checks.planner import Plan, at_sizes
 from composer.checks.problem import faults
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
@@ -38,7 +39,6 @@ from composer.fingerprint import (
 from composer.inference.run import open_run
 from composer.model.machine import runs_on_cpu
 from composer.model.parameter_paths import count_frozen
-from composer.model.planner import Plan, at_sizes
 from composer.model.weights import count_parameters
 from composer.recipe.earlier_versions import TRAINING_CHANGES, changes_since
 from composer.recipe.fingerprints import FINGERPRINT_VERSION

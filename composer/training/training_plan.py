@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer.checks.planner import Plan, at_sizes
 from composer.data.largest_batch import BatchSize
-from composer.model.planner import Plan, at_sizes
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_data
 from composer.training.dry_run import largest_batch_of

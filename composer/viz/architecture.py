@@ -11,10 +11,10 @@ from itertools import chain, combinations, count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from composer.checks.planner import Plan, plan
 from composer.errors import RunError
 from composer.fingerprint import read_verified
 from composer.formatting import strip_control_characters
-from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold

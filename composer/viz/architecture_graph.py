@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, Literal
 
+from composer.checks.planner import Plan, PlanRow
 from composer.formatting import format_bound, si
 from composer.model.features import describe_features, feature_settings
-from composer.model.planner import Plan, PlanRow
 from composer.recipe.choices import EmbeddingKind, OutputKind
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import is_stack, scalar_text

@@ -24,7 +24,7 @@ RECIPES = ROOT / "recipes"
 CACHE = ROOT / ".cache/architectures.json"
 COST_CODE = (
     "blocks/**/*.py",
-    "composer/model/planner.py",
+    "composer/checks/planner.py",
     "composer/model/costs.py",
     "composer/model/builder.py",
     "composer/model/encoder_decoder.py",

@@ -79,7 +79,7 @@ def test_gates_halve_the_width() -> None:
     assert block.out == Stream(2)
     with pytest.raises(BlockError, match="3 features arrive") as refused:
         Activation(site_of(3), kind="glu")
-    assert (refused.value.setting, refused.value.code, bool(refused.value.fix)) == (
+    assert (refused.value.setting, refused.value.code, bool(refused.value.fix.text)) == (
         "kind",
         "width",
         True,

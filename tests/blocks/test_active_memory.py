@@ -156,7 +156,7 @@ def test_an_invalid_memory_is_refused(memory: Stream, stack: list[Any], setting:
             site_of(WIDTH, causal="a decoder", memories={"encoder": Named(memory)}), stack=stack
         )
     assert refused.value.setting == setting
-    assert refused.value.fix
+    assert refused.value.fix.text
 
 
 def test_a_grid_in_a_decoder_is_refused() -> None:

@@ -240,7 +240,7 @@ def test_alibi_prefers_what_is_near_and_in_an_encoder_both_sides_alike() -> None
 def test_groups_that_do_not_divide_the_heads_are_refused(kv_heads: int, nearest: int) -> None:
     with pytest.raises(BlockError, match=f"{kv_heads} does not divide the 4 heads") as refused:
         built("", kv_heads=kv_heads)
-    assert (refused.value.setting, refused.value.fix) == (
+    assert (refused.value.setting, refused.value.fix.text) == (
         "kv_heads",
         f"write `kv_heads: {nearest}`",
     )

@@ -266,7 +266,7 @@ def test_conflicting_settings_are_refused(
     with pytest.raises(BlockError) as refused:
         Cgru(site, **settings)
     assert (refused.value.setting, refused.value.code) == (setting, code)
-    assert refused.value.fix
+    assert refused.value.fix.text
 
 
 def test_a_sequence_and_a_decoder_are_refused() -> None:
@@ -274,4 +274,4 @@ def test_a_sequence_and_a_decoder_are_refused() -> None:
         with pytest.raises(BlockError) as refused:
             Cgru(site)
         assert refused.value.code == code
-        assert refused.value.fix
+        assert refused.value.fix.text

@@ -148,7 +148,7 @@ def test_the_variance_is_preserved() -> None:
 def test_a_stride_wider_than_the_grid_is_refused() -> None:
     with pytest.raises(BlockError, match="has 4 columns, and the grid 3") as refused:
         Conv2d(grid_site(2, 3), stride=(2, 4))
-    assert (refused.value.setting, refused.value.fix) == ("stride", "write `stride: [2, 3]`")
+    assert (refused.value.setting, refused.value.fix.text) == ("stride", "write `stride: [2, 3]`")
 
 
 def test_a_sequence_and_a_decoder_are_refused() -> None:
@@ -156,4 +156,4 @@ def test_a_sequence_and_a_decoder_are_refused() -> None:
         with pytest.raises(BlockError) as refused:
             Conv2d(site)
         assert refused.value.code == code
-        assert refused.value.fix
+        assert refused.value.fix.text

@@ -567,7 +567,7 @@ def test_conflicting_settings_are_refused(
         build_block(**settings)
     assert refused.value.setting == setting
     assert message in refused.value.message
-    assert refused.value.fix
+    assert refused.value.fix.text
 
 
 def test_a_window_needs_a_query_per_position() -> None:

@@ -187,4 +187,4 @@ def test_heads_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(BlockError) as refused:
         DifferentialAttention(site_of(16), heads=heads, **settings)
-    assert (refused.value.setting, refused.value.fix) == (setting, fix)
+    assert (refused.value.setting, refused.value.fix.text) == (setting, fix)

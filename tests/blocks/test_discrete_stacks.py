@@ -165,4 +165,7 @@ def test_records_show_the_upper_cells() -> None:
 def test_reading_more_cells_than_the_depth_is_refused() -> None:
     with pytest.raises(BlockError) as caught:
         DiscreteStacks(site_of(3), depth=3, cells=2)
-    assert (caught.value.setting, caught.value.fix) == ("depth", "write `depth: 2`, or `cells: 3`")
+    assert (caught.value.setting, caught.value.fix.text) == (
+        "depth",
+        "write `depth: 2`, or `cells: 3`",
+    )

@@ -182,4 +182,4 @@ def test_conflicting_settings_are_refused(
 ) -> None:
     with pytest.raises(BlockError, match=message) as refused:
         build_block(**settings)
-    assert (refused.value.setting, bool(refused.value.fix)) == (setting, True)
+    assert (refused.value.setting, bool(refused.value.fix.text)) == (setting, True)

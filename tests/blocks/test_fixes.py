@@ -34,9 +34,9 @@ def test_a_fix_of_a_block_is_one_of_its_path_in_the_recipe() -> None:
 
 def test_an_error_has_words_and_a_change() -> None:
     error = BlockError("heads", "3 does not divide 8", fix=write("heads", 2))
-    assert (error.fix, error.change) == ("write `heads: 2`", Set(("heads",), 2))
+    assert (error.fix.text, error.fix.change) == ("write `heads: 2`", Set(("heads",), 2))
     error = BlockError("heads", "3 does not divide 8", fix="write `heads: 2`")
-    assert (error.fix, error.change) == ("write `heads: 2`", None)
+    assert (error.fix.text, error.fix.change) == ("write `heads: 2`", None)
 
 
 def test_what_has_no_effect_can_be_removed_whatever_else_can_be_done() -> None:
@@ -46,4 +46,4 @@ def test_what_has_no_effect_can_be_removed_whatever_else_can_be_done() -> None:
     }
     for fix, words in (*fixes.items(), (write("layers", 2), "write `layers: 2`")):
         error = NoEffect("dropout", "there is one layer", fix=fix)
-        assert (error.fix, error.change) == (words, Remove(("dropout",)))
+        assert (error.fix.text, error.fix.change) == (words, Remove(("dropout",)))

@@ -136,4 +136,4 @@ def test_invalid_settings_are_refused(
     with pytest.raises(BlockError) as refused:
         block(sites[place], **settings)
     assert (refused.value.setting, refused.value.code) == (setting, code)
-    assert refused.value.fix
+    assert refused.value.fix.text

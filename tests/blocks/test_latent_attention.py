@@ -141,7 +141,7 @@ def test_widths_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(BlockError) as refused:
         built("", **settings)
-    assert (refused.value.setting, refused.value.fix) == (setting, fix)
+    assert (refused.value.setting, refused.value.fix.text) == (setting, fix)
 
 
 def test_heads_divide_the_width_unless_they_have_their_own() -> None:

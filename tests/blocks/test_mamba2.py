@@ -104,4 +104,4 @@ def test_widths_that_do_not_divide_are_refused() -> None:
     for settings, setting in (({}, "head_width"), ({"heads": 3, "groups": 2}, "groups")):
         with pytest.raises(BlockError) as refused:
             Mamba2(site_of(12), **settings)
-        assert (refused.value.setting, bool(refused.value.fix)) == (setting, True)
+        assert (refused.value.setting, bool(refused.value.fix.text)) == (setting, True)

@@ -104,7 +104,7 @@ def test_all_experts_are_the_weighted_sum_of_all() -> None:
 def test_the_weight_of_one_expert_is_not_normalised() -> None:
     with pytest.raises(BlockError) as refused:
         built(top_k=1, normalise=True)
-    assert (refused.value.setting, "top_k: 2" in refused.value.fix) == ("normalise", True)
+    assert (refused.value.setting, "top_k: 2" in refused.value.fix.text) == ("normalise", True)
 
 
 def test_every_position_has_top_k_experts_however_many_want_one() -> None:
@@ -207,7 +207,7 @@ def test_a_block_that_reads_other_positions_is_refused(inner: type, causal: str)
         MixtureOfExperts(site_of(4, causal=causal), stack=stack, experts=2)
     if not (inner is Reverse and causal):
         assert refused.value.setting == "stack"
-        assert "feed_forward" in refused.value.fix
+        assert "feed_forward" in refused.value.fix.text
 
 
 def test_a_block_of_a_grid_that_reads_other_cells_is_refused() -> None:
@@ -231,7 +231,7 @@ def test_an_expert_keeps_the_length() -> None:
 def test_more_experts_than_there_are_cannot_be_used() -> None:
     with pytest.raises(BlockError, match="cannot use 3 of 2 experts") as refused:
         built(experts=2, top_k=3)
-    assert (refused.value.setting, refused.value.fix) == (
+    assert (refused.value.setting, refused.value.fix.text) == (
         "top_k",
         "write `top_k: 2` or less, or more `experts`",
     )

@@ -244,8 +244,8 @@ def test_cells_are_neither_learned_nor_projected(kind: type[Memory], chosen: str
     memory = {"encoder": Named(Stream(2))}
     error = refused(lambda: kind(site_of(4, memories=memory), initial_state=chosen))
     assert error.setting == "initial_state"
-    assert "zeros" in error.fix
-    assert "copy" in error.fix
+    assert "zeros" in error.fix.text
+    assert "copy" in error.fix.text
 
 
 def test_a_queue_does_not_continue_a_stack() -> None:

@@ -299,4 +299,4 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str) ->
     with pytest.raises(BlockError) as refused:
         Ntm(site_of(WIDTH, memories=memories), **{"slots": SLOTS, "slot_width": CELL, **settings})
     assert refused.value.setting == setting
-    assert refused.value.fix
+    assert refused.value.fix.text

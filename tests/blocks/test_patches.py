@@ -48,4 +48,4 @@ def test_a_sequence_a_decoder_and_a_patch_wider_than_the_grid_are_refused() -> N
     for site, code in sites:
         with pytest.raises(BlockError) as refused:
             Patches(site, size=(2, 2))
-        assert (refused.value.code, bool(refused.value.fix)) == (code, True)
+        assert (refused.value.code, bool(refused.value.fix.text)) == (code, True)

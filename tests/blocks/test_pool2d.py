@@ -78,11 +78,11 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str, co
     with pytest.raises(BlockError) as refused:
         Pool2d(grid_site(2, 3), **settings)
     assert (refused.value.setting, refused.value.code) == (setting, code)
-    assert refused.value.fix
+    assert refused.value.fix.text
 
 
 def test_a_sequence_and_a_decoder_are_refused() -> None:
     for site, code in ((site_of(4), "kind"), (grid_site(4, 2, causal="a decoder"), "causality")):
         with pytest.raises(BlockError) as refused:
             Pool2d(site)
-        assert (refused.value.code, bool(refused.value.fix)) == (code, True)
+        assert (refused.value.code, bool(refused.value.fix.text)) == (code, True)

@@ -31,4 +31,4 @@ def test_a_grid_and_a_decoder_are_refused() -> None:
     for site, code in ((grid_site(4, 2), "kind"), (site_of(4, causal="a decoder"), "causality")):
         with pytest.raises(BlockError) as refused:
             Pyramid(site)
-        assert (refused.value.code, bool(refused.value.fix)) == (code, True)
+        assert (refused.value.code, bool(refused.value.fix.text)) == (code, True)

@@ -229,7 +229,7 @@ def test_the_width_of_prev_is_inferred() -> None:
 def test_a_width_that_grows_at_each_step_is_refused() -> None:
     with pytest.raises(BlockError, match="wider at each step") as raised:
         built([{"concat": {"of": ["prev.all"], "as": "all"}}])
-    assert "linear" in raised.value.fix
+    assert "linear" in raised.value.fix.text
 
 
 def test_the_loop_inside_a_loop_has_its_own_prev() -> None:
@@ -321,7 +321,7 @@ def test_the_inner_loop_cannot_read_prev_of_the_outer(first: bool) -> None:
     ) as raised:
         built([outside, inside] if first else [inside, outside])
     assert raised.value.code == "name"
-    assert raised.value.fix.endswith("move the block that makes `b` into this `recurrent`")
+    assert raised.value.fix.text.endswith("move the block that makes `b` into this `recurrent`")
 
 
 def test_a_repeated_loop_does_not_read_the_previous_repetition() -> None:

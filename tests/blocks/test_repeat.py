@@ -191,7 +191,7 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], setting: str) ->
     with pytest.raises(BlockError) as refused:
         repeat(**settings)
     assert refused.value.setting == setting
-    assert refused.value.fix
+    assert refused.value.fix.text
 
 
 def test_sets_of_other_parameters_are_refused() -> None:

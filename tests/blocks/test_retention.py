@@ -100,4 +100,4 @@ def test_an_encoder_adds_the_same_from_the_end_of_each_row() -> None:
 def test_a_single_feature_cannot_be_turned() -> None:
     with pytest.raises(BlockError) as refused:
         Retention(site_of(12), heads=4)
-    assert (refused.value.setting, refused.value.fix) == ("state", "write `state: 4`")
+    assert (refused.value.setting, refused.value.fix.text) == ("state", "write `state: 4`")

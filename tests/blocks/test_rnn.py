@@ -374,7 +374,7 @@ def test_min_gru_has_no_weights_between_positions_and_no_normalised_gates() -> N
     for setting in ({"norm": "gates"}, {"weight_dropout": 0.5}, {"reset": "after"}):
         with pytest.raises(BlockError) as refused:
             Rnn(site_of(4), cell="min_gru", **setting)
-        assert (refused.value.setting, bool(refused.value.fix)) == (next(iter(setting)), True)
+        assert (refused.value.setting, bool(refused.value.fix.text)) == (next(iter(setting)), True)
 
 
 @pytest.mark.parametrize(

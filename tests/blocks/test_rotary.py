@@ -167,7 +167,7 @@ def test_the_share_that_is_named_in_place_of_another_can_be_turned(
 ) -> None:
     with pytest.raises(BlockError) as raised:
         Rotary(share=share).turned_width(head_width)
-    named = float(raised.value.fix.removeprefix("write `share: ").removesuffix("`"))
+    named = float(raised.value.fix.text.removeprefix("write `share: ").removesuffix("`"))
     assert named <= 1
     assert Rotary(share=named).turned_width(head_width) % 2 == 0
 
@@ -175,7 +175,7 @@ def test_the_share_that_is_named_in_place_of_another_can_be_turned(
 def test_a_head_of_one_feature_has_no_share_that_is_turned() -> None:
     with pytest.raises(BlockError) as raised:
         Rotary(share=0.5).turned_width(1)
-    assert raised.value.fix == "write fewer `heads`"
+    assert raised.value.fix.text == "write fewer `heads`"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_what_cannot_be_turned_is_refused(
     with pytest.raises(BlockError) as raised:
         SelfAttention(site_of(16), heads=2, positions="rotary", rotary=rotary)  # type: ignore[arg-type]
     assert (raised.value.setting, raised.value.inside) == ("rotary", inside)
-    assert fix in raised.value.fix
+    assert fix in raised.value.fix.text
 
 
 @pytest.mark.parametrize("positions", ["none", "alibi"])

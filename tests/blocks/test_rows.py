@@ -93,7 +93,7 @@ def test_what_a_row_cannot_have_is_refused(
 ) -> None:
     with pytest.raises(BlockError, match=message) as refused:
         Rows(grid_site(3, 2, outside=Stream(3, True, columns=2)), stack=stack)
-    assert (refused.value.code, bool(refused.value.fix)) == (code, True)
+    assert (refused.value.code, bool(refused.value.fix.text)) == (code, True)
 
 
 def test_a_name_given_in_a_row_ends_there() -> None:
@@ -108,4 +108,4 @@ def test_a_sequence_and_a_decoder_are_refused() -> None:
     for site, code in ((site_of(4), "kind"), (grid_site(4, 2, causal="a decoder"), "causality")):
         with pytest.raises(BlockError) as refused:
             Rows(site, stack=[])
-        assert (refused.value.code, bool(refused.value.fix)) == (code, True)
+        assert (refused.value.code, bool(refused.value.fix.text)) == (code, True)

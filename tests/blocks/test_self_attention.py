@@ -257,10 +257,10 @@ def test_ragged_chunks_equal_each_row_alone(settings: dict[str, Any], window: in
 def test_rotary_positions_need_pairs_of_features() -> None:
     with pytest.raises(BlockError, match="a head is 3 wide") as refused:
         SelfAttention(site_of(6), heads=2, positions="rotary")
-    assert (refused.value.setting, refused.value.fix) == ("positions", "write `heads: 1`")
+    assert (refused.value.setting, refused.value.fix.text) == ("positions", "write `heads: 1`")
     with pytest.raises(BlockError, match="a head is 5 wide") as refused:
         SelfAttention(site_of(5), heads=1, positions="rotary")
-    assert "relative" in refused.value.fix
+    assert "relative" in refused.value.fix.text
 
 
 def test_the_kernel_whose_gradients_were_nan_is_off() -> None:

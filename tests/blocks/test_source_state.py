@@ -58,4 +58,4 @@ def test_a_memory_without_positions_to_follow_is_refused(stream: Stream, code: s
     with pytest.raises(BlockError) as refused:
         SourceState(site_of(2, memories={"other": Named(stream)}))
     assert (refused.value.setting, refused.value.code) == ("from", code)
-    assert refused.value.fix
+    assert refused.value.fix.text

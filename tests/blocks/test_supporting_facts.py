@@ -164,4 +164,4 @@ def test_conflicting_settings_are_refused() -> None:
         BlockError, match="`query` is missing: the memory that holds the question"
     ) as error:
         build_block(query=None)
-    assert error.value.fix == "write `query: story`, or another memory"
+    assert error.value.fix.text == "write `query: story`, or another memory"

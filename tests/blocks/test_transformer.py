@@ -97,7 +97,7 @@ def test_an_empty_memory_gives_zeros() -> None:
 def test_attention_refuses_heads_that_do_not_divide() -> None:
     with pytest.raises(BlockError, match="3 does not divide the width 4") as refused:
         SelfAttention(site_of(4), heads=3)
-    assert "`heads: 2`" in refused.value.fix
+    assert "`heads: 2`" in refused.value.fix.text
     with pytest.raises(BlockError, match="nothing to read"):
         CrossAttention(site_of(4))
 

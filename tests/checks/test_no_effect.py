@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from composer.model.planner import plan
+from composer.checks.planner import plan
 from composer.recipe.recipe import load, load_text
 from tests.small_recipes import faults_of
 

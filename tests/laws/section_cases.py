@@ -18,12 +18,12 @@ from PIL import Image
 from pyarrow import parquet
 from safetensors.torch import load_file
 
+from composer.checks.planner import plan
 from composer.data.tokenizer_kinds import Bpe
 from composer.errors import Fault, RecipeError
 from composer.inference.decode import decode_all
 from composer.inference.run import decoding_settings, open_run
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.planner import plan
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.train import train
 

@@ -372,7 +372,7 @@ def test_what_is_dead_at_a_border_is_refused_where_it_stands(
     arriving = 1 if (name, settings, setting) in REFUSED_OF_ONE_FEATURE else WIDTH
     refusal = Case(blocks()[name], settings, "encoder", arriving=arriving).refusal()
     assert refusal is not None
-    assert (refusal.setting, bool(refusal.fix)) == (setting, True)
+    assert (refusal.setting, bool(refusal.fix.text)) == (setting, True)
 
 
 def test_heads_that_choose_nothing_are_refused_where_the_width_would_take_the_default() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from blocks.core.contract import Output, Penalties, Stream, reduce_penalties
+from composer.checks.planner import plan
 from composer.errors import ComposerError, RecipeError
 from composer.evaluation import evaluate
 from composer.inference.decode import decode_all
@@ -19,7 +20,6 @@ from composer.inference.methods import Beam
 from composer.model.builder import build
 from composer.model.ctc import Ctc, CtcModel, JointModel
 from composer.model.encoder_decoder import EncoderDecoder, StepInputs
-from composer.model.planner import plan
 from composer.model.special_tokens import EOS, PAD
 from composer.recipe.recipe import Recipe, load_text
 from composer.run_dir import read_metrics

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from composer.checks.planner import plan
 from composer.errors import Fault, RecipeError
-from composer.model.planner import plan
 from composer.recipe.recipe import load_text
 
 HEAD = "recipe: 1\ndata: {generate: copy}\n"

@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from composer.checks.planner import plan
 from composer.model import costs
 from composer.model.builder import build, vocabulary_bounds
-from composer.model.planner import plan
 from composer.recipe.recipe import Recipe, load_text
 from tests.blocks.single_block import leaves
 

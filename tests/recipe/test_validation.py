@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from composer.checks.planner import plan
 from composer.errors import RecipeError
-from composer.model.planner import plan
 from composer.recipe.recipe import load, load_text
 from composer.recipe.yaml_reader import dump, parse, to_data
 from tests.laws.section_cases import recipe_of

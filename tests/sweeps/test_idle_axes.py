@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import composer
+from composer.checks.planner import plan
 from composer.errors import Fault
-from composer.model.planner import plan
 from composer.recipe.recipe import load
 from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_from_args
 from composer.sweeps.scheduler import run_sweep

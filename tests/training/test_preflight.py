@@ -13,11 +13,11 @@ import torch
 
 from composer.api import check
 from composer.checks import machine
+from composer.checks.planner import plan
 from composer.cli import main
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
 from composer.model.machine import available_memory
-from composer.model.planner import plan
 from composer.training import setup
 from composer.training.dry_run import dry_run
 from composer.training.preflight import check_recipe

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from composer.checks.planner import plan
 from composer.model.builder import build
-from composer.model.planner import plan
 from composer.model.trained_parameters import count_decaying, trained_parameters
 from composer.model.weights import decaying_parameters
 from composer.recipe.recipe import Recipe, load_text

@@ -18,11 +18,11 @@ import vl_convert
 from typer.testing import CliRunner
 
 from composer.atomic_io import sha256_of_file
+from composer.checks.planner import Plan, plan_rows
 from composer.cli.main import app
 from composer.errors import RunError
 from composer.model.builder import vocabulary_bounds
 from composer.model.costs import TOKENS, Costs
-from composer.model.planner import Plan, plan_rows
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe, load

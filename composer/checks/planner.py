@@ -17,6 +17,8 @@ import torch
 from torch import nn
 
 from blocks.core.contract import Block, Path, Stream
+from composer.checks import block_values, built_model
+from composer.checks.problem import faults
 from composer.errors import Fault, RecipeError
 from composer.model.builder import encoder_stacks, vocabulary_bounds
 from composer.model.costs import (
@@ -109,9 +111,6 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     `vocabularies` are the sizes of a run's tokenizers, by data key; without them the tokenizer's
     settings bound them.
     """
-    # late: the rules stand above models
-    from composer.checks import block_values, built_model, problem
-
     at_most = not vocabularies and recipe.tokenizer.is_trained
     vocabularies = vocabularies or vocabulary_bounds(recipe)
     builder = RecordingBuilder(recipe, at_most=at_most)
@@ -130,7 +129,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
     values = block_values.planned_values(recipe, vocabularies, count_parameters(model))
-    if errors := [*problem.faults(recipe, values)]:
+    if errors := [*faults(recipe, values)]:
         raise RecipeError(errors)
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
     everywhere, sized = recipe.model.embedding.depends_on_size, ("embedding", "output", "ctc")
