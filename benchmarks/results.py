@@ -1,36 +1,35 @@
-"""Collect the scores of finished runs of this repository's recipes, for the gallery of the
-documentation.
+"""Collect the scores of finished runs of this repository's recipes in docs/results, for the docs.
 
-    python -m benchmarks.results [FOLDER ...]
+    python -m benchmarks.results FOLDER ...
 
-Looks for run folders in and below each FOLDER and adds their scores to docs/results.json, which is
-never edited by hand; those of recipes that have changed since are removed. A run belongs to a
-recipe if name and model agree; apart from that only the settings in `MAY_DIFFER` may differ, and
-are listed with the scores as command-line overrides. Of runs with the same differences the latest
-counts. Fingerprints of another version are computed anew from what is stored.
+Looks for run folders in and below each FOLDER and adds their scores to docs/results/NAME.json, a
+file for each recipes/NAME.yaml, which is never edited by hand. A run belongs to a recipe if name
+and model agree; apart from that only the settings in `MAY_DIFFER` may differ, and are the overrides
+of its command. Of runs with the same command the latest counts.
+
+A file has the fingerprints of the recipe that was trained, and of each run its command, commit and
+machine (null if nothing recorded it: of runs before 2026-11-30 the commit is the one that added
+their scores), seed, budget, sizes, scores and versions. Results of a recipe that has changed since
+are kept until a new run of it is collected. If FINGERPRINT_VERSION changes, so must the files.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import composer
-from composer.atomic_io import sha256_of_file
 from composer.errors import ComposerError
 from composer.recipe.canonical_form import TRAINING_WITHOUT_EFFECT
 from composer.recipe.fingerprints import FINGERPRINT_VERSION, fingerprints
 from composer.recipe.recipe import Recipe
-from composer.run_dir import RunDir
-from composer.runs.record import RunRecord
 
 ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "docs/results.json"
 MAY_DIFFER = (
     "training.seed",
     "training.max_steps",
@@ -43,6 +42,7 @@ MAY_DIFFER = (
 task.
 """
 VERSIONS = ("seqcomposer", "python", "torch", "pytorch-lightning", "tokenizers", "sacrebleu")
+MACHINE = ("platform", "cpu", "instructions", "device", "gpus", "threads", "processes")
 Record = dict[str, Any]
 
 
@@ -95,19 +95,26 @@ def format_value(value: Any) -> str:
     return json.dumps(value)
 
 
-def to_result(record: Record, run: Recipe, differs: list[str]) -> Record:
+def to_result(record: Record, run: Recipe, name: str, differs: Sequence[str]) -> Record:
     """Return the published part of a run: no paths of the machine."""
+    machine, git = record.get("machine") or {}, record.get("git") or {}
     numbers = {key: record.get(key) for key in ("seed", "steps", "epochs", "minutes", "parameters")}
-    numbers["ended"] = record.get("ended_at")
-    versions = {key: record["versions"][key] for key in VERSIONS if key in record["versions"]}
     return {
-        "differs": differs,
+        "command": shlex.join(["seqcomposer", "train", name, *differs]),
+        "commit": git.get("commit"),
+        "machine": {key: machine[key] for key in MACHINE if machine.get(key)} or None,
         "fingerprints": fingerprints_of(run, record.get("fingerprint_parts") or {}),
         **numbers,
+        "ended": record.get("ended_at"),
         "pairs": record["data"]["pairs"],
         "scores": record["scores"],
-        "versions": versions,
+        "versions": {key: record["versions"][key] for key in VERSIONS if key in record["versions"]},
     }
+
+
+def overrides(run: Mapping[str, Any]) -> list[str]:
+    """Return the settings of a result that differ from its recipe."""
+    return shlex.split(run["command"])[3:]
 
 
 def fingerprints_of(run: Recipe, parts: Record) -> dict[str, str]:
@@ -126,102 +133,64 @@ def find_finished(folders: Sequence[Path]) -> Iterator[tuple[Record, Path]]:
             yield record, file.with_name("recipe.yaml")
 
 
-def collect(
-    runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Path = ROOT
-) -> dict[str, Record]:
-    """Return the recipes that have runs, by path below `root`: the recipe as it reads today, and
-    its runs.
-
-    The whole recipe is stored, with all its defaults, so that later versions know what was trained.
-    """
-    loaded = [(path.relative_to(root).as_posix(), composer.load(path)) for path in paths]
-    results: dict[str, dict[str, Record]] = {}
+def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Path) -> Record:
+    """Return the results of the recipes that have runs, by path below `root`."""
+    recipes = {path.relative_to(root).as_posix(): composer.load(path) for path in paths}
+    results: Record = {}
     for record, file in runs:
         run = load_recipe(file)
-        for name, recipe in loaded:
-            if (
-                run is None
-                or run.name != recipe.name
-                or (differs := differences(run, recipe)) is None
-            ):
+        if run is None:
+            continue
+        for name, recipe in recipes.items():
+            if run.name != recipe.name or (differs := differences(run, recipe)) is None:
                 continue
-            entry, runs_of_recipe = to_result(record, run, differs), results.setdefault(name, {})
-            runs_of_recipe[" ".join(differs)] = max(
-                runs_of_recipe.get(" ".join(differs), entry),
-                entry,
-                key=lambda candidate: candidate["ended"],
+            entry = results.setdefault(
+                name, {"fingerprints": entry_fingerprints(recipe), "runs": []}
             )
-    return {
-        name: {
-            "recipe": recipe.dump(),
-            "canonical": recipe.canonical,
-            "runs": [results[name][key] for key in sorted(results[name])],
-        }
-        for name, recipe in loaded
-        if name in results
-    }
+            entry["runs"].append(to_result(record, run, name, differs))
+    return results
 
 
-def merge(
-    old: Mapping[str, Record], new: Mapping[str, Record], root: Path = ROOT
-) -> dict[str, Record]:
-    """Return new results and those old ones whose recipe is the same today; of the same run, the
-    new one.
-    """
-    known = {
-        name: entry
-        for name, entry in old.items()
-        if (root / name).exists() and is_current(root / name, entry)
-    }
-    current = {name: refresh(entry) for name, entry in known.items()}
-    merged = {}
-    for name in sorted(current.keys() | new.keys()):
-        entries = [results[name] for results in (current, new) if name in results]
-        runs = {" ".join(run["differs"]): run for entry in entries for run in entry["runs"]}
-        texts = {key: entries[-1][key] for key in ("recipe", "canonical") if key in entries[-1]}
-        merged[name] = {**texts, "runs": [runs[key] for key in sorted(runs)]}
-    return merged
+def entry_fingerprints(recipe: Recipe) -> dict[str, str]:
+    """Return the fingerprints by which results belong to a recipe."""
+    return {**recipe.fingerprints, "version": FINGERPRINT_VERSION}
 
 
-def to_json(results: dict[str, Record]) -> str:
-    """Return the content of the file: a line per run, for readable diffs."""
-    parts = []
-    for name, entry in results.items():
-        runs = ",\n".join(json.dumps(run, ensure_ascii=False) for run in entry["runs"])
-        texts = {key: value for key, value in entry.items() if key != "runs"}
-        recipe = json.dumps(texts, ensure_ascii=False).removesuffix("}")
-        parts.append(f'{json.dumps(name)}: {recipe}, "runs": [\n{runs}\n]}}')
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+def is_current(recipe: Recipe, entry: Record) -> bool:
+    """True if results are of the recipe as it is today."""
+    return entry_fingerprints(recipe) == entry["fingerprints"]
 
 
-def is_current(path: Path, entry: Record) -> bool:
-    """Return whether a recipe means the same as when its runs were collected, by the defaults of
-    that time.
-    """
-    return load_entry(entry).fingerprints == composer.load(path).fingerprints
+def merge(old: Record | None, new: Record) -> Record:
+    """Return new results and those old ones that are of the same recipe; the latest of a command."""
+    runs = (
+        [*old["runs"], *new["runs"]]
+        if old and old["fingerprints"] == new["fingerprints"]
+        else new["runs"]
+    )
+    latest = {run["command"]: run for run in sorted(runs, key=lambda run: run["ended"])}
+    return {**new, "runs": [latest[command] for command in sorted(latest)]}
 
 
-def load_entry(entry: Record, overrides: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of an entry as it was meant when its runs were collected, with settings
-    laid over it.
-    """
-    with TemporaryDirectory() as folder:
-        run = RunDir(Path(folder))
-        run.recipe.write_text(entry["recipe"], encoding="utf-8")
-        run.write(
-            RunRecord(recipe_sha256=sha256_of_file(run.recipe), canonical=entry.get("canonical"))
-        )
-        return composer.load(run.recipe, overrides)
+def result_file(recipe: Path, root: Path = ROOT) -> Path:
+    """Return the file of a recipe's results."""
+    name = recipe.relative_to(root / "recipes").with_suffix(".json")
+    return root / "docs/results" / name
 
 
-def refresh(entry: Record) -> Record:
-    """Return an entry with the fingerprints of this version for runs that have those of another."""
-    runs = []
-    for run in entry["runs"]:
-        if run["fingerprints"].get("version") != FINGERPRINT_VERSION:
-            run = {**run, "fingerprints": fingerprints_of(load_entry(entry, run["differs"]), {})}
-        runs.append(run)
-    return {**entry, "runs": runs}
+def read_results(recipe: Path, root: Path = ROOT) -> Record | None:
+    """Return the published results of a recipe, or None."""
+    file = result_file(recipe, root)
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def write_results(recipe: Path, entry: Record, root: Path = ROOT) -> None:
+    """Write the results of a recipe: a line per run, for readable diffs."""
+    runs = ",\n".join(json.dumps(run, ensure_ascii=False) for run in entry["runs"])
+    text = f'{{"fingerprints": {json.dumps(entry["fingerprints"])}, "runs": [\n{runs}\n]}}\n'
+    file = result_file(recipe, root)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
 
 
 def load_recipe(file: Path) -> Recipe | None:
@@ -235,14 +204,18 @@ def load_recipe(file: Path) -> Recipe | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
-    parser.add_argument("--output", type=Path, default=TARGET)
-    options = parser.parse_args()
-    old = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
-    results = merge(old, collect(find_finished(options.folders), list_recipes()))
-    options.output.write_text(to_json(results), encoding="utf-8")
-    count = sum(len(entry["runs"]) for entry in results.values())
-    print(f"wrote {options.output}: {count} runs of {len(results)} recipes")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    folders = parser.parse_args().folders
+    add_results(folders, ROOT)
+
+
+def add_results(folders: Sequence[Path], root: Path) -> None:
+    """Add the finished runs below some folders to the published results."""
+    for name, new in collect(find_finished(folders), list_recipes(root), root).items():
+        recipe = root / name
+        entry = merge(read_results(recipe, root), new)
+        write_results(recipe, entry, root)
+        print(f"{result_file(recipe, root)}: {len(entry['runs'])} runs")
 
 
 if __name__ == "__main__":

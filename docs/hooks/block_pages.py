@@ -228,7 +228,7 @@ def _example(name: str) -> str:
     text, recipe = example(name)
     if recipe is None:
         return code(text, "yaml", "" if name in MODELS else "model.encoder")
-    return join_parts(f"From [{recipe.slug}](../gallery/{recipe.slug}.md):", code(text, "yaml"))
+    return join_parts(f"From {recipe_link(recipe)}:", code(text, "yaml"))
 
 
 def _shapes(block: BlockDoc) -> str:
@@ -244,9 +244,14 @@ def _shapes(block: BlockDoc) -> str:
 
 
 def _users(name: str) -> str:
-    links = [f"[{recipe.slug}](../gallery/{recipe.slug}.md)" for recipe in recipes_by_block()[name]]
+    links = [recipe_link(recipe) for recipe in recipes_by_block()[name]]
     more = f"{len(links)} recipes: " if len(links) > 1 else ""
     return more + ", ".join(links) if links else "No recipe of the repository."
+
+
+def recipe_link(recipe: GalleryRecipe) -> str:
+    """Return a link to a recipe's file, which leads to its page in the gallery on the site."""
+    return f"[{recipe.slug}](../../recipes/{recipe.slug}.yaml)"
 
 
 def index_page() -> str:

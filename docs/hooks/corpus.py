@@ -7,14 +7,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import composer
-from benchmarks.results import is_current, list_recipes
+from benchmarks.results import is_current, list_recipes, read_results
 from composer.recipe.recipe import Recipe
 from composer.viz.architecture import Drawing
 from composer.viz.architecture_graph import build_graph
@@ -177,28 +177,35 @@ def compute_cost(recipe: Recipe) -> Cost:
 # results
 
 
+Run = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The runs of a recipe. is_current: Whether the recipe has not changed since."""
+
+    runs: Sequence[Run]
+    is_current: bool
+
+
 @cache
-def load_results() -> dict[str, list[dict[str, Any]]]:
-    """Return the runs in docs/results.json by the slug of the recipe, if the recipe is unchanged
-    since.
-    """
-    results = json.loads((ROOT / "docs/results.json").read_text(encoding="utf-8"))
-    recipes = {f"recipes/{recipe.slug}.yaml": recipe for recipe in gallery_recipes()}
-    return {
-        recipes[path].slug: entry["runs"]
-        for path, entry in results.items()
-        if path in recipes and is_current(recipes[path].path, entry)
-    }
+def load_results() -> dict[str, Results]:
+    """Return the runs in docs/results by the slug of their recipe."""
+    results = {}
+    for recipe in gallery_recipes():
+        entry = read_results(recipe.path)
+        if entry is not None:
+            results[recipe.slug] = Results(entry["runs"], is_current(recipe.recipe, entry))
+    return results
 
 
 def measured_page(slug: str) -> str:
-    """Return the page of measurements that names a recipe by its path, or by a name that is no
-    plain word.
+    """Return the journal that names a recipe by its path or by a distinctive name, "" if none does.
 
-    A page on which a line names it and says `not run` has not measured it.
+    A journal in which a line names it and says `not run` has not measured it.
     """
     folder, _, name = slug.rpartition("/")
-    for page in sorted((ROOT / "docs").glob("measured-*.md")):
+    for page in sorted((ROOT / "docs/journal").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         is_named = slug in text or (
             "_" in name and f"{folder}/" in text and re.search(rf"\b{name}\b", text)

@@ -1,4 +1,4 @@
-"""Generate the gallery: a page for each recipe, with its drawing, cost and scores."""
+"""Generate the gallery, a page for each recipe with drawing, cost and scores, and a list of all."""
 
 # ruff: noqa: RUF001
 from __future__ import annotations
@@ -9,19 +9,20 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from benchmarks.results import overrides
 from composer.recipe.metrics import METRICS
 from docs.hooks.corpus import (
     ROOT,
     Cost,
     GalleryRecipe,
+    Results,
+    Run,
     gallery_recipes,
     load_results,
     measured_page,
 )
 from docs.hooks.markdown import code, collapsible, file_link, format_si, join_parts, table
 
-Run = Mapping[str, Any]
-Costs = Mapping[str, Cost]
 METRIC_COLUMNS = (
     "exact_match",
     "token_accuracy",
@@ -33,10 +34,10 @@ METRIC_COLUMNS = (
 """Metrics of the tables, in this order; shares are shown in percent."""
 SPLITS = {"test": "the test data", "val": "the validation data"}
 INTRODUCTION = """\
-Every recipe of the repository. Parameters and FLOPs (for a pair of 32 source and 32 target tokens) are those of
-`plan`; scores are on test data, from finished runs. A star marks runs with settings that differ from the recipe, most
-often a smaller budget; the recipe's page lists them. Recipes that nobody has trained here, most at the size of their
-paper, are *not run*; of some an *earlier version* was."""
+Every recipe of the repository, with the number of parameters that `seqcomposer plan` counts, and the mean score of its
+runs on test data. \\* The runs differ from the recipe in some setting, most often a smaller budget. † The recipe has
+changed since they were made. Most recipes of the size of a paper have not been run here. `docs/results` has all scores
+with commands and commits. On the site the name of a recipe leads to its page, with a drawing, its cost and its runs."""
 FOLDER_TITLES = {
     "quickstart": "Quick start",
     "papers": "The literature",
@@ -49,6 +50,8 @@ FOLDER_TITLES = {
     "memory": "External memories",
     "babi": "bAbI",
     "mixers": "Mixers in place of attention",
+    "language_models": "Language models",
+    "speech": "Speech",
     "dialect": "A dialect of an invented language",
     "pictures": "Pictures",
 }
@@ -64,8 +67,7 @@ def recipe_page(recipe: GalleryRecipe, cost: Cost) -> str:
         "## Cost",
         cost_line(cost),
         "## Scores",
-        score_tables(load_results().get(recipe.slug, ()))
-        or no_scores(recipe, f"gallery/{recipe.slug}.md"),
+        scores(recipe),
         "## Recipe",
         code(
             f"seqcomposer check recipes/{recipe.slug}.yaml\nseqcomposer train"
@@ -108,23 +110,23 @@ def cost_line(cost: Cost) -> str:
 # ------------------------------------------------------------------------------------------- scores
 
 
-def score_tables(runs: Sequence[Run]) -> str:
-    """Return the tables of a recipe's runs: those with test scores, then those with validation
-    scores only.
-    """
-    if not runs:
-        return ""
-    parts = [[run for run in runs if scored_split(run) == split] for split in ("test", "val")]
-    return join_parts(*(score_table(part) for part in parts if part), provenance(runs))
-
-
-def no_scores(recipe: GalleryRecipe, page: str) -> str:
-    """Return why a recipe has no scores: an earlier version of it was run, or nobody has run it
-    here.
-    """
-    if measured := measured_page(recipe.slug):
-        return f"[An earlier version]({'../' * page.count('/')}{measured}) was run."
+def scores(recipe: GalleryRecipe) -> str:
+    """Return the tables of a recipe's runs, or why it has none."""
+    results = load_results().get(recipe.slug)
+    if results is not None:
+        return score_tables(results)
+    if journal := measured_page(recipe.slug):
+        up = "../" * f"gallery/{recipe.slug}".count("/")
+        return f"[An earlier version]({up}journal/{journal}) was run."
     return "Not run."
+
+
+def score_tables(results: Results) -> str:
+    """Return the table of runs with test scores, then that of runs with validation scores only."""
+    runs = results.runs
+    parts = [[run for run in runs if scored_split(run) == split] for split in ("test", "val")]
+    changed = "" if results.is_current else "The recipe has changed since: another fingerprint."
+    return join_parts(changed, *(score_table(part) for part in parts if part), provenance(runs))
 
 
 def score_table(runs: Sequence[Run]) -> str:
@@ -218,52 +220,59 @@ def format_number(number: float) -> str:
 
 
 def provenance(runs: Sequence[Run]) -> str:
-    """Return where the scores come from: dates, versions, fingerprints."""
+    """Return where the scores come from: dates, versions, commits, fingerprints."""
     versions = sorted(
         {f"{name} {version}" for run in runs for name, version in run["versions"].items()}
     )
     days = sorted({run["ended"][:10] for run in runs})
     dates = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    header = ("differences from the recipe", "run fingerprint", "parameters", "training pairs")
-    rows = []
-    for run in runs:
-        fingerprint, pairs = (
-            f"`{run['fingerprints']['run'][:16]}`",
-            str(run["pairs"].get("train") or "–"),
-        )
-        rows.append(
-            (" ".join(run["differs"]) or "none", fingerprint, f"{run['parameters']:,}", pairs)
-        )
+    header = (
+        "differences from the recipe",
+        "commit",
+        "run fingerprint",
+        "parameters",
+        "training pairs",
+    )
     source = (
         f"Ended {dates}. {', '.join(versions)}. Collected from the run folders by"
         " `benchmarks/results.py`."
     )
-    return collapsible("Provenance", f"{source}\n\n{table(header, rows, 2)}")
+    return collapsible("Provenance", f"{source}\n\n{table(header, map(provenance_row, runs), 2)}")
 
 
-# ------------------------------------------------------------------------------------------- index
+def provenance_row(run: Run) -> tuple[str, ...]:
+    """Return where the scores of one run come from."""
+    fingerprint = run["fingerprints"]["run"][:16]
+    pairs = str(run["pairs"].get("train") or "–")
+    return (
+        " ".join(overrides(run)) or "none",
+        f"`{run['commit']}`" if run["commit"] else "–",
+        f"`{fingerprint}`",
+        f"{run['parameters']:,}",
+        pairs,
+    )
 
 
-def index_page(costs: Costs) -> str:
-    """Return the index of all recipes, by folder."""
-    parts = ["# Gallery", INTRODUCTION]
+# -------------------------------------------------------------------------------------------- list
+
+
+def list_page(parameters: Mapping[str, int]) -> str:
+    """Return the list of all recipes by folder, with their `parameters` by slug."""
+    parts = ["# Recipes", INTRODUCTION]
     for folder in dict.fromkeys(recipe.folder for recipe in gallery_recipes()):
         recipes = [recipe for recipe in gallery_recipes() if recipe.folder == folder]
-        rows = [index_row(recipe, costs) for recipe in recipes]
-        parts += [
-            f"## {FOLDER_TITLES.get(folder, folder)}",
-            table(("", "recipe", "description", "parameters", "FLOPs", "score"), rows, 3),
-        ]
+        rows = [list_row(recipe, parameters[recipe.slug]) for recipe in recipes]
+        head = ("recipe", "description and paper", "parameters", "score")
+        parts += [f"## {FOLDER_TITLES.get(folder, folder)}", table(head, rows, 2)]
     return join_parts(*parts)
 
 
-def index_row(recipe: GalleryRecipe, costs: Costs) -> tuple[str, ...]:
-    """Return the row of a recipe."""
-    cost, name = costs[recipe.slug], recipe.slug.rpartition("/")[2]
+def list_row(recipe: GalleryRecipe, parameters: int) -> tuple[str, str, str, str]:
+    """Return the row of a recipe, which links to its file."""
+    name = recipe.slug.rpartition("/")[2]
+    link = f"[{name}](../recipes/{recipe.slug}.yaml)"
     text = link_arxiv(first_sentence(recipe.description))
-    thumbnail = picture(f"{recipe.slug}.svg", name, ' width="120"')
-    numbers = (format_si(cost.parameters), format_si(cost.flops))
-    return (thumbnail, f"[{name}]({recipe.slug}.md)", text, *numbers, best_score(recipe))
+    return link, text, format_si(parameters), best_score(recipe)
 
 
 def first_sentence(text: str) -> str:
@@ -274,10 +283,11 @@ def first_sentence(text: str) -> str:
 
 def best_score(recipe: GalleryRecipe) -> str:
     """Return the score of the runs with the fewest differences from the recipe."""
-    runs = load_results().get(recipe.slug, ())
-    if not runs:
-        measured = measured_page(recipe.slug)
-        return f"[earlier version](../{measured})" if measured else "not&nbsp;run"
+    results = load_results().get(recipe.slug)
+    if results is None:
+        journal = measured_page(recipe.slug)
+        return f"[earlier version](journal/{journal})" if journal else "not run"
+    runs = results.runs
     fewest = min(len(differences_except_seed(run)) for run in runs)
     nearest = [run for run in runs if len(differences_except_seed(run)) == fewest]
     nearest = [run for run in nearest if scored_split(run) == "test"] or nearest
@@ -292,17 +302,16 @@ def best_score(recipe: GalleryRecipe) -> str:
         for name in metric_preference(recipe)
         if metric_value(group[0], split, name) is not None
     )
-    unit = metric_unit(name) or f" {METRICS[name].label}"
+    unit = f"{metric_unit(name)} {METRICS[name].label}"
     note = " on validation data" if split == "val" else ""
     score = format_number(mean([metric_value(run, split, name) or 0.0 for run in group]))
-    return f"{score}{unit}{note}{'&nbsp;*' if fewest else ''}"
+    marks = (r" \*" if fewest else "") + ("" if results.is_current else " †")
+    return f"{score}{unit}{note}{marks}"
 
 
 def differences_except_seed(run: Run) -> list[str]:
     """Return the differences of a run except its seed."""
-    return [
-        difference for difference in run["differs"] if not difference.startswith("training.seed=")
-    ]
+    return [override for override in overrides(run) if not override.startswith("training.seed=")]
 
 
 def metric_preference(recipe: GalleryRecipe) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
-"""Write the generated pages of the documentation: blocks, gallery, commands and keys, with every
-drawing.
+"""Generate pages of the documentation: blocks, reference, gallery, and the list of recipes.
 
     python -m docs.hooks.pages
 
-They are committed, so that they can be read in the repository; the site is made of the same files.
+writes docs/blocks and docs/recipes.md, which are committed. The build of the site makes the others.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from docs.hooks import block_pages, commands, gallery, reference_pages
 from docs.hooks.corpus import ROOT, compute_costs, gallery_recipes
 
 DOCS = ROOT / "docs"
-FOLDERS = ("blocks", "gallery", "reference")
-"""Folders of docs/ that hold nothing but generated files."""
 
 
 def pages_of_code() -> dict[str, str]:
@@ -35,23 +32,27 @@ def pages_of_code() -> dict[str, str]:
 
 
 def pages_of_recipes() -> dict[str, str]:
-    """Return the pages and drawings of recipes by their path in docs/. Takes a minute, to plan and
-    draw all.
-    """
+    """Return the gallery by path in docs/. Takes a minute, unless `.cache` has all drawings."""
     costs = compute_costs()
     pages = {f"gallery/{slug}.svg": cost.svg for slug, cost in costs.items()}
     for recipe in gallery_recipes():
         pages[f"gallery/{recipe.slug}.md"] = gallery.recipe_page(recipe, costs[recipe.slug])
-    return {"gallery/index.md": gallery.index_page(costs), **pages}
+    return pages
+
+
+def committed_pages() -> dict[str, str]:
+    """Return the pages that are committed, by their path in docs/."""
+    blocks = {name: text for name, text in pages_of_code().items() if name.startswith("blocks/")}
+    parameters = {slug: cost.parameters for slug, cost in compute_costs().items()}
+    return {**blocks, "recipes.md": gallery.list_page(parameters)}
 
 
 def write_pages() -> None:
-    """Write every page, and remove those of what is there no more."""
-    pages = {**pages_of_code(), **pages_of_recipes()}
-    for folder in FOLDERS:
-        shutil.rmtree(DOCS / folder)
+    """Write the pages that are committed, and remove those of blocks that are gone."""
+    pages = committed_pages()
+    shutil.rmtree(DOCS / "blocks")
+    (DOCS / "blocks").mkdir()
     for name, text in pages.items():
-        (DOCS / name).parent.mkdir(parents=True, exist_ok=True)
         (DOCS / name).write_text(text, encoding="utf-8")
 
 

@@ -1,14 +1,20 @@
-"""Hooks of mkdocs: the navigation, and content of other files. `docs.hooks.pages` generates pages."""
+"""Hooks of mkdocs: the navigation, the generated pages, and links to files of the repository.
+
+Pages link to files of the repository, so that links work there. On the site a link to a recipe, a
+schema or the code of a choice leads to the page that is generated from it.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import Files
+from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -16,9 +22,12 @@ from composer.recipe.registry import CHOICES
 from docs.hooks import block_pages, gallery
 from docs.hooks.corpus import ROOT, gallery_recipes
 from docs.hooks.markdown import code, collapsible
+from docs.hooks.pages import pages_of_code, pages_of_recipes
 
 FILE_LINK = re.compile(r"^\[`([\w./-]+)`\]\((?:\.\./)+\1\)$", re.MULTILINE)
 """A paragraph that is a link to a file of the repository."""
+LINK = re.compile(r"\]\((?:\.\./)+([\w./-]+)(#[\w-]+)?\)")
+"""A link to a file outside docs/."""
 INCLUDE = re.compile(r"^<!-- from (\S+): (.+) -->\n(?:.*\n)*?<!-- to here -->$", re.MULTILINE)
 
 
@@ -47,7 +56,7 @@ def gallery_entries() -> list[Any]:
         pages[gallery.FOLDER_TITLES.get(recipe.folder, recipe.folder)].append(
             f"gallery/{recipe.slug}.md"
         )
-    return ["gallery/index.md", *({title: paths} for title, paths in pages.items())]
+    return ["recipes.md", *({title: paths} for title, paths in pages.items())]
 
 
 def reference_entries() -> list[Any]:
@@ -56,14 +65,46 @@ def reference_entries() -> list[Any]:
     return [*pages, *(f"reference/{table}.md" for table in CHOICES)]
 
 
+def on_files(files: Files, config: Any) -> Files:
+    """Add the generated pages that are not committed."""
+    for name, text in {**pages_of_code(), **pages_of_recipes()}.items():
+        if files.get_file_from_path(name) is None:
+            files.append(File.generated(config, name, content=text))
+    return files
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Replace include comments by sections of other files, and links to files of the repository by
-    their content.
-    """
-    if page.file.src_uri == "gallery/index.md":
+    """Replace include comments by sections of other files, and resolve links to files outside."""
+    name = page.file.src_uri
+    if name == "recipes.md":
         page.meta["hide"] = ["toc"]  # its tables want room
     markdown = FILE_LINK.sub(lambda match: embed_file(match[1]), markdown)
+    markdown = LINK.sub(lambda match: resolve_link(match, name), markdown)
     return INCLUDE.sub(lambda match: read_section(ROOT / match[1], match[2]), markdown)
+
+
+def resolve_link(match: re.Match[str], page: str) -> str:
+    """Return a link to the page that is generated from a file, if there is one."""
+    target = generated_pages().get(match[1])
+    if target is None:
+        return match[0]
+    return f"]({posixpath.relpath(target, posixpath.dirname(page))}{match[2] or ''})"
+
+
+@cache
+def generated_pages() -> dict[str, str]:
+    """Return the page that is generated from each file of the repository."""
+    pages = {
+        "schemas/recipe.schema.json": "reference/keys.md",
+        "schemas/sweep.schema.json": "reference/sweep.md",
+        "composer/cli/main.py": "reference/commands.md",
+    }
+    for table, choice in CHOICES.items():
+        module = choice.entries.partition(":")[0]
+        pages[f"{module.replace('.', '/')}.py"] = f"reference/{table}.md"
+    for recipe in gallery_recipes():
+        pages[f"recipes/{recipe.slug}.yaml"] = f"gallery/{recipe.slug}.md"
+    return pages
 
 
 def embed_file(name: str) -> str:

@@ -30,7 +30,7 @@ from tests.docs.fenced import (
 
 LINK = re.compile(r"(?:\]\(|src(?:set)?=\")(?!https?:|#)([^)#\"\s]+)")
 LONGEST_ANSWER = 20  # tokens
-PAGES = sorted(ROOT.glob("docs/*.md"))
+PAGES = [*sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/journal/*.md"))]
 README = list(code_blocks("README.md", (ROOT / "README.md").read_text(encoding="utf-8")))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import composer
 from benchmarks import results
 from tests.docs.fenced import ROOT
 
@@ -47,29 +48,42 @@ def write_run(root: Path, name: str, text: str = RECIPE, **changes: Any) -> None
 
 
 def collect_runs(root: Path) -> list[dict[str, Any]]:
-    results_by_recipe = results.collect(
+    collected = results.collect(
         results.find_finished([root / "runs"]), results.list_recipes(root), root
     )
-    assert json.loads(results.to_json(results_by_recipe)) == results_by_recipe
-    return results_by_recipe["recipes/small.yaml"]["runs"] if results_by_recipe else []
+    return collected["recipes/small.yaml"]["runs"] if collected else []
+
+
+def published(root: Path) -> dict[str, Any]:
+    entry = results.read_results(root / "recipes/small.yaml", root)
+    assert entry is not None
+    return entry
 
 
 def test_a_run_of_the_recipe_counts(root: Path) -> None:
     write_run(root, "a")
     (only,) = collect_runs(root)
-    assert only["differs"] == []
+    assert only["command"] == "seqcomposer train recipes/small.yaml"
     assert only["scores"] == {"test/loss": 1.0}
     assert only["versions"] == {"torch": "2"}
+    assert (only["commit"], only["machine"]) == (None, None)
     assert "secret" not in json.dumps(only)
+
+
+def test_the_commit_and_the_machine_of_a_run_are_published(root: Path) -> None:
+    write_run(root, "a", git={"commit": "1" * 40}, machine={"cpu": "fast", "cuda": "none"})
+    (only,) = collect_runs(root)
+    assert (only["commit"], only["machine"]) == ("1" * 40, {"cpu": "fast"})
 
 
 def test_differing_settings_are_listed(root: Path) -> None:
     write_run(root, "a", RECIPE.replace("5}", "7, seed: 3}"))
-    write_run(root, "b", RECIPE + "decoding: greedy\n")
+    write_run(root, "b", RECIPE + "decoding: {beam: {size: 3}}\n")
     write_run(root, "c", RECIPE + "trainer: {devices: 1}\n", ended_at="2026-01-03")
-    assert [run["differs"] for run in collect_runs(root)][1:] == [
-        ["training.max_steps=7", "training.seed=3"]
-    ]
+    beam, longer = sorted(map(results.overrides, collect_runs(root)))[1:]
+    assert longer == ["training.max_steps=7", "training.seed=3"]
+    assert beam[0].startswith("decoding={beam: {size: 3")
+    assert not results.overrides(collect_runs(root)[-1])
 
 
 @pytest.mark.parametrize(
@@ -95,43 +109,43 @@ def test_an_unfinished_run_does_not_count(root: Path) -> None:
 def test_the_latest_of_equal_runs_counts(root: Path) -> None:
     write_run(root, "a", ended_at="2026-01-02", steps=2)
     write_run(root, "b", ended_at="2026-01-01", steps=1)
-    assert [run["steps"] for run in collect_runs(root)] == [2]
+    results.add_results([root / "runs"], root)
+    assert [run["steps"] for run in published(root)["runs"]] == [2]
 
 
-def test_a_changed_recipe_has_no_results(root: Path) -> None:
+def test_results_belong_to_a_recipe_by_fingerprint(root: Path) -> None:
     write_run(root, "a")
+    results.add_results([root / "runs"], root)
     path = root / "recipes/small.yaml"
-    (entry,) = results.collect(
-        results.find_finished([root / "runs"]), results.list_recipes(root), root
-    ).values()
     path.write_text(f"# the same\n{RECIPE}", encoding="utf-8")
-    assert results.is_current(path, entry)
+    assert results.is_current(composer.load(path), published(root))
     path.write_text(RECIPE.replace("max_steps: 5", "max_steps: 6"), encoding="utf-8")
-    assert not results.is_current(path, entry)
+    assert not results.is_current(composer.load(path), published(root))
 
 
-def test_new_results_are_merged_with_those_that_are_current(root: Path) -> None:
-    def collected() -> dict[str, Any]:
-        return results.collect(
-            results.find_finished([root / "runs"]), results.list_recipes(root), root
-        )
-
-    def differing(merged: dict[str, Any]) -> list[Any]:
-        return [run["differs"] for entry in merged.values() for run in entry["runs"]]
+def test_results_are_merged_with_those_of_the_same_recipe(root: Path) -> None:
+    def commands() -> list[str]:
+        results.add_results([root / "runs"], root)
+        return [run["command"] for run in published(root)["runs"]]
 
     write_run(root, "a", RECIPE.replace("5}", "7}"))
-    old = collected()
+    command = "seqcomposer train recipes/small.yaml"
+    assert commands() == [f"{command} training.max_steps=7"]
     (root / "runs" / "a").rename(root / "a")
     write_run(root, "b")
-    assert differing(results.merge(old, collected(), root)) == [[], ["training.max_steps=7"]]
-    path = root / "recipes/small.yaml"
-    path.write_text(RECIPE.replace("width: 8", "width: 16"), encoding="utf-8")
-    assert differing(results.merge(old, collected(), root)) == []
+    assert commands() == [command, f"{command} training.max_steps=7"]
+    wider = RECIPE.replace("width: 8", "width: 16")
+    (root / "recipes/small.yaml").write_text(wider, encoding="utf-8")
+    write_run(root, "c", wider)
+    assert commands() == [command]
 
 
-def test_published_results_are_of_current_recipes() -> None:
-    published = json.loads(results.TARGET.read_text(encoding="utf-8"))
-    assert published
-    assert [
-        path for path, entry in published.items() if not results.is_current(ROOT / path, entry)
-    ] == []
+def test_published_results_are_of_recipes() -> None:
+    files = set((ROOT / "docs/results").rglob("*.json"))
+    assert files <= {results.result_file(recipe) for recipe in results.list_recipes()}
+    for file in files:
+        entry = json.loads(file.read_text(encoding="utf-8"))
+        recipe = f"recipes/{file.relative_to(ROOT / 'docs/results').with_suffix('.yaml')}"
+        for run in entry["runs"]:
+            assert run["command"].startswith(f"seqcomposer train {recipe}")
+            assert run["commit"]

@@ -19,13 +19,13 @@ import composer
 from benchmarks.results import list_recipes
 from docs.hooks import gallery
 from docs.hooks import pages as generated_pages
-from docs.hooks.corpus import Cost, GalleryRecipe, compute_cost, gallery_recipes
+from docs.hooks.corpus import GalleryRecipe, Results, gallery_recipes
 from tests.samples import sampled
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site of the pages that are committed."""
+    """Build the site: every warning is an error, so all links and anchors are right."""
     target = tmp_path_factory.mktemp("site")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [
@@ -60,65 +60,47 @@ def test_every_block_and_every_recipe_has_a_page(site: Path) -> None:
     }
     assert pages == {
         path.relative_to(ROOT / "recipes").with_suffix("").as_posix() for path in recipes
-    } | {"index"}
+    }
 
 
 COMMAND = "run `python -m docs.hooks.pages`, and commit what it writes"
 
 
-def test_the_pages_of_blocks_commands_and_keys_are_current() -> None:
+def test_the_pages_of_blocks_are_current() -> None:
     pages = generated_pages.pages_of_code()
-    assert {name for name, text in pages.items() if read_page(name) != text} == set(), COMMAND
-    assert {name for name in committed_pages() if not name.startswith("gallery/")} == set(pages), (
-        COMMAND
-    )
+    blocks = {name: text for name, text in pages.items() if name.startswith("blocks/")}
+    assert {name for name, text in blocks.items() if read_page(name) != text} == set(), COMMAND
+    files = {f"blocks/{path.name}" for path in (ROOT / "docs/blocks").iterdir()}
+    assert files == set(blocks), COMMAND
+
+
+def test_the_list_of_recipes_is_current_but_for_their_parameters() -> None:
+    parameters = dict.fromkeys((recipe.slug for recipe in gallery_recipes()), 0)
+    page = gallery.list_page(parameters)
+    assert without_parameters(read_page("recipes.md")) == without_parameters(page), COMMAND
+
+
+def without_parameters(page: str) -> str:
+    return re.sub(r" \| [^|]+ \| ([^|]+) \|$", r" | \1 |", page, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sampled([*list_recipes()], 2, slow=50), ids=lambda path: path.stem)
+def test_the_parameters_of_a_recipe_are_current(path: Path) -> None:
+    recipe = GalleryRecipe(path, composer.load(path))
+    row = gallery.list_row(recipe, recipe.recipe.plan().parameters)
+    assert " | ".join(row) in read_page("recipes.md"), COMMAND
+
+
+def read_page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_the_pages_of_recipes_are_current_but_for_their_costs() -> None:
-    costs = dict.fromkeys((recipe.slug for recipe in gallery_recipes()), Cost(0, 0, 0, ""))
-    pages = {
-        f"gallery/{it.slug}.md": gallery.recipe_page(it, costs[it.slug]) for it in gallery_recipes()
-    }
-    pages["gallery/index.md"] = gallery.index_page(costs)
-    assert {
-        name
-        for name, text in pages.items()
-        if without_costs(read_page(name)) != without_costs(text)
-    } == set()
-    drawings = {f"gallery/{slug}.svg" for slug in costs}
-    assert {name for name in committed_pages() if name.startswith("gallery/")} == {
-        *pages,
-        *drawings,
-    }, COMMAND
-
-
-def without_costs(page: str | None) -> str:
-    """A page of recipes without the line of its costs, and without two columns of the index."""
-    page = re.sub(r"^.* parameters; .*FLOPs for a pair.*$", "", page or "", flags=re.MULTILINE)
-    return re.sub(r"^(\| <img .*) \| .* \| .* \| (.*) \|$", r"\1 | \2 |", page, flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize("path", sampled([*list_recipes()], 0, slow=50), ids=lambda path: path.stem)
-def test_the_cost_and_the_drawing_of_a_recipe_are_current(path: Path) -> None:
-    recipe = GalleryRecipe(path, composer.load(path))
-    cost = compute_cost(recipe.recipe)
-    assert read_page(f"gallery/{recipe.slug}.svg") == cost.svg, COMMAND
-    assert read_page(f"gallery/{recipe.slug}.md") == gallery.recipe_page(recipe, cost), COMMAND
-    row = gallery.index_row(recipe, {recipe.slug: cost})
-    assert " | ".join(row) in (read_page("gallery/index.md") or ""), COMMAND
-
-
-def read_page(name: str) -> str | None:
-    file = ROOT / "docs" / name
-    return file.read_text(encoding="utf-8") if file.exists() else None
-
-
-def committed_pages() -> set[str]:
-    files = (
-        path for folder in generated_pages.FOLDERS for path in (ROOT / "docs" / folder).rglob("*.*")
-    )
-    return {path.relative_to(ROOT / "docs").as_posix() for path in files}
+def test_a_link_to_a_recipe_leads_to_its_page(site: Path) -> None:
+    for page in ("blocks/rnn.html", "recipes.html"):
+        text = (site / page).read_text(encoding="utf-8")
+        assert 'gallery/papers/bahdanau2015.html"' in text
+        assert 'bahdanau2015.yaml"' not in text
 
 
 @pytest.mark.slow
@@ -157,7 +139,8 @@ def test_test_scores_come_before_validation_scores() -> None:
         "seed": 1,
         "steps": 5,
         "minutes": 1.0,
-        "differs": ["training.max_minutes=1"],
+        "command": "seqcomposer train a.yaml training.max_minutes=1",
+        "commit": None,
         "scores": {"val/bleu": 11.0},
         "versions": {},
         "ended": "2026-01-01",
@@ -167,10 +150,10 @@ def test_test_scores_come_before_validation_scores() -> None:
     }
     tested = {
         **validated,
-        "differs": ["training.max_minutes=2"],
+        "command": "seqcomposer train a.yaml training.max_minutes=2",
         "scores": {"val/bleu": 22.0, "test/bleu": 33.0},
     }
-    tables = gallery.score_tables([validated, tested])
+    tables = gallery.score_tables(Results([validated, tested], is_current=True))
     assert (
         tables.index("the test data")
         < tables.index("33")
@@ -179,3 +162,5 @@ def test_test_scores_come_before_validation_scores() -> None:
     )
     assert "22" not in tables
     assert "in brackets" not in tables
+    assert "changed since" not in tables
+    assert "changed since" in gallery.score_tables(Results([tested], is_current=False))
