@@ -1,4 +1,4 @@
-"""`new`: which recipe suits what a user names, two texts, two columns of a table, or a text alone."""
+"""`new`: write a recipe for two parallel texts, two columns of a table, or one text."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ def new(
     table: str | Path | None = None,
     column: str | None = None,
 ) -> Path:
-    """Write a recipe for two line-aligned texts, or for two columns of a table, and return its
-    path.
+    """Write a recipe for two line-aligned texts, or two columns of a table, and return its path.
 
-    source: None for a language model of the text `target`: files, patterns and folders. column: the
-    key of its JSON lines, or the column of its Parquet, with the text. output: by default a name
-    made from those of the files.
-    Raises DataError if the texts or the table cannot be used, RunError if the file exists already.
+    Args:
+        source: None for a language model of the text `target`: files, patterns and folders.
+        column: The key of its JSON lines, or the column of its Parquet, with the text.
+        output: By default a name made from those of the files.
+
+    Raises:
+        DataError: If the texts or the table cannot be used.
+        RunError: If the file exists already.
     """
     return write_new(source, target, output, table, column)[0]
 
@@ -38,13 +41,12 @@ def write_new(
     table: str | Path | None = None,
     column: str | None = None,
 ) -> tuple[Path, list[str]]:
-    """Write a recipe as `new`; return its path, and what to tell the user."""
+    """Write a recipe as `new`; return its path, and the lines to print about it."""
     path = None if output is None else Path(output)
     targets = [str(target)] if isinstance(target, str | Path) else [*map(str, target)]
     if table is not None and source is None:
-        raise RunError.of(
-            "a table needs a source", "name the column of its files: `--source COLUMN`", str(table)
-        )
+        fix = "name the column of its files: `--source COLUMN`"
+        raise RunError.of("a table needs a source", fix, str(table))
     if source is not None and (len(targets) > 1 or column is not None):
         fix = "name one `--target` and no `--column`, or leave out `--source` for a language model"
         raise RunError.of("a source has one target", fix, str(table or source))

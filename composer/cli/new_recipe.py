@@ -1,6 +1,4 @@
-"""The recipe that `seqcomposer new` writes for a user's own text: commented, with tokenizer and
-sizes that suit it.
-"""
+"""`seqcomposer new` for parallel text: a commented recipe with suitable tokenizer and sizes."""
 
 from __future__ import annotations
 
@@ -11,11 +9,12 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from string import Template
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -30,21 +29,23 @@ from composer.recipe.text_lines import is_blank
 from composer.recipe.yaml_reader import parse_value
 
 MIN_PAIRS_TO_SPLIT = 50
-"""Fewer pairs than these are all trained on: none can be spared for validation and test."""
+"""With fewer pairs than this, none is held out for validation and test."""
 MIN_PAIRS_TO_TRANSLATE = 10_000
-"""From fewer pairs a model learns to write the language, and hardly to translate."""
+"""With fewer pairs than this, a model learns the language but hardly to translate."""
 SAMPLE = 20_000
-"""Lines of a text, drawn at random, that are looked at closely."""
-MANY_CHARACTERS, WORD_CHARACTERS, MAX_SYMBOLS, MAX_LENGTH = 100, 128, 64, 1024
-"""Characters of a pair of sentences, of which shorter pairs are a part; of lines that can be cut
-into characters;
-different words of a text of symbols; tokens up to which `max_length` follows the text."""
+"""Random lines of a text from which it is described."""
+PAIR_CHARACTERS = 100
+"""Characters of a pair of sentences; a shorter pair counts as a part of one."""
+MAX_WORD_CHARACTERS = 128
+"""Longest word that is cut into characters."""
+MAX_SYMBOLS = 64
+"""Most different words of a text that is treated as a sequence of symbols."""
+MAX_LENGTH = 1024
+"""Largest `max_length` that is chosen by the text."""
 
 
 class Preset(NamedTuple):
-    """Sizes for corpora of up to `pairs` pairs: wide and deep models need many, small ones learn
-    from few.
-    """
+    """Sizes of a model and its training for corpora of up to `pairs` pairs."""
 
     pairs: int
     width: int
@@ -72,18 +73,19 @@ class RecipeTemplate(Template):
     delimiter = "%"
 
 
-NO_SCHEMA = """# For completion in an editor: `seqcomposer schema > recipe.schema.json`, and in place of this line
-#   yaml-language-server: $schema=recipe.schema.json"""
+NO_SCHEMA = (
+    "# For completion in an editor: `seqcomposer schema > recipe.schema.json`, and in place of this"
+    " line\n#   yaml-language-server: $schema=recipe.schema.json"
+)
 TEMPLATE = RecipeTemplate(
     Path(__file__).with_name("new_recipe.template.yaml").read_text(encoding="utf-8")
 )
 
 
 class Side(NamedTuple):
-    """What the lines of one text look like, by those of them that are looked at closely.
+    """Statistics of the lines of one text, from a sample of them.
 
-    `words` and `characters` are of the line in the middle, `most_words` and `most_characters` of
-    999 in 1,000 lines.
+    `words` and `characters` are medians; `most_words` and `most_characters` bound 99.9% of lines.
     """
 
     words: float
@@ -98,12 +100,12 @@ class Side(NamedTuple):
 
     @property
     def is_spaced(self) -> bool:
-        """Whether spaces part its words."""
+        """True if its words are separated by spaces."""
         return self.bleu_tokenizer == "13a"
 
     @property
     def is_word(self) -> bool:
-        """Whether most lines are one word."""
+        """True if most lines are one word."""
         return self.is_spaced and self.words <= 1
 
     def __str__(self) -> str:
@@ -117,8 +119,7 @@ class Side(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """Two line-aligned texts: their sizes, what their lines look like, and what a user should know
-    of them.
+    """Two line-aligned texts, with statistics of their lines.
 
     Each of val and test gets `held_out` pairs. `empty` pairs have a side without text.
     """
@@ -132,26 +133,24 @@ class Corpus(NamedTuple):
 
     @property
     def is_of_words(self) -> bool:
-        """Whether a line of either text is one word."""
+        """True if a line of either text is one word."""
         return any(side.is_word for side in self.sides)
 
     @property
     def preset(self) -> Preset:
         """The preset for so much text."""
-        share = min(1.0, sum(side.characters for side in self.sides) / MANY_CHARACTERS)
+        share = min(1.0, sum(side.characters for side in self.sides) / PAIR_CHARACTERS)
         return next(preset for preset in PRESETS if self.pairs * share <= preset.pairs)
 
 
 def write_recipe(name: str, output: Path | None, fill: Callable[[Path], str]) -> Path:
-    """Write a recipe, by default to the file `name`, and return its path. fill: what makes its
-    text, given the path.
+    """Write a recipe, by default to the file `name`, and return its path.
 
-    Raises RunError if the file exists already.
+    `fill` returns its text, given the path. Raises RunError if the file exists already.
     """
     if output and output.is_dir():
-        raise RunError.of(
-            "this is a folder", f"name the file to write, `--output {output / name}`", str(output)
-        )
+        hint = f"name the file to write, `--output {output / name}`"
+        raise RunError.of("this is a folder", hint, str(output))
     output = output or Path(name)
     with atomic_new_file(output) as file:
         file.write(fill(output).encode())
@@ -159,38 +158,46 @@ def write_recipe(name: str, output: Path | None, fill: Callable[[Path], str]) ->
 
 
 def next_steps(corpus: Corpus, recipe: Path) -> list[str]:
-    """Return what to tell the user about a recipe for a corpus: the split, what was seen, the next
-    command.
-    """
+    """Return the lines that `new` prints: the split, the two texts, the next command."""
     tokenizer = choose_tokenizer(corpus)
-    seen = [
-        f"{name}: {side}" for name, side in zip(("source", "target"), corpus.sides, strict=True)
+    source, target = corpus.sides
+    described = [
+        f"source: {source}",
+        f"target: {target}",
+        f"tokenizer {tokenizer.kind}: {tokenizer.reason}",
     ]
-    seen += [f"tokenizer {tokenizer['tokenizer'].partition(':')[0]}: {tokenizer['why_tokenizer']}"]
-    return written_recipe(
-        recipe, corpus.pairs, "pairs", corpus.held_out, corpus.preset, seen, _notes(corpus, recipe)
+    notes = []
+    if corpus.empty:
+        notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
+    if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and tokenizer.kind == "bpe":
+        notes.append(
+            "so few pairs are enough to try everything; usable translations need tens of thousands"
+        )
+    notes += location_notes([corpus.source, corpus.target], recipe)
+    return summary_lines(
+        recipe, corpus.pairs, "pairs", corpus.held_out, corpus.preset, described, notes
     )
 
 
-def written_recipe(
+def summary_lines(
     recipe: Path,
     count: int,
-    what: str,
+    noun: str,
     held_out: int,
     preset: Preset,
-    seen: Sequence[str],
+    described: Sequence[str],
     notes: Sequence[str] = (),
 ) -> list[str]:
-    """Return what to tell the user about a recipe that was written for so many pairs or rows."""
-    split = (
-        f"{count - 2 * held_out:,} for training, {held_out:,} for validation and {held_out:,} for"
-        " test"
-    )
+    """Return the lines that `new` prints about a recipe for `count` pairs, rows or documents."""
+    split = "all for training"
+    if held_out:
+        split = f"{count - 2 * held_out:,} for training, {held_out:,} for validation"
+        split += f" and {held_out:,} for test"
     minutes, quoted = preset.max_minutes, shlex.quote(str(recipe))
     return [
         f"wrote {recipe}",
-        f"{count:,} {what}: {split}" if held_out else f"{count:,} {what}, all for training",
-        *seen,
+        f"{count:,} {noun}: {split}" if held_out else f"{count:,} {noun}, {split}",
+        *described,
         (
             f"it trains for {minutes:,} minutes (processor time on a CPU); set"
             " `training.max_minutes` to change that"
@@ -200,60 +207,45 @@ def written_recipe(
     ]
 
 
-def _notes(corpus: Corpus, recipe: Path) -> list[str]:
-    notes = []
-    if corpus.empty:
-        notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
-    if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
-        notes.append(
-            "so few pairs are enough to try everything; usable translations need tens of thousands"
-        )
-    return [*notes, *elsewhere_notes([corpus.source, corpus.target], recipe)]
+def location_notes(texts: Sequence[Path], recipe: Path) -> list[str]:
+    """Return a note if texts are outside the folder of their recipe."""
+    if not any(relative_to(path, recipe).startswith("..") for path in texts):
+        return []
+    return ["the text is not in the folder of the recipe; put it there before you share it"]
 
 
-def elsewhere_notes(texts: Sequence[Path], recipe: Path) -> list[str]:
-    """Return a note where texts are not in the folder of their recipe."""
-    is_elsewhere = any(relative_to(path, recipe).startswith("..") for path in texts)
-    return (
-        ["the text is not in the folder of the recipe; put it there before you share it"]
-        if is_elsewhere
-        else []
-    )
-
-
-def held_out_of(pairs: int) -> int:
-    """Return how many of so many pairs each of val and test gets."""
+def validation_size(pairs: int) -> int:
+    """Return the number of pairs held out for each of val and test."""
     return min(1000, max(1, pairs // 25, min(100, pairs // 10)))
 
 
 def inspect(source: Path, target: Path) -> Corpus:
-    """Return what two line-aligned texts look like. Raise DataError with everything wrong with the
-    files.
-    """
+    """Read two line-aligned texts. Raises DataError with every fault of the files."""
     columns = [*open_texts({"source": source, "target": target}).values()]
     pairs = len(columns[0])
     sources, targets = map(line_hashes, columns)
     is_empty = (sources == 0) | (targets == 0)
     if is_empty.all():
-        message, fix = (
-            f"no line has text both here and in `{source}`",
-            "give every line its translation",
-        )
+        message = f"no line has text both here and in `{source}`"
+        fix = "give every line its translation"
         raise DataError([Fault(str(target), 1, 1, "empty", "", message, fix)])
-    held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
+    held_out = validation_size(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
     sides = (describe_side(columns[0]), describe_side(columns[1]))
     return Corpus(source, target, pairs, held_out, sides, empty=int(is_empty.sum()))
 
 
 def describe_side(column: Sequence[str]) -> Side:
-    """Return what the lines of a text look like."""
-    # not every n-th line: the parity of a line can say what it is like
-    sampled = np.sort(
-        np.random.default_rng(0).choice(len(column), min(SAMPLE, len(column)), replace=False)
-    )
+    """Return statistics of the lines of a text."""
+    # not every n-th line: even and odd lines can differ
+    generator = np.random.default_rng(0)
+    size = min(SAMPLE, len(column))
+    sampled = np.sort(generator.choice(len(column), size, replace=False))
     lines = [line for line in RowSubset(column, sampled) if not is_blank(line)] or [""]
     words, characters = sorted(len(line.split()) for line in lines), sorted(map(len, lines))
-    letters = Counter(letter for line in lines for letter in line.lower() if letter.isalpha())
+    vocabulary, letters = set[str](), Counter[str]()
+    for line in lines:
+        vocabulary.update(line.split())
+        letters.update(filter(str.isalpha, line.lower()))
     scripts = Counter[str]()
     for letter, count in letters.items():
         scripts[unicodedata.name(letter, "other").split()[0].title().replace("Cjk", "Han")] += count
@@ -263,7 +255,7 @@ def describe_side(column: Sequence[str]) -> Side:
         most_words=words[nearly_last],
         characters=median(characters),
         most_characters=characters[nearly_last],
-        vocabulary=len({word for line in lines for word in line.split()}),
+        vocabulary=len(vocabulary),
         alphabet=len(set().union(*lines)),
         letters=frozenset(letters),
         scripts=tuple(
@@ -273,57 +265,83 @@ def describe_side(column: Sequence[str]) -> Side:
     )
 
 
-def choose_tokenizer(corpus: Corpus) -> dict[str, str]:
-    """Return what a recipe says of its tokenizer: characters of words, symbols as they are, else
-    pieces of words.
-    """
-    source, target = sides = corpus.sides
-    longest, size = max(side.most_characters for side in sides), corpus.preset.vocabulary
-    # one vocabulary serves both where most letters of either text occur in both
-    shared, most = len(source.letters & target.letters), max(len(side.letters) for side in sides)
-    joint = bool(source.letters) and shared * 2 >= most
-    why_joint = (
-        "both sides use the same letters" if joint else "the two sides use different letters"
-    )
-    # with room for characters that are not among the lines that were looked at
-    kind, settings = "char", f"size: {-(-sum(side.alphabet for side in sides) // 100) * 100}"
-    if corpus.is_of_words and longest <= WORD_CHARACTERS:
-        reason = (
-            f"a line of the {'source' if source.is_word else 'target'} is one word; {why_joint}"
-        )
-    elif any(3 * side.alphabet > size for side in sides if not side.is_spaced):
-        reason = (
-            f"too many different characters for so little text to learn words of them; {why_joint}"
-        )
-    elif all(
-        side.is_spaced and side.vocabulary <= min(MAX_SYMBOLS, corpus.pairs // 20) for side in sides
-    ):
-        kind, settings, longest = (
-            "word",
-            f"split: spaces, {settings}",
-            max(side.most_words for side in sides),
-        )
-        joint = False
-        reason = (
-            f"few different symbols between spaces, {source.vocabulary} and {target.vocabulary}"
-        )
-    else:
-        kind, settings, reason = "bpe", f"size: {size}", f"pieces of words; {why_joint}"
-        longest = max(side.most_characters // (2 if side.is_spaced else 1) for side in sides)
-    return {
-        "tokenizer": f"{kind}: {{{settings}, joint: {str(joint).lower()}}}",
-        "why_tokenizer": reason,
+@dataclass(frozen=True)
+class TokenizerChoice:
+    """A tokenizer for a corpus, the reason for it, and the tokens of a long line."""
+
+    kind: Literal["char", "word", "bpe"]
+    settings: str
+    is_joint: bool
+    reason: str
+    longest: int
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields of the recipe's template that depend on the tokenizer."""
         # with room for lines that are a little longer than most
-        "max_length": str(min(MAX_LENGTH, max(64, -(-longest * 5 // 256) * 64))).ljust(4),
-        "tie": "[source, target]" if joint else "[target]",
-    }
+        max_length = min(MAX_LENGTH, max(64, round_up(self.longest * 5, 256) // 4))
+        joint = str(self.is_joint).lower()
+        return {
+            "tokenizer": f"{self.kind}: {{{self.settings}, joint: {joint}}}",
+            "why_tokenizer": self.reason,
+            "max_length": str(max_length).ljust(4),
+            "tie": "[source, target]" if self.is_joint else "[target]",
+        }
+
+
+def choose_tokenizer(corpus: Corpus) -> TokenizerChoice:
+    """Choose characters for words, symbols as they are, and else subwords."""
+    source, target = sides = corpus.sides
+    size = corpus.preset.vocabulary
+    # one vocabulary serves both sides if most letters occur in both
+    shared = len(source.letters & target.letters)
+    is_joint = bool(source.letters) and shared * 2 >= max(len(side.letters) for side in sides)
+    why_joint = "both sides use the same letters"
+    if not is_joint:
+        why_joint = "the two sides use different letters"
+    # with room for characters that the sample lacks
+    characters = f"size: {round_up(source.alphabet + target.alphabet, 100)}"
+    longest = max(side.most_characters for side in sides)
+    if corpus.is_of_words and longest <= MAX_WORD_CHARACTERS:
+        side = "source" if source.is_word else "target"
+        reason = f"a line of the {side} is one word; {why_joint}"
+        return TokenizerChoice("char", characters, is_joint, reason, longest)
+    if any(has_many_characters(side, size) for side in sides):
+        reason = "too many different characters for so little text to learn words of them"
+        return TokenizerChoice("char", characters, is_joint, f"{reason}; {why_joint}", longest)
+    if all(has_few_symbols(side, corpus.pairs // 20) for side in sides):
+        numbers = f"{source.vocabulary} and {target.vocabulary}"
+        reason = f"few different symbols between spaces, {numbers}"
+        longest = max(side.most_words for side in sides)
+        return TokenizerChoice("word", f"split: spaces, {characters}", False, reason, longest)
+    longest = max(map(most_subwords, sides))
+    return TokenizerChoice("bpe", f"size: {size}", is_joint, f"subwords; {why_joint}", longest)
+
+
+def has_many_characters(side: Side, vocabulary: int) -> bool:
+    """True if a vocabulary of subwords would hold little more than the characters of a text."""
+    return not side.is_spaced and 3 * side.alphabet > vocabulary
+
+
+def has_few_symbols(side: Side, most: int) -> bool:
+    """True if a text is made of at most `most` words, few enough to be symbols."""
+    return side.is_spaced and side.vocabulary <= min(MAX_SYMBOLS, most)
+
+
+def most_subwords(side: Side) -> int:
+    """Return an estimate of the subwords of a long line."""
+    return side.most_characters // 2 if side.is_spaced else side.most_characters
+
+
+def round_up(number: int, step: int) -> int:
+    """Round up to a multiple of `step`."""
+    return -(-number // step) * step
 
 
 def fill_template(corpus: Corpus, output: Path) -> str:
-    """Return the recipe's text. No path in it begins at the root of this machine."""
+    """Return the text of the recipe. All paths in it are relative."""
     preset = corpus.preset
     return TEMPLATE.substitute(
-        preset._asdict() | choose_tokenizer(corpus) | {"pairs": f"{corpus.pairs:,}"},
+        preset._asdict() | choose_tokenizer(corpus).fields() | {"pairs": f"{corpus.pairs:,}"},
         head=schema_line(output),
         source_lines=corpus.sides[0],
         target_lines=corpus.sides[1],
@@ -333,14 +351,14 @@ def fill_template(corpus: Corpus, output: Path) -> str:
         source=quoted(relative_to(corpus.source, output)),
         target=quoted(relative_to(corpus.target, output)),
         hold_out="" if corpus.held_out else "# ",
-        held_out=held_out_of(corpus.pairs),
+        held_out=validation_size(corpus.pairs),
         learning_rate="2e-3" if preset.width < 512 else "7e-4",
         evaluation=_evaluation(corpus),
     )
 
 
 def in_comment(output: Path) -> str:
-    """Return the name of a recipe as a shell takes it, in the comment at its top."""
+    """Return the name of a recipe, quoted for a shell, on one line."""
     return " ".join(shlex.quote(output.name).split("\n"))
 
 
@@ -348,11 +366,9 @@ def schema_line(output: Path) -> str:
     """Return the comment at the top of a recipe that names the schema, or says how to get it."""
     schema = schema_path().resolve()
     is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
-    return (
-        f"# yaml-language-server: $schema={relative_to(schema, output)}"
-        if is_in_clone
-        else NO_SCHEMA
-    )
+    if not is_in_clone:
+        return NO_SCHEMA
+    return f"# yaml-language-server: $schema={relative_to(schema, output)}"
 
 
 def _evaluation(corpus: Corpus) -> str:
@@ -371,11 +387,11 @@ def _evaluation(corpus: Corpus) -> str:
 
 def recipe_name(source: Path, target: Path) -> str:
     """Return a name made from those of the files: train.en and train.de make `en-de`."""
-    stem = source.stem if source.stem == target.stem else f"{source.stem}-{target.stem}"
+    if source.stem != target.stem:
+        return clean_name(f"{source.stem}-{target.stem}")
     ends = [path.suffix.removeprefix(".") for path in (source, target)]
-    return clean_name(
-        "-".join(ends) if source.stem == target.stem and all(ends) and ends[0] != ends[1] else stem
-    )
+    has_languages = all(ends) and ends[0] != ends[1]
+    return clean_name("-".join(ends) if has_languages else source.stem)
 
 
 def clean_name(name: str) -> str:
@@ -385,39 +401,31 @@ def clean_name(name: str) -> str:
 
 
 def relative_pattern(name: str, recipe: Path) -> str:
-    """Return a pattern of files, or the name of one, from the folder of a recipe."""
+    """Return a file or a pattern of files, relative to the folder of a recipe."""
     if os.path.exists(name):
         return relative_to(Path(name), recipe)
     # the folders before the pattern are names, whatever characters they have
-    return os.path.relpath(
-        os.path.join(glob.escape(os.getcwd()), name), glob.escape(str(recipe.parent.absolute()))
-    )
+    pattern = os.path.join(glob.escape(os.getcwd()), name)
+    return os.path.relpath(pattern, glob.escape(str(recipe.parent.absolute())))
 
 
 def relative_to(path: Path, recipe: Path) -> str:
-    """Return a path from the folder of a recipe; through links as the user wrote them, where that
-    leads to it.
-    """
+    """Return a path relative to the folder of a recipe, through links as the user wrote them."""
     direct = os.path.relpath(path.absolute(), recipe.parent.absolute())
-    leads_there = os.path.realpath(recipe.parent / direct) == os.path.realpath(path)
-    return (
-        direct
-        if leads_there
-        else os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
-    )
+    if os.path.realpath(recipe.parent / direct) == os.path.realpath(path):
+        return direct
+    return os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
 
 
 def quoted(text: str) -> str:
-    """Return a name as a recipe has it. Raises RunError for one that no recipe can have."""
+    """Return a name as YAML writes it. Raises RunError if no recipe can have it."""
     value = recipe_text(text)
     try:
         parse_value(value, 0)
     except RecipeError as error:
-        raise RunError.of(
-            f"a recipe cannot have this name: {error.faults[0].message}", "rename it", text
-        ) from error
+        message = f"a recipe cannot have this name: {error.faults[0].message}"
+        raise RunError.of(message, "rename it", text) from error
     if "${" in text:
-        raise RunError.of(
-            "a recipe cannot have this name: `${` begins a variable", "rename it", text
-        )
+        message = "a recipe cannot have this name: `${` begins a variable"
+        raise RunError.of(message, "rename it", text)
     return value

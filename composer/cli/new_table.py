@@ -1,6 +1,4 @@
-"""The recipe that `seqcomposer new --table` writes for images, sounds or vectors, and the text that
-answers them.
-"""
+"""`seqcomposer new --table`: a recipe from images, sounds or vectors to text."""
 
 from __future__ import annotations
 
@@ -14,12 +12,11 @@ import numpy as np
 
 from composer.cli import new_recipe
 from composer.cli.new_recipe import (
-    MAX_SYMBOLS,
     MIN_PAIRS_TO_SPLIT,
     PRESETS,
     Preset,
     Side,
-    written_recipe,
+    summary_lines,
 )
 from composer.data.audio import sound_length
 from composer.data.columns import FileNames, RowSubset
@@ -32,11 +29,11 @@ from composer.errors import DataError, Fault
 from composer.recipe.interpolation import recipe_text
 
 FILES = 200
-"""Files that are looked at, spread evenly over the table."""
+"""Files that are opened, spread evenly over the table."""
 MAX_SIDE, MAX_POSITIONS = 128, 16
-"""Pixels of an image's longer side, and rows or columns that the convolutions leave of them."""
+"""Largest pixels of an image's longer side, before and after the convolutions."""
 POSITIONS_PER_SECOND = 25
-"""Of a sound, behind a pyramid of two levels: for CTC, an answer may have no more tokens."""
+"""Encoder outputs per second of sound after a pyramid of two levels; CTC allows no more tokens."""
 ROWS_PER_BATCH = 32
 TEMPLATE = new_recipe.RecipeTemplate(
     Path(__file__).with_name("new_table.template.yaml").read_text(encoding="utf-8")
@@ -44,11 +41,10 @@ TEMPLATE = new_recipe.RecipeTemplate(
 
 
 class TableFacts(NamedTuple):
-    """A table of `pairs` rows: which columns are read, what is in the files that were looked at,
-    what answers are like.
+    """A table of `pairs` rows: its two columns, with statistics of some files and of all answers.
 
-    `looks` are of images height, width and channels, of sounds the rate and seconds, of vectors
-    their width and how many; `tokens` are of the same rows.
+    `looks` are (height, width, channels) of images, (rate, seconds) of sounds, (width, number) of
+    vectors; `tokens` are the answers' lengths in the same rows.
     """
 
     table: Path
@@ -62,8 +58,8 @@ class TableFacts(NamedTuple):
 
     @property
     def held_out(self) -> int:
-        """How many rows each of val and test gets."""
-        return new_recipe.held_out_of(self.pairs) if self.pairs >= MIN_PAIRS_TO_SPLIT else 0
+        """The number of rows that each of val and test gets."""
+        return new_recipe.validation_size(self.pairs) if self.pairs >= MIN_PAIRS_TO_SPLIT else 0
 
     @property
     def preset(self) -> Preset:
@@ -72,23 +68,21 @@ class TableFacts(NamedTuple):
 
     @property
     def media(self) -> str:
-        """What the files are like, in words."""
-        first, second = (np.quantile([look[at] for look in self.looks], [0.5, 1]) for at in (0, 1))
+        """The files in words: median and largest size."""
+        first, first_most = np.quantile([look[0] for look in self.looks], [0.5, 1])
+        second, second_most = np.quantile([look[1] for look in self.looks], [0.5, 1])
         if self.kind == "image":
-            return (
-                f"images of {first[0]:.0f} x {second[0]:.0f} pixels, up to {first[1]:.0f} x"
-                f" {second[1]:.0f}"
-            )
+            largest = f"{first_most:.0f} x {second_most:.0f}"
+            return f"images of {first:.0f} x {second:.0f} pixels, up to {largest}"
         if self.kind == "vectors":
-            return f"{second[0]:.0f} vectors of {first[0]:.0f} numbers, up to {second[1]:.0f}"
-        rates = ", ".join(
-            f"{rate:,.0f} Hz" for rate, _ in Counter(rate for rate, *_ in self.looks).most_common()
-        )
-        return f"sounds of {second[0]:.1f} seconds, up to {second[1]:.1f}; {rates}"
+            return f"{second:.0f} vectors of {first:.0f} numbers, up to {second_most:.0f}"
+        rates = Counter(rate for rate, *_ in self.looks)
+        shown = ", ".join(f"{rate:,.0f} Hz" for rate, _ in rates.most_common())
+        return f"sounds of {second:.1f} seconds, up to {second_most:.1f}; {shown}"
 
 
 def inspect_table(table: Path, source: str, target: str) -> TableFacts:
-    """Return what two columns of a table look like. Raises DataError."""
+    """Read two columns of a table. Raises DataError."""
     named = {"source": source, "target": target}
     problems = check_columns(str(table), named, [Path()])
     faults = [problem.in_file(table) for problem in problems]
@@ -101,10 +95,8 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
     if not (kind := kind_of(RowSubset(columns["source"], rows))):
         message = f"the column `{source}` names no images, sounds or vectors"
         pairs = recipe_text({"parallel": {"train": {"file": str(table), **named}}})
-        fix = (
-            "name one that does with `--source`; for two columns of text, write a recipe with"
-            f" `data: {pairs}`"
-        )
+        fix = "name one that does with `--source`; for two columns of text, write a recipe with"
+        fix += f" `data: {pairs}`"
         raise DataError([Fault(str(table), 0, 0, "column", "", message, fix)])
     files = FileNames(columns["source"], table if table.is_dir() else table.parent)
     if faults := missing_files(files, str(table)):
@@ -112,14 +104,13 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
     looks = [look_at_file(files, int(row), kind) for row in rows]
     answers = new_recipe.describe_side(columns["target"])
     is_word = has_few_words(answers, len(files))
-    tokens = [len(line.split() if is_word else line) for line in RowSubset(columns["target"], rows)]
+    lines = RowSubset(columns["target"], rows)
+    tokens = [len(line.split()) for line in lines] if is_word else [len(line) for line in lines]
     return TableFacts(table, len(files), kind, source, target, looks, answers, tokens)
 
 
 def look_at_file(files: FileNames, row: int, kind: str) -> tuple[float, ...]:
-    """Return what `TableFacts` says of a file: of an image its height, width and channels. Raises
-    DataError.
-    """
+    """Return the entry of `TableFacts.looks` for a file. Raises DataError."""
     name, part = split_part(files[row])
     try:
         with open_file(Path(name)) as file:
@@ -131,33 +122,37 @@ def look_at_file(files: FileNames, row: int, kind: str) -> tuple[float, ...]:
             image, _ = open_image(file)
             return image.height, image.width, 3 if ("grey", "") in image_notices(image, 1) else 1
     except (MediaError, OSError) as error:
-        fault = (
-            error if isinstance(error, MediaError) else MediaError("file", str(error), "restore it")
-        )
-        raise DataError([fault_of_row(files, row, str(files.folder), files[row], fault)]) from error
+        problem = error
+        if not isinstance(problem, MediaError):
+            problem = MediaError("file", str(error), "restore it")
+        fault = fault_of_row(files, row, str(files.folder), files[row], problem)
+        raise DataError([fault]) from error
 
 
 def has_few_words(answers: Side, pairs: int) -> bool:
-    """Return whether answers are made of few words, which are often there."""
-    return answers.is_spaced and answers.vocabulary <= min(MAX_SYMBOLS, pairs // 5)
+    """True if answers are made of few, frequent words."""
+    return new_recipe.has_few_symbols(answers, pairs // 5)
 
 
 def fill_table_template(facts: TableFacts, output: Path) -> str:
-    """Return the recipe's text. No path in it begins at the root of this machine."""
+    """Return the text of the recipe. All paths in it are relative."""
     preset, answers = facts.preset, facts.answers
+    has_words = answers.is_spaced and not answers.is_word
     is_few = has_few_words(answers, facts.pairs)
-    is_caption = facts.kind == "image" and answers.is_spaced and not answers.is_word
-    tokenizer = (
-        "word" if is_few else f"word: {{size: {preset.vocabulary}}}" if is_caption else "char"
-    )
-    is_word = is_few or is_caption
-    longest = answers.most_words if is_word else answers.most_characters
-    unit = "word" if answers.is_spaced and not answers.is_word else "character"
-    metrics = f"{unit}_error_rate, exact_match"
-    if facts.kind == "image" and answers.is_spaced and not answers.is_word:
+    is_caption = facts.kind == "image" and has_words
+    longest = answers.most_words if is_few or is_caption else answers.most_characters
+    if is_few:
+        tokenizer = "word"
+    elif is_caption:
+        tokenizer = f"{{word: {{size: {preset.vocabulary}}}}}"
+    else:
+        tokenizer = "char"
+    if is_caption:
         metrics = "bleu, chrf, exact_match"
     elif is_few and answers.is_word:
         metrics = "exact_match"
+    else:
+        metrics = f"{'word' if has_words else 'character'}_error_rate, exact_match"
     mean = max(1, round(np.mean(facts.tokens))) + 1
     return TEMPLATE.substitute(
         preset._asdict() | settings_of(facts),
@@ -172,15 +167,15 @@ def fill_table_template(facts: TableFacts, output: Path) -> str:
         held_out=facts.held_out or 1,
         source=new_recipe.quoted(facts.source),
         target=new_recipe.quoted(facts.target),
-        tokenizer=f"{{{tokenizer}}}" if ":" in tokenizer else tokenizer,
-        max_length=max(64, -(-longest * 5 // 256) * 64),
-        tokens_per_batch=-(-ROWS_PER_BATCH * mean // 50) * 50,
+        tokenizer=tokenizer,
+        max_length=max(64, new_recipe.round_up(longest * 5, 256) // 4),
+        tokens_per_batch=new_recipe.round_up(ROWS_PER_BATCH * mean, 50),
         metrics=metrics,
     )
 
 
 def settings_of(facts: TableFacts) -> dict[str, str]:
-    """Return the column, the encoder and CTC of a recipe, as its template has them."""
+    """Return the column, the encoder and CTC of a recipe, for its template."""
     if facts.kind == "audio":
         rate, _ = Counter(int(rate) for rate, *_ in facts.looks).most_common(1)[0]
         encoder = [
@@ -201,7 +196,7 @@ def settings_of(facts: TableFacts) -> dict[str, str]:
         width, _ = Counter(width for width, _ in facts.looks).most_common(1)[0]
         encoder = ["linear", *["rnn: {bidirectional: true}"] * 2]
         return {"column": f"kind: vectors, width: {width}", "encoder": listed(encoder), "ctc": ""}
-    height, width, channels = (max(look[at] for look in facts.looks) for at in range(3))
+    height, width, channels = np.max(facts.looks, axis=0)
     scale = min(1.0, MAX_SIDE / max(height, width))
     size = [max(1, math.ceil(side * scale)) for side in (height, width)]
     levels = max(1, math.ceil(math.log2(max(size) / MAX_POSITIONS)))
@@ -221,8 +216,6 @@ def listed(blocks: Sequence[str]) -> str:
 
 
 def table_steps(facts: TableFacts, recipe: Path) -> list[str]:
-    """Return what to tell the user about a recipe for a table: the split, what was seen, the next
-    command.
-    """
-    seen = [f"{facts.source}: {facts.media}", f"{facts.target}: {facts.answers}"]
-    return written_recipe(recipe, facts.pairs, "rows", facts.held_out, facts.preset, seen)
+    """Return the lines that `new` prints: the split, the columns, the next command."""
+    described = [f"{facts.source}: {facts.media}", f"{facts.target}: {facts.answers}"]
+    return summary_lines(recipe, facts.pairs, "rows", facts.held_out, facts.preset, described)

@@ -11,7 +11,7 @@ import pytest
 
 import composer
 from composer.cli.new import new
-from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, inspect, next_steps
+from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, validation_size, inspect, next_steps
 from composer.data.split import split_rows
 from composer.errors import DataError, RunError
 from composer.recipe.metrics import TOKENIZER_PACKAGES
@@ -44,11 +44,11 @@ def test_next_steps_names_the_sizes_of_the_splits(tmp_path: Path, count: int) ->
 
 
 def test_a_tenth_of_a_small_corpus_is_held_out_and_less_of_a_large_one() -> None:
-    shares = [held_out_of(pairs) / pairs for pairs in (100, 1_000, 10_000, 100_000)]
+    shares = [validation_size(pairs) / pairs for pairs in (100, 1_000, 10_000, 100_000)]
     assert shares[0] == 0.1
     assert shares == sorted(shares, reverse=True)
-    assert [held_out_of(pairs) for pairs in range(1, 30_000, 7)] == sorted(
-        held_out_of(pairs) for pairs in range(1, 30_000, 7)
+    assert [validation_size(pairs) for pairs in range(1, 30_000, 7)] == sorted(
+        validation_size(pairs) for pairs in range(1, 30_000, 7)
     )
 
 
