@@ -11,7 +11,7 @@ import pytest
 
 import composer
 from composer.cli.new import new
-from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, validation_size, inspect, next_steps
+from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, inspect, next_steps, validation_size
 from composer.data.split import split_rows
 from composer.errors import DataError, RunError
 from composer.recipe.metrics import TOKENIZER_PACKAGES
