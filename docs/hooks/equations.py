@@ -12,17 +12,22 @@ from collections.abc import Iterator
 MIN_FULL_WIDTH = 88
 """A docstring line that would be longer than this with the next word was wrapped rather than ended.
 """
-SIGNS = {
+GREEK_LETTERS = {
     "alpha": "α",
     "beta": "β",
     "gamma": "γ",
     "theta": "θ",
+    "kappa": "κ",
     "lambda": "λ",
+    "mu": "μ",
+    "nu": "ν",
+    "xi": "ξ",
+    "rho": "ρ",
     "sigma": "σ",
-    "sum": "∑",
-    "prod": "∏",
-    "sqrt": "√",
+    "phi": "φ",
 }
+GREEK = "|".join(GREEK_LETTERS)
+SIGNS = {"sum": "∑", "prod": "∏", "sqrt": "√"}
 OPERATORS = (
     ("&lt;=", "≤"),
     ("&gt;=", "≥"),
@@ -35,7 +40,8 @@ OPERATORS = (
 CODE = re.compile(r"(`[^`]*`)")
 GROUP = r"\(((?:[^()]|\([^()]*\))*)\)"
 SUBSCRIPT = re.compile(
-    rf"(?<=[\w)\]'~])_{GROUP}|(?<![A-Za-z])([A-Za-z])_([A-Za-z0-9]{{1,4}})(?![A-Za-z0-9_])"
+    rf"(?<=[\w)\]'~])_{GROUP}|(?<![A-Za-z])([A-Za-z]|{GREEK})_"
+    r"([A-Za-z0-9]{1,4})(?![A-Za-z0-9_])"
     r"|\b(softmax|sum|prod|max|concat|module|dt)_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
     r"|(?<=[)\]'])_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
 )
@@ -121,7 +127,7 @@ def _minus(text: str) -> str:
 
 def _variables(text: str, equation: bool) -> str:
     """Set single letters in italics as variables, but for the words `a`, `A` and `I` in prose."""
-    text = re.sub(r"\b(alpha|beta|gamma|theta|lambda|sigma)\b", lambda match: SIGNS[match[1]], text)
+    text = re.sub(rf"\b({GREEK})\b", lambda match: GREEK_LETTERS[match[1]], text)
     letters = "A-Za-zα-ω" if equation else "B-HJ-Zb-zα-ω"
     text = re.sub(
         rf"(?<![\w&<.'’-])(?<!</)(?<!&lt;)(?!{ARTICLE})([{letters}]\u0303?)(?![\w>;-])",

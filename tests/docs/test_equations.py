@@ -34,6 +34,10 @@ RUN_TOGETHER = re.compile(r"[a-z0-9] (?:(?:With|In|The|It|On|Where|Each) [a-z`]|
         ("K^i_k", "<i>K</i><sup><i>i</i></sup><sub><i>k</i></sub>"),
         ("M~(i)", "<i>M\u0303</i>(<i>i</i>)"),
         ("beta of `max_distance` and <b>", "<i>β</i> of <code>max_distance</code> and &lt;b&gt;"),
+        (
+            "beta_t k_t + phi(x)",
+            ("<i>β</i><sub><i>t</i></sub> <i>k</i><sub><i>t</i></sub> + <i>φ</i>(<i>x</i>)"),
+        ),
         ("max_distance and slot_width", "max_distance and slot_width"),
     ],
 )
