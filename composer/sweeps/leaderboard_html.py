@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -12,17 +12,20 @@ from urllib.parse import quote
 
 import plotly.graph_objects as go
 
-from composer.recipe.metrics import is_share
+from composer.formatting import significant
+from composer.recipe.metrics import is_share, metric_of
 from composer.run_dir import seed_dirs, utc_now
 from composer.sweeps import leaderboard_text as text
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
-from composer.sweeps.sweep import Goal
+from composer.sweeps.leaderboard_text import Column
+from composer.sweeps.sweep import COSTS, Goal, format_value
 from composer.viz.page import (
     Curve,
     Point,
     chart_text,
     figure_html,
     line_chart,
+    logarithmic_ticks,
     render,
     write_document,
 )
@@ -30,9 +33,7 @@ from composer.viz.page import (
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
 NUM_NAMED, MAX_NAME = 3, 26
-"""The best trials, whose names are printed beside their dots; characters of such a name, after
-which it is cut.
-"""
+"""Trials whose values are printed beside their dots, and the characters of such a name."""
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 """Above the chart, where it cannot cover the title of an axis."""
 
@@ -41,57 +42,82 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
     file = Path(output) if output is not None else board.folder / "leaderboard.html"
     fitted = text.contributions(board)
-    ranked = [
-        (cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)
-    ]
-    charts = [(cost, results) for cost, results in ranked if results]
     curves = [result for result in board.results if result.curve]
-    sections = {
-        "table": ("Trials", board.results),
-        "costs": ("Quality against cost", charts),
-        "axes": ("What each axis contributes", fitted),
-        "curves": ("Curves", curves),
-    }
     page = render(
         "leaderboard.html",
         title=f"{board.name}: leaderboard",
-        name=board.name,
+        board=board,
         counts=text.count_text(board),
-        sections={name: heading for name, (heading, content) in sections.items() if content},
         ranking_note=text.ranking_note(board),
-        columns=text.columns(board),
-        files={
-            result.trial.fingerprint: _file_links(result, file.parent) for result in board.results
-        },
+        has_spread=any(has_spread(board, result) for result in board.ranked),
+        columns=page_columns(board),
+        files=[
+            (result.trial.fingerprint, file_links(result, file.parent)) for result in board.results
+        ],
         failures=text.failure_lines(board),
-        cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
-        parallel_chart=fitted
-        and figure_html(parallel_figure(board), "The axes and the score of each trial"),
+        cost_charts=list(cost_charts(board)),
+        is_fitted=fitted is not None,
         effects=text.effect_columns(board, fitted) if fitted and fitted.df else [],
-        effect_notes=[*text.contribution_notes(board, fitted)] if fitted else [],
-        curve_metric=board.curve_metric,
-        curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step")
-        if curves
-        else "",
+        effect_notes=list(text.contribution_notes(board, fitted)) if fitted else [],
+        parallel_chart=parallel_chart(board),
+        curve_chart=curve_chart(board, curves) if curves else "",
         time=utc_now()[:16].replace("T", " "),
     )
     return write_document(file, "leaderboard", page)
 
 
-def _file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
-    """Return links to a trial's recipe, each seed's run folder and report, and the log of what did
-    not finish.
-    """
+def has_spread(board: Leaderboard, result: TrialResult) -> bool:
+    """True if several seeds of a trial have a score."""
+    return result.measured[board.goals[0].metric].spread is not None
+
+
+def page_columns(board: Leaderboard) -> list[Column]:
+    """Return the table's columns that say anything, with p-values, steps and epochs."""
+    p_values = Column("p", False, [*map(format_p_value, board.results)])
+    steps = [format_range(spent(result, "steps"), "{:,.0f}") for result in board.results]
+    epochs = [format_range(spent(result, "epochs"), "{:,.2f}") for result in board.results]
+    columns = []
+    for column in text.columns(board):
+        if column.head == "status":
+            columns += [Column("steps", False, steps), Column("epochs", False, epochs)]
+        columns.append(column)
+        if column.head == "to the best":
+            columns.append(p_values)
+    return [column for column in columns if {*column.cells} - {"", "finished"}]
+
+
+def format_p_value(result: TrialResult) -> str:
+    """Return the p-value of a trial's difference to the best, "" if it is the best itself."""
+    if result.p_value is None:
+        return ""
+    return "< 0.001" if result.p_value < 0.001 else significant(result.p_value, 2)
+
+
+def spent(result: TrialResult, key: str) -> list[float]:
+    """Return the `steps` or `epochs` of a trial's finished seeds."""
     trial = result.trial
-    logs = {
-        path.stem.removeprefix("seed-"): path for path in sorted(trial.folder.glob("seed-*.log"))
-    }
+    amounts = [getattr(trial.records[seed], key) for seed in trial.finished_seeds]
+    return [amount for amount in amounts if amount is not None]
+
+
+def format_range(amounts: Sequence[float], form: str) -> str:
+    """Return one amount, or the least and the largest of several; "" of none."""
+    if not amounts:
+        return ""
+    least, most = form.format(min(amounts)), form.format(max(amounts))
+    return least if least == most else f"{least} to {most}"
+
+
+def file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
+    """Return links to the recipe, runs and reports of a trial, and to logs if it has failed."""
+    trial = result.trial
     runs = {str(seed): trial.run(seed) for seed in seed_dirs(trial.folder)}
+    logs = [] if trial.status == "finished" else sorted(trial.folder.glob("seed-*.log"))
     files = {
         "": {"recipe": trial.recipe},
         "run": runs,
         "report": {seed: run / "report.html" for seed, run in runs.items()},
-        "log": logs if trial.status != "finished" else {},
+        "log": {path.stem.removeprefix("seed-"): path for path in logs},
     }
     links: dict[str, dict[str, str]] = {}
     for kind, paths in files.items():
@@ -103,110 +129,114 @@ def _file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
 
 
 def cost_goals(board: Leaderboard) -> list[Goal]:
-    """Return what the first goal is drawn against: the further goals, then parameters and FLOPs."""
-    goals = {goal.metric: goal for goal in board.goals[1:]}
+    """Return the costs to draw the first goal against: those ranked by, parameters, FLOPs."""
+    first, *others = board.goals
+    goals = {goal.metric: goal for goal in others if goal.metric in (*COSTS, "minutes")}
     for cost in ("parameters", "flops"):
         goals.setdefault(cost, Goal(cost, "min"))
-    return [goal for metric, goal in goals.items() if metric != board.goals[0].metric]
+    goals.pop(first.metric, None)
+    return [*goals.values()]
+
+
+def cost_charts(board: Leaderboard) -> Iterator[str]:
+    """Yield a chart of the first goal against each cost that is known of a trial."""
+    for cost in cost_goals(board):
+        results = [result for result in board.ranked if cost.metric in result.measured]
+        if results:
+            yield cost_chart(board, cost, results)
 
 
 def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -> str:
-    """Return a scatter plot of the first goal against a cost, with error bars over seeds and the
-    Pareto front.
-    """
+    """Return a scatter plot of the first goal against a cost, with the Pareto front."""
     quality = board.goals[0]
-    costs = [result.measured[cost.metric].mean for result in results]
-    scale = axis_type(costs)
-    middle = math.sqrt(min(costs) * max(costs)) if scale == "log" else (min(costs) + max(costs)) / 2
     front = pareto_front(results, quality, cost)
     rest = [result for result in results if result not in front]
     figure = go.Figure()
-    if rest:
-        figure.add_trace(
-            _scatter(board, cost, rest, middle, name="other trials", mode="markers+text")
-        )
-    # a price buys the same quality until the next one buys more
-    line = {"shape": "hv", "dash": "dot"}
-    figure.add_trace(
-        _scatter(
-            board, cost, front, middle, name="Pareto front", mode="lines+markers+text", line=line
-        )
+    # in this order always, since the palette of the page gives the colours
+    # the front leaves a dot to the right, and comes from below, or from above if less is better
+    front_side, other_side = ("top", "bottom") if quality.direction == "max" else ("bottom", "top")
+    add_dots(
+        figure,
+        board,
+        cost,
+        rest,
+        name="other trials",
+        mode="markers+text",
+        textposition=f"{other_side} right",
+        showlegend=bool(rest),
     )
-    has_bounds = any(result.measured[cost.metric].at_most for result in results)
-    titles = (
-        text.metric_title(quality.metric),
-        f"{text.metric_title(cost.metric)}{', at most' if has_bounds else ''}",
+    add_dots(
+        figure,
+        board,
+        cost,
+        front,
+        name="Pareto front",
+        mode="lines+markers+text",
+        textposition=f"{front_side} left",
+        # a price buys the same quality until the next one buys more
+        line={"shape": "hv", "dash": "dot"},
     )
-    figure.update_xaxes(title=titles[1], type=scale)
-    figure.update_yaxes(title=titles[0], tickformat=".0%" if is_share(quality.metric) else "")
-    figure.update_layout(legend=LEGEND, margin={"t": 60, "r": 10})
+    add_names(figure, board, cost, results)
+    y_title, x_title = text.metric_title(quality.metric), text.metric_title(cost.metric)
+    if any(result.measured[cost.metric].at_most for result in results):
+        x_title += ", at most"
+    figure.update_xaxes(title=x_title, tickformat="~s", **cost_axis(costs_of(results, cost)))
+    figure.update_yaxes(title=y_title, tickformat=".0%" if is_share(quality.metric) else "")
+    figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 50, "r": 10, "b": 45})
     # the front in words, for those who cannot see it
-    names = "; ".join(
-        text.point_text(result, board.axes) or result.trial.fingerprint for result in front
-    )
-    caption = (
-        f"{titles[0]} against {titles[1]}, {len(results)} trials. On the Pareto front: {names}."
-    )
+    names = "; ".join(trial_name(board, result) for result in front)
+    caption = f"{y_title} against {x_title}, {len(results)} trials. On the Pareto front: {names}."
     return figure_html(figure, caption)
 
 
-def axis_type(values: Sequence[float]) -> str:
-    """Return Plotly's type of an axis: logarithmic for positive values of which one is over 20
-    times another.
-    """
-    return "log" if min(values) > 0 and max(values) > 20 * min(values) else "linear"
+def costs_of(results: Sequence[TrialResult], cost: Goal) -> list[float]:
+    """Return the cost of each trial."""
+    return [result.measured[cost.metric].mean for result in results]
 
 
-def _scatter(
-    board: Leaderboard, cost: Goal, results: Sequence[TrialResult], middle: float, **style: Any
-) -> go.Scatter:
-    """Return dots with their ranks; names point inwards from `middle`, and those of the best apart
-    from one another.
-    """
-    metrics = (board.goals[0].metric, cost.metric)
-    heights = (
-        ("top", "middle", "bottom")
-        if board.goals[0].direction == "max"
-        else ("bottom", "middle", "top")
-    )
-    height = dict(zip(range(1, NUM_NAMED + 1), heights, strict=True))
+def cost_axis(costs: Sequence[float]) -> dict[str, Any]:
+    """Return Plotly's axis of costs, logarithmic if one is more than 20 times another."""
+    if min(costs) <= 0 or max(costs) <= 20 * min(costs):
+        return {"type": "linear", "nticks": 6}
+    return {"type": "log", "tickvals": logarithmic_ticks(min(costs), max(costs))}
 
-    def label(result: TrialResult) -> str:
-        name = text.point_text(result, board.axes) if result.rank in height else ""
-        return chart_text(f"{result.rank} {shorten(name, MAX_NAME, placeholder='…')}".strip())
 
-    def describe(result: TrialResult) -> str:
-        scores = ", ".join(
-            f"{text.metric_title(key)} {text.format_mean(key, result.measured[key])}"
-            for key in metrics
+def trial_name(board: Leaderboard, result: TrialResult) -> str:
+    """Return the values of a trial, or its fingerprint if it has none."""
+    return text.point_text(result, board.axes) or result.trial.fingerprint
+
+
+def add_dots(
+    figure: go.Figure,
+    board: Leaderboard,
+    cost: Goal,
+    results: Sequence[TrialResult],
+    **style: Any,
+) -> None:
+    """Add a trace of trials, one dot for those at the same place, with their ranks."""
+    quality = board.goals[0]
+    points = gather_points(results, quality, cost)
+    spreads = [here[0].measured[quality.metric].spread or 0.0 for here in points.values()]
+    figure.add_trace(
+        go.Scatter(
+            x=[x for x, _ in points],
+            y=[y for _, y in points],
+            error_y={"type": "data", "array": spreads, "visible": any(spreads)},
+            text=[ranks_of_unnamed(here) for here in points.values()],
+            cliponaxis=False,
+            hovertext=[describe_dot(board, cost, here) for here in points.values()],
+            hoverinfo="text",
+            # `script.js` leads there
+            customdata=[f"#trial-{here[0].trial.fingerprint}" for here in points.values()],
+            **style,
         )
-        return chart_text(f"#{result.rank} {text.point_text(result, board.axes)}: {scores}")
-
-    def position(here: Sequence[TrialResult]) -> str:
-        side = "left" if here[0].measured[cost.metric].mean > middle else "right"
-        return f"{height.get(here[0].rank or 0, 'top')} {side}"
-
-    points = gather_points(results, board.goals[0], cost)
-    spreads = [here[0].measured[board.goals[0].metric].spread or 0.0 for here in points.values()]
-    return go.Scatter(
-        x=[x for x, _ in points],
-        y=[y for _, y in points],
-        error_y={"type": "data", "array": spreads, "visible": any(spreads)},
-        text=[", ".join(map(label, here)) for here in points.values()],
-        textposition=list(map(position, points.values())),
-        cliponaxis=False,
-        hovertext=["<br>".join(map(describe, here)) for here in points.values()],
-        hoverinfo="text",
-        # `script.js` leads there
-        customdata=[f"#trial-{here[0].trial.fingerprint}" for here in points.values()],
-        **style,
     )
 
 
 def gather_points(
     results: Sequence[TrialResult], quality: Goal, cost: Goal
 ) -> dict[Point, list[TrialResult]]:
-    """Return results by their cost and quality, so that no dot hides another."""
+    """Return trials by their cost and quality, so that no dot hides another."""
     points: dict[Point, list[TrialResult]] = {}
     for result in results:
         point = (result.measured[cost.metric].mean, result.measured[quality.metric].mean)
@@ -214,51 +244,117 @@ def gather_points(
     return points
 
 
-def parallel_figure(board: Leaderboard) -> go.Figure:
-    """Return each ranked trial as a band through its values, in the colour of its score, the best
-    yellow.
+def is_named(here: Sequence[TrialResult]) -> bool:
+    """True if the best trial at a dot has its values printed beside it."""
+    return (here[0].rank or math.inf) <= NUM_NAMED
+
+
+def ranks_of_unnamed(here: Sequence[TrialResult]) -> str:
+    """Return the ranks of the trials at a dot that has no name."""
+    return "" if is_named(here) else ", ".join(str(result.rank) for result in here)
+
+
+def describe_dot(board: Leaderboard, cost: Goal, here: Sequence[TrialResult]) -> str:
+    """Return the text that is shown at a dot: values and numbers of each of its trials."""
+    lines = []
+    for result in here:
+        scores = []
+        for metric in (board.goals[0].metric, cost.metric):
+            mean = text.format_mean(metric, result.measured[metric])
+            scores.append(f"{text.metric_title(metric)} {mean}")
+        name = text.point_text(result, board.axes)
+        lines.append(chart_text(f"#{result.rank} {name}: {', '.join(scores)}"))
+    return "<br>".join(lines)
+
+
+def add_names(
+    figure: go.Figure, board: Leaderboard, cost: Goal, results: Sequence[TrialResult]
+) -> None:
+    """Print ranks and values of the best beside their dots, inwards and apart from one another.
+
+    They are annotations, whose background keeps the front's line and bars of spread from them.
     """
-    goal, dimensions = board.goals[0], []
-    for axis in board.axes:
-        groups = {
-            chart_text(value): indices
-            for value, indices in text.group_by_value(board, axis).items()
-        }
-        values = {index: value for value, indices in groups.items() for index in indices}
-        through = [values.get(index, "-") for index, _ in enumerate(board.ranked)]
-        order = {"categoryorder": "array", "categoryarray": [*groups, "-"]}
-        dimensions.append({"label": chart_text(axis), "values": through, **order})
-    scores = [result.measured[goal.metric].mean for result in board.ranked]
-    colors = {
-        "color": scores,
+    costs = costs_of(results, cost)
+    is_logarithmic = cost_axis(costs)["type"] == "log"
+    middle = (min(costs) + max(costs)) / 2
+    if is_logarithmic:
+        middle = math.sqrt(min(costs) * max(costs))
+    above = 1 if board.goals[0].direction == "max" else -1
+    for (x, y), here in gather_points(results, board.goals[0], cost).items():
+        if not is_named(here):
+            continue
+        anchor = "right" if x > middle else "left"
+        label = ", ".join(f"{result.rank} {short_name(board, result)}".strip() for result in here)
+        figure.add_annotation(
+            x=math.log10(x) if is_logarithmic else x,
+            y=y,
+            text=chart_text(label),
+            xanchor=anchor,
+            xshift=-9 if anchor == "right" else 9,
+            yshift=14 * above * (2 - (here[0].rank or 0)),
+            showarrow=False,
+        )
+
+
+def short_name(board: Leaderboard, result: TrialResult) -> str:
+    """Return the values of a trial on the axes that vary, cut where they are long."""
+    axes = [axis for axis in board.axes if len(text.group_by_value(board, axis)) > 1]
+    values = [result.trial.point[axis] for axis in axes if axis in result.trial.point]
+    return shorten(", ".join(map(format_value, values)), MAX_NAME, placeholder="…")
+
+
+def parallel_chart(board: Leaderboard) -> str:
+    """Return each ranked trial as a band through its values; "" if fewer than two axes vary."""
+    groups = {axis: text.group_by_value(board, axis) for axis in board.axes}
+    dimensions = []
+    for axis, by_value in groups.items():
+        through = ["-"] * len(board.ranked)
+        for value, indices in by_value.items():
+            for index in indices:
+                through[index] = chart_text(value)
+        if len({*through}) > 1:
+            order = [*map(chart_text, by_value), "-"]
+            dimensions.append(
+                {
+                    "label": chart_text(axis),
+                    "values": through,
+                    "categoryorder": "array",
+                    "categoryarray": order,
+                }
+            )
+    if len(dimensions) < 2:
+        return ""
+    return figure_html(parallel_figure(board, dimensions), "The axes and the score of each trial")
+
+
+def parallel_figure(board: Leaderboard, dimensions: Sequence[dict[str, Any]]) -> go.Figure:
+    """Return bands through the values of the axes, in the colour of the score, the best yellow."""
+    goal = board.goals[0]
+    bar = {"title": text.metric_title(goal.metric), "orientation": "h", "y": 0, "yanchor": "top"}
+    line = {
+        "shape": "hspline",
+        "color": [result.measured[goal.metric].mean for result in board.ranked],
         "colorscale": "Viridis",
         "reversescale": goal.direction == "min",
         "showscale": True,
+        "colorbar": bar,
     }
-    bar = {"title": text.metric_title(goal.metric), "orientation": "h", "y": 0, "yanchor": "top"}
-    bands = go.Parcats(
-        dimensions=dimensions,
-        line={"shape": "hspline", "colorbar": bar, **colors},
-        hoverinfo="count",
-    )
+    bands = go.Parcats(dimensions=dimensions, line=line, hoverinfo="count")
     bands.domain.x = [0.1, 0.85]  # the values are written beside it
     return go.Figure(bands).update_layout(margin={"t": 60, "r": 10})
 
 
-def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
-    """Return the learning curves of the trials' first seeds; those not among the best are hidden at
-    first.
-    """
-    heads = (f"#{one.rank}" if one.rank is not None else one.trial.status for one in results)
-    names = (
-        f"{head} {text.point_text(one, board.axes)}".strip()
-        for head, one in zip(heads, results, strict=True)
-    )
-    curves = [Curve(name, result.curve) for name, result in zip(names, results, strict=True)]
-    is_logarithmic = axis_type([y for curve in curves for _, y in curve.points]) == "log"
+def curve_chart(board: Leaderboard, results: Sequence[TrialResult]) -> str:
+    """Return the learning curves of the first seeds; at first those of the best are shown."""
+    curves = []
+    for result in results:
+        head = result.trial.status if result.rank is None else f"#{result.rank}"
+        name = f"{head} {text.point_text(result, board.axes)}".strip()
+        curves.append(Curve(name, result.curve))
+    metric = metric_of(board.curve_metric)
+    is_logarithmic = metric is not None and metric.logarithmic
     figure = line_chart("", curves, "step", board.curve_metric, is_logarithmic)
     for trace in figure.data[MAX_NAMED_CURVES:]:
         trace.visible = "legendonly"
-    return figure.update_layout(
-        showlegend=True, legend=LEGEND, margin={"t": 60, "r": 10}, height=None
-    )
+    figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 60, "r": 10}, height=None)
+    return figure_html(figure, f"{board.curve_metric} by step")

@@ -222,6 +222,13 @@ def line_chart(
     return style_figure(figure, title)
 
 
+def logarithmic_ticks(low: float, high: float) -> list[float]:
+    """Return ticks of a logarithmic axis: powers of ten, for few decades also 2 and 5 times these."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    digits = (1, 2, 5) if len(decades) <= 4 else (1,)
+    return [digit * 10.0**decade for decade in decades for digit in digits]
+
+
 def style_figure(figure: Figure, title: str) -> Figure:
     """Set the title and the layout that all charts share; returns the figure."""
     return figure.update_layout(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -117,10 +118,14 @@ def test_dots_link_to_rows_and_the_pareto_front_is_a_line(tmp_path: Path) -> Non
     front, others = traces["Pareto front"], traces["other trials"]
     assert (front["x"], front["y"]) == ([10.0, 20.0], [21.0, 30.5])
     assert (others["x"], others["y"]) == ([30.0], [25.5])
-    assert front["text"] == ["3 encoder rnn, rate 0.1", "1 encoder cnn, rate 0.1"]
-    assert others["text"] == ["2 encoder cnn"]
-    assert front["textposition"] == ["bottom right", "top right"]
-    assert others["textposition"] == ["middle left"]
+    notes = by_parameters["layout"]["annotations"]
+    names = {note["x"]: (note["text"], note["xanchor"], note["yshift"]) for note in notes}
+    assert names == {
+        10: ("3 rnn", "left", -14),
+        20: ("1 cnn", "left", 14),
+        30: ("2 cnn", "right", 0),
+    }
+    assert [*by_parameters["data"][0]["text"], *front["text"]] == ["", "", ""]
     assert front["customdata"] == [f"#trial-{number:012x}" for number in (0, 1)]
     assert others["customdata"] == [f"#trial-{2:012x}"]
     assert front["error_y"]["array"] == pytest.approx([2**0.5, 0.5**0.5])
@@ -136,18 +141,43 @@ def test_only_the_best_dots_have_names(tmp_path: Path) -> None:
         )
         trial(folder, number, [float(number)], metric="val/loss", parameters=number, point=point)
     (by_parameters, *_) = figures(page(folder))
-    names = [text for trace in by_parameters["data"] for text in trace["text"]]
-    places = [text for trace in by_parameters["data"] for text in trace["textposition"]]
-    assert sorted(names) == [
-        "1 encoder a very long name…",
-        "2 encoder &lt;e1&gt;",
-        "3 encoder &lt;e2&gt;",
-        "4",
-        "5",
-    ]
-    assert dict(zip(names, places, strict=True))["1 encoder a very long name…"] == "bottom right", (
+    ranks = [text for trace in by_parameters["data"] for text in trace["text"]]
+    assert sorted(ranks) == ["", "", "", "4", "5"]
+    notes = by_parameters["layout"]["annotations"]
+    names = {note["text"]: note["yshift"] for note in notes}
+    assert names == {"1 a very long name of an…": -14, "2 &lt;e1&gt;": 0, "3 &lt;e2&gt;": 14}, (
         "the least is best"
     )
+
+
+def test_a_score_is_no_cost_and_the_front_has_one_colour(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"val/bleu": "max"}, {"val/loss": "min"}])
+    trial(folder, 0, [1.0], parameters=1, flops=2)
+    trial(folder, 1, [2.0], parameters=2, flops=1)
+    charts = [figure for figure in figures(page(folder)) if "annotations" in figure["layout"]]
+    assert [chart["layout"]["xaxis"]["title"]["text"] for chart in charts] == [
+        "parameters",
+        "FLOPs",
+    ]
+    for chart in charts:
+        others, front = chart["data"]
+        assert (others["name"], front["name"]) == ("other trials", "Pareto front")
+        assert others["showlegend"] is bool(others["x"])
+
+
+def test_the_table_has_what_was_spent_and_p_values(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    for number, scores in enumerate(([1.0, 1.1], [5.0, 5.1])):
+        home = trial(folder, number, scores)
+        for seed in (1, 2):
+            file = home / f"seed-{seed}" / "run.json"
+            record = json.loads(file.read_text(encoding="utf-8"))
+            file.write_text(json.dumps(record | {"steps": 10 * seed, "epochs": 0.5}), "utf-8")
+    rows = [["".join(cell.itertext()) for cell in row] for row in page(folder).iter("tr")]
+    best, worse = (dict(zip(rows[0], row, strict=True)) for row in rows[1:3])
+    assert (best["steps"], best["epochs"], best["p"]) == ("10 to 20", "0.50", "")
+    assert float(worse["p"].removeprefix("< ")) < 0.05
+    assert "status" not in rows[0], "all have finished"
 
 
 def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:
@@ -157,6 +187,7 @@ def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:
     by_parameters, by_flops, *_ = figures(page(folder))
     assert by_parameters["layout"]["xaxis"]["type"] == "log"
     assert by_flops["layout"]["xaxis"]["type"] == "linear"
+    assert {10, 100, 1000} <= {*by_parameters["layout"]["xaxis"]["tickvals"]}
 
 
 def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ const template = () => ({ layout: {
   colorway: [0, 1, 2, 3, 4, 5, 6, 7].map(number => color(`c${number}`)),
   xaxis: { ...axis(), nticks: 8 }, yaxis: axis(),
   modebar: { bgcolor: "rgba(0,0,0,0)", color: color("soft"), activecolor: color("ink") },
+  annotationdefaults: { bgcolor: color("panel"), borderpad: 1 },
   hoverlabel: { bgcolor: color("page"), bordercolor: color("line"), font: { color: color("ink") } },
 } });
 const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
@@ -161,6 +162,11 @@ document.querySelectorAll(".drawings").forEach(place => {
     repeat.addEventListener("keydown", event => { if (event.key === "Enter") toggle(repeat); });
   });
 });
+
+// ---- what is wider than the screen says so
+const sideways = new ResizeObserver(boxes => boxes.forEach(({ target }) =>
+  target.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1)));
+document.querySelectorAll(".scroll:not(.drawing)").forEach(box => sideways.observe(box));
 
 // ---- tables: a click on a head sorts by its column, a second one the other way round
 const amount = text => { // 1,234; 1.2M; 45.1%; "at most 3k" and "12.3 ± 0.4" by their first number
