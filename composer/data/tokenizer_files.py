@@ -184,7 +184,7 @@ class SentencePiece:
             from sentencepiece import SentencePieceProcessor
         except ImportError as error:
             message = "this tokenizer is read by the library SentencePiece, which is not installed"
-            hint = 'run `pip install "seqcomposer[sentencepiece]"`'
+            hint = "run `pip install sentencepiece`"
             raise RunError([Fault("", 0, 0, "package", "", message, hint)]) from error
         own = self.own = SentencePieceProcessor(model_proto=base64.b64decode(model, validate=True))
         self.model, everything = model, range(len(own))
