@@ -124,7 +124,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def drop_blank_tokens(tokens: Sequence[str]) -> list[str]:
-    """Drop blank tokens, which spaCy makes of repeated spaces: they cannot be separated by spaces."""
+    """Drop blank tokens, which spaCy makes of repeated spaces."""
     return [token for token in tokens if token.strip()]
 
 

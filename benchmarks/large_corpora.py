@@ -33,7 +33,7 @@ BRIEF = {"max_steps": STEPS, "validate_every": STEPS}
 
 
 def write_pairs(folder: Path, count: int) -> None:
-    """Write `train.source` and `train.target`, unless they are there, and the text to validate on."""
+    """Write `train.source` and `train.target`, unless they exist, and the validation text."""
     if (folder / "train.target").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -171,7 +171,7 @@ def exponent(seconds: list[float]) -> float:
 
 
 def print_decoding() -> None:
-    """Print the time of a token and the bytes of state of a row, after prefixes of several lengths."""
+    """Print the time per token and the bytes of state per row, by the length of the prefix."""
     print(
         "\nmilliseconds a token of 4 rows, KiB of state a row, after  "
         + "".join(f"{n:>18}" for n in PREFIXES)

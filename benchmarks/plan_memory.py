@@ -84,7 +84,7 @@ def random_batch(model: EncoderDecoder, size: BatchSize) -> Batch:
 
 
 def measure_peak(recipe: Recipe, estimate: MemoryEstimate, vocabularies: dict[str, int]) -> int:
-    """Return the bytes at the peak of two steps on batches of the size for which the estimate is."""
+    """Return the peak bytes of two steps on batches of the estimated size."""
     meter = TrialMeter("cpu", steps=0)
     tokenizers: Any = SimpleNamespace(
         sizes=vocabularies, vocabulary=lambda side: [""] * vocabularies[side]

@@ -197,7 +197,7 @@ def precision_context(device: torch.device, precision: str) -> AbstractContextMa
 
 
 class PeakMemory:
-    """The most MiB that were in use since it was made; on a CPU above what was in use then (Linux)."""
+    """The peak of used MiB since its creation; on a CPU above the use at that time (Linux)."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.before = device, 0.0

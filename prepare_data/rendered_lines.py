@@ -91,7 +91,7 @@ def draw_line(text: str, face: Face) -> Image.Image:
 
 
 def render_line(text: str, face: Face, random: np.random.Generator) -> np.ndarray:
-    """Return a line as it was scaled, slanted and moved by chance, with noise. -> (HEIGHT, W) uint8"""
+    """Return a line scaled, slanted and moved at random, with noise. -> (HEIGHT, W) uint8"""
     line = draw_line(text, face)
     height = random.uniform(*LINE_HEIGHT) * HEIGHT
     scale, shear, top = (

@@ -99,7 +99,7 @@ def make_string(parts: Sequence[np.ndarray], snr: float, random: np.random.Gener
 def write_strings(
     fsdd: Path, folder: Path, rows: Sequence[Row], count: int, snr: float, seed: int
 ) -> None:
-    """Write strings of digits: the recordings of the manifest's training split train and validate."""
+    """Write strings of digits; those of the training split also validate."""
     own = [row for row in rows if row["split"] == "train"]
     splits = {
         "train": (count, [row for at, row in enumerate(own) if at % HELD_OUT]),

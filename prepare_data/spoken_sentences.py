@@ -106,7 +106,7 @@ def speak_sentences(
 def write_sentences(
     lines: Iterable[str], folder: Path, train: int, measured: int, types: int, seed: int
 ) -> None:
-    """Write the tables and archives of all splits. Raises ValueError for a text that is too short."""
+    """Write the tables and archives of all splits; ValueError if the text is too short."""
     counts = {split: train if split == "train" else measured for split in VOICES}
     sentences = split_sentences(choose_sentences(lines, types), counts, seed)
     for number, (split, texts) in enumerate(sentences.items()):

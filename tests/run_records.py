@@ -10,7 +10,7 @@ from composer.runs.record import RunRecord, parse_record, results_sha256
 
 
 def change_record(run: RunDir, **changes: Any) -> None:
-    """Write other values of some keys into run.json, with the SHA-256 that its results then have."""
+    """Write other values of some keys into run.json, and the SHA-256 of its new results."""
     write_record(run, {**json.loads(run.record.read_text()), **changes})
 
 

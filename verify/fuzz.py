@@ -169,7 +169,7 @@ def error_signature(error: BaseException) -> str:
 
 
 def copy_recipes(folder: Path) -> list[Case]:
-    """Copy all recipes into `folder`, as a repository of its own; return them as unchanged cases."""
+    """Copy all recipes into `folder`, as its own repository; return them as unchanged cases."""
     shutil.copytree(RECIPES, folder / "recipes")
     (folder / ".git").mkdir()
     return sorted(seed_cases(folder))

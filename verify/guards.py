@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def laws_in(path: Path) -> list[str]:
-    """Return the laws of a module: functions that take a case or a model alone, and return nothing."""
+    """Return the laws of a module: functions of a case or a model that return None."""
     functions = [
         node
         for node in ast.parse(path.read_text(encoding="utf-8")).body

@@ -85,7 +85,7 @@ def live_processes(leader: int) -> list[int]:
 
 
 def training_processes(process: int) -> list[int]:
-    """Return the processes of a training: the leader, and the other ranks with their data workers."""
+    """Return the processes of a training: leader, other ranks and their data workers."""
     return [
         process,
         *(pid for pid in live_processes(process) if b"LOCAL_RANK=" in environment(pid)),
@@ -100,7 +100,7 @@ def environment(process: int) -> bytes:
 
 
 def wait_for_end(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
-    """Wait for a training; return its status and whether it left processes, which are then killed."""
+    """Wait for a training; return its status, and True if it left processes (killed now)."""
     try:
         status = process.wait(HANG_SECONDS)
         deadline = time.monotonic() + EXIT_SECONDS

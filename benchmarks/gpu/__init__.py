@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a case. word: one of OK, FAILED, MISSING, CRASHED, LATE. rows: what it measured."""
+    """The outcome of a case: one of OK, FAILED, MISSING, CRASHED, LATE, and what it measured."""
 
     word: str
     text: str = ""

@@ -1,10 +1,10 @@
 """Everything that a GPU changes: whether it is right there, and how fast it is beside others.
 
-    python -m benchmarks.gpu --folder DIR                             every part, one after the other
-    python -m benchmarks.gpu --folder DIR --part blocks recipes       some of them
-    python -m benchmarks.gpu --folder DIR --part values --processes 12       whether it is right, in 12 processes
-    python -m benchmarks.gpu --folder DIR --table                     what DIR knows, as one markdown table
-    python -m benchmarks.gpu --folder DIR --small --device cpu        tiny sizes, no GPU: whether all of it runs
+    python -m benchmarks.gpu --folder DIR                       every part in turn
+    python -m benchmarks.gpu --folder DIR --part blocks recipes    some of them
+    python -m benchmarks.gpu --folder DIR --part values --processes 12    in 12 processes
+    python -m benchmarks.gpu --folder DIR --table               the results in DIR as Markdown
+    python -m benchmarks.gpu --folder DIR --small --device cpu    tiny sizes, without a GPU
 
 A part takes eight minutes at most, and runs in a process of its own: a crash is a line, and not the
 end. DIR has a journal of JSON lines; the same command goes on with what has not ended well. Texts

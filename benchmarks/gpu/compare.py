@@ -20,7 +20,7 @@ Numbers = Mapping[str, Sequence[Tensor]]
 
 
 def without_chance(module: nn.Module) -> nn.Module:
-    """Set every rate at which a module draws random numbers to 0, in training too, and return it."""
+    """Set every random rate of a module to 0, in training too, and return the module."""
     for inner in module.modules():
         for setting in CHANCE:
             if isinstance(vars(inner).get(setting), float):

@@ -14,7 +14,7 @@ Tensors = list[Tensor]
 
 
 def capture(function: Callable[[], Tensors], device: str) -> Callable[[], Tensors]:
-    """Return a function that replays a graph of this one; on a CPU, where there are none, itself."""
+    """Return a function that replays a CUDA graph of this one; on a CPU the function itself."""
     if not device.startswith("cuda"):
         return function
     stream = torch.cuda.Stream()

@@ -119,7 +119,7 @@ def share_cases(
 
 
 def known_cases(worker: Worker, journal: Journal, part: str) -> tuple[Sequence[str], str]:
-    """Return the cases of a part, and the machine. Exits where the journal is of another machine."""
+    """Return the cases of a part, and the machine; exit if the journal is of another machine."""
     try:
         cases, machine = worker.run(None)
     except WorkerDied as death:

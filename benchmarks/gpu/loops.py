@@ -215,7 +215,7 @@ def compare(
 
 
 def outcome_of(trouble: Mapping[str, str], rows: Sequence[Row]) -> Outcome:
-    """Return the outcome of several sides; trouble: why there is no figure of a side, by its name."""
+    """Return the outcome of several sides; `trouble` says by name why a side has no figure."""
     missing = all(text.startswith(MISSING) for text in trouble.values())
     text = "; ".join(f"{name} {reason}" for name, reason in trouble.items())
     return Outcome((MISSING if missing else FAILED) if trouble else OK, text, tuple(rows))

@@ -272,7 +272,7 @@ class Case:
         return cast(Made, self.made[make, *arguments])
 
     def shared(self) -> Block:
-        """Return the block of `exact`, one for all laws, in evaluation mode and without gradients."""
+        """Return the block of `exact`, shared by all laws: evaluation mode, no gradients."""
         block = self.once(Case.exact).eval()
         block.zero_grad()
         return block
@@ -424,7 +424,7 @@ def expand_as(which: Tensor, states: Tensor) -> Tensor:
 
 
 def map_outputs(batch: Batch, change: Callable[[Output], Output], memories: bool = False) -> Batch:
-    """Return the batch with every named output (and every memory) changed, `input` like the stream."""
+    """Return the batch with every named output and memory changed, `input` like the stream."""
     x, mask, *_ = change(Output(batch.x, batch.mask))
     board = {name: change(output) for name, output in batch.board.items()}
     board["input"] = Output(x, mask)
@@ -464,7 +464,7 @@ def mix(
 
 
 def positions(batch: Batch, start: int, stop: int | None = None) -> Batch:
-    """Return the positions from `start` to before `stop`, of the stream and of the named outputs."""
+    """Return positions `start` to `stop` (exclusive) of the stream and of the named outputs."""
     return map_outputs(
         batch, lambda output: Output(output.states[:, start:stop], output.mask[:, start:stop])
     )

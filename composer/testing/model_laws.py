@@ -107,7 +107,7 @@ def source_rows(sources: Mapping[str, Tensor]) -> dict[str, list[Any]]:
 
 
 def chunks(model: EncoderDecoder) -> None:
-    """Check that decoding in any chunks, single positions included, gives the logits of training."""
+    """Check that decoding in chunks of any size gives the logits of training."""
     pairs = random_pairs(model, targets=(6,) * len(SOURCES))
     all_at_once, memories = model(pairs.sources, pairs.target), encode_sources(model, pairs)
     for cut in CUTS:
@@ -275,7 +275,7 @@ def saving(model: EncoderDecoder) -> None:
 
 
 def encode_sources(model: EncoderDecoder, pairs: RandomPairs) -> dict[str, Output]:
-    """Return what the encoders leave of the sources, with room for the targets where they make it."""
+    """Return the memories of the encoders, with room for the targets where they make it."""
     return model.encode(pairs.sources, target_mask=pairs.target != PAD)
 
 

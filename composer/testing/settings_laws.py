@@ -70,7 +70,7 @@ def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Set[st
 
 
 def check_setting(setting: str, hint: object, cases: Sequence[Case]) -> None:
-    """Raise LawError where no value of a setting changes anything, or two of its words do the same."""
+    """Raise LawError if no value of a setting has an effect, or two words have the same one."""
     words, candidates = literal_values(hint), candidate_values(hint)
     if len(words) == 1 and len(candidates) == 1:
         return

@@ -146,7 +146,7 @@ def block_fragments(name: str) -> Iterator[tuple[str, GalleryRecipe]]:
 
 @cache
 def example(name: str) -> tuple[str, GalleryRecipe | None]:
-    """Return the most informative short fragment and its recipe, or a derived example without one."""
+    """Return the most informative short fragment and its recipe, else a derived example."""
     candidates = sorted(
         block_fragments(name),
         key=lambda pair: (-example_score(pair[0]), len(pair[0]), pair[1].slug),

@@ -1,4 +1,4 @@
-"""Accuracy by length: what is read from run.json, what is measured and cached, tables and charts."""
+"""Accuracy by length: scores from run.json, measured and cached ones, tables and charts."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def feature_map(x: Tensor) -> Tensor:
 
 
 def equations(block: LinearAttention, x: Tensor, state: State) -> Tensor:
-    """Equations 16 to 20, a position at a time, from S and z side by side: (B, T, D) -> (B, T, D)"""
+    """Equations 16 to 20, a position at a time, from (S, z): (B, T, D) -> (B, T, D)"""
     (memory,) = state
     heads = (
         part.unflatten(-1, (block.heads, -1)) for part in block.project(x).split(block.sizes, -1)
@@ -58,7 +58,7 @@ def test_a_decoder_computes_the_equations(dtype: torch.dtype) -> None:
 
 
 def test_an_encoder_reads_the_whole_row() -> None:
-    """Equation 4: a weighted mean of all values, the weights being products of phi(q) and phi(k)."""
+    """Equation 4: the mean of all values, weighted by products of phi(q) and phi(k)."""
     torch.manual_seed(1)
     block, x, mask = (
         LinearAttention(site_of(12), heads=2).double(),

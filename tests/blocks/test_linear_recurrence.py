@@ -1,4 +1,4 @@
-"""Linear recurrences against a loop: chunks, gradients, decays that are 0 and 1 and near to them."""
+"""Linear recurrences against a loop: chunks, gradients, decays of 0 and 1 and near to them."""
 
 from __future__ import annotations
 

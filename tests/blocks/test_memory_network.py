@@ -103,7 +103,7 @@ def replace_context(**changes: Any) -> Context:
 
 
 def weight(k: float, j: float, encoding: str, count: int) -> float:
-    """l of the paper, for a sentence of `count` words, or of its authors' code, for LONGEST places."""
+    """l of the paper, for `count` words, or of its authors' code, for LONGEST places."""
     if encoding == "position":
         return (1 - j / count) - k / WIDTH * (1 - 2 * j / count)
     return 1 + 4 * (k - (WIDTH + 1) / 2) * (j - (LONGEST + 1) / 2) / (WIDTH * LONGEST)

@@ -1,4 +1,4 @@
-"""`patches` as a convolution whose stride is its kernel, and at edges that the patches do not meet."""
+"""`patches` as a convolution whose stride is its kernel, and at edges that no patch meets."""
 
 from __future__ import annotations
 

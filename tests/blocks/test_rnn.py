@@ -113,7 +113,7 @@ def test_equals_torch_over_packed_rows(block: Rnn, module: nn.RNNBase) -> None:
 
 
 def test_a_projection_has_the_gradients_of_torch() -> None:
-    """Two layers, so that what is projected arrives at one too; from a state and with its gradient."""
+    """Two layers, of which the second reads a projection; from a state, with its gradient."""
     block = Rnn(site_of(3), cell="lstm", width=5, projection=2, layers=2).double()
     module = nn.LSTM(3, 5, 2, proj_size=2, batch_first=True).double()
     with_weights_of(block, module)

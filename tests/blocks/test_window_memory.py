@@ -43,7 +43,7 @@ def test_it_equals_its_equations(window: int, relu: float, linear: int) -> None:
 
 
 def by_hand(block: WindowMemory, words: Tensor, linear: int) -> Tensor:
-    """The last u of a position that remembers these words, its own the last. words: (N, D) -> (d,)"""
+    """The last u of a position that remembers these words, the last its own. (N, D) -> (d,)"""
     a, c = block.maps.weight.chunk(2)
     back = torch.arange(len(words)).flip(0)
     m = words @ a.T + block.times.keys[back]

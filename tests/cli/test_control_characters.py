@@ -1,4 +1,4 @@
-"""No text of data, vocabularies, recipes, runs or packs reaches a terminal with control characters."""
+"""Texts of data, vocabularies, recipes, runs and packs are printed without control characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A first recipe from a table of images or sounds: what it chooses, that it is accepted and trains."""
+"""`new --table` of images or sounds: its choices; the recipe is accepted and trains."""
 
 from __future__ import annotations
 

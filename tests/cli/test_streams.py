@@ -1,4 +1,4 @@
-"""What is printed: no control characters, no NaN as JSON, and one error where it cannot be written."""
+"""Output: no control characters, no NaN in JSON, one error if it cannot be written."""
 
 from __future__ import annotations
 

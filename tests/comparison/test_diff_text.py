@@ -1,4 +1,4 @@
-"""`diff` of recipes, runs and points of sweeps, as text and as JSON; references that are refused."""
+"""`diff` of recipes, runs and points of sweeps as text and JSON; refused references."""
 
 from __future__ import annotations
 

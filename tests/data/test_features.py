@@ -52,7 +52,7 @@ def write_vectors(folder: Path, *lengths: int) -> FileNames:
 
 
 def features_of(arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> Features:
-    """Return frames (T, F), or images (T, columns, C), as a column has them. shape: (F,) or (W, C)"""
+    """Return frames (T, F), or images (T, columns, C). shape: (F,) or (W, C)"""
     _, parts = entry_in_memory(lambda append: append_features(append, map(Reading, arrays), shape))
     starts = parts["ends"] - [*map(len, arrays)]
     return Features(

@@ -334,7 +334,7 @@ def test_faults_of_rows_are_reported_at_their_line_of_the_table(
     assert words in fault.message
 
 
-def test_a_table_with_other_separators_is_told_how_to_be_saved_and_a_column_may_have_them_in_its_name(
+def test_a_table_with_other_separators_is_refused_with_a_fix_and_a_column_may_have_them_in_its_name(
     make, tmp_path
 ):
     columns = {"source": "en", "target": "de"}

@@ -166,7 +166,7 @@ def test_settings_are_documented_and_tasks_endless_by_default(task):
     assert described["endless"]["default"] is (task != "number_words")
 
 
-def test_the_settings_of_a_task_come_before_those_that_tasks_have_and_its_texts_say_what_is_counted():
+def test_the_settings_of_a_task_come_before_the_common_ones_and_its_texts_say_the_unit():
     described = settings_schema(DynamicNgrams, {})["properties"]
     assert [*described][:4] == ["context", "min_length", "max_length", "test_lengths"]
     assert described["min_length"]["description"] == "bits of the shortest line"

@@ -2,11 +2,11 @@
 
 The first line of a block, which readers see too, says how to run it:
 
-    ```yaml title="mine.yaml"           a complete recipe or sweep, written to that file; `check` must accept it
+    ```yaml title="mine.yaml"         a recipe or sweep, written to that file; `check` must accept it
     ```yaml title="mine.yaml, refused"  the same, but `check` must refuse it
-    ```yaml title="model.decoder"       a fragment; `check` must accept it at that place of a small recipe
-    ```yaml                             a complete recipe or sweep, or sections of one, which begin with their keys
-    ```sh                               commands; all must succeed. Trainings are shortened by `SHORT_TRAINING`
+    ```yaml title="model.decoder"     a fragment; `check` must accept it there, in a small recipe
+    ```yaml                             a recipe or sweep, or sections of one, which begin with their keys
+    ```sh                               commands; all must succeed; `SHORT_TRAINING` shortens trainings
     ```sh title="needs ..."             commands that a test cannot run; only their options are checked
     ```text title="$ COMMAND"           the exact output of that command
     ```python                           is run with the names that earlier blocks have defined
@@ -236,7 +236,7 @@ def check_accepted(path: Path, refused: bool) -> None:
 
 
 def split_commands(text: str) -> Iterator[list[str]]:
-    """Yield the commands of a block as lists of words and `|`, `<`, `>`; of a loop, its body once."""
+    """Yield the commands of a block as lists of words and `|`, `<`, `>`; a loop once."""
     joined = re.sub(r"\\\n\s*", " ", text)
     loops = dict(re.findall(r"for (\w+) in (?:\$\(seq )?(\w+)", joined))
     for line in joined.splitlines():

@@ -1,4 +1,4 @@
-"""The documentation is correct: recipes are accepted, commands and Python run, outputs are exact."""
+"""The documentation is correct: recipes pass `check`, commands run, outputs are exact."""
 
 from __future__ import annotations
 

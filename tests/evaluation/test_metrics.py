@@ -39,7 +39,7 @@ SUMS = {"loss": 12.0, "right": 3.0, "tokens": 8.0}
 
 @pytest.fixture
 def word_ratio(monkeypatch: pytest.MonkeyPatch) -> Metric:
-    """A made-up metric: words of the outputs for each word of the references, and less is better."""
+    """A made-up metric: output words per reference word; less is better."""
 
     def ratio(hypotheses: list[str], references: list[list[str]]) -> float:
         words = [sum(len(text.split()) for text in texts) for texts in (hypotheses, references[0])]

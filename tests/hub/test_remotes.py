@@ -177,7 +177,7 @@ def test_a_malformed_pack_in_git_is_refused(
 def test_no_code_of_a_repository_is_run(
     models: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No hook and no filter, even where the user's own settings have some: a clone would run them."""
+    """No hook and no filter of the user's own settings runs, as it would in a clone."""
     (models / "packs/mine/.gitattributes").write_text("* filter=evil\n", encoding="utf-8")
     git(models, "add", "-A")
     git(models, "commit", "-q", "-m", "attributes")

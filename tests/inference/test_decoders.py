@@ -77,7 +77,7 @@ def test_the_largest_numbers_are_those_of_topk(
 
 
 def test_a_state_is_freed_when_nobody_holds_it() -> None:
-    """At once, not when Python looks for cycles: states are the largest part of a search's memory."""
+    """At once, not by Python's cycle collector: states are most of a search's memory."""
     gc.disable()
     try:
         state = (torch.ones(3, 4), (torch.ones(3),))

@@ -111,7 +111,7 @@ def test_another_split_can_be_evaluated(gru: Path) -> None:
 
 @pytest.mark.parametrize("model", [GRU, LANGUAGE])
 def test_of_train_what_is_trained_on_is_measured(tmp_path: Path, model: str) -> None:
-    """Each score, and what `measured` says, is of the same lines: none is left out of some of them."""
+    """All scores, and `measured`, are of the same lines."""
     run = made(tmp_path / "run", model)
     names = ("train.0", "train.1") if "encoder" in model else ("train.0",)
     trained = {

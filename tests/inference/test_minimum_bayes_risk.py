@@ -46,7 +46,7 @@ def test_bleu_of_a_sentence_counts_the_n_grams_that_it_can_have() -> None:
 
 
 def test_a_common_answer_wins_against_a_more_probable_one() -> None:
-    """Answers 4 x with x one of many share half of their words; each is less probable than `5 5`."""
+    """Answers `4 x` share half of their words; each is less probable than `5 5`."""
 
     def table(tokens: tuple[int, ...]) -> dict[int, float]:
         if not tokens:

@@ -307,7 +307,7 @@ def markov(table: Mapping[int, Mapping[int, float]]) -> EncoderDecoder:
 def chi_square(
     counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, ...], float]
 ) -> float:
-    """Pearson's statistic in standard deviations above what is expected; rare answers count as one."""
+    """Pearson's statistic in standard deviations above its mean; rare answers count as one."""
     rare = {answer for answer, p in exact.items() if p * DRAWS < 5}
     pairs = [
         (counts.get(answer, 0), p * DRAWS) for answer, p in exact.items() if answer not in rare

@@ -74,7 +74,7 @@ NOT_COMPARED = ("minutes", "train/tokens_per_second", "train/level", "train/sequ
 
 
 def recipe_of(folder: Path, kind: str, *overrides: str) -> Recipe:
-    """One of the recipes with overrides; its data are in the folder: texts, and links to folders."""
+    """Return one of RECIPES with overrides; its data are copied or linked into the folder."""
     for path in data_folder().iterdir():
         if path.is_file():
             shutil.copyfile(path, folder / path.name)

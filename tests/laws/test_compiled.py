@@ -1,4 +1,4 @@
-"""A whole model compiles to one graph, and its loss and gradients are those of the model as it is."""
+"""A whole model compiles to one graph, with the loss and gradients of the eager model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the sections that change nothing: each rule is right, and what it says is reported."""
+"""Settings of sections without effect: each rule is right, and reports the reason."""
 
 from __future__ import annotations
 

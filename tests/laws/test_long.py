@@ -1,4 +1,4 @@
-"""Five hundred positions in half precision: what a memory keeps stays finite, and stays what it is."""
+"""Five hundred positions in half precision: memories stay finite and in their range."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def thick(state: State) -> None:
 
 
 def within(state: State) -> None:
-    """A number on a stack is what was pushed, or nothing: between 0 and 1, or -1, or between them."""
+    """A number on a stack: a pushed one in [0, 1], -1 of an empty cell, or between them."""
     assert state.min() >= -1 - 1e-4  # rounding
     assert state.max() <= 1 + 1e-4
 

@@ -70,9 +70,7 @@ def test_adaptive_is_a_softmax_over_the_first_words_and_clusters_and_one_in_each
     torch.testing.assert_close(head(y).exp().sum(-1), torch.ones_like(costs))
 
 
-def test_sampled_is_a_softmax_over_the_target_and_the_other_samples_corrected_by_their_probabilities() -> (
-    None
-):
+def test_sampled_is_a_softmax_over_target_and_samples_corrected_by_their_probabilities() -> None:
     head = SampledOutput(WIDTH, WORDS, samples=8).double()
     (y, target), expected = inputs(), []
     torch.manual_seed(3)

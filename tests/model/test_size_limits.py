@@ -132,7 +132,7 @@ def test_too_large_a_model_is_refused(case: str, tmp_path: Path, small_limits: N
 def test_costs_are_measured_without_gradient_hooks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The destruction of a graph of thousands of blocks with gradient hooks in it ends the process."""
+    """Destroying a graph of thousands of blocks with gradient hooks ends the process."""
     message = "a hook is registered in the graph"
     monkeypatch.setattr(
         "torch.utils.module_tracker.register_multi_grad_hook", lambda *_: pytest.fail(message)

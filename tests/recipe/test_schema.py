@@ -66,7 +66,7 @@ def mappings(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_an_editor_shows_each_default_where_its_key_is(generated: dict[str, Any]) -> None:
-    """An editor shows `markdownDescription` in place of `description`, and no `default` by itself."""
+    """An editor shows `markdownDescription`, not `description`, and no `default` by itself."""
     shown = 0
     for schema in (generated, SWEEPS):
         for setting in mappings(schema):
@@ -81,7 +81,7 @@ def test_an_editor_shows_each_default_where_its_key_is(generated: dict[str, Any]
 
 
 def test_an_editor_offers_each_block_once(generated: dict[str, Any]) -> None:
-    """In a list it offers the words of `enum` and the keys, but those that are not to be suggested."""
+    """In a list it offers the words of `enum` and the keys, without hidden ones."""
     blocks = generated["$defs"]["block"]
     bare = [word for branch in blocks["anyOf"] for word in branch.get("enum", ())]
     keys = [name for name, key in blocks["properties"].items() if not key.get("doNotSuggest")]

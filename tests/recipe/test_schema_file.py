@@ -1,4 +1,4 @@
-"""The schema's file: a setting stands in it once, and reading it gives every setting in its place."""
+"""The schema's file holds each setting once; reading it puts it at every place."""
 
 from __future__ import annotations
 

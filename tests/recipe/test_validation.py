@@ -1,4 +1,4 @@
-"""Every mistake that can be seen without a model: where it is told, what was meant, how to mend it."""
+"""Every mistake that is found without a model: its place, its likely meaning and its fix."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_convs2s_begins_with_the_deviations_of_its_paper() -> None:
 
 
 def dl4mt_gru(layer: Any, x: Tensor, h: Tensor) -> Tensor:
-    """A GRU whose reset gate comes after the product; `recurrent_bias` is dl4mt's b_nl and bx_nl."""
+    """A GRU with the reset gate after the product; `recurrent_bias`: dl4mt's b_nl, bx_nl."""
     r, u, n = (layer.arriving @ x + layer.arriving_bias).split(len(h))
     of_r, of_u, of_n = (layer.recurrent @ h + layer.recurrent_bias).split(len(h))
     r, u = torch.sigmoid(r + of_r), torch.sigmoid(u + of_u)

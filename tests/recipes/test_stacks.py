@@ -103,7 +103,7 @@ def moved(cells: Tensor, said: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", ["queue", "deque", "lstm"])
 def test_all_memories_are_trained_on_the_same_task(name: str) -> None:
-    """Symbols, lengths and training are the same in all, so that what they learn can be compared."""
+    """Symbols, lengths and training are the same in all, so that scores can be compared."""
     one, other = (
         to_data(load(PAPERS / f"grefenstette2015_{item}.yaml").root) for item in (name, "stack")
     )

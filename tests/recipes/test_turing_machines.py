@@ -75,7 +75,7 @@ def test_an_answer_depends_on_the_question_alone(name: str) -> None:
 
 
 def test_a_turing_machine_and_an_lstm_form_an_ensemble() -> None:
-    """In an ensemble each keeps its own state: what both would give to each token, on their mean."""
+    """Members of an ensemble keep their own states; the ensemble gives their mean."""
     models = [model_of("graves2014_lstm"), model_of("graves2014_lstm_baseline")]
     result = decode_all(models, source_rows(SOURCE), Beam(size=2, length_penalty=0.0, max_length=4))
     for row, (best, *_) in enumerate(result):

@@ -62,7 +62,7 @@ LINES = [
 
 
 def write_files(folder: Path, rest: str = "", with_data: bool = True) -> Path:
-    """Write a sweep, its base and, unless that is to be missing, the text; return the sweep's file."""
+    """Write a sweep, its base and, unless it must be missing, the text; return the sweep."""
     (folder / "base.yaml").write_text(BASE, encoding="utf-8")
     (folder / "tried.yaml").write_text(SWEEP + rest, encoding="utf-8")
     if with_data:

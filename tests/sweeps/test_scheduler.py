@@ -1,4 +1,4 @@
-"""The scheduler: every trial runs once, whatever is killed; decisions and finished trials survive."""
+"""The scheduler: every trial runs once, whatever is killed; finished trials survive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study asks for points that the sweep has, goes on where it was, and prunes as it was told to."""
+"""The study proposes only the sweep's points, resumes, and prunes as configured."""
 
 from __future__ import annotations
 

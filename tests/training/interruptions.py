@@ -39,7 +39,7 @@ def killed_when(is_time: Callable[[Trainer], bool]) -> Iterator[None]:
 
 
 def killed_in_batch(number: int) -> AbstractContextManager[None]:
-    """Have the training inside end abruptly in the batch of this number, counted in this training."""
+    """End the training inside abruptly in this batch, counted in this training."""
     batches = count(1)
     return killed_when(lambda trainer: next(batches) == number)
 

@@ -221,7 +221,7 @@ def forked(act: Callable[[], int], output: Path) -> tuple[int, int]:
 
 
 def has_left_some(leader: int) -> bool:
-    """Whether processes that an attempt has started do not end by themselves; then this ends them."""
+    """True if processes of an attempt did not end by themselves; ends them."""
     until = time.monotonic() + GONE_WITHIN
     while (there := group(leader)) and time.monotonic() < until:
         time.sleep(0.2)

@@ -68,7 +68,7 @@ def test_parts_of_a_step_change_the_biases_as_the_whole_does(
 def test_two_devices_learn_as_one_does(
     trainer: str, packing: str, tiny: Tiny, tmp_path: Path
 ) -> None:
-    """The same losses and the same biases; rows that are packed are dealt out as padded ones are."""
+    """The same losses and biases; packed rows are dealt out like padded ones."""
     settings = (*EXPERTS, f"data.packing={packing}", "trainer.log_every_n_steps=1")
     train(tiny(*settings), tmp_path / "one")
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")

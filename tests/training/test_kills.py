@@ -174,7 +174,7 @@ def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_resume_after_one_crashes_or_is_terminated(folder: Path) -> None:
-    """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
+    """The interrupted run has data workers. Both processes know of a signal in ten steps."""
     two, kills = (
         ("training.max_steps=24", DDP),
         [["step", 5, 0, "SIGTERM"], ["update", 4, 1, "SIGSEGV"]],

@@ -1,4 +1,4 @@
-"""What `plan` says that a training takes of memory is what PyTorch's allocator hands out in a step."""
+"""The memory that `plan` estimates is what PyTorch's allocator hands out in a step."""
 
 from __future__ import annotations
 

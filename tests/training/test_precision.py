@@ -1,4 +1,4 @@
-"""Each precision is what it is called, compiling changes nothing, and no step waits for the device."""
+"""Each precision computes in its type, compiling changes nothing, no step synchronizes."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def there(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the two runs, whose data still lie where they lay; the working folder is another."""
+    """A copy of the two runs, whose data stay in place; in another working folder."""
     shutil.copytree(trained / "runs", tmp_path / "kept")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

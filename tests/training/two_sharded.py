@@ -49,7 +49,7 @@ def module_of(recipe: str) -> Seq2SeqModule:
 
 
 def step(model: nn.Module, optimizer: Optimizer, at: int) -> None:
-    """A step by gradients that are a function of the number of the step; clipped, and with noise."""
+    """A step with gradients that are a function of its number; clipped, with noise."""
     made = torch.Generator().manual_seed(at)
     for parameter in model.parameters():
         gradient = torch.randn(parameter.shape, generator=made)

@@ -214,7 +214,7 @@ def test_the_bottom_of_a_deque_is_above(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["stack_memory", "queue_memory", "deque_memory"])
 def test_growing_memories_are_joined_over_steps(word: str, tmp_path: Path) -> None:
-    """What is recorded in a loop has fewer cells at first: of a deque, new ones come at both ends."""
+    """A loop records fewer cells at first; those of a deque grow at both ends."""
     _, result = memory_of(tmp_path, CELLS_STEP_BY_STEP.replace("WORD", word))
     strengths = result.panels[0][0].values  # (n, T)
     count = len(HEARD)

@@ -132,7 +132,7 @@ def test_tokens_cannot_become_markup() -> None:
 
 
 def test_the_largest_picture_is_small() -> None:
-    """As many positions as may be drawn over many slots, with weights that no packing makes small."""
+    """The most positions that are drawn, over many slots, with incompressible weights."""
     noise = np.random.default_rng(0).random((128, 100))
     rows, columns = [f"slot {at}" for at in range(128)], ["01101001"] * 100
     panels = [[Panel(f"{part}: {kind}", rows, columns, noise) for part in "ab"] for kind in "cd"]

@@ -62,7 +62,7 @@ def compare_case(case: Case, dtype: torch.dtype, device: str) -> list[str]:
 
 
 def numbers(block: Block, batch: Batch) -> Numbers:
-    """Return the real outputs, the last state, and the gradients of a weighted sum of the outputs."""
+    """Return the real outputs, the last state and the gradients of a weighted sum of outputs."""
     x = batch.x.detach().clone().requires_grad_()
     made = run_block(
         block, batch._replace(x=x, board={**batch.board, "input": Output(x, batch.mask)})
