@@ -66,6 +66,9 @@ OTHER_COMMANDS = {
     "git",
     "hf",
     "wandb",
+    "docker",
+    "du",
+    "sort",
 }
 """Commands that set up a machine, and are not checked; the options of SCRIPTS are."""
 SCRIPTS = ("benchmarks", "verify", "prepare_data")
