@@ -29,7 +29,7 @@ command = partial(options.with_examples, commands)
 )
 def diff(
     a: Annotated[str, argument("A", "A recipe, a run folder, or SWEEP#WHICH.", complete_any)],
-    b: Annotated[str | None, argument("B", "The other one.  [default: A]", complete_any)] = None,
+    b: Annotated[str | None, argument("B", "A second one.  [default: A]", complete_any)] = None,
     overrides: Annotated[
         list[str] | None, argument("key=value", "Override a setting of B.", complete_key)
     ] = None,
@@ -39,20 +39,19 @@ def diff(
 ) -> None:
     """Compare two recipes or runs.
 
-    Prints what to change in A to get B: blocks, settings, data, training; with costs and scores.
-    Blocks are inserted, removed, moved, replaced, or wrapped in others; a change that many blocks
-    share is printed once. Comments, the order of keys, `vars` and spelt-out defaults make no
-    difference. Two runs are also compared by their scores, with p-values of paired tests on their
-    translations of the test set. The exit status is 0 whether or not they differ, and 2 if one of
-    them is refused.
+    Print the changes from A to B: blocks, settings, data and training, with costs and scores.
+    Blocks can be inserted, removed, moved, replaced or wrapped; a change that many blocks share is
+    printed once. Comments, key order, `vars` and explicit defaults are ignored. For two runs, also
+    compare scores, with p-values of paired tests on their translations of the test set.
+
+    Exit status: 0 whether or not they differ, 2 if one is invalid.
     """
-    others, settings = options.split_overrides(
-        [word for word in (b, *(overrides or ())) if word is not None]
-    )
-    if len(others) > 1 or not (others or settings):
+    words = [word for word in (b, *(overrides or ())) if word is not None]
+    files, settings = options.split_overrides(words)
+    if len(files) > 1 or not (files or settings):
         raise typer.BadParameter("name two recipes or runs, or one and `key=value` settings")
     log = partial(options.echo, err=True)
-    difference = api.diff(a, others[0] if others else None, data, quick, settings, log)
+    difference = api.diff(a, files[0] if files else None, data, quick, settings, log)
     if as_json:
         options.print_json(difference.as_json())
     else:
@@ -74,11 +73,10 @@ def draw(
 ) -> None:
     """Draw the architecture of a recipe or a run.
 
-    Shows encoders and decoder, block by block, and which block reads which. Every block is shown
-    with its main settings, its width and its parameters; every name and memory that is read is an
-    arrow, dashed where the value is that of the position before. A run is drawn with its own
-    vocabulary sizes, a recipe with the largest that it allows. Colours are the families of blocks;
-    a page has repeats that fold at a click.
+    Show encoders and decoder block by block, each block with its main settings, width and
+    parameters, coloured by family. Arrows show which outputs a block reads, dashed arrows outputs
+    of the previous position. A run has its own vocabulary sizes, a recipe the upper bounds. In an
+    HTML page, click a repeat to fold it.
     """
     from composer.viz.architecture import check_output
 
@@ -103,11 +101,11 @@ def fingerprints(
 ) -> None:
     """Print SHA-256 fingerprints of model, data and run.
 
-    They are of the model, the data, and all that decides a training. They do not depend on how the
-    recipe is written: comments, the order of keys, spelt-out defaults, `vars` and `extends`. Data
-    are hashed by content, wherever the files are, so these must be there; `recipe` is the
-    fingerprint of the recipe alone, in which a file is its name. Of a run the recorded ones are
-    printed, and that of its weights; a recipe or weights that were changed since are refused.
+    `run` covers everything that determines a training: model, data and settings. Comments, key
+    order, explicit defaults, `vars` and `extends` do not change a fingerprint. Data files are
+    hashed by content, so they must exist; `recipe` covers the recipe alone, with data files by
+    name. For a run, print the recorded fingerprints and that of its weights; fail if the recipe or
+    the weights have changed since.
     """
     prints = api.fingerprints(path, data, overrides or ())
     if as_json:
@@ -144,7 +142,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a recipe, for editors.
 
-    Editors offer completion, hover texts and errors while typing with it.
+    Editors use it for completion, hover texts and errors while typing.
     """
     from composer.recipe.schema_file import schema_path, schema_text
     from composer.recipe.schema_generator import generate

@@ -1,7 +1,7 @@
 """The command line: the application and its exit status.
 
-Nothing heavy is imported before a command needs it: `--help`, `blocks` and a typo in a recipe
-answer without torch.
+Imports nothing heavy before a command needs it: `--help`, `blocks` and a typo in a recipe answer
+without torch.
 """
 
 from __future__ import annotations
@@ -64,10 +64,9 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Train sequence models that are described by YAML recipes as stacks of blocks.
+    """Train sequence models described by YAML recipes as stacks of blocks.
 
-    Exit status: 0 done, 1 failed, 2 refused (an error in the input), 130 interrupted, 143
-    terminated.
+    Exit status: 0 success, 1 failure, 2 invalid input, 130 interrupted, 143 terminated.
     """
 
 
@@ -78,29 +77,27 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without some letter ends no command
+            stream.reconfigure(errors="replace")  # letters that the terminal's encoding lacks
     try:
         status = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has gone, and knows it
+    except BrokenPipeError:  # the reader of our output has exited
         status = FAILED
     except OSError as error:
         status = FAILED
         message = f"the system says: {os_error_reason(error)}"
         _report(RunFailed.of(message, os_error_hint(error), str(error.filename or "<stdout>")))
-    except (
-        Exception
-    ) as error:  # of a library, or a bug: Python would print it as it is, and it can quote the data
+    except Exception as error:  # a bug; `echo` removes control characters that it quotes
         status = FAILED
         with suppress(OSError):
             echo("".join(traceback.format_exception(error)), err=True, nl=False)
     for stream in (sys.stdout, sys.stderr):
-        UnfailingStream(stream).flush()  # or the interpreter tries it again when it ends, and fails
+        UnfailingStream(stream).flush()  # or the interpreter tries again at exit, and fails
     sys.exit(status)
 
 
 def _run(arguments: Sequence[str] | None) -> int | str | None:
-    """Run a command and return its status. Raises OSError where its output cannot be written."""
+    """Run a command and return its status. Raises OSError if its output cannot be written."""
     try:
         _command()(args=arguments, prog_name="seqcomposer")
     except ComposerError as error:
@@ -116,7 +113,7 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
 
 @cache
 def _command() -> Any:
-    """Return the application with its options, which are read from the signatures of all commands."""
+    """Return the application, built from the signatures of all commands."""
     return get_command(app)
 
 
@@ -126,11 +123,9 @@ def _report(error: ComposerError) -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Open null devices for standard streams that are closed, or the files of a command would get
-    their numbers.
+    """Open null devices for closed standard streams, whose numbers other files would get.
 
-    Reading from such an stdin and writing to such an stdout fails, as it does where they are
-    closed.
+    Reading from such an stdin and writing to such an stdout fails, as from a closed stream.
     """
     for name, flags, mode in (
         ("stdin", os.O_WRONLY, "r"),
@@ -143,7 +138,7 @@ def _replace_closed_streams() -> None:
 
 def _terminate(number: int, _: object) -> NoReturn:
     EARLY_SIGNALS.append(number)
-    # a second one must not interrupt the cleaning up after the first
+    # a second one must not interrupt the cleanup after the first
     signal.signal(number, signal.SIG_IGN)
     sys.exit(TERMINATED)
 

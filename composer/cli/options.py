@@ -1,6 +1,4 @@
-"""Arguments and options that several commands share, their completion in a shell, and tables for
-the terminal.
-"""
+"""Arguments and options shared by commands, shell completion, and tables for the terminal."""
 
 from __future__ import annotations
 
@@ -32,47 +30,41 @@ DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 def argument(
     metavar: str, text: str, complete: Callable[[str], object] | None = None, **settings: Any
 ) -> Any:
-    """Return an argument of a command, with its help text and what completes it in a shell."""
+    """Return an argument of a command, with its help text and shell completion."""
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **settings)
 
 
 def option(declaration: str, text: str, **settings: Any) -> object:
-    """Return an option of a command: `--run DIR` with a value, `--json` without, and its help text."""
+    """Return an option of a command: `--run DIR` takes a value, `--json` is a flag."""
     name, _, metavar = declaration.partition(" ")
     return typer.Option(name, metavar=metavar or None, help=text, **settings)
 
 
 Completions = list[tuple[str, str]]
-"""What may be typed, and its meaning."""
+"""(completion, help text) pairs."""
 
 
 def complete_block(incomplete: str) -> Completions:
-    """Return the blocks whose names begin so."""
-    return [
-        (name, block["description"])
-        for name, block in api.blocks().items()
-        if name.startswith(incomplete)
-    ]
+    """Return the blocks whose names begin with the typed text."""
+    blocks = api.blocks()
+    names = [name for name in blocks if name.startswith(incomplete)]
+    return [(name, blocks[name]["description"]) for name in names]
 
 
 def complete_key(incomplete: str) -> Completions:
-    """Return the settings of a recipe at the path that is typed: `training.max_steps=` for
-    `training.max_st`.
-    """
+    """Return the settings at a typed path: `training.max_steps=` for `training.max_st`."""
     rules = api.schema()
     *path, last = incomplete.split(".")
     schema = rules
     for word in path:
         schema = _settings(rules, schema).get(word, {})
     prefix = "".join(f"{word}." for word in path)
-    return [
-        (
-            f"{prefix}{key}{'.' if _settings(rules, setting) else '='}",
-            setting.get("description", ""),
-        )
-        for key, setting in _settings(rules, schema).items()
-        if key.startswith(last)
-    ]
+    completions = []
+    for key, setting in _settings(rules, schema).items():
+        if key.startswith(last):
+            end = "." if _settings(rules, setting) else "="
+            completions.append((f"{prefix}{key}{end}", setting.get("description", "")))
+    return completions
 
 
 def _settings(rules: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
@@ -85,25 +77,22 @@ def _settings(rules: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def complete_recipe(incomplete: str) -> Completions:
-    """Return the YAML files and folders whose paths begin so; without any, settings."""
+    """Return the YAML files and folders whose paths begin with the text, or else settings."""
     begin = glob.escape(incomplete)
     paths = sorted([*glob.glob(f"{begin}*.yaml"), *glob.glob(f"{begin}*/")])
     return [(path, "") for path in paths] or complete_key(incomplete)
 
 
 def complete_run(incomplete: str) -> Completions:
-    """Return the run folders whose paths begin so, in other folders too; without any, folders or
-    settings.
-    """
+    """Return the run folders whose paths begin with the text, or else folders or settings."""
     begin = glob.escape(incomplete)
     records = [*glob.glob(f"{begin}*/run.json"), *glob.glob(f"{begin}*/*/run.json")]
-    return [(str(Path(record).parent), "") for record in sorted(records)] or complete_recipe(
-        incomplete
-    )
+    runs = [(str(Path(record).parent), "") for record in sorted(records)]
+    return runs or complete_recipe(incomplete)
 
 
 def complete_any(incomplete: str) -> Completions:
-    """Return the recipes and run folders whose paths begin so; without any, settings."""
+    """Return the recipes and run folders whose paths begin with the text, or else settings."""
     return list(dict.fromkeys([*complete_run(incomplete), *complete_recipe(incomplete)]))
 
 
@@ -118,43 +107,44 @@ Overrides = Annotated[
     argument("key=value", "Override a setting; list items by index.", complete_key),
 ]
 DataDir = Annotated[
-    Path | None, option("--data DIR", "Look up data files here first, then next to the recipe.")
+    Path | None, option("--data DIR", "Look up data files here first, then beside the recipe.")
 ]
 Checkpoint = Annotated[
-    str | None, option("--checkpoint last|best|STEP", "Checkpoint in place of the final weights.")
+    str | None,
+    option("--checkpoint last|best|STEP", "Use a checkpoint instead of the final weights."),
 ]
-DRAFT = "A smaller run with the same tokenizer: it proposes tokens, to write the same faster."
+DRAFT = "Speculative decoding: a smaller run with the same tokenizer proposes tokens."
 Draft = Annotated[str | None, option("--draft RUN", DRAFT, autocompletion=complete_run)]
 AsJson = Annotated[bool, option("--json", "Print JSON to stdout and nothing else.")]
 
 
 def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the files among words, and the `key=value` settings: all else that has a `=`, but
-    points of sweeps.
-    """
-    # Path.exists raises where a word is too long for the name of a file
-    overrides = [word for word in words if re.match(r"[^#/]*=", word) and not os.path.exists(word)]
-    return [word for word in words if word not in overrides], overrides
+    """Split words into files and `key=value` settings; points of sweeps are files."""
+    files: list[str] = []
+    overrides: list[str] = []
+    for word in words:
+        # Path.exists raises if a word is too long for the name of a file
+        is_override = re.match(r"[^#/]*=", word) and not os.path.exists(word)
+        (overrides if is_override else files).append(word)
+    return files, overrides
 
 
 def examples(*lines: str) -> str:
-    """Return examples for the end of a help text."""
+    """Format examples for the end of a help text."""
     # click keeps the lines of a paragraph that starts with a backspace
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def with_examples(commands: typer.Typer, *lines: str) -> Callable[[Command], Command]:
-    """Return the decorator of a command: examples end its help, its docstring's first sentence is
-    its short help.
-    """
+    """Return the decorator of a command that ends its help with examples."""
     return commands.command(epilog=examples(*lines))
 
 
 @contextmanager
 def show_loading() -> Iterator[None]:
-    """Show on a terminal that something is being loaded; importing torch takes seconds.
+    """Show on a terminal that a command is loading; importing torch takes seconds.
 
-    Collecting garbage would search all that is imported, again and again.
+    Garbage collection is off meanwhile: it would search everything imported, again and again.
     """
     is_terminal = sys.stderr.isatty()
     if is_terminal:
@@ -194,18 +184,12 @@ def make_table(columns: Sequence[str], right: int = 0, footer: bool = False) -> 
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal that is written to; None for a pipe or a file, where nothing
-    is cut.
-    """
-    return (
-        shutil.get_terminal_size().columns
-        if sys.stdout.isatty() or "COLUMNS" in os.environ
-        else None
-    )
+    """Return the width of the terminal, or None for a pipe or a file."""
+    is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if is_known else None
 
 
 def table_console() -> Console:
-    """Return the console that tables are printed on: stdout."""
-    return make_console(
-        width=terminal_width() or 160, highlight=False, soft_wrap=False, markup=False
-    )
+    """Return the console for tables on stdout."""
+    width = terminal_width() or 160
+    return make_console(width=width, highlight=False, soft_wrap=False, markup=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,39 +38,34 @@ def new(
     *,
     source: Annotated[
         str | None,
-        option("--source F", "Source text, one sentence per line; of a table, a column."),
+        option("--source F", "Source text, one sentence per line; with --table, a column."),
     ] = None,
     target: Annotated[
         list[str],
-        option(
-            "--target F",
-            "Target text, line by line; of a table, a column. May be repeated for a text.",
-        ),
+        option("--target F", "Target text; with --table, a column. Repeatable without --source."),
     ],
     table: Annotated[
-        Path | None, option("--table F", "A table that names images, sounds or vectors.")
+        Path | None, option("--table F", "Table with names of image, audio or vector files.")
     ] = None,
     column: Annotated[
         str | None,
-        option(
-            "--column C", "Key of JSON lines, or column of Parquet, with a text.  [default: text]"
-        ),
+        option("--column C", "JSON key or Parquet column of the text.  [default: text]"),
     ] = None,
     output: Annotated[
-        Path | None, option("--output F", "The file to write.  [default: named after the texts]")
+        Path | None, option("--output F", "File to write.  [default: named after the texts]")
     ] = None,
 ) -> None:
     """Write a commented recipe for your own text, images, sounds or vectors.
 
-    It looks at the text, and says what it saw: tokenizer, `max_length`, model size and how BLEU
-    reads words suit it. Some of the pairs are held out for validation and test. Text is UTF-8, with
-    or without a BOM; LF or CRLF. Never overwrites a file.
+    Choose tokenizer, `max_length`, model size and BLEU tokenization by the text, and print the
+    reasons. Hold out some pairs for validation and test. Text must be UTF-8, with or without a BOM,
+    with LF or CRLF. Never overwrite a file.
 
-    Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column
-    that names images, sounds or vectors, and `--target` the one with their text.
+    With --table (TSV, CSV, JSON lines, Parquet or a Kaldi data folder), --source is the column of
+    file names of images, sounds or vectors, and --target the column of text.
 
-    Without `--source` the recipe is of a language model, and the targets are any text: files,
-    packed or not, JSON lines or Parquet, patterns such as 'texts/*.txt', and folders.
+    Without --source, write a recipe for a language model. Targets are text files, compressed or
+    not, JSON lines, Parquet, patterns such as 'texts/*.txt', and folders.
     """
     from composer.cli.new import write_new
 
@@ -81,10 +76,8 @@ def new(
     "seqcomposer check recipes/quickstart.yaml",
     "seqcomposer check mine.yaml model.width=512",
     "seqcomposer check --json mine/*.yaml",
-    "seqcomposer check --without-data --any-machine recipes/*.yaml     # in a clone without the"
-    " data",
-    "seqcomposer check recipes/sweeps/attention_scores.yaml            # every point; score=dot:"
-    " that one",
+    "seqcomposer check --without-data --any-machine recipes/*.yaml     # in a clone without data",
+    "seqcomposer check recipes/sweeps/attention_scores.yaml            # every point of a sweep",
 )
 def check(
     recipes: Annotated[
@@ -92,30 +85,28 @@ def check(
         argument("RECIPE... [key=value]...", "Recipes or sweeps, and settings.", complete_recipe),
     ],
     data: options.DataDir = None,
-    without_data: Annotated[
-        bool, option("--without-data", "Read no data files, even where they are.")
-    ] = False,
+    without_data: Annotated[bool, option("--without-data", "Do not read data files.")] = False,
     any_machine: Annotated[
-        bool, option("--any-machine", "Ignore limits of this machine: devices, memory.")
+        bool, option("--any-machine", "Ignore this machine's devices and memory.")
     ] = False,
-    strict: Annotated[
-        bool, option("--strict", "Exit with status 2 if there is a warning, too.")
-    ] = False,
+    strict: Annotated[bool, option("--strict", "Treat warnings as errors.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Report every error of recipes and their data.
 
-    Each has file, line, column and a fix; `--json` adds an `edit` where a program can make the fix,
-    `{file, path, start, end, replacement}`: the text between two places, as [line, column] from 1,
-    is to be replaced. Validates the text, builds the model without allocating it, inspects the data
-    files, and encodes the data as training does; of a split of more than 16 MB its beginning and
-    1,000 lines spread over the rest, and the last line says so. A recipe that `check` accepts
-    trains, decodes and resumes. Writes nothing but its cache. Exit status 2 if there is an error,
-    with `--strict` also if there is a warning; else 0.
+    Each error has file, line, column and a fix. Validate the recipe, build the model without
+    allocating it, read the data files and encode them as training does; of a split larger than 16
+    MB, encode the beginning and 1,000 lines of the rest, and say so in the last line. A recipe that
+    passes can be trained, decoded and resumed. Write nothing but the cache.
 
-    Of a sweep it checks every point that no condition excludes, or the one that `axis=value`
-    selects. Of a part of recipes, which is a file in a folder `fragments` or one that others of the
-    files extend and that is no recipe by itself, it checks YAML, keys and types.
+    With --json, an error that a program can fix has an `edit`: `{file, path, start, end,
+    replacement}`, the text to replace from start to end, each [line, column] counted from 1.
+
+    For a sweep, check every point that no condition excludes, or the one selected by `axis=value`.
+    For a fragment (a file in a folder `fragments`, or one that the other files extend and that is
+    no recipe by itself), check YAML, keys and types.
+
+    Exit status: 2 if there is an error, or a warning with --strict; else 0.
     """
     files, overrides = options.split_overrides(recipes)
     if not files:
@@ -173,20 +164,20 @@ def plan(
     overrides: options.Overrides = None,
     data: options.DataDir = None,
     time: Annotated[
-        bool, option("--time", "Train ten steps in memory on the data, and tell the time.")
+        bool, option("--time", "Train ten steps in memory on the data and measure the time.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what a recipe costs, block by block.
+    """Show the cost of a recipe, block by block.
 
-    Those are width, parameters, FLOPs and decoding state of every block. The model is built by the
-    same code as for training, without allocating it. FLOPs and state are those of one pair of 32
-    source and 32 target tokens. Also shows how much memory the tensors of a training take at their
-    peak: weights, gradients, optimizer, and the largest batch, which is that of the data where they
-    are, and else as long as `max_length` allows. Python and PyTorch take half a GiB besides.
+    Print width, parameters, FLOPs and decoding state of every block, for one pair of 32 source and
+    32 target tokens. The model is built by the same code as for training, without allocating it.
+    Also print the peak memory of training: weights, gradients, optimizer and activations of the
+    largest batch, taken from the data if they exist, else from `max_length`. Python and PyTorch
+    need another 0.5 GiB.
 
-    With --time it trains ten steps in memory, writes no run, and tells what an epoch and the whole
-    training take here.
+    With --time, train ten steps in memory, without writing a run, and estimate the time of an epoch
+    and of the whole training on this machine.
     """
     with options.show_loading():
         planned = api.plan(recipe, overrides or (), data, time)
@@ -208,24 +199,22 @@ def plan(
 
 
 def print_trial(trial: TrialRun) -> None:
-    """Print what some steps of a training took, and what follows for an epoch and for the budget."""
-    where = "the GPU" if trial.device == "cuda" else "this CPU"
-    of = (
-        f", one of {trial.devices} devices, without the exchange between them"
-        if trial.devices > 1
-        else ""
-    )
+    """Print the measured speed, with estimates for an epoch and for the budget."""
+    device = "the GPU" if trial.device == "cuda" else "this CPU"
+    if trial.devices > 1:
+        device += f", one of {trial.devices} devices, without communication between them"
     options.echo(
-        f"Measured: {format_bytes(trial.peak_bytes)} of tensors at the peak.\nTime:"
-        f" {trial.steps_per_second:,.3g} steps and {trial.tokens_per_second:,.0f} target tokens a"
-        f" second, of {trial.steps} steps on {where}{of}.\nAn epoch has {trial.steps_per_epoch:,}"
-        f" steps and takes {time_text(trial.minutes_per_epoch)}, the whole budget"
+        f"Measured: {format_bytes(trial.peak_bytes)} of tensors at the peak.\n"
+        f"Time: {trial.steps_per_second:,.3g} steps and {trial.tokens_per_second:,.0f} target"
+        f" tokens a second, from {trial.steps} steps on {device}.\n"
+        f"An epoch has {trial.steps_per_epoch:,} steps and takes"
+        f" {time_text(trial.minutes_per_epoch)}, the whole budget"
         f" {time_text(trial.budget_minutes)}, without validation and test."
     )
 
 
 def time_text(minutes: float) -> str:
-    """Return a time in seconds if it is below a minute, else in minutes."""
+    """Format a time in seconds if it is below a minute, else in minutes."""
     return f"{60 * minutes:.3g} seconds" if minutes < 1 else f"{minutes:,.3g} minutes"
 
 
@@ -234,11 +223,10 @@ def time_text(minutes: float) -> str:
     "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run"
     " runs/deep",
     "seqcomposer train mine.yaml --run runs/deep --resume",
-    "seqcomposer train mine.yaml --run runs/deep --resume training.max_minutes=90     # go on with"
-    " a larger budget",
+    "seqcomposer train mine.yaml --run runs/deep --resume training.max_minutes=90     # train"
+    " further",
     "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
-    "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-reproduction and"
-    " compares the weights",
+    "seqcomposer train runs/mine/recipe.yaml   # reproduce it and compare the weights",
     "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
 )
 def train(
@@ -246,30 +234,32 @@ def train(
     overrides: options.Overrides = None,
     data: options.DataDir = None,
     run: Annotated[
-        Path | None, option("--run DIR", "The run folder.  [default: runs/NAME]")
+        Path | None, option("--run DIR", "Run folder to write.  [default: runs/NAME]")
     ] = None,
     resume: Annotated[
-        bool, option("--resume", "Continue a run that was stopped or killed, or start it.")
+        bool, option("--resume", "Resume an interrupted run from its last checkpoint, or start it.")
     ] = False,
     finish: Annotated[
-        bool, option("--finish", "End a run that was stopped or killed with its best weights.")
+        bool, option("--finish", "Finish an interrupted run now, with its best weights.")
     ] = False,
     from_run: Annotated[
         Path | None,
-        option("--from RUN", "Take the weights of another run that fit.", parser=find_run),
+        option("--from RUN", "Start from the matching weights of a run.", parser=find_run),
     ] = None,
     seeds: Annotated[
-        str | None, option("--seeds N|A,B,...", "Train N seeds, or these; see RUN/seeds.json.")
+        str | None, option("--seeds N|A,B,...", "Train N seeds, or the given ones.")
     ] = None,
 ) -> None:
     """Train a recipe and write a run folder.
 
-    The run folder holds the resolved recipe, tokenizer, metrics, checkpoints and final weights: all
-    that `translate`, `evaluate` and a colleague need. A folder that is not empty is refused without
-    --resume, which continues a run with its own budget, also a finished one with a larger
-    `training.max_steps`, `max_epochs` or `max_minutes` on the command line or in the edited recipe.
-    The recipe of a run folder reproduces that run, or with --resume continues it. Given a sweep,
-    train the one point that `axis=value` selects.
+    The run folder holds the resolved recipe, tokenizer, metrics, checkpoints and final weights:
+    everything that `translate`, `evaluate` and a colleague need. It must be empty, except with
+    --resume, which continues a run with its own budget. To train a finished run further, resume it
+    with a larger `training.max_steps`, `max_epochs` or `max_minutes`, on the command line or in its
+    recipe.
+
+    Training the recipe of a run folder reproduces that run. For a sweep, train the point selected
+    by `axis=value`. --seeds writes RUN/seed-N and a summary, RUN/seeds.json.
     """
     from composer.recipe.recipe import load
     from composer.recipe.yaml_reader import read
@@ -279,17 +269,15 @@ def train(
     root = read(recipe, str(recipe))
     if "sweep" in root.value:
         if seeds is not None:
-            raise typer.BadParameter(
-                "train a point of a sweep with `training.seed=N`", param_hint="--seeds"
-            )
+            message = "train a point of a sweep with `training.seed=N`"
+            raise typer.BadParameter(message, param_hint="--seeds")
         loaded, folder = point_from_args(recipe, overrides or (), data)
         run = run or folder
     else:
         loaded = load(recipe, overrides or (), data, root)
     if seeds is not None and finish:
-        raise typer.BadParameter(
-            "finish one seed: `--finish --run RUN/seed-N`", param_hint="--seeds"
-        )
+        message = "finish one seed: `--finish --run RUN/seed-N`"
+        raise typer.BadParameter(message, param_hint="--seeds")
     if seeds is not None:
         from composer.run_dir import RUNS
         from composer.training.multi_seed import train_seeds
@@ -307,93 +295,83 @@ def train(
 
 def print_plan(plan: Plan) -> None:
     """Print a plan as a table of nested blocks."""
-    table = options.make_table(
-        ["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True
-    )
-    bounds = ", at most" if plan.at_most else ""
-    if loops := any(row.loops for row in plan.rows):
+    columns = ["block", "width", "parameters", "FLOPs", "state"]
+    table = options.make_table(columns, right=4, footer=True)
+    if has_loops := any(row.loops for row in plan.rows):
         table.add_column("runs position by position because it")
     for depth, label, row in _nested(plan.rows):
-        numbers = (
-            str(row.width),
-            f"{row.parameters:,}",
-            si(row.flops),
-            format_bytes(row.state_bytes),
-        )
-        label += f" x {row.times}" if row.block == "repeat" else bounds if row.at_most else ""
-        label += ", tied" if row.tied_to else ""
-        table.add_row("  " * depth + label, *numbers, *([row.loops] if loops else []))
-    totals = (f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes))
-    for column, total in zip(table.columns, (f"all{bounds}", "", *totals), strict=False):
-        column.footer = total
+        if row.block == "repeat":
+            label += f" x {row.times}"
+        elif row.at_most:
+            label += ", at most"
+        if row.tied_to:
+            label += ", tied"
+        cells = ["  " * depth + label, str(row.width), f"{row.parameters:,}", si(row.flops)]
+        cells += [format_bytes(row.state_bytes)]
+        table.add_row(*cells, *([row.loops] if has_loops else []))
+    total = "all, at most" if plan.at_most else "all"
+    sums = (f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes))
+    for column, footer in zip(table.columns, (total, "", *sums), strict=False):
+        column.footer = footer
     options.table_console().print(table)
+    options.echo("\n".join(_plan_notes(plan)))
+
+
+def _plan_notes(plan: Plan) -> Iterator[str]:
+    """Yield the sentences below the table of a plan."""
+    yield f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward."
     sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
-    notes = [f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward."]
-    notes += [f"Vocabularies: {format_bound(sizes, plan.at_most)}."]
+    yield f"Vocabularies: {format_bound(sizes, plan.at_most)}."
     if plan.at_most:
-        notes += [
-            "At most: `train` trains the tokenizer, which learns fewer tokens from little text."
-        ]
+        yield "At most: the tokenizer is not trained yet, and may learn fewer tokens."
     if any(row.times != 1 for row in plan.rows):
-        notes += ["Rows in a repeat are of all its times together."]
+        yield "Rows in a repeat count all of its iterations."
     if tied := dict.fromkeys(row.tied_to for row in plan.rows if row.tied_to):
-        notes += [
-            f"Tied: the parameters are those of {' and '.join(tied)}, and count once in the sum."
-        ]
+        yield f"Tied: the parameters are those of {' and '.join(tied)}, counted once in the sum."
     if plan.decaying:
-        notes += [f"Weight decay falls on {plan.decaying:,} of {plan.parameters:,} parameters."]
+        yield f"Weight decay applies to {plan.decaying:,} of {plan.parameters:,} parameters."
     if plan.frozen:
-        notes += [
-            (
-                f"Frozen by `training.parameter_groups`: {plan.frozen:,} parameters, tied ones"
-                " among them."
-            )
-        ]
-    options.echo("\n".join(notes))
+        yield f"Frozen by `training.parameter_groups`: {plan.frozen:,} parameters, including tied."
 
 
-def _nested(rows: Iterable[PlanRow]) -> Iterable[tuple[int, str, PlanRow]]:
+def _nested(rows: Iterable[PlanRow]) -> Iterator[tuple[int, str, PlanRow]]:
     """Yield each row with its depth and its path relative to the block that contains it."""
     above: list[str] = []
     for row in rows:
-        while (
-            above
-            and row.path != above[-1]
-            and not row.path.startswith((f"{above[-1]}.", f"{above[-1]}["))
-        ):
+        while above and not _is_within(row.path, above[-1]):
             above.pop()
         outer = above[-1] if above else ""
         label = row.path.removeprefix(outer).lstrip(".")
         # a block that is written as a bare name ends in its number
-        yield (
-            len(above),
-            label if label.endswith(row.block) else f"{label} {row.block}".strip(),
-            row,
-        )
+        if not label.endswith(row.block):
+            label = f"{label} {row.block}".strip()
+        yield len(above), label, row
         if row.path != outer:
             above.append(row.path)
 
 
+def _is_within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
+
+
 def print_seeds(runs: SeedRuns, folder: Path) -> None:
-    """Print the result of every seed, and which is the best by the metric that the run selects by."""
+    """Print the result of every seed, and the best seed."""
     if not runs.seeds:
         return
-    wanted = dict.fromkeys(
-        (runs.metric, runs.metric.replace("val/", "test/"), "val/loss", "test/loss")
-    )
-    names = [name for name in wanted if any(name in seed.scores for seed in runs.seeds)]
+    measured = set[str]().union(*(seed.scores for seed in runs.seeds))
+    wanted = (runs.metric, runs.metric.replace("val/", "test/"), "val/loss", "test/loss")
+    names = [name for name in dict.fromkeys(wanted) if name in measured]
     table = options.make_table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
     for seed in runs.seeds:
-        scores = [
-            "-" if (score := seed.scores.get(name)) is None else format_score(name, score)
-            for name in names
-        ]
-        table.add_row(
-            str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores
-        )
+        cells = [str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}"]
+        for name in names:
+            score = seed.scores.get(name)
+            cells.append("-" if score is None else format_score(name, score))
+        table.add_row(*cells)
     console = options.table_console()
     console.print(table)
-    best = f"The best by {runs.metric}: seed {runs.best}."
-    none = f"No seed has finished with a {runs.metric}, so none is the best."
-    console.print(none if runs.best is None else best)
+    if runs.best is None:
+        console.print(f"No seed has finished with a {runs.metric}, so none is the best.")
+    else:
+        console.print(f"The best by {runs.metric}: seed {runs.best}.")
     console.print(f"All scores are in {folder / 'seeds.json'}.")

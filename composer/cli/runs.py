@@ -1,6 +1,4 @@
-"""The commands `translate`, `generate`, `score`, `evaluate`, `average`, `report`, `export`, `pack`
-and `pull`.
-"""
+"""Commands on runs: `translate`, `generate`, `score`, `evaluate`, `average`, `report`, sharing."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,55 +43,49 @@ command = partial(options.with_examples, commands)
     "seqcomposer translate runs/a runs/b < test.en     # an ensemble",
     "ls pictures/*.png | seqcomposer translate runs/captions",
     "seqcomposer translate runs/mine decoding=greedy --draft runs/small < test.en",
-    "seqcomposer translate runs/mine --checkpoint best < test.en     # while it trains, or after an"
-    " interruption",
+    "seqcomposer translate runs/mine --checkpoint best < test.en   # of an unfinished run",
 )
 def translate(
     runs: Runs,
     beam: Annotated[int | None, option("--beam N", "Beam size.", min=1)] = None,
     n_best: Annotated[
         int,
-        option(
-            "--n-best N",
-            "Hypotheses per source line: always N lines out for each, the best first.",
-            min=1,
-        ),
+        option("--n-best N", "Hypotheses per source line, best first.", min=1),
     ] = 1,
     scores: Annotated[
-        bool, option("--scores", "Print the score and a tab before each hypothesis.")
+        bool, option("--scores", "Print a score and a tab before each hypothesis.")
     ] = False,
     prefix: Annotated[
-        Path | None, option("--prefix F", "A file with a forced target prefix for each line.")
+        Path | None, option("--prefix F", "File with a forced target prefix for each line.")
     ] = None,
     draft: options.Draft = None,
     checkpoint: options.Checkpoint = None,
     source: Annotated[
-        Path | None, option("--input F", "The lines to translate.  [default: stdin]")
+        Path | None, option("--input F", "Lines to translate.  [default: stdin]")
     ] = None,
     output: Annotated[
-        Path | None, option("--output F", "The file to write.  [default: stdout]")
+        Path | None, option("--output F", "File to write.  [default: stdout]")
     ] = None,
 ) -> None:
     """Translate stdin to stdout, line by line.
 
-    One line out for each line in, in order; with `--n-best N`, N lines whose texts differ, the last
-    ones empty where there are fewer. An empty line stays empty. stderr says which answers were cut
-    at their maximum length. With several encoders a line has a text for each, in the order in which
-    the recipe names them, with tabs between. For a model of images or sounds a line names a file;
-    the name begins where the command runs. A language model continues each line, as `generate` does
-    a prompt.
+    Write one line for each input line, in order; an empty line stays empty. With --n-best N, write
+    N different hypotheses, and empty lines if there are fewer. stderr lists the outputs that were
+    cut at their maximum length. For a model with several encoders, a line has one text for each, in
+    the recipe's order, separated by tabs. For images or sounds, a line is the path of a file. A
+    language model continues each line, as `generate` continues a prompt.
 
-    With a draft the model reads several proposed tokens in one step, and keeps those that it would
-    have written. This is for `decoding=greedy` and `sample`, one line after the other; stderr says
-    how many tokens were accepted.
+    With --draft, decode speculatively: the model scores several proposed tokens in one step and
+    keeps those that it would have generated itself. Needs `decoding=greedy` or `sample`, and
+    decodes one line at a time; stderr reports the number of accepted tokens.
     """
     folders, overrides = split_runs(runs)
-    if text := next((folder for folder in folders[1:] if not os.path.exists(folder)), None):
-        command = (
-            f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate"
-            f" {shlex.quote(str(folders[0]))}"
-        )
-        raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{command}`")
+    missing = [folder for folder in folders[1:] if not os.path.exists(folder)]
+    if missing:
+        text, run = shlex.quote(str(missing[0])), shlex.quote(str(folders[0]))
+        command = f"printf '%s\\n' {text} | seqcomposer translate {run}"
+        message = f"there is no run `{missing[0]}`"
+        raise RunError.of(message, f"if that is text to translate: `{command}`")
     with options.show_loading():
         from composer.inference.translate import translate as translate_text
     files = {"prefix": prefix, "source": source, "output": output, "draft": draft}
@@ -112,94 +105,93 @@ def generate(
     run: options.Run,
     overrides: options.Overrides = None,
     prompts: Annotated[
-        list[str] | None, option("--prompt TEXT", "How a text begins; repeatable.")
+        list[str] | None, option("--prompt TEXT", "Beginning of a text. Repeatable.")
     ] = None,
-    samples: Annotated[int, option("--samples N", "Texts of each prompt.", min=1)] = 1,
+    samples: Annotated[int, option("--samples N", "Texts per prompt.", min=1)] = 1,
     temperature: Annotated[
         float | None, option("--temperature T", "Divide the logits by T.  [x>0]")
     ] = None,
     top_k: Annotated[
-        int | None, option("--top-k K", "Draw among the K most probable tokens.", min=1)
+        int | None, option("--top-k K", "Sample from the K most probable tokens.", min=1)
     ] = None,
     top_p: Annotated[
         float | None,
-        option("--top-p P", "Draw among the fewest tokens with probability P.  [0<x<=1]"),
+        option("--top-p P", "Sample from the fewest tokens with total probability P.  [0<x<=1]"),
     ] = None,
     min_p: Annotated[
         float | None,
-        option("--min-p P", "Draw among tokens with P of the highest probability.  [0<x<=1]"),
+        option("--min-p P", "Sample from tokens above P times the maximum.  [0<x<=1]"),
     ] = None,
     repetition_penalty: Annotated[
         float | None,
-        option("--repetition-penalty R", "Divide logits of tokens that it repeats by R.  [x>=1]"),
+        option("--repetition-penalty R", "Divide the logits of repeated tokens by R.  [x>=1]"),
     ] = None,
-    seed: Annotated[int | None, option("--seed N", "Seed of what is drawn.")] = None,
+    seed: Annotated[int | None, option("--seed N", "Random seed.")] = None,
     beam: Annotated[
-        int | None, option("--beam N", "Beam size, in place of drawing.", min=1)
+        int | None, option("--beam N", "Beam search of size N instead of sampling.", min=1)
     ] = None,
     max_length: Annotated[
-        int | None, option("--max-length N", "Tokens after the prompt at most.", min=1)
+        int | None, option("--max-length N", "Maximum number of new tokens.", min=1)
     ] = None,
     draft: options.Draft = None,
     checkpoint: options.Checkpoint = None,
-    as_json: Annotated[bool, option("--json", "Print one JSON object a text.")] = False,
+    as_json: Annotated[bool, option("--json", "Print one JSON object per text.")] = False,
 ) -> None:
-    """Write text with a language model.
+    """Generate text with a language model.
 
-    The text continues the prompt, or begins as the model likes. It is decoded as the recipe says; a
-    setting of sampling, or several samples, replaces that by sampling. On a terminal the words are
-    shown as they come.
+    Continue each prompt, or start from nothing. Use the recipe's `decoding`; any sampling option,
+    or several samples, selects sampling instead. On a terminal, print words as they are generated.
 
-    With a draft the model reads several proposed tokens in one step, and keeps those that it would
-    have written, or that it may draw: the same greedy text, or one drawn by the same probabilities.
-    stderr says how many were accepted.
+    With --draft, decode speculatively: the model scores several proposed tokens in one step and
+    keeps those that it accepts. Greedy text stays the same, and samples have the same distribution.
+    stderr reports the number of accepted tokens.
     """
     with options.show_loading():
         from composer.inference.generate import generate as generate_texts
         from composer.inference.generate import unknown_prompts
         from composer.inference.run import open_run
-    drawing = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-    }
-    more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length}
-    beginnings, shown, drafts = prompts or [], list[int](), list[object]()
+    given_prompts, printed, drafts = prompts or [], set[int](), list[object]()
 
-    def show(number: int, piece: str) -> None:
-        if number not in shown:
-            options.echo(f"\n{BETWEEN_TEXTS}\n" if shown else "", nl=False)
-            shown.append(number)
+    def stream(number: int, piece: str) -> None:
+        if number not in printed:
+            options.echo(f"\n{BETWEEN_TEXTS}\n" if printed else "", nl=False)
+            printed.add(number)
         options.echo(piece, nl=False)
 
-    is_watched = sys.stdout.isatty() and not as_json
-    settings: dict[str, Any] = {
-        **drawing,
-        **more,
-        "scores": True,
-        "on_text": show if is_watched else None,
-    }
-    settings |= {"draft": draft, "on_draft": drafts.append}
+    is_streamed = sys.stdout.isatty() and not as_json
     opened = open_run(run, overrides or (), checkpoint)
-    for prompt in unknown_prompts(opened, beginnings):
-        options.echo(
-            f"note: the tokenizer of this run does not know all of the prompt `{prompt}`", err=True
-        )
-    results = generate_texts(opened, prompts or None, samples=samples, **settings)
-    texts = [text for row in results for text in row] if samples > 1 else results
-    if is_watched:
+    for prompt in unknown_prompts(opened, given_prompts):
+        note = f"note: the tokenizer of this run does not know all of the prompt `{prompt}`"
+        options.echo(note, err=True)
+    results = generate_texts(
+        opened,
+        prompts or None,
+        samples=samples,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        repetition_penalty=repetition_penalty,
+        beam=beam,
+        max_length=max_length,
+        scores=True,
+        on_text=stream if is_streamed else None,
+        draft=draft,
+        on_draft=drafts.append,
+    )
+    texts = list(chain.from_iterable(results)) if samples > 1 else results
+    if is_streamed:
         options.echo("")
     elif as_json:
-        for at, text in enumerate(texts):
-            row = {"prompt": beginnings[at // samples] if beginnings else "", "text": text.text}
-            row |= {"log_probability": text.score, "ended": text.ended}
+        for index, text in enumerate(texts):
+            row = {"prompt": given_prompts[index // samples] if given_prompts else ""}
+            row |= {"text": text.text, "log_probability": text.score, "ended": text.ended}
             typer.echo(to_json(row, indent=None))
     else:
         typer.echo(f"\n{BETWEEN_TEXTS}\n".join(text.text for text in texts))
-    for made in drafts:
-        options.echo(str(made), err=True)
+    for used in drafts:
+        options.echo(str(used), err=True)
 
 
 @command(
@@ -215,23 +207,24 @@ def score(
     ] = None,
     sources: Annotated[
         list[Path] | None,
-        option("--source F", "Sources; a file per encoder, in the recipe's order."),
+        option("--source F", "Source text. Repeat for each encoder, in the recipe's order."),
     ] = None,
-    target: Annotated[Path | None, option("--target F", "Their targets.")] = None,
+    target: Annotated[Path | None, option("--target F", "Target text.")] = None,
     minimal_pairs: Annotated[
-        bool, option("--minimal-pairs", "JSON lines with sentence_good and sentence_bad.")
+        bool, option("--minimal-pairs", "Compare sentence_good and sentence_bad of JSON lines.")
     ] = False,
     checkpoint: options.Checkpoint = None,
-    as_json: Annotated[bool, option("--json", "Print one JSON object a line.")] = False,
+    as_json: Annotated[bool, option("--json", "Print one JSON object per line.")] = False,
 ) -> None:
-    """Print how probable given lines are.
+    """Compute the log-probability of lines of text.
 
-    One row for each line: the log-probability in nats, the tokens (eos counts), the perplexity per
-    token and the text, with tabs between; then one of all lines. A line is a text of a language
-    model, or a source, a tab and a target;
-    with several encoders it has the sources in the order in which the recipe names them.
-    Minimal pairs, as BLiMP has them, give the share in which the good sentence is the more
-    probable; ties are wrong.
+    Print a row for each line, separated by tabs: log-probability in nats, number of tokens
+    including eos, perplexity per token, and the text; then a row for all lines. A line is text for
+    a language model, or else a source, a tab and a target; several sources are in the order of the
+    recipe's encoders.
+
+    With --minimal-pairs, such as BLiMP, print the accuracy: the share of pairs in which the good
+    sentence is more probable. Ties count as wrong.
     """
     with options.show_loading():
         from composer.inference.run import open_run
@@ -239,9 +232,8 @@ def score(
         from composer.inference.score import read_pairs, score_files
     if minimal_pairs:
         if sources or target:
-            raise typer.BadParameter(
-                "pairs are in FILE, without --source and --target", param_hint="--minimal-pairs"
-            )
+            message = "pairs are in FILE, without --source and --target"
+            raise typer.BadParameter(message, param_hint="--minimal-pairs")
         result = compare_pairs(open_run(run, checkpoint=checkpoint), read_pairs(files or ()))
         print_minimal_pairs(result, as_json)
         return
@@ -262,17 +254,18 @@ def score(
 def evaluate(
     runs: Runs,
     split: Annotated[
-        str | None, option("--split NAME", "test, val, train or a test set.  [default: test]")
+        str | None,
+        option("--split NAME", "Split: test, val, train or a test set.  [default: test]"),
     ] = None,
     sources: Annotated[
         list[Path] | None,
-        option("--source F", "Text in place of a split; a file per encoder, in order."),
+        option("--source F", "Source text instead of a split. Repeat for each encoder."),
     ] = None,
     targets: Annotated[
-        list[Path] | None, option("--target F", "References; again for further ones per line.")
+        list[Path] | None, option("--target F", "References. Repeat for several per line.")
     ] = None,
     name: Annotated[
-        str | None, option("--name NAME", "Name of these files.  [default: the target's]")
+        str | None, option("--name NAME", "Name of these files.  [default: that of the target]")
     ] = None,
     hypotheses: Annotated[
         Path | None, option("--hypotheses F", "Write the outputs as JSON lines, for COMET.")
@@ -283,26 +276,29 @@ def evaluate(
 ) -> None:
     """Evaluate a run: BLEU, chrF, perplexity and more.
 
-    Prints the metrics that suited the references of val (or the recipe's `evaluation.metrics`),
-    sacreBLEU's signatures, loss and perplexity, and scores by source length. Overrides may set
-    `decoding...` (the search), `evaluation...` (the metrics) and `data.generate...` (other data of
-    the same task, such as longer inputs than in training); for stories `data.babi.tasks` and
-    `data.babi.folder`.
+    Print the recipe's `evaluation.metrics` (by default those that suit the references of val),
+    sacreBLEU signatures, loss, perplexity, and scores by source length. Overrides may set
+    `decoding...` (search), `evaluation...` (metrics), `data.generate...` (other data of the same
+    task, such as longer inputs than in training), `data.babi.tasks` and `data.babi.folder`.
 
-    Several runs are an ensemble, as `translate` has it: they vote by the mean of their
-    probabilities, in the search and in loss and perplexity. Data, metrics and overrides are those
-    of the first.
+    Several runs are an ensemble: their probabilities are averaged, in search as well as in loss and
+    perplexity. Data, metrics and overrides are those of the first run.
     """
     folders, overrides = split_runs(runs)
     with options.show_loading():
         from composer.evaluation import evaluate as evaluate_run
-    files = (sources or (), targets or (), name)
-    more: dict[str, Any] = {
-        "hypotheses": hypotheses,
-        "checkpoint": checkpoint,
-        "say": partial(options.echo, err=True),
-    }
-    result = evaluate_run(folders, split, data, overrides, *files, **more)
+    result = evaluate_run(
+        folders,
+        split,
+        data,
+        overrides,
+        sources or (),
+        targets or (),
+        name,
+        hypotheses=hypotheses,
+        checkpoint=checkpoint,
+        say=partial(options.echo, err=True),
+    )
     if as_json:
         options.print_json(result)
     else:
@@ -315,17 +311,19 @@ def evaluate(
 )
 def average(
     run: options.Run,
-    last: Annotated[int, option("--last N", "Checkpoints of the last N validations.", min=2)],
+    last: Annotated[
+        int, option("--last N", "Average the checkpoints of the last N validations.", min=2)
+    ],
     output: Annotated[
-        Path | None, option("--output DIR", "The new run folder.  [default: RUN-average-N]")
+        Path | None, option("--output DIR", "Run folder to write.  [default: RUN-average-N]")
     ] = None,
 ) -> None:
     """Average the last checkpoints of a finished run.
 
-    Writes a new run folder, with the mean of their weights and the run's recipe, tokenizer and
-    metrics; the run stays as it is. A run keeps the checkpoints of the last two validations, as
-    many as `training.average_checkpoints` says, or what `training.checkpoints_gib` has room for;
-    more than are kept are refused. `evaluate` scores the new weights.
+    Write a new run folder with the mean of their weights and the run's recipe, tokenizer and
+    metrics; the run itself is unchanged. A run keeps the checkpoints of its last two validations,
+    or more with `training.average_checkpoints` or `training.checkpoints_gib`. Score the new weights
+    with `evaluate`.
     """
     with options.show_loading():
         from composer.training.average import average as average_run
@@ -341,42 +339,32 @@ def average(
 def report(
     run: options.Run,
     split: Annotated[
-        str | None, option("--split NAME", "Split to report on.  [default: test, or else val]")
+        str | None, option("--split NAME", "Split to report on.  [default: test, else val]")
     ] = None,
     checkpoint: options.Checkpoint = None,
     data: options.DataDir = None,
     sentences: Annotated[
-        list[str] | None, option("--sentence TEXT", "Sentence of attention maps; repeatable.")
+        list[str] | None, option("--sentence TEXT", "Sentence for attention maps. Repeatable.")
     ] = None,
     output: Annotated[
         Path | None, option("--output F", "File to write.  [default: RUN/report.html]")
     ] = None,
     figures: Annotated[
-        Path | None, option("--figures DIR", "New folder for its figures: SVG, PNG, PDF.")
+        Path | None, option("--figures DIR", "Write figures to a new folder: SVG, PNG, PDF.")
     ] = None,
 ) -> None:
     """Write an HTML report: curves, translations, attention.
 
-    Shows learning curves, translations, attention maps and BLEU by source length. The page opens
-    offline. The run need not have finished: its last checkpoint is used then. `--figures` writes
-    the architecture, the learning curves and the alignments for papers and slides, too; it needs
-    the extra `figures`.
+    The page has learning curves, translations, attention maps and BLEU by source length, and opens
+    offline. For a run that has not finished, use its last checkpoint. With --figures, also write
+    architecture, learning curves and alignments for papers and slides; needs the extra `figures`.
     """
     with options.show_loading():
         from composer.viz.report import report as write_report
-    file = write_report(
-        run,
-        split,
-        data,
-        sentences or (),
-        output,
-        lambda text: options.echo(text, err=True),
-        checkpoint,
-        figures,
-    )
-    options.echo(
-        f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline"
-    )
+    say = partial(options.echo, err=True)
+    file = write_report(run, split, data, sentences or (), output, say, checkpoint, figures)
+    size = f"{file.stat().st_size / 1024:,.0f} KiB"
+    options.echo(f"wrote {file} ({size}); it opens in a browser, offline")
 
 
 @command(
@@ -385,14 +373,13 @@ def report(
 def export(
     run: options.Run,
     ctranslate2: Annotated[
-        Path, option("--ctranslate2 DIR", "New folder, as CTranslate2 reads it.")
+        Path, option("--ctranslate2 DIR", "New folder for the CTranslate2 model.")
     ],
 ) -> None:
     """Export a trained Transformer to CTranslate2.
 
-    CTranslate2 runs it where this project is not installed, faster than PyTorch. It knows standard
-    Transformers; other models are refused. Settings of the search are given to CTranslate2, each
-    time that it is called.
+    CTranslate2 runs it faster than PyTorch, on machines without seqcomposer. Only standard
+    Transformers can be exported. Pass search settings to CTranslate2 when you call it.
     """
     options.echo(f"wrote {api.export(run, ctranslate2)}")
 
@@ -414,10 +401,10 @@ def pack(
 ) -> None:
     """Pack a finished run into one archive or folder.
 
-    The pack holds recipe, weights, tokenizer, metrics, run.json and a model card. pack.json lists
-    the SHA-256 of every file; its own SHA-256 is the pack's fingerprint and is printed. run.json is
-    packed without local paths. A README.md in the run folder is used as the model card; otherwise
-    one is written for the Hugging Face hub. Packing the same run again gives the same bytes.
+    The pack holds recipe, weights, tokenizer, metrics, run.json without local paths, and a model
+    card: the run folder's README.md, or else one for the Hugging Face hub. pack.json lists the
+    SHA-256 of every file; the SHA-256 of pack.json is the pack's fingerprint, which is printed.
+    Packing the same run again gives the same bytes.
     """
     from composer.hub.pack import fingerprint
     from composer.hub.pack import pack as pack_run
@@ -428,11 +415,8 @@ def pack(
     options.echo(f"wrote {path}")
     options.echo(f"sha256 {fingerprint(path)}")
     for local_path in local_paths_in(load(run / "recipe.yaml").canonical["data"]):
-        note = (
-            f"note: recipe.yaml names {local_path}, which others do not have; use a path inside the"
-            " recipe's folder"
-        )
-        options.echo(note, err=True)
+        note = f"note: recipe.yaml names {local_path}, which others do not have"
+        options.echo(f"{note}; use a path inside the recipe's folder", err=True)
 
 
 @command(
@@ -462,11 +446,10 @@ def pull(
 ) -> None:
     """Download a packed run or a recipe.
 
-    From a path, git, Weights & Biases or the Hugging Face hub; also a run folder that is not
-    packed. Every hash is verified before anything is put in place, and no code is run: a pack is
-    text and weights, and a pack with anything else is refused. The result is a run folder for
-    `translate`, `evaluate`, `report` and `train --from`. Its recipe, or the recipe that was pulled,
-    is cached, so that other recipes can extend it: the lines to copy are printed.
+    Download from a path, git, Weights & Biases or the Hugging Face hub; a run folder need not be
+    packed. Verify every hash before installing anything. Never run code: a pack with anything but
+    text and weights is refused. The result is a run folder for `translate`, `evaluate`, `report`
+    and `train --from`. Its recipe is cached for other recipes to extend; print the lines to copy.
     """
     from composer.hub.pull import pull_reference
 
@@ -476,9 +459,7 @@ def pull(
 
 
 def split_runs(words: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Return the folders of the runs among words, and the `key=value` settings. Raises BadParameter
-    without a run.
-    """
+    """Split words into run folders and `key=value` settings. Raises BadParameter without a run."""
     names, overrides = options.split_overrides(words)
     if not names:
         raise typer.BadParameter("name a run folder", param_hint="RUN")
@@ -486,24 +467,24 @@ def split_runs(words: Sequence[str]) -> tuple[list[Path], list[str]]:
 
 
 def print_minimal_pairs(result: Mapping[str, Any], as_json: bool) -> None:
-    """Print the accuracy in minimal pairs, of all and of each paradigm."""
+    """Print the accuracy on minimal pairs, overall and by paradigm."""
     if as_json:
         options.print_json(result)
         return
     table = options.make_table(["minimal pairs", "pairs", "accuracy"], right=2)
-    groups = [value for key, value in result.items() if key.startswith("by_")]
-    for name, share in [("all", result), *(row for group in groups for row in group.items())]:
-        table.add_row(name, f"{share['pairs']:,}", f"{share['accuracy']:.1%}")
+    rows = {"all": result}
+    for key, group in result.items():
+        if key.startswith("by_"):
+            rows |= group
+    for name, row in rows.items():
+        table.add_row(name, f"{row['pairs']:,}", f"{row['accuracy']:.1%}")
     options.table_console().print(table)
 
 
 def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of scores by source length."""
-    metrics = {
-        name: metric
-        for name, metric in METRICS_BY_LENGTH.items()
-        if any(name in row for row in rows)
-    }
+    measured = set[str]().union(*rows)
+    metrics = {name: metric for name, metric in METRICS_BY_LENGTH.items() if name in measured}
     heads = ["words", "lines", *(metric.label for metric in metrics.values())]
     table = options.make_table(heads, right=len(heads))
     for row in rows:
@@ -513,17 +494,16 @@ def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def print_evaluation(scores: Mapping[str, object]) -> None:
-    """Print the scores of a run, tables by length, and the signatures that make scores comparable."""
+    """Print the scores of a run, tables by length, and sacreBLEU signatures."""
     figures = options.make_table(["metric", "value"], right=1)
     figures.add_column("meaning")
     for name, value in scores.items():
         if isinstance(value, float):
             entry = score_entry(name)
-            figures.add_row(
-                name,
-                entry.format(value) if entry else f"{value:.4g}",
-                entry.meaning if entry else "",
-            )
+            if entry is None:
+                figures.add_row(name, f"{value:.4g}", "")
+            else:
+                figures.add_row(name, entry.format(value), entry.meaning)
     console = options.table_console()
     console.print(figures)
     for name, value in scores.items():

@@ -22,59 +22,61 @@ MODES = ({"--status"}, {"--slurm"}, {"--dry-run"}, {"--ray", "--worker", "--retr
 @command(
     "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
     "seqcomposer sweep mine.yaml --workers 2",
-    "seqcomposer sweep mine.yaml --worker               # on any number of machines that share the"
-    " folder",
+    "seqcomposer sweep mine.yaml --worker               # on each machine that shares the folder",
     "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
     "seqcomposer sweep mine.yaml --slurm --workers 16",
-    "seqcomposer sweep mine.yaml --status               # what is done, running, failed, pruned,"
-    " left",
-    "seqcomposer sweep mine.yaml --retry                # go on, and try again what has failed",
+    "seqcomposer sweep mine.yaml --status               # done, running, failed, pruned, left",
+    "seqcomposer sweep mine.yaml --retry                # resume, and retry failed trials",
 )
 def sweep(
-    file: Annotated[Path, argument("SWEEP", "A sweep: a YAML file.", complete_recipe)],
+    file: Annotated[Path, argument("SWEEP", "YAML file of a sweep.", complete_recipe)],
     overrides: options.Overrides = None,
-    workers: Annotated[int, option("--workers N", "Trials trained in parallel.", min=1)] = 1,
+    workers: Annotated[int, option("--workers N", "Train N trials in parallel.", min=1)] = 1,
     worker: Annotated[
-        bool, option("--worker", "Share the sweep with other such processes.")
+        bool, option("--worker", "Train trials together with other --worker processes.")
     ] = False,
-    dry_run: Annotated[bool, option("--dry-run", "List the points and their costs only.")] = False,
+    dry_run: Annotated[
+        bool, option("--dry-run", "List the points and their costs; train nothing.")
+    ] = False,
     data: options.DataDir = None,
     run: Annotated[
-        Path | None, option("--run DIR", "Directory of the sweep.  [default: runs/NAME]")
+        Path | None, option("--run DIR", "Directory to write.  [default: runs/NAME]")
     ] = None,
     ray: Annotated[
-        str | None, option("--ray ADDRESS", "Train on a Ray cluster: auto, local or its address.")
+        str | None, option("--ray ADDRESS", "Train on a Ray cluster: auto, local or an address.")
     ] = None,
     slurm: Annotated[
         bool, option("--slurm", "Submit the workers to Slurm as a job array.")
     ] = False,
-    retry: Annotated[bool, option("--retry", "Try those trials again that have failed.")] = False,
-    status: Annotated[
-        bool, option("--status", "Print what is done and what is left; start nothing.")
-    ] = False,
+    retry: Annotated[bool, option("--retry", "Retry failed trials.")] = False,
+    status: Annotated[bool, option("--status", "Show progress; start nothing.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Run a sweep over architectures and settings.
 
-    Its points are every combination of its axes, or those that a search suggests. All points are
-    checked before the first one trains. Each is an ordinary run folder,
-    RUN/trials/FINGERPRINT/seed-N. The same command resumes a sweep that was stopped, and trains
-    nothing twice. With `--worker` it may be started any number of times, on this machine and on
-    others: each takes the next point, and the points of one that has died.
+    Train every combination of the axes, or the points that a search suggests. Check all points
+    before training the first. Each trial is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N.
+    Run the same command again to resume an interrupted sweep; nothing is trained twice. With
+    --worker, start it any number of times, on this machine and others: each process takes the next
+    point, and the points of processes that died.
 
-    A training that was killed goes on from its last checkpoint, unless it was killed five times in
-    a row without a new one: then it has failed. A trial that failed is tried again as often as
-    `retries` in the sweep's file says, 0 by default. `--retry` gives every trial that has failed
-    all these chances again.
+    A killed training resumes from its last checkpoint; it has failed if it was killed five times in
+    a row without a new checkpoint. A failed trial is retried as often as `retries` in the sweep's
+    file says, by default never. --retry resets this count for all failed trials.
 
-    Exit status: 0 where all trials have ended and none has failed, 1 where one has failed or none
-    has finished. With `--dry-run` 2 where a point is impossible that no condition excludes; a sweep
-    trains the others.
+    Exit status: 0 if all trials have ended and none has failed, 1 if one has failed or none has
+    finished. With --dry-run, 2 if a point is impossible that no condition excludes; a sweep skips
+    it.
     """
-    flags = {"--status": status, "--slurm": slurm, "--dry-run": dry_run, "--ray": ray}
-    refuse_mixed(
-        {flag for flag, value in (flags | {"--worker": worker, "--retry": retry}).items() if value}
-    )
+    flags = {
+        "--status": status,
+        "--slurm": slurm,
+        "--dry-run": dry_run,
+        "--ray": ray,
+        "--worker": worker,
+        "--retry": retry,
+    }
+    refuse_mixed({flag for flag, value in flags.items() if value})
     if as_json and not (status or dry_run):
         raise typer.BadParameter("only `--status` and `--dry-run` print JSON", param_hint="--json")
     if status:
@@ -85,12 +87,10 @@ def sweep(
         return
     if slurm:
         job, folder = api.submit_sweep(file, overrides or (), workers, data, run)
-        options.echo(
-            f"submitted job {job} with {workers} workers, which log to {folder / 'slurm'}", err=True
-        )
-        options.echo(
-            f"next: squeue --job {job}; seqcomposer sweep {file} --run {folder} --status", err=True
-        )
+        logs = folder / "slurm"
+        options.echo(f"submitted job {job} with {workers} workers, which log to {logs}", err=True)
+        status_command = f"seqcomposer sweep {file} --run {folder} --status"
+        options.echo(f"next: squeue --job {job}; {status_command}", err=True)
         raise typer.Exit(options.DONE)
     if not dry_run:
         board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry)
@@ -102,11 +102,10 @@ def sweep(
 
     spec = read_sweep(file, overrides or (), data)
     points = list_points(spec)
-    (
+    if as_json:
         options.print_json(dry_run_json(spec, points))
-        if as_json
-        else options.echo(dry_run_text(spec, points))
-    )
+    else:
+        options.echo(dry_run_text(spec, points))
     impossible = any(point.status == "impossible" for point in points)
     raise typer.Exit(options.REFUSED if impossible else options.DONE)
 
@@ -114,11 +113,8 @@ def sweep(
 def refuse_mixed(flags: set[str]) -> None:
     """Raise BadParameter for flags of several modes."""
     mode = next((mode for mode in MODES if mode & flags), set())
-    if others := sorted(flags - mode):
-        one = min(mode & flags)
-        raise typer.BadParameter(
-            f"`{one}` goes without {', '.join(f'`{flag}`' for flag in others)}"
-        )
+    if excluded := ", ".join(f"`{flag}`" for flag in sorted(flags - mode)):
+        raise typer.BadParameter(f"`{min(mode & flags)}` cannot be combined with {excluded}")
 
 
 @command(
@@ -128,19 +124,19 @@ def refuse_mixed(flags: set[str]) -> None:
 )
 def leaderboard(
     sweeps: Annotated[
-        list[Path], argument("SWEEP", "Sweeps: their directories, or files.", complete_recipe)
+        list[Path], argument("SWEEP", "Directories or files of sweeps.", complete_recipe)
     ],
     output: Annotated[
-        Path | None, option("--output F", "HTML page.  [default: FOLDER/leaderboard.html]")
+        Path | None, option("--output F", "HTML page to write.  [default: DIR/leaderboard.html]")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Rank the trials of sweeps.
 
-    Prints a table and writes one HTML page that opens offline. It has means and standard deviations
-    over seeds, which trials cannot be told from the best, costs, and what each axis contributes,
-    with intervals. The sweeps may still be running. The page of several sweeps is leaderboard.html
-    in this folder.
+    Print a table and write an HTML page that opens offline, with means and standard deviations over
+    seeds, significance tests against the best trial, costs, and the effect of each axis with
+    confidence intervals. The sweeps may still be running. The page of several sweeps is
+    leaderboard.html in the current folder.
     """
     board = api.leaderboard(*sweeps)
     if as_json:

@@ -247,7 +247,7 @@ def test_what_is_frozen_is_counted(run: Runner) -> None:
     saved = everything["training"]["weight_bytes"] - some["training"]["weight_bytes"]
     assert saved == 4 * 3 * some["frozen"] > 0
     count = f"{some['frozen']:,}"
-    assert f"Frozen by `training.parameter_groups`: {count} parameters, tied ones among" in (
+    assert f"Frozen by `training.parameter_groups`: {count} parameters, including tied" in (
         run("plan", "large.yaml", groups).out
     )
     assert (
@@ -258,14 +258,14 @@ def test_what_is_frozen_is_counted(run: Runner) -> None:
 def test_plan_says_what_its_rows_have_in_common_and_what_training_takes(run: Runner) -> None:
     answer = run("plan", write("large.yaml", LARGE)).out
     assert re.search(r"repeat x 3 ", answer)
-    assert "Rows in a repeat are of all its times together." in answer
+    assert "Rows in a repeat count all of its iterations." in answer
     assert re.search(r"model\.output.*, tied  ", answer)
     assert (
-        "Tied: the parameters are those of model.decoder embedding, and count once in the sum."
+        "Tied: the parameters are those of model.decoder embedding, counted once in the sum."
         in answer
     )
     assert (
-        "`train` trains the tokenizer"
+        "the tokenizer is not trained yet"
         in run("plan", "large.yaml", "data.tokenizer={bpe: {size: 300}}").out
     )
     training = re.search(
