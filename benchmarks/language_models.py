@@ -29,9 +29,11 @@ from composer.data.sources import DataSource
 from composer.inference.decode import keep_freed_memory
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
+from composer.training.claim import ClaimedRun
 from composer.training.loggers import ProgressDisplay
 from composer.training.optimizers import AdamW
-from composer.training.setup import TrainingSetup, setup, silence_lightning
+from composer.training.setup import TrainingSetup, setup
+from composer.training.trainer import silence_lightning
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "language_models"
 NAMES = {"lstm": "zaremba2014_small", "transformer": "shakespeare_small"}
@@ -162,7 +164,9 @@ def run_side(config: Config, side: str) -> Measurement:
     recipe = load(RECIPES / f"{NAMES[config.model]}.yaml", settings, config.data)
     with tempfile.TemporaryDirectory() as folder:
         source = DataSource(recipe, recipe.folders(config.data))
-        session = setup(source, RunDir(Path(folder, "run")), {}, None, ProgressDisplay(quiet=True))
+        session = setup(
+            ClaimedRun(recipe, RunDir(Path(folder, "run"))), source, ProgressDisplay(quiet=True)
+        )
         return run_ours(config, session) if side == "ours" else run_bare(config, session)
 
 

@@ -32,7 +32,7 @@ from composer.model.weights import initialize
 from composer.recipe.recipe import Recipe, load
 from composer.training.memory_estimate import MemoryEstimate
 from composer.training.module import Batch, Seq2SeqModule
-from composer.training.setup import silence_lightning
+from composer.training.trainer import silence_lightning
 from composer.training.training_plan import plan_training
 from composer.training.trial_run import LARGEST_STEPS, TrialMeter, run_trial
 

@@ -39,8 +39,10 @@ from composer.data.sources import DataSource
 from composer.inference.decode import keep_freed_memory
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
+from composer.training.claim import ClaimedRun
 from composer.training.loggers import ProgressDisplay
-from composer.training.setup import TrainingSetup, setup, silence_lightning
+from composer.training.setup import TrainingSetup, setup
+from composer.training.trainer import silence_lightning
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "multi30k"
 MODELS: dict[str, type[nn.Module]] = {"transformer": Transformer, "gru_attention": GRU}
@@ -131,13 +133,8 @@ def build_session(config: Config, folder: Path, side: Side) -> TrainingSetup:
         [*settings, "training.validate_every=1000000"],
         config.data,
     )
-    return setup(
-        DataSource(recipe, recipe.folders(config.data)),
-        RunDir(folder),
-        {},
-        None,
-        ProgressDisplay(quiet=True),
-    )
+    source = DataSource(recipe, recipe.folders(config.data))
+    return setup(ClaimedRun(recipe, RunDir(folder)), source, ProgressDisplay(quiet=True))
 
 
 def run_ours(config: Config, session: TrainingSetup) -> Measurement:

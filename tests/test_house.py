@@ -62,7 +62,7 @@ UPWARDS = {
         "composer.checks",
     ): "a recipe that is loaded has passed the rules of its sections; `recipe.plan()` plans it",
     (
-        "composer.training.train",
+        "composer.training.finalize",
         "composer.hub",
     ): "W&B is given the final model as a pack, which is what `pull` takes",
     (

@@ -34,8 +34,10 @@ from composer.data.sources import DataSource
 from composer.model.special_tokens import PAD
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
+from composer.training.claim import ClaimedRun
 from composer.training.loggers import ProgressDisplay
-from composer.training.setup import TrainingSetup, setup, silence_lightning
+from composer.training.setup import TrainingSetup, setup
+from composer.training.trainer import silence_lightning
 
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
 """Dense bf16 operations per second of a device, by what is in its name."""
@@ -110,7 +112,9 @@ class Loop(NamedTuple):
         ]
         recipe = load(folder / "measured.yaml", overrides, folder)
         source = DataSource(recipe, recipe.folders(folder))
-        return setup(source, RunDir(folder / "run"), {}, None, ProgressDisplay(quiet=True))
+        return setup(
+            ClaimedRun(recipe, RunDir(folder / "run")), source, ProgressDisplay(quiet=True)
+        )
 
 
 Side = Callable[[Loop, Path], Speed]

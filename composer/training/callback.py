@@ -1,24 +1,20 @@
-"""Training loop as a Lightning callback: rows of metrics, validation, checkpoints, budget, early
-stopping, signals.
-"""
+"""Training loop as a Lightning callback: rows of metrics, validations, checkpoints, budget, signals."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.linalg import vector_norm
+from torch import Tensor
 from torch.optim import Optimizer
 
-from blocks.core.contract import Block
+from blocks.core.contract import State
 from composer.data.sampler import ResumableBatchSampler
-from composer.errors import KeyPath, RunFailed
+from composer.errors import RunFailed
 from composer.inference.decode import keep_freed_memory, trim_if_doubled
 from composer.inference.run import Sample
 from composer.model.encoder_decoder import map_leaves
@@ -26,7 +22,7 @@ from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe
 from composer.runs.record import Budget
 from composer.training.budget import Clock, budget_of
-from composer.training.carried_state import deal_streams, has_shapes_of, join_streams
+from composer.training.carried_state import has_shapes_of, join_streams, redistribute_state
 from composer.training.checkpointing import (
     CheckpointManager,
     capture_rng_state,
@@ -35,26 +31,35 @@ from composer.training.checkpointing import (
     seed_all,
 )
 from composer.training.datamodule import Curriculum
-from composer.training.distributed import Ranks, SignalHandler, TrainingEnded, TrainingInterrupted
+from composer.training.distributed import (
+    SHARE_FOLDER,
+    Ranks,
+    SignalHandler,
+    SignalPoll,
+    TrainingEnded,
+    TrainingInterrupted,
+)
+from composer.training.divergence import DivergenceTrace
 from composer.training.lightning import Callback, Trainer
 from composer.training.loggers import MetricsLogger
+from composer.training.meter import ROW_STEPS, Meter
 from composer.training.module import Seq2SeqModule
 from composer.training.sharding import is_sharded
 from composer.training.validation_decoder import ValidationDecoder
 
-ROW_STEPS = 10
-"""Steps between two rows of metrics; only then does the host wait for the device."""
-SHARE_FOLDER = "give all machines the same run folder, on a file system that they share"
-"""Fix of a training whose processes see different folders."""
-SIGNAL_SECONDS = 5.0
-"""Seconds after which a signal to one of several processes is known to all, unless a single step
-takes longer.
-"""
+
+@dataclass(frozen=True)
+class ResumedState:
+    """State of a checkpoint that is restored when the training starts; `random` has each process's."""
+
+    minutes: float
+    random: Sequence[dict[str, Any]]
+    sums: Sequence[Any]
+    carried: State | None
 
 
 class TrainingLoopCallback(Callback):
-    """Callback that decides after every step what happens before the next one; `on_train_batch_end`
-    is the loop.
+    """Callback that decides after each step what comes before the next; see `on_train_batch_end`.
 
     Lightning computes steps and validations. Everything this decides by is in the checkpoint, so
     that a resumed training is the same to the last bit. Only the main process has a `logger`.
@@ -81,19 +86,17 @@ class TrainingLoopCallback(Callback):
         self.logger: MetricsLogger | None = None
         self.signals = SignalHandler()
         self.ranks = Ranks()
+        self.poll = SignalPoll(self.ranks, 0, ROW_STEPS)
         self.clock = Clock(on_cpu=True)
         self.progress = Progress(0, 0.0)
         # by the step after which they were estimated; see `plan_steps`
         self.planned_steps: dict[int, int] = {}
         self.reproduced_steps: Mapping[int, int] = {}
         self.history: list[dict[str, float]] = []
-        self.resumed: dict[str, Any] | None = None
+        self.resumed: ResumedState | None = None
         self.ended_epoch = False
         self.trace, self.resident = DivergenceTrace(), 0
-        # since the last row of metrics
-        self.row_step, self.row_time, self.row_tokens = 0, time.monotonic(), 0.0
-        # since the processes last asked each other for signals
-        self.asked_step, self.asked_time, self.ask_every = 0, time.monotonic(), 1
+        self.meter = Meter()
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: Any, optimizer: Optimizer
@@ -110,7 +113,7 @@ class TrainingLoopCallback(Callback):
         self.ended_epoch |= self.sampler.advance()
         if trainer.global_step == self.progress.step:
             return  # gradients accumulate: there was no optimizer step
-        self.row_tokens += batch["tokens"]
+        self.meter.tokens += batch["tokens"]
         self.update_progress(trainer, pl_module)
         ended_epoch, self.ended_epoch = self.ended_epoch, False
         signal = self.received_signal()
@@ -140,9 +143,7 @@ class TrainingLoopCallback(Callback):
             raise TrainingEnded
 
     def next_budget(self, trainer: Trainer, module: Seq2SeqModule) -> None:
-        """Stop if the budget is spent; put the next one in force where a reproduction's original
-        got another.
-        """
+        """Stop if the budget is spent; a reproduction then goes on with its original's next one."""
         if len(self.budgets) > 1 and self.progress.step == self.budgets[0].until_step:
             self.budgets.popleft()
             self.progress = self.progress._replace(spent=0.0)
@@ -151,9 +152,7 @@ class TrainingLoopCallback(Callback):
         trainer.should_stop |= self.is_over()
 
     def save_checkpoint(self, trainer: Trainer) -> None:
-        """Save a checkpoint. Raises RunFailed, on every device, if weights or optimizer states are
-        not finite.
-        """
+        """Save a checkpoint. Raises RunFailed on every device if weights or optimizer are not finite."""
         if not has_finite_state(trainer):
             cause = "a gradient since the last checkpoint was not finite"
             step = self.progress.step
@@ -180,7 +179,7 @@ class TrainingLoopCallback(Callback):
         self.history.append({"step": float(self.progress.step), **scores})
         losses = (*self.progress.losses, scores["val/loss"])
         self.progress = pl_module.loop_progress = self.progress._replace(losses=losses)
-        self.row_step, self.row_time = self.progress.step, time.monotonic()
+        self.meter = Meter(self.progress.step)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save a checkpoint, and stop if the validation or a signal ends the training."""
@@ -190,9 +189,7 @@ class TrainingLoopCallback(Callback):
             raise TrainingInterrupted(signal)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the row of the steps so far, if another callback asked for this validation; show
-        that it begins.
-        """
+        """Write the row of the steps so far, which another callback's validation cuts; show a note."""
         self.write_row(trainer, pl_module)
         if self.logger:
             self.logger.display.validating(self.progress.step, self.progress.spent)
@@ -208,10 +205,11 @@ class TrainingLoopCallback(Callback):
         self.progress = module.loop_progress = Progress(step, spent, self.progress.losses, epochs)
 
     def plan_steps(self, step: int, estimate: bool) -> int | None:
-        """Return how many steps the budget in minutes makes in all, None before the first estimate.
+        """Return the number of steps in a budget in minutes; None before the first estimate.
 
-        It is estimated anew after each tenth more steps, and where `estimate` says so, until it is
-        spent. A reproduction takes the estimates of its original, whose clock it cannot repeat.
+        It is estimated again after every tenth more steps, and where `estimate` says so, until the
+        budget is spent. A reproduction takes the estimates of its original, whose clock it cannot
+        repeat.
         """
         budget = self.budgets[0]
         last = max(self.planned_steps, default=0)
@@ -236,27 +234,14 @@ class TrainingLoopCallback(Callback):
         return (len(self.budgets) == 1 and self.progress.step >= until) or stopped
 
     def received_signal(self) -> int:
-        """Return the signal that any process has received, else 0. Several processes ask each other
-        rarely.
-        """
+        """Return the signal that any process has received, else 0."""
         if self.ranks.world == 1:
             return self.signals.received
-        steps, now = self.progress.step - self.asked_step, time.monotonic()
-        if steps < self.ask_every:
-            return 0
-        answers = self.ranks.gather(
-            (self.signals.received, (now - self.asked_time) / max(1, steps))
-        )
-        self.asked_step, self.asked_time = self.progress.step, now
-        slowest = max(seconds for _, seconds in answers)
-        self.ask_every = max(1, min(ROW_STEPS, int(SIGNAL_SECONDS / slowest)))
-        return max(number for number, _ in answers)
+        return self.poll.ask(self.signals.received, self.progress.step)
 
     def write_row(self, trainer: Trainer, module: Seq2SeqModule, ended_level: bool = False) -> None:
-        """Write one row about the steps since the last row, if there were any. Raises RunFailed on
-        a loss of NaN.
-        """
-        steps = self.progress.step - self.row_step
+        """Write a row about the steps since the last one, if any. Raises RunFailed on a loss of NaN."""
+        steps = self.progress.step - self.meter.since
         if not steps:
             return
         sums = module.train_sums.take(trainer.strategy)
@@ -264,9 +249,7 @@ class TrainingLoopCallback(Callback):
         self.check_finite(loss, "the training loss")
         values = {
             "train/loss": loss,
-            "train/tokens_per_second": (
-                self.row_tokens / max(time.monotonic() - self.row_time, 1e-9)
-            ),
+            "train/tokens_per_second": self.meter.tokens_per_second(),
             "train/learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }
         if self.curriculum:
@@ -279,14 +262,11 @@ class TrainingLoopCallback(Callback):
         row = self.new_row(trainer, values)
         if self.logger:
             self.logger.row(row, self.progress.spent)
-        self.row_step, self.row_time = self.progress.step, time.monotonic()
-        self.row_tokens = 0.0
+        self.meter = Meter(self.progress.step)
         self.resident = trim_if_doubled(self.resident)
 
     def new_row(self, trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
-        """Return a row of these values with step, epoch and minutes; hand it to the loggers of
-        `train`'s caller.
-        """
+        """Return a row of these values with step, epoch and minutes; log it with the caller's loggers."""
         position = {
             "epoch": round(self.sampler.epochs(), 4),
             "minutes": round(self.clock.minutes(), 4),
@@ -311,10 +291,32 @@ class TrainingLoopCallback(Callback):
         keep_freed_memory()
         self.module: Seq2SeqModule = pl_module
         self.ranks = Ranks(trainer.global_rank, trainer.world_size)
-        state = self.resumed or {}
-        self.clock = Clock(trainer.strategy.root_device.type == "cpu", state.get("minutes", 0.0))
-        losses = (scores["val/loss"] for scores in self.history if "val/loss" in scores)
+        on_cpu = trainer.strategy.root_device.type == "cpu"
+        self.clock = Clock(on_cpu, self.resumed.minutes if self.resumed else 0.0)
+        losses = [scores["val/loss"] for scores in self.history if "val/loss" in scores]
         self.progress = Progress(trainer.global_step, 0.0, tuple(losses))
+        self.check_same_checkpoint()
+        is_new_budget = False
+        while len(self.budgets) > 1 and (self.budgets[0].until_step or 0) <= self.progress.step:
+            is_new_budget = self.budgets.popleft().until_step == self.progress.step
+        self.update_progress(trainer, pl_module, estimate=is_new_budget)
+        if self.resumed:
+            self.restore_streams(trainer, self.resumed)
+            self.restore_carried(trainer, self.resumed.carried)
+        elif self.ranks.rank:
+            seed_all(self.sampler.order.seed, self.progress.step, self.ranks.rank)
+        self.meter = Meter(self.meter.since)
+        self.poll = SignalPoll(self.ranks, self.progress.step, ROW_STEPS)
+        trainer.should_stop = self.is_over()
+        if trainer.should_stop and self.logger:
+            self.end_at_once(self.logger)
+        # not before: Lightning has just installed a handler of its own for SIGTERM
+        self.signals.listen()
+        if self.logger:
+            self.logger.display.begin(self.progress.spent)
+
+    def check_same_checkpoint(self) -> None:
+        """Raise RunFailed if the processes stand at different positions in the data."""
         positions = self.ranks.gather((self.progress.step, self.sampler.epoch, self.sampler.done))
         if len(set(positions)) > 1:
             steps = ", ".join(
@@ -323,38 +325,8 @@ class TrainingLoopCallback(Callback):
             raise RunFailed.of(
                 f"the processes do not resume from the same checkpoint: {steps}", SHARE_FOLDER
             )
-        is_new = False
-        while len(self.budgets) > 1 and (self.budgets[0].until_step or 0) <= self.progress.step:
-            is_new = self.budgets.popleft().until_step == self.progress.step
-        self.update_progress(trainer, pl_module, estimate=is_new)
-        if state:
-            self.restore_streams(trainer, state["random"], state["sums"])
-            if state["carried"] is not None:
-                if not has_shapes_of(state["carried"], pl_module.model.start({}, 1)):
-                    message = (
-                        "a block of this version carries another state than the checkpoint has"
-                    )
-                    fix = (
-                        "start a new training from its weights: `train RECIPE --run NEW --from RUN`"
-                    )
-                    raise RunFailed.of(message, fix)
-                where = self.ranks.rank, self.ranks.world, trainer.strategy.root_device
-                pl_module.carried = deal_streams(
-                    state["carried"], trainer.accumulate_grad_batches, *where
-                )
-        elif self.ranks.rank:
-            seed_all(self.sampler.order.seed, self.progress.step, self.ranks.rank)
-        self.row_time = self.asked_time = time.monotonic()
-        self.asked_step = self.progress.step
-        trainer.should_stop = self.is_over()
-        if trainer.should_stop and self.logger:
-            self.end_at_once(trainer, self.logger)
-        # not before: Lightning has just installed a handler of its own for SIGTERM
-        self.signals.listen()
-        if self.logger:
-            self.logger.display.begin(self.progress.spent)
 
-    def end_at_once(self, trainer: Trainer, logger: MetricsLogger) -> None:
+    def end_at_once(self, logger: MetricsLogger) -> None:
         """Say why a resumed training takes no further step."""
         step, budget = self.progress.step, self.budgets[0]
         cause = "early stopping has ended the training"
@@ -367,133 +339,67 @@ class TrainingLoopCallback(Callback):
             f"no further step after step {step:,}: {cause}; it ends with the best weights so far"
         )
 
-    def restore_streams(
-        self, trainer: Trainer, random: Sequence[dict[str, Any]], sums: Sequence[Any]
-    ) -> None:
-        """Restore the random streams and the sums of an unfinished row, one of each per process of
-        the checkpoint.
+    def restore_streams(self, trainer: Trainer, state: ResumedState) -> None:
+        """Restore the random streams and the sums of an unfinished row of the checkpoint's processes.
 
-        A stream belongs to one process: with another number of processes, all of them begin new
-        ones.
+        A stream belongs to one process: with another number of processes, all begin new ones.
         """
         rank, world = self.ranks.rank, self.ranks.world
-        if len(random) == world:
-            restore_rng_state(random[rank])
+        if len(state.random) == world:
+            restore_rng_state(state.random[rank])
         else:
             seed_all(self.sampler.order.seed, self.progress.step, rank)
             if self.logger:
-                now, then = (
-                    f"{count} process{'es' * (count > 1)}" for count in (world, len(random))
+                self.logger.display.say(
+                    f"{_processes(world)} in place of {_processes(len(state.random))}: the batches"
+                    " are the same, dropout and other random numbers differ"
                 )
-                streams = "the batches are the same, dropout and other random numbers differ"
-                self.logger.display.say(f"{now} in place of {then}: {streams}")
-        self.module.train_sums.load_state_dicts(sums[rank::world], trainer.strategy.root_device)
+        device = trainer.strategy.root_device
+        self.module.train_sums.load_state_dicts(state.sums[rank::world], device)
+
+    def restore_carried(self, trainer: Trainer, carried: State | None) -> None:
+        """Give this process its streams of a state that is carried from window to window."""
+        if carried is None:
+            return
+        if not has_shapes_of(carried, self.module.model.start({}, 1)):
+            message = "a block of this version carries another state than the checkpoint has"
+            fix = "start a new training from its weights: `train RECIPE --run NEW --from RUN`"
+            raise RunFailed.of(message, fix)
+        rank, world, device = self.ranks.rank, self.ranks.world, trainer.strategy.root_device
+        turns = trainer.accumulate_grad_batches
+        self.module.carried = redistribute_state(carried, turns, rank, world, device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed training needs besides weights and optimizer; a collective
-        call.
-        """
+        """Return what a resumed training needs beside weights and optimizer; a collective call."""
         sums = self.ranks.gather(self.module.train_sums.state_dict())
-        carried = {
-            turn: map_leaves(state, Tensor.cpu)
-            for turn, state in self.module.carried.items()
-            if turn >= 0
-        }
+        carried = {}
+        for turn, state in self.module.carried.items():
+            if turn >= 0:
+                carried[turn] = map_leaves(state, Tensor.cpu)
         return {
             "epoch": self.sampler.epoch,
             "batch": self.sampler.done,
             "minutes": self.clock.minutes(),
             "history": self.history,
             "random": self.ranks.gather(capture_rng_state()),
-            "row": {"since": self.row_step, "sums": sums},
+            "row": {"since": self.meter.since, "sums": sums},
             "planned_steps": dict(self.planned_steps),
             "curriculum": self.curriculum.state_dict() if self.curriculum else None,
             "carried": join_streams(self.ranks.gather(carried)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the position in the data, so that the loader starts there; `on_train_start` does
-        the rest.
-        """
-        self.resumed = {
-            "minutes": state["minutes"],
-            "random": state["random"],
-            "sums": state["row"]["sums"],
-        }
-        self.resumed["carried"] = state["carried"]
+        """Take up the position in the data, where the loader starts; `on_train_start` does the rest."""
+        self.resumed = ResumedState(
+            state["minutes"], state["random"], state["row"]["sums"], state["carried"]
+        )
         self.sampler.epoch, self.sampler.done = state["epoch"], state["batch"]
         self.history = list(state["history"])
-        self.row_step = state["row"]["since"]
+        self.meter = Meter(state["row"]["since"])
         self.planned_steps = dict(state.get("planned_steps", {}))  # a checkpoint of 0.1.0 has none
         if self.curriculum:
             self.curriculum.load_state_dict(state["curriculum"])
 
 
-TRACED_STEPS = 2 * ROW_STEPS
-"""Steps that are traced: more than lie between two rows of metrics, where the loss is looked at."""
-
-
-class DivergenceTrace:
-    """Losses and gradient norms of the last steps, on their device, which tell where a training
-    began to diverge.
-    """
-
-    def __init__(self) -> None:
-        self.losses: deque[tuple[int, Tensor]] = deque(maxlen=TRACED_STEPS)
-        self.norms: deque[tuple[int, Tensor]] = deque(maxlen=TRACED_STEPS)
-
-    def add_gradients(self, step: int, model: nn.Module) -> None:
-        """Remember the norm of every gradient of a step."""
-        gradients = (p.grad if p.grad is not None else p.new_zeros(()) for p in model.parameters())
-        self.norms.append(
-            (step, torch.stack([vector_norm(gradient) for gradient in gradients]))
-        )  # (P,)
-
-    def error(self, message: str, module: Seq2SeqModule) -> RunFailed:
-        """Return the error of a training that `message` says has diverged, with the block where it
-        began.
-        """
-        loss = next((step for step, loss in self.losses if not loss.isfinite()), None)
-        bad = next(
-            ((step, norms) for step, norms in self.norms if not norms.isfinite().all()), None
-        )
-        path: KeyPath = ()
-        if bad is not None and (loss is None or bad[0] < loss):
-            path = _last_block(module.model, (~bad[1].isfinite()).tolist())
-            message += f"; the gradient of step {bad[0] + 1:,} was the first that was not finite"
-            message += f", and the last block in which it was not is `{path[-1]}`" if path else ""
-        elif loss is not None:
-            message += f"; the loss of step {loss + 1:,} was the first that was not finite"
-            before = next((norms for step, norms in self.norms if step == loss - 1), None)
-            if before is not None:
-                path = _last_block(module.model, (before == before.max()).tolist())
-                message += f", and the largest gradient before it, {float(before.max()):.3g}"
-                message += f", was that of `{path[-1]}`" if path else ""
-        hint = (
-            "lower the learning rate, give the schedule more `warmup_steps`, or set"
-            " `training.clip_norm: 1.0`"
-        )
-        hint += ", or put a `norm` before this block" if path else ""
-        return (
-            RunFailed([module.recipe.fault("diverged", path, message, hint)])
-            if path
-            else RunFailed.of(message, hint)
-        )
-
-
-def _last_block(model: nn.Module, marked: list[bool]) -> KeyPath:
-    """Return the path of the innermost block with the last of the marked parameters; () if it is in
-    no block.
-    """
-    blocks = [module for module in model.modules() if isinstance(module, Block) and module.path]
-    # inner blocks come later, and take the place of those around them
-    owners = {id(parameter): block.path for block in blocks for parameter in block.parameters()}
-    paths = [owners.get(id(parameter), ()) for parameter in model.parameters()]
-    return next(
-        (
-            path
-            for path, is_marked in zip(paths[::-1], marked[::-1], strict=True)
-            if is_marked and path
-        ),
-        (),
-    )
+def _processes(count: int) -> str:
+    return f"{count} process{'es' if count > 1 else ''}"

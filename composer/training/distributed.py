@@ -45,6 +45,8 @@ T = TypeVar("T")
 Processes = Sequence[subprocess.Popen[Any]]
 
 RESUME_HINT = f"{RESUME} continues from the last checkpoint"
+SHARE_FOLDER = "give all machines the same run folder, on a file system that they share"
+"""Fix of a training whose processes see different folders."""
 ERROR_KEY = "error"
 """Key in the rendezvous store under which a process leaves its error for the main one."""
 LAUNCHED_BY = "SEQCOMPOSER_LAUNCHED_BY"
@@ -53,6 +55,8 @@ POLL_SECONDS = 0.5
 """Seconds between two looks at the other processes."""
 GRACE_SECONDS = 10.0
 """Seconds that a process has to notice by itself that another has died."""
+SIGNAL_SECONDS = 5.0
+"""Seconds until all processes know of a signal to one of them, unless a step takes longer."""
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 """Signals that end a training between two steps, after a checkpoint."""
 
@@ -190,8 +194,27 @@ class SignalHandler:
         self.received = number
 
 
-def is_told_to_end() -> bool:
-    """Return whether this process has received SIGTERM while it trained."""
+class SignalPoll:
+    """Agreement of all processes on a signal. They ask each other rarely, since each waits for all."""
+
+    def __init__(self, ranks: Ranks, step: int, max_steps: int) -> None:
+        self.ranks, self.step, self.time = ranks, step, time.monotonic()
+        self.every, self.max_steps = 1, max_steps
+
+    def ask(self, received: int, step: int) -> int:
+        """Return the signal that any process has received, or 0, also where it is not time to ask."""
+        steps, now = step - self.step, time.monotonic()
+        if steps < self.every:
+            return 0
+        answers = self.ranks.gather((received, (now - self.time) / max(1, steps)))
+        self.step, self.time = step, now
+        slowest = max(seconds for _, seconds in answers)
+        self.every = max(1, min(self.max_steps, int(SIGNAL_SECONDS / slowest)))
+        return max(number for number, _ in answers)
+
+
+def termination_requested() -> bool:
+    """True if this process has received SIGTERM while it trained."""
     handler = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return isinstance(handler, SignalHandler) and handler.received == signal.SIGTERM
 
@@ -281,7 +304,7 @@ def explain_worker_death(error: Exception) -> Exception:
     match = re.search(r"DataLoader worker \(pid.*\) ([^.]*)", str(error))
     if not isinstance(error, RuntimeError) or match is None:
         return error
-    if is_told_to_end() or "Terminated" in match[1]:  # want of memory kills
+    if termination_requested() or "Terminated" in match[1]:  # want of memory kills
         launcher = external_launcher()
         by = f"by {launcher}, as all are where one has ended" if launcher else "from outside"
         cause = f"the training cannot continue: this process was ended {by} (SIGTERM)"
@@ -303,7 +326,7 @@ def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
         raise (read_reported_error() or peer_error(processes, str(error))) from error
     if is_main_process() or not (have_met() or by_peer):
         raise error
-    if not by_peer and (is_told_to_end() or not report_to_main(error)):
+    if not by_peer and (termination_requested() or not report_to_main(error)):
         text = (
             error.render()
             if isinstance(error, ComposerError)

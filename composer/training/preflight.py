@@ -1,24 +1,27 @@
-"""What is known before a training: all errors of the model, of a sample of the data and of this
-machine.
+"""Errors and warnings of a recipe before it trains: of its model, its data and this machine.
 
-The rules stand in `composer.checks`; here they are run in their order.
+The rules are in `composer.checks`; here they run in order: for `check` and `plan` on a sample of
+the data, for `train` on all data and the model that it has built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from composer.checks import budget, machine, samples
+from composer.checks.budget import EpochSize
 from composer.checks.machine import Sizes
 from composer.checks.planner import Plan, plan
 from composer.checks.problem import Problems, faults
 from composer.checks.read_data import ReadData
 from composer.data.answer_limits import AnswerLimits
 from composer.data.encoding import cache_faults
-from composer.data.sources import DataSource
+from composer.data.sources import DataSource, is_endless
 from composer.errors import ComposerError, Fault, RecipeError
+from composer.model.parameter_paths import count_frozen
+from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.training.dry_run import (
     DataUse,
@@ -30,14 +33,16 @@ from composer.training.dry_run import (
 )
 from composer.training.process_state import restored_process
 
+if TYPE_CHECKING:
+    from composer.training.setup import TrainingSetup
+
 T = TypeVar("T")
 SHOWN = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
 """Settings of `trainer` that Lightning never refuses."""
 
 
 def check_recipe(recipe: Recipe, any_machine: bool = False, data: DataUse = "required") -> Plan:
-    """Return the plan of a recipe, with all warnings. Raise ComposerError with all that training
-    would refuse.
+    """Return the plan of a recipe, with all warnings. Raise ComposerError with all errors.
 
     any_machine: Whether to leave out what only this machine cannot do.
     """
@@ -47,21 +52,58 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, data: DataUse = "req
 def check_and_sample(
     recipe: Recipe, any_machine: bool, data: DataUse
 ) -> tuple[Plan, DryRun | None]:
-    """Return what `check_recipe` does, and what was read of the data, None where they are not here."""
+    """Like `check_recipe`, with the sample of the data that was read; None if they are not here."""
     source = DataSource(recipe, recipe.folders())
     planned, sample = check_model_and_data(source, data=data)
     errors = [] if any_machine else machine_faults(source, planned, sample)
     if errors := [*errors, *size_faults(machine.quota, recipe, planned, sample)]:
         raise ComposerError(errors)
-    warnings = [*planned.warnings, *budget.warnings(recipe, epoch_size(recipe, sample))]
-    for rule in () if any_machine else machine.WARNINGS:
-        warnings += faults(recipe, rule(recipe))
+    read = None
     if sample:
         limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames)
-        warnings += samples.warnings(
-            ReadData(source, limits, sample.unfiltered or sample.data, sample.is_all)
-        )
+        read = ReadData(source, limits, sample.unfiltered or sample.data, sample.is_all)
+    epoch = epoch_size(recipe, sample)
+    warnings = [*planned.warnings, *recipe_warnings(recipe, epoch, read, any_machine)]
     return replace(planned, warnings=tuple(warnings)), sample
+
+
+def check_built_training(training: TrainingSetup) -> list[Fault]:
+    """Return the warnings of a training that is set up. Raise RecipeError if this machine lacks
+    memory, a device or a package.
+    """
+    recipe, model = training.recipe, training.module.model
+    sizes = machine.Sizes(count_parameters(model), count_frozen(recipe, model))
+    problems = [*machine.memory(recipe, sizes), *machine.quota(recipe, sizes)]
+    if errors := [*faults(recipe, problems), *rule_faults(recipe, machine.RULES)]:
+        raise RecipeError(errors)
+    batches, epoch = training.data.batches, None
+    if batches is not None and not recipe.training.curriculum:
+        steps = batches.slices_in(0) / recipe.training.accumulate
+        epoch = EpochSize(steps, not is_endless(recipe))
+    read = None
+    if training.plan is not None:  # in the main process
+        read = ReadData(training.source, AnswerLimits.of(model), training.data.data)
+    return recipe_warnings(recipe, epoch, read)
+
+
+def recipe_warnings(
+    recipe: Recipe, epoch: EpochSize | None, read: ReadData | None, any_machine: bool = False
+) -> list[Fault]:
+    """Return the warnings of the budget, of this machine, and of data that were read."""
+    warnings = budget.warnings(recipe, epoch)
+    if not any_machine:
+        warnings += rule_faults(recipe, machine.WARNINGS)
+    if read is not None:
+        warnings += samples.warnings(read)
+    return warnings
+
+
+def rule_faults(recipe: Recipe, rules: Sequence[Callable[[Recipe], Problems]]) -> list[Fault]:
+    """Return the faults that rules find in a recipe."""
+    errors: list[Fault] = []
+    for rule in rules:
+        errors += faults(recipe, rule(recipe))
+    return errors
 
 
 def check_model_and_data(
@@ -70,29 +112,28 @@ def check_model_and_data(
     """Plan the model and encode a sample of the data. Raise ComposerError with every fault of both.
 
     Not `sampled`, it inspects the files alone: for a training, which encodes all of them next. The
-    size of a vocabulary counts where a sample tells it, and else its upper bound.
+    sizes of vocabularies are those of a sample, and else upper bounds.
     """
     recipe = source.recipe
     sizes = stand_in_sizes(recipe) if data == "none" else None
-    planned, of_model = _attempt(lambda: plan(recipe, sizes))
-    limits = (
-        AnswerLimits(planned.max_target_ratios, planned.ctc_frames) if planned else AnswerLimits()
-    )
-    if sampled or (of_model and depends_on_sizes(recipe)):
-        sample, of_data = _attempt(lambda: dry_run(source, limits, data))
-    else:
-        sample, of_data = None, source.faults
+    planned, model_faults = _attempt(lambda: plan(recipe, sizes))
+    limits = AnswerLimits()
+    if planned:
+        limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames)
+    sample, data_faults = None, source.faults
+    if sampled or (model_faults and depends_on_sizes(recipe)):
+        sample, data_faults = _attempt(lambda: dry_run(source, limits, data))
     if sample and sample.is_all and depends_on_sizes(recipe):
         sizes = sample.data.tokenizers.sizes
         if planned is None or planned.vocabularies != sizes:
-            of_model = _attempt(lambda: plan(recipe, sizes))[1] or of_model
-    if of_model or of_data or planned is None:
-        raise ComposerError([*of_model, *of_data])
+            model_faults = _attempt(lambda: plan(recipe, sizes))[1] or model_faults
+    if model_faults or data_faults or planned is None:
+        raise ComposerError([*model_faults, *data_faults])
     return planned, sample
 
 
 def _attempt(run: Callable[[], T]) -> tuple[T | None, list[Fault]]:
-    """Return what a function returns, or with None why it refuses."""
+    """Return the value of `run()` and no faults, or None and the faults that it raises."""
     try:
         return run(), []
     except ComposerError as error:
@@ -100,23 +141,13 @@ def _attempt(run: Callable[[], T]) -> tuple[T | None, list[Fault]]:
 
 
 def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> list[Fault]:
-    """Return why a recipe does not train on this machine: its cache, memory, devices, their
-    precision, its packages.
-    """
-    recipe, errors = source.recipe, cache_faults(source) if sample else []
+    """Return the faults of a recipe on this machine alone: cache, memory, devices, packages."""
+    recipe = source.recipe
+    errors = cache_faults(source) if sample else []
     errors += size_faults(machine.memory, recipe, planned, sample)
-    for rule in machine.RULES:
-        errors += faults(recipe, rule(recipe))
+    errors += rule_faults(recipe, machine.RULES)
     if {*recipe.explicit.get("trainer", {})} - {*SHOWN} or recipe.training.precision == "16-mixed":
-        # late: Lightning takes seconds to import
-        from composer.training.setup import build_trainer, silence_lightning
-
-        try:
-            with restored_process():
-                silence_lightning()
-                build_trainer(recipe)
-        except RecipeError as error:
-            errors += error.faults
+        errors += trainer_faults(recipe)
     hint = "`check --any-machine` leaves this out"
     return [
         replace(fault, message=f"on this machine, {fault.message}", hint=f"{fault.hint}; {hint}")
@@ -124,13 +155,29 @@ def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> 
     ]
 
 
+def trainer_faults(recipe: Recipe) -> list[Fault]:
+    """Return what Lightning refuses in a recipe."""
+    # late: Lightning takes seconds to import
+    from composer.training.trainer import build_trainer, silence_lightning
+
+    try:
+        with restored_process():
+            silence_lightning()
+            build_trainer(recipe)
+    except RecipeError as error:
+        return error.faults
+    return []
+
+
 def size_faults(
     rule: Callable[[Recipe, Sizes], Problems], recipe: Recipe, planned: Plan, sample: DryRun | None
 ) -> list[Fault]:
-    """Return what a rule has against the number of parameters, which is certain only with a sample."""
+    """Return the faults of a rule about the number of parameters; [] without a sample."""
+    if sample is None:
+        return []
     errors = [*faults(recipe, rule(recipe, Sizes(planned.parameters, planned.frozen)))]
-    # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
-    if errors and sample:
+    # planned with upper bounds of the vocabularies; a sample's are not larger
+    if errors:
         planned = plan(recipe, sample.data.tokenizers.sizes)
         errors = [*faults(recipe, rule(recipe, Sizes(planned.parameters, planned.frozen)))]
-    return errors if sample else []
+    return errors

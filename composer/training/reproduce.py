@@ -177,6 +177,13 @@ def reproduced_steps(run_dir: RunDir) -> Mapping[int, int]:
     return {0: record.steps} if record.steps else {}
 
 
+def steps_to_repeat(record: RunRecord | None, original: ReproducedRun | None) -> Mapping[int, int]:
+    """Return `reproduced_steps` of the run that a training reproduces; {} if it reproduces none."""
+    if record and record.reproduces:
+        return reproduced_steps(RunDir(Path(record.reproduces.run)))
+    return reproduced_steps(original.run_dir) if original else {}
+
+
 def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) -> Path:
     """Return the folder of a training where none is given: of a new run, of a reproduction, or of
     what is resumed.

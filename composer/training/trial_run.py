@@ -26,10 +26,11 @@ from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.checkpointing import weight_averages
 from composer.training.datamodule import RecipeDataModule
+from composer.training.devices import resolve_devices
 from composer.training.lightning import Callback, LightningModule, Trainer, seed_everything
 from composer.training.module import Seq2SeqModule
 from composer.training.process_state import restored_process
-from composer.training.setup import build_trainer, num_processes, resolve_devices, silence_lightning
+from composer.training.trainer import build_trainer, silence_lightning
 
 STEPS, LARGEST_STEPS = 10, 2
 """Steps that are timed, and those before them, on the largest batch, of which the memory is
@@ -169,7 +170,7 @@ def time_training(recipe: Recipe) -> TrialRun:
     silence_lightning()
     source = DataSource(recipe, recipe.folders())
     module_data = RecipeDataModule(recipe, source, cached_tokenizers(source))
-    device, devices = training_device(recipe), num_processes(resolve_devices(recipe))
+    device, devices = training_device(recipe), resolve_devices(recipe).processes
     seed_everything(recipe.training.seed, verbose=False)
     meter = TrialMeter(device)
     module = Seq2SeqModule.from_recipe(recipe, module_data.tokenizers)

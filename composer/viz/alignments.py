@@ -76,6 +76,11 @@ class Alignment:
             for side, text in self.texts.items()
         ]
 
+    @property
+    def has_pictures(self) -> bool:
+        """True if any block has left an attention map, a film strip or a memory."""
+        return bool(self.attentions or self.films or self.memories)
+
     def svg(self) -> str:
         """Return the pictures as an SVG file: a row for each block, a heat map for each head."""
         return alignment_svg(" → ".join([*self.names, self.output]), pictures(self, 1))

@@ -58,7 +58,7 @@ def figures(
     for chart in charts:
         yield f"curves-{file_name(chart.spec.title)}", chart_svg(vega_lite(chart), folder)
     for number, alignment in enumerate(shown, start=1):
-        if alignment.attentions or alignment.films or alignment.memories:
+        if alignment.has_pictures:
             yield f"alignment-{number}", alignment.svg()
 
 

@@ -12,7 +12,7 @@ from composer.evaluation import training_hints
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.sections import EarlyStopping, Training
 from composer.runs.record import UsedCheckpoints
-from composer.training.train import describe_weights
+from composer.training.summary import describe_weights
 
 STEPS = Training(max_steps=500)
 

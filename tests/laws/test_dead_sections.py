@@ -12,7 +12,7 @@ import pytest
 from composer.data.tasks import TASKS
 from composer.errors import Fault
 from composer.recipe.recipe import load_text
-from composer.training.callback import ROW_STEPS
+from composer.training.meter import ROW_STEPS
 from tests.laws.section_cases import SIZED, faults_of, recipe_of, same, signature
 from tests.samples import sampled
 

@@ -27,7 +27,7 @@ from composer.model.encoder_decoder import example_ids, example_sources
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_generator import load as load_schema
 from composer.recipe.schema_reader import Schema
-from composer.training import setup
+from composer.training import trainer
 from composer.training.wandb_logger import WandbLogger, wandb_mode
 from tests.laws.section_cases import recipe_of, same, signature
 from tests.samples import sampled
@@ -412,8 +412,8 @@ def trainer_of(recipe: Recipe, folder: Path) -> Any:
     """What Lightning is told."""
     arguments: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "Trainer", lambda **received: arguments.update(received))
-        setup.build_trainer(recipe)
+        patch.setattr(trainer, "Trainer", lambda **received: arguments.update(received))
+        trainer.build_trainer(recipe)
     strategy = arguments.pop("strategy")
     del arguments["plugins"]
     return {

@@ -31,8 +31,7 @@ import torch
 from composer.errors import ComposerError
 from composer.formatting import to_json
 from composer.recipe.recipe import load
-from composer.training import checkpointing, validation_decoder
-from composer.training import train as finalize
+from composer.training import checkpointing, finalize, validation_decoder
 from composer.training.callback import TrainingLoopCallback
 from composer.training.loggers import JsonLinesWriter
 from composer.training.module import Seq2SeqModule

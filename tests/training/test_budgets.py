@@ -324,7 +324,7 @@ def test_the_minutes_of_a_run_are_without_its_last_evaluation(
         return {}
 
     monkeypatch.setattr(callback, "Clock", Clock)
-    monkeypatch.setattr("composer.training.train.evaluate_pairs", evaluate)
+    monkeypatch.setattr("composer.training.finalize.evaluate_pairs", evaluate)
     assert train(tiny("training.max_steps=1"), tmp_path / "run").record.minutes == 0.0
 
 

@@ -17,10 +17,9 @@ from composer.cli.main import _terminate
 from composer.errors import RecipeError, RunError, RunFailed
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, is_intact, list_checkpoints
-from composer.training import datamodule, distributed, setup
-from composer.training import train as finalize
+from composer.training import claim, datamodule, devices, distributed, finalize
+from composer.training.devices import resolve_devices
 from composer.training.module import Seq2SeqModule
-from composer.training.setup import resolve_devices
 from composer.training.train import train
 from tests.training.launcher_stubs import CPU, LAUNCH, SHORT, SRUN, group, start, stubs
 from tests.training.tiny_recipes import TINY, Tiny, Undisturbed, same_weights
@@ -52,13 +51,13 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_notebook_has_one_device(
     tiny: Tiny, plain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup.sys, "ps1", ">>> ", raising=False)
+    monkeypatch.setattr(devices.sys, "ps1", ">>> ", raising=False)
     with pytest.raises(RecipeError, match="a notebook or a console cannot be started again"):
         resolve_devices(tiny("trainer.devices=2"))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     machine = resolve_devices(tiny("trainer.accelerator=gpu"))
-    assert (machine["devices"], machine["strategy"]) == (1, "auto")
+    assert (machine.devices, machine.strategy) == (1, "auto")
 
 
 # -------------------------------------------------------------------------------------------
@@ -409,13 +408,9 @@ def test_torchrun_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.M
         False,
     )
     result = resolve_devices(tiny("trainer={accelerator: cpu}"))
-    assert (result["devices"], result["num_nodes"], result["strategy"]) == (2, 3, "ddp")
-    assert (
-        resolve_devices(
-            tiny("trainer={accelerator: cpu, devices: 2, num_nodes: 3, strategy: fsdp}")
-        )["strategy"]
-        == "fsdp"
-    )
+    assert (result.devices, result.num_nodes, result.strategy) == (2, 3, "ddp")
+    sharded = tiny("trainer={accelerator: cpu, devices: 2, num_nodes: 3, strategy: fsdp}")
+    assert resolve_devices(sharded).strategy == "fsdp"
     with pytest.raises(
         RecipeError, match="torchrun has started 2 processes on each machine, and `devices` is 4"
     ):
@@ -438,7 +433,7 @@ def test_slurm_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.Monk
     )
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE", raising=False)
     assert distributed.external_launcher() == ""  # inside an allocation, without srun
-    assert resolve_devices(tiny("trainer={accelerator: cpu}"))["devices"] == 1
+    assert resolve_devices(tiny("trainer={accelerator: cpu}")).devices == 1
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert not distributed.is_main_process()
     monkeypatch.setenv("SLURM_STEP_ID", "0")
@@ -451,7 +446,7 @@ def test_slurm_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.Monk
         (4, 2),
         True,
     )
-    assert resolve_devices(tiny("trainer={accelerator: cpu}"))["devices"] == 4
+    assert resolve_devices(tiny("trainer={accelerator: cpu}")).devices == 4
     result = distributed.cluster_environment()
     assert isinstance(result, distributed.SLURMEnvironment)
     assert not result.auto_requeue
@@ -462,7 +457,7 @@ def test_slurm_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("plain")
 def test_several_devices_use_ddp_by_default(tiny: Tiny) -> None:
     def strategy(trainer: str) -> str:
-        return str(resolve_devices(tiny(f"trainer={trainer}"))["strategy"])
+        return resolve_devices(tiny(f"trainer={trainer}")).strategy
 
     assert strategy("{accelerator: cpu}") == "auto"
     assert strategy("{accelerator: cpu, devices: 2}") == "ddp"
@@ -519,6 +514,6 @@ def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_that_is_not_shared_is_an_error(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "TOKENIZER_SECONDS", 0.0)
+    monkeypatch.setattr(claim, "TOKENIZER_SECONDS", 0.0)
     with pytest.raises(RunError, match="share"):
-        setup.wait_for_record(RunDir(tmp_path / "elsewhere"))
+        claim.wait_for_record(RunDir(tmp_path / "elsewhere"))

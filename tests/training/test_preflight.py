@@ -18,7 +18,7 @@ from composer.cli import main
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
 from composer.model.machine import available_memory
-from composer.training import setup
+from composer.training import trainer
 from composer.training.dry_run import dry_run
 from composer.training.preflight import check_recipe
 from composer.training.train import train
@@ -264,7 +264,7 @@ def test_bf16_mixed_is_checked_without_lightning(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its import would take more than all the rest of `check`."""
-    monkeypatch.setattr(setup, "build_trainer", lambda _: pytest.fail("not needed"))
+    monkeypatch.setattr(trainer, "build_trainer", lambda _: pytest.fail("not needed"))
     assert check(tiny("training.precision=bf16-mixed")) == []
 
 

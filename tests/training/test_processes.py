@@ -13,8 +13,10 @@ from safetensors.torch import load_file
 
 from composer.data.sources import DataSource
 from composer.run_dir import RunDir, read_metrics
+from composer.training.claim import ClaimedRun
 from composer.training.loggers import ProgressDisplay
-from composer.training.setup import setup, start_record
+from composer.training.run_json import start_record
+from composer.training.setup import setup
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 
@@ -64,14 +66,8 @@ def test_run_json_counts_processes_that_draw_random_numbers(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: str, alike: bool
 ) -> None:
     source = DataSource(tiny(f"model.dropout={dropout}"), [])
-    training = setup(
-        source,
-        RunDir(tmp_path / "run"),
-        {},
-        None,
-        ProgressDisplay(quiet=True),
-        planned=source.recipe.plan(),
-    )
+    run = ClaimedRun(source.recipe, RunDir(tmp_path / "run"))
+    training = setup(run, source, ProgressDisplay(quiet=True), source.recipe.plan())
     one = start_record(training).fingerprints
     monkeypatch.setattr(type(training.trainer), "world_size", 2)
     assert (start_record(training).fingerprints == one) == alike

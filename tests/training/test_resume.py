@@ -345,7 +345,7 @@ def test_a_run_killed_during_its_final_evaluation_is_finished(
 ) -> None:
     recipe = tiny("training.max_steps=2")
     with monkeypatch.context() as patch:
-        patch.setattr("composer.training.train.evaluate_pairs", die)
+        patch.setattr("composer.training.finalize.evaluate_pairs", die)
         with pytest.raises(Killed):
             train(recipe, tmp_path / "run")
     outcome = train(recipe, tmp_path / "run", resume=True)

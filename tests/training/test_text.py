@@ -28,7 +28,7 @@ from composer.model.special_tokens import PAD
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.score_meanings import score_entry
 from composer.run_dir import RunDir, read_checkpoint, read_metrics
-from composer.training.carried_state import deal_streams, join_streams
+from composer.training.carried_state import join_streams, redistribute_state
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import Seq2SeqModule
 from composer.training.preflight import check_recipe
@@ -139,7 +139,9 @@ def test_scheduled_sampling_predicts_from_the_state_that_is_carried(
 @pytest.mark.parametrize(("world", "turns"), [(1, 1), (2, 1), (1, 3), (2, 2)])
 def test_streams_are_dealt_and_joined_for_any_number_of_processes(world: int, turns: int) -> None:
     state = torch.arange(7.0)[:, None], (torch.arange(14.0).view(7, 2),)
-    dealt = [deal_streams(state, turns, rank, world, torch.device("cpu")) for rank in range(world)]
+    dealt = [
+        redistribute_state(state, turns, rank, world, torch.device("cpu")) for rank in range(world)
+    ]
     assert sorted(part[0].shape[0] for of_rank in dealt for part in of_rank.values())[-1] <= -(
         -7 // (world * turns)
     )

@@ -16,7 +16,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data import tokenizer_cache
 from composer.errors import RecipeError, RunError
 from composer.run_dir import UNVERIFIED, RunDir, checkpoint_weights, list_checkpoints, read_metrics
-from composer.training import setup
+from composer.training import trainer
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import EPOCHS, Tiny, Undisturbed, same_weights
@@ -239,7 +239,7 @@ def test_what_lightning_says_of_a_precision_is_an_error_at_its_line(
     def refuse(**_: object) -> None:
         raise ValueError("no plugin computes at this precision")
 
-    monkeypatch.setattr(setup, "Trainer", refuse)
+    monkeypatch.setattr(trainer, "Trainer", refuse)
     with pytest.raises(RecipeError, match="Lightning refuses this configuration") as raised:
         train(tiny("training.precision=64"), tmp_path / "run")
     assert raised.value.faults[0].path == "training.precision"

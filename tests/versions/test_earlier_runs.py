@@ -204,7 +204,7 @@ def test_a_single_document_of_before_is_trained_and_scored_as_it_was_begun(
         begins.append(opened.model.begins_after_end)
         return {}
 
-    monkeypatch.setattr("composer.training.train.evaluate_pairs", evaluate_pairs)
+    monkeypatch.setattr("composer.training.finalize.evaluate_pairs", evaluate_pairs)
     steps = earlier.expected["continued"]["max_steps"]
     recipe = load(earlier.run / "recipe.yaml", [f"training.max_steps={steps}"])
     train(recipe, earlier.run, data=earlier.folder, resume=True, callbacks=[Seen()])

@@ -13,7 +13,7 @@ import pytest
 from composer.evaluation import evaluate
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
-from composer.training import train as finalize
+from composer.training import finalize
 from composer.training.train import train
 from composer.training.wandb_logger import WandbLogger
 from composer.viz.alignments import alignment_page, alignments
