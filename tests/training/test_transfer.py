@@ -105,7 +105,7 @@ def test_of_a_longer_repeat_the_first_copies_are_taken(tiny: Tiny, tmp_path: Pat
 
 
 def test_nothing_that_fits_is_refused(first: Path, tiny: Tiny, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="do not fit the model: no block is there"):
+    with pytest.raises(RunError, match="do not fit the model: no block has"):
         train(tiny("model.width=16"), tmp_path / "run", start_from=first)
     assert not (tmp_path / "run").exists()
 
