@@ -94,6 +94,14 @@ class Plan:
     ctc_frames: tuple[str, Stream] | None = None
     draws_random_numbers: bool = False
 
+    @property
+    def example(self) -> str:
+        """The input that FLOPs and state are given for, in words."""
+        is_language_model = not self.max_target_ratios
+        if is_language_model:
+            return f"a text of {self.tokens} tokens"
+        return f"one pair of {self.tokens} + {self.tokens} tokens"
+
     def as_json(self) -> dict[str, object]:
         """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`,
         `state_bytes`.

@@ -319,7 +319,7 @@ def print_plan(plan: Plan) -> None:
 
 def _plan_notes(plan: Plan) -> Iterator[str]:
     """Yield the sentences below the table of a plan."""
-    yield f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward."
+    yield f"FLOPs and state: {plan.example}, forward."
     sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
     yield f"Vocabularies: {format_bound(sizes, plan.at_most)}."
     if plan.at_most:

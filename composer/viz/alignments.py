@@ -263,6 +263,9 @@ def pictures(alignment: Alignment, number: int) -> dict[str, object]:
         "strips": strips,
         "axes": [*axes.values()],
         "groups": groups,
+        "most_heads": max(
+            [len(maps) for members in blocks.values() for _, maps in members], default=0
+        ),
         "films": [*map(heat_maps.film_strip, alignment.films)],
         "memory_axes": [*memory_axes.values()],
         "memories": list(zip(alignment.memories, lines, strict=True)),

@@ -244,7 +244,7 @@ def build_graph(recipe: Recipe, plan: Plan) -> Graph:
         replace(box, children=tuple(child for child in box.children if child.key not in hidden))
         for _, box in built
     )
-    flops = f"{si(plan.flops)} FLOPs for one pair of {plan.tokens} + {plan.tokens} tokens"
+    flops = f"{si(plan.flops)} FLOPs for {plan.example}"
     sizes = format_bound(f"{si(plan.parameters)} parameters; {flops}", plan.at_most)
     summary = f"width {recipe.model.width:,}; {sizes}"
     return Graph(recipe.name, summary, tuple(parts), tuple(edges))

@@ -1,31 +1,26 @@
-"""HTML report of a run: scores, learning curves, translations, attention maps, memory use and the
-architecture.
-"""
+"""HTML report of a run: scores, learning curves, translations, pictures and the architecture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
 from composer import evaluation
-from composer.data.pairs import TARGET, Pairs, available_splits
-from composer.data.round_trips import lost_references
-from composer.data.sources import DataSource, generate_pairs
-from composer.errors import DataError, RecipeError, RunError, one_line_error
+from composer.atomic_io import parse_json, read_text
+from composer.data.pairs import available_splits
+from composer.errors import RecipeError, RunError, one_line_error
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
-from composer.inference.answers import has_text
-from composer.inference.lines import Line
 from composer.inference.run import Run, open_run
 from composer.model.features import feature_settings
 from composer.recipe.cache import SHORT_HASH
-from composer.recipe.data_sections import TableColumn
-from composer.recipe.metrics import METRICS, SAMPLE, is_exact, references_of
+from composer.recipe.metrics import METRICS, SAMPLE, is_exact
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
@@ -41,6 +36,7 @@ from composer.viz.alignments import Alignment, alignments, pictures
 from composer.viz.architecture import Drawing, draw
 from composer.viz.media import example
 from composer.viz.page import (
+    Chart,
     Rows,
     accuracy_chart,
     bleu_chart,
@@ -52,48 +48,16 @@ from composer.viz.page import (
     write_document,
 )
 from composer.viz.report_figures import check_folder, write_figures
-
-NUM_EXAMPLES, NUM_DRAWN = 10, 3
-"""Sentences that are translated, and whose pictures are shown."""
-MAX_WORDS = 25
-"""Words beyond which a sentence is not chosen for a picture."""
-FINAL = "the final weights"
-Say = Callable[[str], None]
-
-
-class Sentence(NamedTuple):
-    """What the encoders read of a line, or how a text begins; its references; and what the model
-    wrote.
-    """
-
-    texts: Line
-    references: Sequence[str | None]
-    translation: str
-
-
-ScoredSentence = tuple[float, Sentence]
-Translated = tuple[list[Sentence], list[ScoredSentence], Sequence[Mapping[str, Any]]]
-"""Sentences with their translations, the worst of them, and the scores by source length."""
-ComparedTexts = list[tuple[str, str | Markup, bool]]
-"""The texts of a sentence: label, text, or an image or a sound, and whether it equals the
-reference.
-"""
-
-
-class Source(NamedTuple):
-    """What the report translates and shows: the run, its open weights, the split, and why something
-    is missing.
-    """
-
-    run_dir: RunDir
-    recipe: Recipe
-    record: RunRecord
-    rows: Rows
-    run: Run | None
-    weights: str
-    split: str
-    notes: list[str]
-    scores: dict[str, Any]
+from composer.viz.report_lines import (
+    FINAL,
+    NUM_EXAMPLES,
+    DecodedSplit,
+    Say,
+    Sentence,
+    Source,
+    choose_sentences,
+    decode_split,
+)
 
 
 def report(
@@ -132,273 +96,291 @@ def report(
     if figures is not None:
         check_folder(Path(figures))
     recipe = load(run_dir.recipe)
-    if split is not None and split not in available_splits(recipe):
+    splits = available_splits(recipe)
+    if split is not None and split not in splits:
         raise evaluation.missing_split(recipe, split)
-    opened, weights = open_weights(run_dir, checkpoint)
-    default = next((name for name in ("test", "val") if name in available_splits(recipe)), "")
-    notes = [] if opened else [f"No translations and no alignments: {weights}."]
-    rows = read_metrics(run_dir.metrics)
-    scores = dict(record.scores) if weights == FINAL else last_validation(rows, opened)
-    source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes, scores)
-    translated = translate_split(source, split, Path(data) if data is not None else None, say)
-    if sentences and source.run is None:
-        raise RunError.of(
-            f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path)
-        )
-    shown: Sequence[Alignment] = []
-    if source.run is not None:
-        shown = alignments(
-            source.run, sentences or choose_sentences(source.run, translated[0]), "--sentence"
-        )
+    default_split = next((name for name in ("test", "val") if name in splits), "")
+    source = open_source(run_dir, record, split or default_split, checkpoint)
+    decoded = decode_split(source, split, Path(data) if data is not None else None, say)
+    shown = draw_sentences(source, decoded, sentences)
     for note in source.notes:
         say(note)
     if figures is not None:
-        files = write_figures(
-            Path(figures), draw_model(source), learning_charts(source.rows), shown
-        )
+        drawing = draw_model(source, recipe)
+        files = write_figures(Path(figures), drawing, learning_charts(source.rows), shown)
         say(f"wrote {len(files)} files of figures to {figures}")
-    return write_document(file, "report", page(source, translated, shown))
+    return write_document(file, "report", page(source, recipe, decoded, shown))
+
+
+def open_source(
+    run_dir: RunDir, record: RunRecord, split: str, checkpoint: str | int | None
+) -> Source:
+    """Return a run with its weights, and the scores that are known of these."""
+    run, weights = open_weights(run_dir, checkpoint)
+    notes = [] if run else [f"No translations and no alignments: {weights}."]
+    rows = read_metrics(run_dir.metrics)
+    scores = dict(record.scores) if weights == FINAL else last_validation(rows, run)
+    return Source(run_dir, record, rows, run, weights, split, notes, scores)
 
 
 def open_weights(run_dir: RunDir, checkpoint: str | int | None) -> tuple[Run | None, str]:
-    """Return the run and which weights it has, the final or a checkpoint's, or None and why there
-    are none.
-    """
+    """Return the run and the name of its weights; without any None, and the reason."""
     if checkpoint is None and not run_dir.weights.exists():
         if not list_checkpoints(run_dir.checkpoints):
             return None, "the run has neither final weights nor a checkpoint"
         try:
             run = open_run(run_dir.path, checkpoint="last")
-        except (
-            RunError,
-            OSError,
-        ) as error:  # a training that goes on may have replaced it by a newer one
+        except (RunError, OSError) as error:  # a running training may have replaced it
             return None, f"its last checkpoint cannot be read: {one_line_error(error)}"
     else:
         run = open_run(run_dir.path, checkpoint=checkpoint)
-    return (
-        run,
-        f"the checkpoint after {checkpoint_step(run.checkpoint):,} steps"
-        if run.checkpoint
-        else FINAL,
-    )
+    if run.checkpoint:
+        return run, f"the checkpoint after {checkpoint_step(run.checkpoint):,} steps"
+    return run, FINAL
 
 
 def last_validation(rows: Rows, run: Run | None) -> dict[str, object]:
-    """Return the row of the last validation; of an opened checkpoint, the last one until then."""
-    step = checkpoint_step(run.checkpoint) if run and run.checkpoint else None
-    validations = [
-        row for row in rows if "val/loss" in row and (step is None or row["step"] <= step)
-    ]
+    """Return the row of the last validation, for an opened checkpoint the last one before it."""
+    validations = [row for row in rows if "val/loss" in row]
+    if run and run.checkpoint:
+        step = checkpoint_step(run.checkpoint)
+        validations = [row for row in validations if row["step"] <= step]
     return dict(validations[-1]) if validations else {}
 
 
-def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> Translated:
-    """Return sentences with their translations, the worst, and the scores by source length: known
-    or new ones.
-
-    A model without encoders gets the first half of each line, and continues it. split, data: the
-    user's options; only then are missing files an error.
-    """
-    run = source.run
-    pairs = open_split(source, run, split, data) if run is not None else None
-    if run is None or pairs is None:
-        return [], [], []
-    is_measured = source.weights == FINAL and data is None
-    known = source.record.by_length.get(source.split) if is_measured else None
-    sides = run.recipe.sources
-    recorded = source.run_dir.hypotheses(source.split)
-    recorded_outputs = sides and is_measured
-    outputs = (
-        evaluation.read_hypotheses(recorded, [pairs.sides[TARGET], *pairs.references])
-        if recorded_outputs
-        else []
-    )
-    # the length of a question says nothing about its story
-    measure = bool(sides) and known is None and not run.recipe.data.babi
-    count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
-    references = [list(lines[:count]) for lines in (pairs.sides[TARGET], *pairs.references)]
-    lines = (
-        evaluation.source_texts(run.recipe, pairs, count)
-        if sides
-        else [first_half(line) for line in references[0]]
-    )
-    if (
-        sides
-        and count == len(pairs)
-        and (lost := lost_references(run.tokenizers, references).describe())
-    ):
-        source.notes.append(f"Of {source.split}, {lost}.")
-    outputs = outputs or [best.text for best in evaluation.decode_lines(run, lines, say)]
-    samples = list(map(Sentence, lines, [*zip(*references, strict=True)], outputs))
-    worst = worst_samples(samples) if sides and count > NUM_EXAMPLES else []
-    if not measure:
-        return samples, worst, known or []
-    metrics = evaluation.run_metrics(run, references[0])
-    for name, score in metrics.scores(outputs, references).items():
-        source.scores.setdefault(f"{source.split}/{name}", score)
-    tables = evaluation.scores_by_length(
-        run.recipe, metrics, [line[0] for line in lines], outputs, references
-    )
-    return samples, worst, next(iter(tables.values()), [])
+def draw_sentences(
+    source: Source, decoded: DecodedSplit, sentences: Sequence[str]
+) -> Sequence[Alignment]:
+    """Return the pictures of the given sentences, or of a few of the split. Raises RunError."""
+    if source.run is not None:
+        lines = sentences or choose_sentences(source.run, decoded.sentences)
+        return alignments(source.run, lines, "--sentence")
+    if sentences:
+        message = f"`--sentence` needs weights, and {source.weights}"
+        raise RunError.of(message, "leave it out", str(source.run_dir.path))
+    return []
 
 
-def first_half(text: str) -> Line:
-    """Return the first half of a text's words, as the beginning that a language model continues."""
-    words = text.split(" ")
-    return (" ".join(words[: (len(words) + 1) // 2]),)
+# ------------------------------------------------------------------------------------------- the page
 
 
-def worst_samples(samples: Sequence[Sentence]) -> list[ScoredSentence]:
-    """Return the sentences of the lowest chrF with it, without those that equal a reference, or
-    have none.
-    """
-    scorer = METRICS["chrf"].scorer()
-    rows = [(sample, references_of(sample.references)) for sample in samples]
-    wrong = [(sample, of) for sample, of in rows if of and not is_exact(sample.translation, of)]
-    scored = [(scorer.sentence_score(sample.translation, of).score, sample) for sample, of in wrong]
-    return sorted(scored, key=lambda row: row[0])[:NUM_EXAMPLES]
+@dataclass(frozen=True)
+class Section:
+    """A section of the page; the template has a macro of the same `id` for its content."""
+
+    id: str
+    heading: str
+    content: Any
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.content
 
 
-def open_split(source: Source, run: Run, split: str | None, data: Path | None) -> Pairs | None:
-    """Return the texts of the split; None, and a note on the page, if they are missing and were not
-    asked for.
-    """
-    if not source.split:
-        source.notes.append(
-            "No translations of data: the recipe has neither a test nor a validation split."
-        )
-        return None
-    try:
-        if source.split == "train":
-            return evaluation.read_split(run, "train", data)[0]
-        return DataSource(run.recipe, run.folders(data)).pairs(source.split)
-    except DataError as error:
-        if data is not None or split is not None:
-            raise
-        messages = "; ".join(dict.fromkeys(fault.message for fault in error.faults))
-        source.notes.append(
-            f"No translations of data: {messages}. Pass the folder of the files with `--data DIR`."
-        )
-        return None
-
-
-def choose_sentences(run: Run, samples: Sequence[Sentence]) -> list[Line]:
-    """Return a few sentences for pictures: the first that are neither empty nor long.
-
-    Without encoders these are whole lines. A task whose test is longer than its training has short
-    ones in `val`.
-    """
-    lines = [
-        sample.texts if run.recipe.sources else reference_texts(sample)
-        for sample in samples[:NUM_EXAMPLES]
-    ]
-    lines = [line for line in lines if has_text(line)]
-    if lines and not any(map(is_short, lines)) and run.recipe.data.generate:
-        pairs = generate_pairs(run.recipe, "val")
-        texts = [pairs.sides[side][:NUM_EXAMPLES] for side in run.recipe.sources or [TARGET]]
-        lines = [*zip(*texts, strict=True), *lines]
-    return (list(filter(is_short, lines)) or lines)[:NUM_DRAWN]
-
-
-def reference_texts(sample: Sentence) -> Line:
-    """Return the first reference of a line, "" where it has none."""
-    return tuple(references_of(sample.references)[:1]) or ("",)
-
-
-def is_short(line: Line) -> bool:
-    """Return whether a line's picture can be read at a glance."""
-    return 0 < sum(len(text.split()) for text in line) <= MAX_WORDS
-
-
-def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> str:
+def page(source: Source, recipe: Recipe, decoded: DecodedSplit, shown: Sequence[Alignment]) -> str:
     """Return the page."""
-    recipe, record = source.recipe, source.record
-    samples, worst, by_length = translated
-    sides = recipe.sources
-    sentences = [(alignment, pictures(alignment, number)) for number, alignment in enumerate(shown)]
-    has_films, has_memories = any(one.films for one in shown), any(one.memories for one in shown)
-    has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
-    bleu, accuracy = bleu_chart(source.split, by_length), accuracy_chart(source.split, by_length)
-    counts = [row["lines"] for row in by_length]
-    # and could not write how it ended
-    was_killed = record.status == "running" and is_locked(source.run_dir) is False
-    sections = [
-        ("curves", "Learning curves", learning_curves(source.rows)),
-        ("length", "BLEU by source length", bleu and figure_html(*bleu)),
-        ("accuracy", "Accuracy by source length", accuracy and figure_html(*accuracy)),
-        ("samples", "Translations" if sides else "Continuations", samples),
-        ("alignments", "Alignments", sentences if has_maps else []),
-        ("films", "Film strips", sentences if has_films else []),
-        ("memories", "Memory", sentences if has_memories else []),
-        ("architecture", "Architecture", architecture(source)),
-        ("recipe", "Recipe", source.run_dir.recipe.read_text(encoding="utf-8")),
-    ]
+    point = trial_point(source.run_dir)
+    title = point or recipe.name
     return render(
         "report.html",
-        title=f"{recipe.name}: report",
-        name=recipe.name,
-        status="killed, or running on another machine" if was_killed else record.status,
-        facts={name: value for name, value in facts(source).items() if value},
-        scores=score_table(source),
-        hints=hints(source),
+        title=f"{title}: report",
+        heading_text=title,
+        trial=recipe.name if point else "",
+        status=status(source),
+        facts=facts(source, recipe),
+        scores=score_table(source, recipe),
+        hints=hints(source, recipe),
         source=source,
-        sections=[(name, heading, content) for name, heading, content in sections if content],
-        has_source=bool(sides),
-        num_examples=NUM_EXAMPLES,
-        worst=worst,
-        compare_sample=partial(
-            compare_sample, columns={side: feature_settings(recipe.data, side) for side in sides}
-        ),
-        shown_kinds=list(dict.fromkeys(memory.kind for one in shown for memory in one.memories)),
-        has_sounds=any(medium.hop for one in shown for medium in one.media.values()),
-        counts=" to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
-        if counts
-        else "",
-        versions=record.versions,
+        is_language_model=not recipe.sources,
+        sections=[it for it in sections(source, recipe, decoded, shown) if not it.is_empty],
         now=to_minute(utc_now()),
     )
 
 
-def hints(source: Source) -> list[str]:
+def trial_point(run_dir: RunDir) -> str:
+    """Return the axis values of a sweep's trial, `arch=gru, width=256`; "" for any other run."""
+    file = run_dir.path.parent / "trial.json"
+    try:
+        point = dict(parse_json(read_text(file))["point"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return ", ".join(f"{axis}={value}" for axis, value in point.items())
+
+
+def status(source: Source) -> str:
+    """Return the status of the run; a killed training could not write how it ended."""
+    if source.record.status == "running" and is_locked(source.run_dir) is False:
+        return "killed, or running on another machine"
+    return source.record.status
+
+
+def sections(
+    source: Source, recipe: Recipe, decoded: DecodedSplit, shown: Sequence[Alignment]
+) -> Iterator[Section]:
+    """Yield all sections of the page, empty ones too."""
+    bleu = bleu_chart(source.split, decoded.by_length)
+    accuracy = accuracy_chart(source.split, decoded.by_length)
+    yield Section("curves", "Learning curves", LearningCurves.of(source.rows))
+    yield Section("length", "BLEU by source length", ScoresByLength.of(bleu, decoded))
+    yield Section("accuracy", "Accuracy by source length", ScoresByLength.of(accuracy, decoded))
+    heading = "Translations" if recipe.sources else "Continuations"
+    yield Section("samples", heading, [*sample_lists(source, recipe, decoded)])
+    drawn = [DrawnSentence(alignment, number) for number, alignment in enumerate(shown, start=1)]
+    films = [it for it in drawn if it.alignment.films]
+    memories = [it for it in drawn if it.alignment.memories]
+    has_maps = any(alignment.attentions for alignment in shown)
+    yield Section("alignments", "Alignments", drawn if has_maps or not (films or memories) else [])
+    yield Section("films", "Film strips", films)
+    yield Section("memories", "Memory", memories)
+    yield Section("architecture", "Architecture", architecture(source, recipe))
+    yield Section("recipe", "Recipe", source.run_dir.recipe.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class LearningCurves:
+    """Charts, and the epoch and the minutes at each step that has both: [step, epoch, minutes]."""
+
+    charts: Sequence[Markup]
+    clock: Sequence[Sequence[float]]
+
+    @classmethod
+    def of(cls, rows: Rows) -> LearningCurves | None:
+        """Return the charts of metrics.jsonl, None if nothing was logged."""
+        charts = learning_curves(rows)
+        keys = ("step", "epoch", "minutes")
+        clock = [[row[key] for key in keys] for row in rows if {*keys} <= row.keys()]
+        return cls(charts, clock) if charts else None
+
+
+@dataclass(frozen=True)
+class ScoresByLength:
+    """A chart of scores by source length, and the number of sentences of each length."""
+
+    chart: Markup
+    counts: str
+
+    @classmethod
+    def of(cls, chart: Chart | None, decoded: DecodedSplit) -> ScoresByLength | None:
+        """Return a chart with its counts, None without a chart."""
+        if chart is None:
+            return None
+        counts = [row["lines"] for row in decoded.by_length]
+        ends = sorted({min(counts), max(counts)})
+        return cls(figure_html(*chart), " to ".join(f"{count:,}" for count in ends))
+
+
+@dataclass(frozen=True)
+class ShownText:
+    """One text of a sentence, or its image or sound, under its name."""
+
+    name: str
+    text: str | Markup
+    is_right: bool = False
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The texts of a sentence, and chrF where it was chosen by it."""
+
+    texts: Sequence[ShownText]
+    chrf: float | None = None
+
+
+@dataclass(frozen=True)
+class SampleList:
+    """Sentences under a heading."""
+
+    heading: str
+    samples: Sequence[Sample]
+
+
+def sample_lists(source: Source, recipe: Recipe, decoded: DecodedSplit) -> Iterator[SampleList]:
+    """Yield the worst sentences and the first ones."""
+    if decoded.worst:
+        worst = [Sample(shown_texts(recipe, it), chrf) for it, chrf in decoded.worst]
+        count = f"{len(worst)} of {len(decoded.sentences):,}"
+        yield SampleList(f"The worst {count} lines of {source.split}, by chrF", worst)
+    if decoded.sentences:
+        first = [Sample(shown_texts(recipe, it)) for it in decoded.sentences[:NUM_EXAMPLES]]
+        yield SampleList(f"The first {len(first)} lines of {source.split}", first)
+
+
+def shown_texts(recipe: Recipe, sentence: Sentence) -> list[ShownText]:
+    """Return the sources, the reference and the translation of a sentence."""
+    columns = {side: feature_settings(recipe.data, side) for side in recipe.sources}
+    texts = []
+    for name, text in zip([*columns] or ["beginning"], sentence.texts, strict=True):
+        texts.append(ShownText(name, example(text, columns.get(name))))
+    texts.append(ShownText("reference", sentence.reference))
+    is_right = is_exact(sentence.translation, sentence.references)
+    name = "translation" if columns else "continuation"
+    return [*texts, ShownText(name, sentence.translation, is_right)]
+
+
+class DrawnSentence:
+    """A sentence with its pictures, which its first section on the page offers as files."""
+
+    def __init__(self, alignment: Alignment, number: int) -> None:
+        self.alignment = alignment
+        self.number = number
+        self.pictures = pictures(alignment, number)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of memory that it shows, each with an explanation of its own."""
+        return [memory.kind for memory in self.alignment.memories]
+
+    @property
+    def has_sound(self) -> bool:
+        return any(medium.hop for medium in self.alignment.media.values())
+
+    @property
+    def svg_uri(self) -> str:
+        """All its pictures as the data URI of an SVG file; "" without any."""
+        if not (self.alignment.attentions or self.alignment.films or self.alignment.memories):
+            return ""
+        svg = self.alignment.svg().encode()
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+
+
+def hints(source: Source, recipe: Recipe) -> list[str]:
     """Return what to try next, after a finished training on data that is not generated."""
     record = source.record
-    if not record.is_finished or source.recipe.data.generate:
+    if not record.is_finished or recipe.data.generate:
         return []
-    sizes, unknown = (
-        record.data.pairs if source.recipe.sources else {},
-        record.data.val_unknown or 0.0,
-    )
+    sizes = record.data.pairs if recipe.sources else {}
+    unknown = record.data.val_unknown or 0.0
     return evaluation.training_hints(
-        source.rows, sizes, record.epochs or 0, source.recipe.training, unknown
+        source.rows, sizes, record.epochs or 0, recipe.training, unknown
     )
 
 
-def facts(source: Source) -> dict[str, str]:
-    """Return what run.json says about the run, as text; of a run that goes on, what its last rows
-    say.
-    """
+def facts(source: Source, recipe: Recipe) -> dict[str, str]:
+    """Return the facts of run.json as text; for a running training those of its last rows."""
     record = source.record
     last = {key: value for row in source.rows for key, value in row.items()}
     spent = last.get("step"), last.get("epoch"), last.get("minutes")
     if record.is_finished and record.steps is not None:
         spent = record.steps, record.epochs, record.minutes
-    git, seed = record.git, source.recipe.training.seed if record.seed is None else record.seed
+    git = record.git
     changes = ", with changes" if git and git.dirty else ""
     sizes = (f"{side} {format_number(size)}" for side, size in record.vocabularies.items())
-    return {
+    values = {
         "parameters": format_number(record.parameters),
-        "seed": format_number(seed),
+        "seed": format_number(recipe.training.seed if record.seed is None else record.seed),
         "steps": format_number(spent[0]),
         "epochs": format_number(spent[1]),
         "minutes of computing": format_number(spent[2]),
-        "training pairs": format_number(record.data.train_pairs_used),
+        "training pairs" if recipe.sources else "training texts": format_number(
+            record.data.train_pairs_used
+        ),
         "vocabulary": ", ".join(sizes),
         "weights on this page": source.weights if source.run else "",
         "started": to_minute(record.started_at),
         "ended": to_minute(record.ended_at),
         "commit of the recipe's repository": f"{git.commit[:SHORT_HASH]}{changes}" if git else "",
     }
+    return {name: value for name, value in values.items() if value}
 
 
 def to_minute(time: str | None) -> str:
@@ -407,59 +389,54 @@ def to_minute(time: str | None) -> str:
 
 
 SPLIT_TITLES = {"val": "validation", SAMPLE: "a sample of it"}
-"""What parts of the data are called in the table of scores; others by their names."""
+"""Names of splits in the table of scores; others have their own."""
 
 
-def score_table(source: Source) -> dict[str, object]:
-    """Return the splits that have scores, and the label, the scores and the meaning of each metric."""
-    scores = {
-        name: value for name, value in source.scores.items() if isinstance(value, int | float)
-    }
-    splits = [
-        "val",
-        SAMPLE,
-        *(name for name in available_splits(source.recipe) if name not in ("train", "val")),
-    ]
-    columns = [split for split in splits if any(f"{split}/{name}" in scores for name in METRICS)]
+@dataclass(frozen=True)
+class Score:
+    """A row of the table of scores, with a value for each split."""
+
+    label: str
+    values: Sequence[str]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """The scores of all splits that have any."""
+
+    splits: Sequence[str]
+    rows: Sequence[Score]
+
+
+def score_table(source: Source, recipe: Recipe) -> ScoreTable:
+    """Return the table of scores, with what each metric means."""
+    scores = {key: score for key, score in source.scores.items() if isinstance(score, int | float)}
+    others = [name for name in available_splits(recipe) if name not in ("train", "val")]
+    splits = [split for split in ("val", SAMPLE, *others) if has_scores(scores, split)]
     rows = []
     for name, metric in METRICS.items():
-        values = [scores.get(f"{split}/{name}") for split in columns]
+        values = [scores.get(f"{split}/{name}") for split in splits]
         if any(value is not None for value in values):
             cells = ["" if value is None else metric.format(value) for value in values]
-            rows.append((metric.label, cells, metric.meaning))
-    return {"splits": [SPLIT_TITLES.get(split, split) for split in columns], "rows": rows}
+            rows.append(Score(metric.label, cells, metric.meaning))
+    return ScoreTable([SPLIT_TITLES.get(split, split) for split in splits], rows)
 
 
-def compare_sample(sample: Sentence, columns: Mapping[str, TableColumn | None]) -> ComparedTexts:
-    """Return the sources, the reference and the translation of a sentence.
-
-    columns: The sources by name, with their settings where they are no texts.
-    """
-    inputs = [
-        (name, example(text, columns.get(name)))
-        for name, text in zip([*columns] or ["beginning"], sample.texts, strict=True)
-    ]
-    output, (reference,) = sample.translation, reference_texts(sample)
-    is_right = is_exact(output, sample.references)
-    outputs = [
-        ("reference", reference, False),
-        ("translation" if columns else "continuation", output, is_right),
-    ]
-    return [*((name, text, False) for name, text in inputs), *outputs]
+def has_scores(scores: Mapping[str, float], split: str) -> bool:
+    """True if a metric is known of a split."""
+    return any(f"{split}/{name}" in scores for name in METRICS)
 
 
-def architecture(source: Source) -> dict[str, str] | Markup:
-    """Return the diagrams of the model with the run's vocabularies, or why it cannot be built here."""
+def architecture(source: Source, recipe: Recipe) -> dict[str, str] | Markup:
+    """Return the diagrams of the model, or the reason why it cannot be built here."""
     try:
-        return draw_model(source).folded()
+        return draw_model(source, recipe).folded()
     except RecipeError as error:  # a block of a plug-in may be missing on this machine
-        return Markup('<p class="soft">It cannot be shown here: {}.</p>').format(
-            error.faults[0].message
-        )
+        note = Markup('<p class="soft">It cannot be shown here: {}.</p>')
+        return note.format(error.faults[0].message)
 
 
-def draw_model(source: Source) -> Drawing:
-    """Return the diagram of the model with the run's vocabularies. Raises RecipeError if it cannot
-    be built here.
-    """
-    return draw(source.recipe, vocabularies=source.record.vocabularies or None)
+def draw_model(source: Source, recipe: Recipe) -> Drawing:
+    """Return the diagram of the model with the run's vocabularies. Raises RecipeError."""
+    return draw(recipe, vocabularies=source.record.vocabularies or None)

@@ -14,6 +14,8 @@ from PIL import Image
 
 from composer.viz.page import plotly_script
 
+KINDS = ("image/png", "image/svg+xml", "audio/wav")
+"""What a page may hold as data URIs."""
 BEGINNING = "<!DOCTYPE html>\n"
 
 
@@ -53,9 +55,7 @@ def check_self_contained(root: ElementTree.Element) -> None:
         assert element.tag not in ("link", "iframe", "object", "embed", "base", "form"), element.tag
         for name, value in element.attrib.items():
             if name.rpartition("}")[2] in ("href", "src", "srcset", "action", "data", "poster"):
-                assert value.startswith(
-                    ("#", "data:image/png;base64,", "data:audio/wav;base64,")
-                ), value
+                assert value.startswith(("#", *(f"data:{kind};base64," for kind in KINDS))), value
             assert not name.startswith("on"), name
             assert name != "style"
     written = "".join(

@@ -19,6 +19,7 @@ from composer.evaluation import evaluate, write_hypotheses
 from composer.inference.run import Translation, open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, locked
+from composer.viz.alignments import alignments
 from composer.viz.page import plotly_script, points
 from composer.viz.report import NUM_EXAMPLES, report
 from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
@@ -264,6 +265,28 @@ def test_requested_sentences_have_alignments(trained: Path, tmp_path: Path) -> N
     assert [item.split(" → ")[0] for item in recorded] == ["a b c", "<b>"]
 
 
+def test_the_pictures_of_a_sentence_can_be_saved(trained: Path, tmp_path: Path) -> None:
+    result = read(report(trained, sentences=["a b c", "b"], output=tmp_path / "page.html"))
+    links = [item for place in by_class(result, "save") for item in place.iter("a")]
+    assert [link.get("download") for link in links] == ["alignment-1.svg", "alignment-2.svg"]
+    kind, _, content = links[0].get("href", "").partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    (first, _) = alignments(open_run(trained), ["a b c", "b"])
+    assert base64.b64decode(content).decode() == first.svg()
+
+
+def test_a_trial_of_a_sweep_is_titled_with_its_values(trained: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "trial" / "seed-1"))
+    trial = run.parent / "trial.json"
+    trial.write_text('{"point": {"arch": "gru", "width": 32}}', encoding="utf-8")
+    result = read(report(run))
+    assert next(result.iter("h1")).text == "arch=gru, width=32"
+    assert next(result.iter("title")).text == "arch=gru, width=32: report"
+    assert "A trial of a sweep: tiny" in texts(result, "soft")
+    trial.write_text("[]", encoding="utf-8")
+    assert next(read(report(run)).iter("h1")).text == "tiny"
+
+
 def test_a_test_of_long_lines_leaves_the_pictures_to_the_validation(copy: Path) -> None:
     text = (copy / "recipe.yaml").read_text(encoding="utf-8")
     (copy / "recipe.yaml").write_text(
@@ -401,7 +424,7 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
     change_record(RunDir(copy), hypotheses_sha256={})  # as in a run of 0.1.0
     with pytest.MonkeyPatch.context() as patch:
         pairs = Pairs({"source": lines, "target": references})
-        patch.setattr("composer.viz.report.open_split", lambda *arguments: pairs)
+        patch.setattr("composer.viz.report_lines.open_split", lambda *arguments: pairs)
         page = read(report(copy))
         patch.setattr(
             "composer.evaluation.decode_lines",
@@ -430,7 +453,10 @@ def test_data_are_read_from_the_folder_in_the_option(gru: Path, tmp_path: Path) 
 
 def test_a_model_without_encoders_continues_the_line(tmp_path: Path) -> None:
     run = made(tmp_path / "run", LANGUAGE)
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    changed(run, data=record["data"] | {"train_pairs_used": 7})
     result = read(report(run))
+    assert facts(result)["training texts"] == "7"
     assert headings(result) == ["Continuations", "Alignments", "Architecture", "Recipe"]
     (listed,) = by_class(result, "samples")
     names = [item.text for item in listed.iter("dt")]

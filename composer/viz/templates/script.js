@@ -56,6 +56,24 @@ document.querySelectorAll(".maps").forEach(maps => {
 });
 ["pointermove", "pointerdown"].forEach(kind => [showWeight, showCell].forEach(show => document.addEventListener(kind, show)));
 
+// ---- pictures of a sentence as a PNG file: the SVG of its link, drawn at twice its size
+const savePng = async link => {
+  const image = new Image(), canvas = document.createElement("canvas"), saved = document.createElement("a");
+  image.src = link.href;
+  await image.decode();
+  [canvas.width, canvas.height] = [2 * image.width, 2 * image.height];
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  saved.href = canvas.toDataURL("image/png");
+  saved.download = link.download.replace("svg", "png");
+  saved.click();
+};
+document.querySelectorAll(".save a").forEach(link => {
+  const button = document.createElement("button");
+  button.textContent = "save as PNG";
+  button.addEventListener("click", () => savePng(link));
+  link.after(" ", button);
+});
+
 // ---- charts: Plotly figures that take their colours from the page, so that they follow light and dark
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const axis = () => ({ gridcolor: color("line"), zerolinecolor: color("line"), linecolor: color("line"), automargin: true });
@@ -63,7 +81,7 @@ const template = () => ({ layout: {
   paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
   font: { family: "system-ui, sans-serif", size: 12, color: color("ink") },
   colorway: [0, 1, 2, 3, 4, 5, 6, 7].map(number => color(`c${number}`)),
-  xaxis: { ...axis(), nticks: 8 }, yaxis: axis(),
+  xaxis: { ...axis(), nticks: 8 }, yaxis: { ...axis(), title: { standoff: 12 } },
   modebar: { bgcolor: "rgba(0,0,0,0)", color: color("soft"), activecolor: color("ink") },
   annotationdefaults: { bgcolor: color("panel"), borderpad: 1 },
   hoverlabel: { bgcolor: color("page"), bordercolor: color("line"), font: { color: color("ink") } },
