@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blocks.core.contract import Block
 from composer.checks.problem import Problem, Problems
-from composer.model.builder import AUTHOR, build
+from composer.model.builder import ASK_AUTHOR, build
 from composer.model.costs import BlockFailed, attribute_failures, wrap_blocks
 from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources
 from composer.recipe.recipe import Recipe
@@ -72,7 +72,7 @@ def values(model: EncoderDecoder) -> Problems:
         path, word = one.block.path, one.block.path[-1]
         if one.x.isfinite().all() and not one.y.isfinite().all():
             message = f"`{word}` gives NaN or infinite numbers where finite ones arrive"
-            yield Problem("block", path, message, AUTHOR)
+            yield Problem("block", path, message, ASK_AUTHOR)
             return
         if id(one.block) in in_decoder and does_read_future(one, two):
             message = (
@@ -80,7 +80,7 @@ def values(model: EncoderDecoder) -> Problems:
                 f" {SAME} "
             )
             message += "positions depends on those after them"
-            yield Problem("causality", path, message, f"put it into an encoder, or {AUTHOR}")
+            yield Problem("causality", path, message, f"put it into an encoder, or {ASK_AUTHOR}")
             return
 
 

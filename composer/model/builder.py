@@ -56,7 +56,7 @@ from composer.recipe.section import BlockSpec, output_names, python_name, read_s
 
 DEPENDS_ON_PLACE = ("name", "memory", "kind", "causality", "pace")
 """Codes of faults that a stack may have in one place and not in another."""
-AUTHOR = "its author finds the fault with `composer.check_block`"
+ASK_AUTHOR = "its author finds the fault with `composer.check_block`"
 """Hint for a fault that no recipe can avoid."""
 
 
@@ -148,75 +148,89 @@ class Builder:
         return model
 
     def _model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
-        settings = self.recipe.model
         self._check_encoder_names()
+        width, output = self.recipe.model.width, self.recipe.model.output
+        is_ctc_alone = output.ctc is not None and output.ctc.weight == 1
+        sides = Sides(self, vocabularies)
+        target = None if is_ctc_alone else sides.embedding("target")
+        encoders, memories = self._encoders(sides)
+        site, decoder = self._decoder(target, memories)
+        ctc = self._ctc(site, encoders.values(), vocabularies["target"])
+        if ctc is not None and is_ctc_alone:
+            return CtcModel(encoders, decoder, ctc, width)
+        head = self._output_head(decoder.out, vocabularies["target"])
+        if sides.tied is not None:
+            self._check_tie(decoder.out, vocabularies)
+            # of a kind that has a row for each token, or the recipe had been refused
+            head.weight = sides.tied.weight
+        sides.note_tokens_read("target", site, decoder)
+        self._note_idle_ties(sides)
+        if "target" not in sides.tokens_read:
+            target = None
+        if ctc is not None and output.ctc is not None:
+            return JointModel(encoders, target, decoder, head, width, ctc, output.ctc.weight)
+        model = EncoderDecoder(encoders, target, decoder, head, width, output.length)
+        model.begins_after_end = self.recipe.begins_after_end
+        return model
+
+    def _encoders(self, sides: Sides) -> tuple[dict[str, Encoder], dict[str, Named]]:
+        """Build the encoders by data key, and the memories that they leave by name."""
         encoders: dict[str, Encoder] = {}
         memories: dict[str, Named] = {}
-        # sides that share, and those whose tokens are read
-        tie, read = settings.output.tie, set[str]()
-        ctc_alone = settings.output.ctc is not None and settings.output.ctc.weight == 1
-        target = None if ctc_alone else self._embedding("target", vocabularies["target"])
-        tied = target if "target" in tie else None  # whose matrix is the output's
-        for key, memory, path, stack in encoder_stacks(settings):
-            shares = key in tie and key in vocabularies
-            embedding = tied if shares and tied else self._embedding(key, vocabularies.get(key, 0))
-            tied = embedding if shares else tied
+        for key, memory, path, blocks in encoder_stacks(self.recipe.model):
+            embedding = sides.embedding(key)
             stream = self._input_stream(key, embedding)
-            site, built = self._outer_stack(path, stack, stream, memories, causal="")
-            if stream.grid and any(
-                block.max_target_ratio for block in built.modules() if isinstance(block, Block)
-            ):
+            site, stack = self._outer_stack(path, blocks, stream, memories, causal="")
+            self._check_answer_room(path, stream, stack)
+            sides.note_tokens_read(key, site, stack)
+            self.refused.update(f"{memory}.{name}" for name in site.names.refused)
+            memories[memory] = Named(stack.out)
+            for name, named in site.names.visible.items():
+                memories[f"{memory}.{name}"] = named
+            encoders[key] = Encoder(memory, embedding, stack, stream.columns)
+        return encoders, memories
+
+    def _decoder(
+        self, target: TokenEmbedding | None, memories: Mapping[str, Named]
+    ) -> tuple[Site, Stack]:
+        model = self.recipe.model
+        stream = Stream(model.width) if target is None else self._input_stream("target", target)
+        path = ("model", "decoder")
+        return self._outer_stack(path, model.decoder or [], stream, memories, causal="a decoder")
+
+    def _check_answer_room(self, path: Path, arriving: Stream, stack: Stack) -> None:
+        if not arriving.grid:
+            return
+        for block in stack.modules():
+            if isinstance(block, Block) and block.max_target_ratio:
                 message = (
                     "`grid` makes room for an answer after words, and this encoder reads no line of"
                     " words"
                 )
                 self.fault("kind", path, message, "remove `grid`")
-            read |= {key} if built.reads_stream or "input" in site.names.reads else set()
-            self.refused |= {f"{memory}.{name}" for name in site.names.refused}
-            memories |= {memory: Named(built.out)} | {
-                f"{memory}.{n}": named for n, named in site.names.visible.items()
-            }
-            encoders[key] = Encoder(memory, embedding, built, stream.columns)
-        stream, path = Stream(settings.width), ("model", "decoder")
-        stream = stream if target is None else self._input_stream("target", target)
-        site, decoder = self._outer_stack(
-            path, settings.decoder or [], stream, memories, "a decoder"
-        )
-        ctc = self._ctc(site, encoders.values(), vocabularies["target"])
-        if ctc is not None and ctc_alone:
-            return CtcModel(encoders, decoder, ctc, stream.width)
-        output = self._output_head(decoder.out, vocabularies["target"])
-        if tied is not None:
-            self._check_tie(decoder.out, vocabularies)
-            # of a kind that has a row for each token, or the recipe had been refused
-            output.weight = tied.weight
-        read |= {"target"} if decoder.reads_stream or "input" in site.names.reads else set()
-        for index in (index for index, side in enumerate(tie) if side not in read):
-            path = ("model", "output", "tie", index)
-            reason = f"nothing reads the tokens of `{tie[index]}`"
-            fix = Fix(f"remove `{tie[index]}`", Remove(path))
-            self.idle_settings[path] = IdleSetting(reason, fix)
-        parts = encoders, target if "target" in read else None, decoder, output, stream.width
-        if ctc is not None and settings.output.ctc is not None:
-            return JointModel(*parts, ctc, settings.output.ctc.weight)
-        model = EncoderDecoder(*parts, settings.output.length)
-        model.begins_after_end = self.recipe.begins_after_end
-        return model
+                return
+
+    def _note_idle_ties(self, sides: Sides) -> None:
+        for index, side in enumerate(self.recipe.model.output.tie):
+            if side not in sides.tokens_read:
+                path = ("model", "output", "tie", index)
+                fix = Fix(f"remove `{side}`", Remove(path))
+                reason = f"nothing reads the tokens of `{side}`"
+                self.idle_settings[path] = IdleSetting(reason, fix)
 
     def _check_encoder_names(self) -> None:
-        """Raise RecipeError if an encoder has the name of an attribute of every module, `forward`
-        or such.
-        """
-        for key, _, path, _ in encoder_stacks(self.recipe.model):
-            if hasattr(nn.ModuleDict(), key):
+        """Raise RecipeError if an encoder is called like an attribute of every module: `forward`."""
+        for encoder in encoder_stacks(self.recipe.model):
+            if hasattr(nn.ModuleDict(), encoder.key):
                 message = (
-                    f"`{path[-1]}` is an attribute of PyTorch's modules and cannot be an encoder's"
-                    " name"
+                    f"`{encoder.path[-1]}` is an attribute of PyTorch's modules and cannot be an"
+                    " encoder's name"
                 )
-                self.fault("name", path, message, "choose another name")
+                self.fault("name", encoder.path, message, "choose another name")
         self.finish()
 
-    def _embedding(self, key: str, vocabulary: int) -> TokenEmbedding:
+    def token_embedding(self, key: str, vocabulary: int) -> TokenEmbedding:
+        """Return a new embedding of a side's tokens, or of its images, sounds or vectors."""
         embedding = self._embedding_of_kind(key, vocabulary)
         embedding.dropout = self.recipe.model.embedding_dropout
         return embedding
@@ -225,10 +239,9 @@ class Builder:
         if features := feature_settings(self.recipe.data, key):
             return FeatureInput(*feature_shape(features))
         chosen, width = self.recipe.model.embedding, self.recipe.model.width
+        place = TokenPlace(vocabulary, width, self.recipe.data.tokenizer, key == "target")
         try:
-            return chosen.build(
-                TokenPlace(vocabulary, width, self.recipe.data.tokenizer, key == "target")
-            )
+            return chosen.build(place)
         except BlockError as error:
             self.refuse(error, chosen.at)
             return Embedding(vocabulary, width)
@@ -244,18 +257,15 @@ class Builder:
             message = "the decoder ends with a grid, and the output reads a sequence"
             self.fault("kind", ("model", "decoder"), message, "end it with `- select_column: 0`")
         output, tokenizer = self.recipe.model.output, self.recipe.data.tokenizer
+        place = TokenPlace(vocabulary, out.width, tokenizer, has_bias=output.bias)
         try:
-            return output.kind.build(
-                TokenPlace(vocabulary, out.width, tokenizer, has_bias=output.bias)
-            )
+            return output.kind.build(place)
         except BlockError as error:
             self.refuse(error, output.kind.at if error.setting else ("model", "output", "kind"))
             return LinearOutput(out.width, vocabulary)
 
     def _ctc(self, site: Site, encoders: Iterable[Encoder], vocabulary: int) -> Ctc | None:
-        """Return CTC over the memory that the recipe names; None where it has none, or one at
-        fault.
-        """
+        """Return CTC over the memory that the recipe names; None without CTC, or if it is at fault."""
         settings, path = self.recipe.model.output.ctc, ("model", "output", "ctc")
         if settings is None:
             return None
@@ -265,27 +275,18 @@ class Builder:
         except BlockError as error:
             self.refuse(error, path)
             return None
-        message, fix = "", ""
         if frames.grid:
-            message, fix = (
-                f"CTC reads a sequence, and `{memory}` is a grid",
-                "end that encoder with `- flatten`",
-            )
+            message = f"CTC reads a sequence, and `{memory}` is a grid"
+            self.fault("kind", path, message, "end that encoder with `- flatten`")
         elif not frames.length_ratio:
-            message, fix = (
-                f"CTC reads a sequence, and `{memory}` is one position for all",
-                "read another output",
-            )
+            message = f"CTC reads a sequence, and `{memory}` is one position for all"
+            self.fault("kind", path, message, "read another output")
         elif any(encoder.max_target_ratio for encoder in encoders):
-            message, fix = (
-                (
-                    "CTC needs frames whose number the answer has no say in, and `grid` makes room"
-                    " for it"
-                ),
-                "",
+            message = (
+                "CTC cannot be combined with `grid`: the number of frames must not depend on the"
+                " answer"
             )
-        if message:
-            self.fault("kind", path, message, fix or remove(path, ", or the block `grid`"))
+            self.fault("kind", path, message, remove(path, ", or the block `grid`"))
         return Ctc(memory, frames, vocabulary)
 
     def _outer_stack(
@@ -297,12 +298,11 @@ class Builder:
         causal: str,
     ) -> tuple[Site, Stack]:
         """Build the outermost stack of an encoder or decoder; return the site of its blocks too."""
-        reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
+        reserved = [encoder.memory for encoder in encoder_stacks(self.recipe.model)]
         readable = [memory for memory in reserved if memory in memories]
         self.named_paths.clear()
-        names = Scope.root(
-            stream, declared=set(output_names(stack)), reserved=reserved, refused=self.refused
-        )
+        declared = set(output_names(stack))
+        names = Scope.root(stream, declared=declared, reserved=reserved, refused=self.refused)
         site = Site(stream, self.recipe.model.width, names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
 
@@ -313,21 +313,16 @@ class Builder:
             message = f"the decoder ends {out.width} wide, and the tied matrix is {width} wide"
             self.fault("width", path, message, f"end the decoder with `- linear: {width}`")
         tie = set(self.recipe.model.output.tie) - {"target"}
-        joint = (
-            all(vocabularies.get(key) == vocabularies["target"] for key in tie)
-            and self.recipe.joint
+        has_one_vocabulary = self.recipe.joint and all(
+            vocabularies.get(key) == vocabularies["target"] for key in tie
         )
-        if tie and not joint:
+        if tie and not has_one_vocabulary:
             names = ", ".join(f"`{key}`" for key in sorted(tie))
             message = (
                 f"{names} and `target` have vocabularies of their own, and `tie` needs a joint one"
             )
-            self.fault(
-                "tie",
-                path,
-                message,
-                "set `joint: true` in `data.tokenizer`, or tie only the target",
-            )
+            fix = "set `joint: true` in `data.tokenizer`, or tie only the target"
+            self.fault("tie", path, message, fix)
 
     def stack(self, site: Site, entries: Sequence[Any]) -> Stack:
         """Build the blocks of one list in order, each from the stream that the one before leaves."""
@@ -340,24 +335,27 @@ class Builder:
         )
         stream = site.stream
         for spec in read_stack(entries, site.path):
-            here = replace(site, stream=stream, path=spec.path)
             num_reads, taken = len(site.names.reads), frozenset(site.names.taken)
-            block = self.block(here, spec.word, spec.settings)
+            block_site = replace(site, stream=stream, path=spec.path)
+            block = self.block(block_site, spec.word, spec.settings)
             name = spec.settings.get("as")
             if name is not None:
-                try:
-                    site.names.define(name, Named(block.out, block.state_kind))
-                    self.named_paths[name] = here.path
-                except BlockError as error:
-                    self.refuse(error, here.path)
+                self._define(block_site, name, block)
             blocks.append(block)
             names.append(name)
             reads.append(frozenset(site.names.reads[num_reads:]))
             gives.append(frozenset(site.names.taken - taken))
             if block.out.width != stream.width:
-                self.widened[site.path] = here.path
+                self.widened[site.path] = spec.path
             stream = block.out
         return Stack(site.stream, blocks, names, reads, gives)
+
+    def _define(self, site: Site, name: str, block: Block) -> None:
+        try:
+            site.names.define(name, Named(block.out, block.state_kind))
+            self.named_paths[name] = site.path
+        except BlockError as error:
+            self.refuse(error, site.path)
 
     def dry_build(self, site: Site, entries: Sequence[Any]) -> Stack:
         """Build the same stack on the meta device, ignoring its faults; nothing of it stays here."""
@@ -369,33 +367,16 @@ class Builder:
             return scratch.stack(site, entries)
 
     def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
-        """Build one block, without a setting that has no effect there; if it fails, report it and
+        """Build one block, without settings that have no effect there; if it fails, report it and
         return a stand-in.
         """
         self.size.count_block(site.path)
-        arguments = {python_name(key): value for key, value in settings.items() if key != "as"}
-        # with the width that is written, the blocks after it have no faults that only follow from
-        # it
-        stand_in_stream = site.stream._replace(width=settings.get("width") or site.stream.width)
+        effective = dict(settings)
         try:
-            block = checked_block(block_class(word)(site, **arguments))
+            block = self._construct(site, word, effective)
         except BlockError as error:
-            if isinstance(error, NoEffect) and error.setting in settings:
-                idle = IdleSetting(error.message, error.fix.below(site.path))
-                self.idle_settings[(*site.path, error.setting)] = idle
-                return self.block(
-                    site,
-                    word,
-                    {key: value for key, value in settings.items() if key != error.setting},
-                )
-            # what is built dry is thrown away, and so are its faults
-            related = (
-                self.related_places(site, error.message)
-                if error.code == "width" and not self.is_dry
-                else ""
-            )
-            self.refuse(error, site.path, error.message + related)
-            block = StandIn(stand_in_stream)
+            self._refuse_block(site, error)
+            block = self._stand_in(site, effective)
         except ModelTooLarge as error:
             error.path = error.path or site.path
             raise
@@ -403,33 +384,61 @@ class Builder:
             if is_out_of_memory(error):
                 raise ModelTooLarge(NO_MEMORY, site.path) from error
             message = f"`{word}` cannot be built: {error_of_code(error)}"
-            self.fault("block", site.path, message, f"make its numbers smaller, or {AUTHOR}")
-            block = StandIn(stand_in_stream)
-        if isinstance(block, StandIn) and not self.is_dry:
-            site.names.refused.update(output_names(list(settings.values())))
+            self.fault("block", site.path, message, f"make its numbers smaller, or {ASK_AUTHOR}")
+            block = self._stand_in(site, effective)
         block.path = site.path
         packs = self.recipe.data.packing and not (site.stream.grid or isinstance(block, StandIn))
-        if packs and (problem := packing_error(block, site.stream, settings)):
-            self.refuse(
-                problem, site.path, f"`{word}` cannot be trained on packed rows: {problem.message}"
-            )
+        if packs and (problem := packing_error(block, site.stream, effective)):
+            message = f"`{word}` cannot be trained on packed rows: {problem.message}"
+            self.refuse(problem, site.path, message)
         return block
 
-    def related_places(self, site: Site, message: str) -> str:
-        """Return where else to look for a fault of widths: at inner blocks that change it, and at
-        names it mentions.
+    def _construct(self, site: Site, word: str, settings: dict[str, Any]) -> Block:
+        """Return a block. Removes each of `settings` that has no effect, and constructs it again."""
+        while True:
+            arguments = {python_name(key): value for key, value in settings.items() if key != "as"}
+            try:
+                return checked_block(block_class(word)(site, **arguments))
+            except NoEffect as error:
+                if error.setting not in settings:
+                    raise
+                idle = IdleSetting(error.message, error.fix.below(site.path))
+                self.idle_settings[*site.path, error.setting] = idle
+                del settings[error.setting]
+
+    def _refuse_block(self, site: Site, error: BlockError) -> None:
+        message = error.message
+        # what is built dry is thrown away, and so are its faults
+        if error.code == "width" and not self.is_dry:
+            message += self._related_places(site, message)
+        self.refuse(error, site.path, message)
+
+    def _stand_in(self, site: Site, settings: Mapping[str, Any]) -> Block:
+        """Return a placeholder for a block that cannot be built."""
+        if not self.is_dry:
+            site.names.refused.update(output_names(list(settings.values())))
+        # with the width that is written, the blocks after it get no faults that only follow from it
+        width = settings.get("width") or site.stream.width
+        return StandIn(site.stream._replace(width=width))
+
+    def _related_places(self, site: Site, message: str) -> str:
+        """Return where else to look for a fault of widths: the inner blocks that change the width,
+        and the blocks that the message names.
         """
-        inside = [
-            path
-            for stack, path in self.widened.items()
-            if stack[:-1] == site.path or (stack[:-2] == site.path and stack[-2] == "branches")
-        ]
-        mentioned = [path for name, path in self.named_paths.items() if f"`{name}`" in message]
-        here = self.recipe.locate(site.path).node.place.file
+        related = []
+        for stack, path in self.widened.items():
+            is_branch = stack[:-2] == site.path and stack[-2] == "branches"
+            if stack[:-1] == site.path or is_branch:
+                related.append(path)
+        for name, path in self.named_paths.items():
+            if f"`{name}`" in message:
+                related.append(path)
+        own_file = self.recipe.locate(site.path).node.place.file
         text = ""
-        for path in (*inside, *mentioned):
-            at = self.recipe.locate(path).node.place
-            text += f"; see `{path[-1]}`, {'' if at.file == here else f'{at.file}, '}line {at.line}"
+        for path in related:
+            mark = self.recipe.locate(path).node.place
+            file = "" if mark.file == own_file else f"{mark.file}, "
+            text += f"; see `{path[-1]}`, {file}line {mark.line}"
         return text
 
     def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:
@@ -453,38 +462,69 @@ class Builder:
         if not share_parameters(stack, self.shared.setdefault(name, stack)):
             message = (
                 f"`{name}` is used where another stream arrives than at its first use, so its"
-                " parameters "
+                " parameters cannot be shared"
             )
-            raise BlockError(
-                "stack", f"{message}cannot be shared", code="width", fix=write("copy", True)
-            )
+            raise BlockError("stack", message, code="width", fix=write("copy", True))
         return stack
 
-    def unused_stack_faults(self) -> list[Fault]:
-        """Return the faults of the named stacks that no `use` names."""
-        unused = [name for name in self.recipe.model.stacks or {} if name not in self.uses]
-        return [fault for name in unused for fault in self._stack_faults(name)]
+    def unused_stack_faults(self) -> Iterator[Fault]:
+        """Yield the faults of the named stacks that no `use` names."""
+        for name in self.recipe.model.stacks or {}:
+            if name not in self.uses:
+                yield from self._stack_faults(name)
 
     def _stack_faults(self, name: str) -> list[Fault]:
         """Return the faults that a named stack would have wherever it was used."""
-        stack, width, faults = self.recipe.model.stacks[name], self.recipe.model.width, []
-        for stream, causal in (
-            (Stream(width), ""),
-            (Stream(width), "a decoder"),
-            (Stream(width, True, columns=4), ""),
-        ):
-            scratch = Builder(self.recipe, open_stacks=[name], size=self.size)
-            names = Scope.root(stream, declared=set(output_names(stack)))
-            with torch.device("meta"):
-                scratch.stack(
-                    Site(stream, width, names, {}, [], causal, ("model", "stacks", name)), stack
-                )
-            faults.append(scratch.faults)
-        best = min(
-            faults,
-            key=lambda some: (sum(fault.code in DEPENDS_ON_PLACE for fault in some), len(some)),
+        width = self.recipe.model.width
+        attempts = (
+            self._faults_of_use(name, Stream(width), causal=""),
+            self._faults_of_use(name, Stream(width), causal="a decoder"),
+            self._faults_of_use(name, Stream(width, True, columns=4), causal=""),
         )
+        best = min(attempts, key=_num_faults)
         return [fault for fault in best if fault.code not in DEPENDS_ON_PLACE]
+
+    def _faults_of_use(self, name: str, arriving: Stream, causal: str) -> list[Fault]:
+        """Return the faults of a named stack in one place."""
+        model = self.recipe.model
+        stack, path = model.stacks[name], ("model", "stacks", name)
+        scratch = Builder(self.recipe, open_stacks=[name], size=self.size)
+        names = Scope.root(arriving, declared=set(output_names(stack)))
+        with torch.device("meta"):
+            scratch.stack(Site(arriving, model.width, names, {}, [], causal, path), stack)
+        return scratch.faults
+
+
+class Sides:
+    """The embeddings of the sides of a model. `tied` is the one that `tie` shares with the output.
+
+    `tokens_read` are the sides whose embedding a stack reads.
+    """
+
+    def __init__(self, builder: Builder, vocabularies: Mapping[str, int]) -> None:
+        self.builder, self.vocabularies = builder, vocabularies
+        self.tied: TokenEmbedding | None = None
+        self.tokens_read: set[str] = set()
+
+    def embedding(self, key: str) -> TokenEmbedding:
+        """Return the embedding of a side: the shared one if the side is tied, or a new one."""
+        is_tied = key in self.builder.recipe.model.output.tie and key in self.vocabularies
+        if is_tied and self.tied is not None:
+            return self.tied
+        embedding = self.builder.token_embedding(key, self.vocabularies.get(key, 0))
+        if is_tied:
+            self.tied = embedding
+        return embedding
+
+    def note_tokens_read(self, key: str, site: Site, stack: Stack) -> None:
+        """Add a side to `tokens_read` if its stack reads the tokens."""
+        if stack.reads_stream or "input" in site.names.reads:
+            self.tokens_read.add(key)
+
+
+def _num_faults(faults: list[Fault]) -> tuple[int, int]:
+    """Return the number of faults that depend on the place, and of all."""
+    return sum(fault.code in DEPENDS_ON_PLACE for fault in faults), len(faults)
 
 
 def checked_block(block: Block) -> Block:
@@ -502,23 +542,29 @@ def checked_block(block: Block) -> Block:
     )
 
 
-def encoder_stacks(model: Model) -> Iterator[tuple[str, str, Path, Sequence[BlockSpec]]]:
-    """Yield of each encoder its key in the data, its memory's name, its path in the recipe and its
-    stack.
-    """
+class EncoderStack(NamedTuple):
+    """An encoder of a recipe: its key in the data, its memory, its path and its blocks."""
+
+    key: str
+    memory: str
+    path: Path
+    blocks: Sequence[BlockSpec]
+
+
+def encoder_stacks(model: Model) -> Iterator[EncoderStack]:
+    """Yield the encoders of a model."""
     if model.encoder is not None:
-        yield "source", "encoder", ("model", "encoder"), model.encoder
-    for name, stack in (model.encoders or {}).items():
-        yield name, name, ("model", "encoders", name), stack
+        yield EncoderStack("source", "encoder", ("model", "encoder"), model.encoder)
+    for name, blocks in (model.encoders or {}).items():
+        yield EncoderStack(name, name, ("model", "encoders", name), blocks)
 
 
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
     """Return an upper bound of each vocabulary, by data key, from the tokenizer's settings or file."""
     if faults := recipe.tokenizer_faults():
         raise RecipeError(faults)
-    keys = [
-        key
-        for key, *_ in encoder_stacks(recipe.model)
-        if feature_settings(recipe.data, key) is None
-    ]
-    return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
+    bounds = {}
+    for encoder in encoder_stacks(recipe.model):
+        if feature_settings(recipe.data, encoder.key) is None:
+            bounds[encoder.key] = recipe.tokenizer.max_size(encoder.key == "target")
+    return bounds | {"target": recipe.tokenizer.max_size(target=True)}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from blocks.core.contract import Block
 from blocks.core.recurrence import RecurrentLayer
 from composer.errors import BlockCodeErrors, error_of_code
-from composer.model.builder import AUTHOR
+from composer.model.builder import ASK_AUTHOR
 from composer.model.ctc import ctc_of
 from composer.model.encoder_decoder import (
     EncoderDecoder,
@@ -38,7 +38,9 @@ class BlockFailed(Exception):
     said.
     """
 
-    def __init__(self, block: Block, message: str, fix: str = AUTHOR, code: str = "block") -> None:
+    def __init__(
+        self, block: Block, message: str, fix: str = ASK_AUTHOR, code: str = "block"
+    ) -> None:
         super().__init__(message)
         self.block, self.message, self.fix, self.code = block, message, fix, code
 
@@ -186,7 +188,7 @@ def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
 def failure_hint(block: Block, x: Tensor) -> str:
     """Return the fix for a block that fails on x: perhaps it was never meant for grids."""
     if x.dim() != 4:
-        return AUTHOR
+        return ASK_AUTHOR
     return (
         f"put `- select_column: 0`, `- sum_columns` or `- flatten` before it; its author refuses a"
         f" grid with "

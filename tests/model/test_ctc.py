@@ -256,7 +256,7 @@ MISTAKES: dict[str, tuple[str, int, str]] = {
             "  encoder: [{rnn: {bidirectional: true}}]\n", f"  encoder:\n{GRID}"
         ),
         10,
-        "CTC needs frames whose number the answer has no say in",
+        "CTC cannot be combined with `grid`",
     ),
 }
 
