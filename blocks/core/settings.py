@@ -42,8 +42,6 @@ class Kind:
 class Distinct:
     """A list in which no item is repeated."""
 
-    is_distinct = True
-
 
 Count = Annotated[int, Bounds(minimum=1, maximum=1_000_000)]
 """A whole number, 1 or more."""

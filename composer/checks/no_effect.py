@@ -1,16 +1,15 @@
-"""Settings that change nothing beside the others: each is a warning, with its place, the cause and
-the fix.
+"""Warnings of settings that change nothing because of other settings.
 
-A block says so itself, by `NoEffect` in its constructor. Of sections, `RULES` say it from the
-recipe and its model, which may be on the meta device. A value that equals the default is fine, and
-so is a limit that no data reach.
+A block raises `NoEffect` in its constructor. For sections, `RULES` find them from the recipe and its
+model, which may be on the meta device. A value that equals the default is fine, and so is a limit
+that no data reach.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from blocks.core.contract import Path
 from blocks.core.fixes import Fix, Remove, remove
 from composer.checks.problem import Problem, unused
 from composer.errors import KeyPath, format_path
@@ -25,71 +24,94 @@ from composer.recipe.locations import explicit_defaults
 from composer.recipe.metrics import decodes_all
 from composer.recipe.recipe import Recipe
 
-Idle = Iterator[tuple[str, str]]
-"""Settings that change nothing, their paths separated by spaces, and why."""
 SOURCE_TEXTS = (
-    "data.parallel.train.source data.parallel.val.source data.parallel.test.source"
-    " data.table.source "
+    "data.parallel.train.source",
+    "data.parallel.val.source",
+    "data.parallel.test.source",
+    "data.table.source",
+    "data.hub.source",
+    "data.generate.number_words.source",
+    "data.tokenizer.bits.marks",
+    "data.tokenizer.bits.numbers",
 )
-SOURCE_TEXTS += "data.hub.source data.generate.number_words.source"
-SOURCE_MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers"
 JOINT = (
-    "data.tokenizer.word.joint data.tokenizer.char.joint data.tokenizer.bpe.joint"
-    " data.tokenizer.unigram.joint"
+    "data.tokenizer.word.joint",
+    "data.tokenizer.char.joint",
+    "data.tokenizer.bpe.joint",
+    "data.tokenizer.unigram.joint",
 )
 VALIDATED = (
-    "training.early_stopping training.validation_sample training.schedule.plateau training.asgd "
+    "training.early_stopping",
+    "training.validation_sample",
+    "training.schedule.plateau",
+    "training.asgd",
+    "trainer.inference_mode",
 )
-VALIDATED += "trainer.inference_mode"
-DECODED = "training.validation_sample evaluation.metrics evaluation.bleu_tokenizer"
-WITHOUT_LOGITS = "model.output.kind model.output.bias model.output.tie training.label_smoothing "
-WITHOUT_LOGITS += "training.scheduled_sampling"
-PROCESSES = "trainer.strategy trainer.timeout_minutes"
+DECODED = ("training.validation_sample", "evaluation.metrics", "evaluation.bleu_tokenizer")
+OF_LOGITS = (
+    "model.output.kind",
+    "model.output.bias",
+    "model.output.tie",
+    "training.label_smoothing",
+    "training.scheduled_sampling",
+)
+OF_PROCESSES = ("trainer.strategy", "trainer.timeout_minutes")
 WANDB = (
-    "logging.wandb.project logging.wandb.name logging.wandb.entity logging.wandb.group"
-    " logging.wandb.tags "
+    "logging.wandb.project",
+    "logging.wandb.name",
+    "logging.wandb.entity",
+    "logging.wandb.group",
+    "logging.wandb.tags",
+    "logging.wandb.config",
+    "logging.wandb.artifact",
 )
-WANDB += "logging.wandb.config logging.wandb.artifact"
+
+
+class IdleSettings(NamedTuple):
+    """Settings that change nothing, and why."""
+
+    reason: str
+    paths: tuple[str, ...]
+
+
+Idle = Iterator[IdleSettings]
+
+
+def idle(reason: str, *paths: str) -> IdleSettings:
+    """Return the settings at these paths as idle, wherever they are written."""
+    return IdleSettings(reason, paths)
 
 
 def idle_settings(recipe: Recipe, model: EncoderDecoder) -> Iterator[Problem]:
-    """Yield a warning of each setting that is written and that a rule finds idle; of nested ones,
-    the outermost.
-    """
-    causes: dict[KeyPath, str] = {}
+    """Yield a warning of each written setting that a rule calls idle; of nested ones the outermost."""
+    reasons: dict[KeyPath, str] = {}
     for rule in RULES:
-        for settings, cause in rule(recipe, model):
-            for setting in settings.split():
+        for reason, settings in rule(recipe, model):
+            for setting in settings:
                 path: KeyPath = (*setting.split("."),)
                 if recipe.locate(path).is_written:
-                    causes.setdefault(path, cause)
-    for path, cause in causes.items():
-        if not any(path[:end] in causes for end in range(1, len(path))):
-            yield unused(path, cause)
+                    reasons.setdefault(path, reason)
+    for path, reason in reasons.items():
+        if not any(path[:end] in reasons for end in range(1, len(path))):
+            yield unused(path, reason)
 
 
 def data_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield the idle settings of how data are read."""
     data = recipe.data
     if data.generate and recipe.training.max_epochs == 1:
-        yield (
-            f"data.generate.{data.generate.word}.endless",
-            "new pairs would come in a second epoch",
-        )
+        reason = "new pairs would come in a second epoch"
+        yield idle(reason, f"data.generate.{data.generate.word}.endless")
     for source in (data.parallel, data.table, data.text):
         if source and not (isinstance(source.val, int) or isinstance(source.test, int)):
-            yield (
-                f"{format_path(source.at)}.hold_out",
-                "no `val` or `test` is a number of those that are held out",
-            )
+            reason = "no `val` or `test` is a number of those that are held out"
+            yield idle(reason, f"{format_path(source.at)}.hold_out")
     if recipe.training.window:
-        yield "data.max_length", "windows have their own length"
+        yield idle("windows have their own length", "data.max_length")
     parallel = data.parallel
     if parallel and not (parallel.val or parallel.test or parallel.test_sets):
-        yield (
-            "data.parallel.decontaminate",
-            "there is no `val` and no `test` whose lines could be left out",
-        )
+        reason = "there is no `val` and no `test` whose lines could be left out"
+        yield idle(reason, "data.parallel.decontaminate")
     for side in recipe.sources:
         yield from mask_rules(recipe, side)
 
@@ -98,11 +120,11 @@ def case_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield `data.lowercase` where texts have no capitals."""
     data = recipe.data
     if data.babi:
-        yield "data.lowercase", "stories are read in lower case anyway"
+        yield idle("stories are read in lower case anyway", "data.lowercase")
     if data.generate and not data.generate.has_capitals:
-        yield "data.lowercase", "this task has no capitals"
+        yield idle("this task has no capitals", "data.lowercase")
     if not data.tokenizer.has_letters:
-        yield "data.lowercase", "its tokens have no letters"
+        yield idle("its tokens have no letters", "data.lowercase")
 
 
 def mask_rules(recipe: Recipe, side: str) -> Idle:
@@ -113,24 +135,22 @@ def mask_rules(recipe: Recipe, side: str) -> Idle:
         return
     path = format_path(masks.at)
     if masks.share == 0:
-        yield f"{path}.share {path}.frames {path}.frame_masks", "no frame is masked"
+        yield idle("no frame is masked", f"{path}.share", f"{path}.frames", f"{path}.frame_masks")
     if masks.frame_masks == 0:
-        yield f"{path}.frames {path}.share", "no frame is masked"
+        yield idle("no frame is masked", f"{path}.frames", f"{path}.share")
     if masks.band_masks == 0:
-        yield f"{path}.bands", "no band is masked"
+        yield idle("no band is masked", f"{path}.bands")
 
 
 def source_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
-    """Yield what a model without encoders has no use for."""
+    """Yield the settings of sources in a model without encoders."""
     if recipe.sources:
         return
-    yield f"{SOURCE_TEXTS} {SOURCE_MARKS}", "a model without encoders reads no source"
-    yield DECODED, "without encoders, nothing is decoded"
-    yield f"{JOINT} training.curriculum.by", "the target is the only side"
-    yield (
-        f"decoding.{recipe.decoding.word}.max_ratio",
-        "without encoders, there is no source to compare with",
-    )
+    yield idle("a model without encoders reads no source", *SOURCE_TEXTS)
+    yield idle("without encoders, nothing is decoded", *DECODED)
+    yield idle("the target is the only side", *JOINT, "training.curriculum.by")
+    reason = "without encoders, there is no source to compare with"
+    yield idle(reason, f"decoding.{recipe.decoding.word}.max_ratio")
 
 
 def model_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
@@ -138,94 +158,89 @@ def model_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     output = recipe.model.output
     embeddings = [model.embedding, *(encoder.embedding for encoder in model.readers().values())]
     if all(embedding is None or embedding.reads_features for embedding in embeddings):
-        yield "model.embedding model.embedding_dropout", "nothing reads tokens"
+        yield idle("nothing reads tokens", "model.embedding", "model.embedding_dropout")
     if not any(True for _ in matrices_with_layouts(model)):
-        yield "training.initialization", "no block has a matrix to initialize"
+        yield idle("no block has a matrix to initialize", "training.initialization")
     if output.ctc and output.ctc.weight == 1:
-        yield WITHOUT_LOGITS, "CTC is alone"
+        yield idle("CTC is alone", *OF_LOGITS)
     if not isinstance(model.output, LinearOutput):
-        yield "model.output.bias", "its output head has no bias for each token"
+        yield idle("its output head has no bias for each token", "model.output.bias")
+    sampling = "training.scheduled_sampling"
     if model.embedding is None:
-        yield "training.scheduled_sampling", "the decoder reads no tokens to be replaced"
+        yield idle("the decoder reads no tokens to be replaced", sampling)
     if output.length == 1:
-        yield "training.scheduled_sampling", "for the only token, the decoder reads bos alone"
+        yield idle("for the only token, the decoder reads bos alone", sampling)
 
 
 def window_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
-    """Yield what rows of a text, in windows or whole, have no use for."""
+    """Yield the idle settings of rows of a text, with and without windows."""
     if not recipe.reads_text:
-        yield "training.window training.carry", "pairs are trained on whole, not in windows"
+        reason = "pairs are trained on whole, not in windows"
+        yield idle(reason, "training.window", "training.carry")
     if recipe.training.window is None:
-        yield "evaluation.stride", "the text is not measured in windows"
+        yield idle("the text is not measured in windows", "evaluation.stride")
     else:
-        yield "training.curriculum", "all windows are equally long"
+        yield idle("all windows are equally long", "training.curriculum")
     if recipe.training.carry:
-        yield "evaluation.stride", "the state is carried, so all of the text is read before"
-        yield "training.compile", "windows that go on from a state are not compiled"
+        yield idle("the state is carried, so all of the text is read before", "evaluation.stride")
+        yield idle("windows that go on from a state are not compiled", "training.compile")
 
 
 def validation_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
-    """Yield what waits for a validation, or decodes in it, where there is none or nothing to
-    decode.
-    """
+    """Yield the idle settings of validations and of early stopping."""
     data = recipe.data
-    if any(
-        source and not source.val
-        for source in (data.parallel, data.table, data.text, data.hub, data.babi)
-    ):
-        yield f"{VALIDATED} trainer.limit_val_batches", "the data have no `val`"
+    for source in (data.parallel, data.table, data.text, data.hub, data.babi):
+        if source and not source.val:
+            yield idle("the data have no `val`", *VALIDATED, "trainer.limit_val_batches")
     if recipe.trainer.limit_val_batches == 0:
-        yield VALIDATED, "nothing is validated"
+        yield idle("nothing is validated", *VALIDATED)
     stopping, sample = recipe.training.early_stopping, recipe.training.validation_sample
     if stopping and stopping.patience is None:
-        yield "training.early_stopping.min_delta", "no validation is waited for"
+        yield idle("no validation is waited for", "training.early_stopping.min_delta")
         if stopping.goal is None and stopping.metric == "val/loss":
-            yield "training.early_stopping", "it stops nothing"
+            yield idle("it stops nothing", "training.early_stopping")
     if stopping and decodes_all(stopping.metric):
-        yield "training.validation_sample", "early stopping decodes all lines"
+        yield idle("early stopping decodes all lines", "training.validation_sample")
     if sample.lines == 0:
-        yield "training.validation_sample.decoding", "nothing is decoded"
+        yield idle("nothing is decoded", "training.validation_sample.decoding")
     if "bleu" not in (recipe.evaluation.metrics or ["bleu"]):
-        yield "evaluation.bleu_tokenizer", "BLEU is not among the metrics"
+        yield idle("BLEU is not among the metrics", "evaluation.bleu_tokenizer")
 
 
 def training_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield the idle settings of how a model learns."""
     training = recipe.training
     if getattr(training.schedule, "final", None) == 1:
-        yield (
-            f"training.schedule.{training.schedule.word}",
-            "the learning rate is that of `constant`",
-        )
+        reason = "the learning rate is that of `constant`"
+        yield idle(reason, f"training.schedule.{training.schedule.word}")
     sampling = training.scheduled_sampling
     if sampling and sampling.rate == 0:
-        yield (
-            "training.scheduled_sampling.warmup training.scheduled_sampling.choose",
-            "no token is replaced",
-        )
+        path = "training.scheduled_sampling"
+        yield idle("no token is replaced", f"{path}.warmup", f"{path}.choose")
     if training.curriculum and training.curriculum.beyond == 1:
-        yield "training.curriculum", "every epoch has all pairs"
+        yield idle("every epoch has all pairs", "training.curriculum")
 
 
 def decoding_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
-    """Yield the idle settings of how answers are searched, and those of a validation."""
+    """Yield the idle settings of decoding, of the recipe's and of a validation's."""
     output = recipe.model.output
     for search in (recipe.decoding, recipe.training.validation_sample.decoding):
         path = format_path(search.at)
         if output.ctc is None:
-            yield f"{path}.ctc_weight", "the model has no CTC"
+            yield idle("the model has no CTC", f"{path}.ctc_weight")
         elif output.ctc.weight == 1:
-            yield f"{path}.ctc_weight", "CTC is alone"
+            yield idle("CTC is alone", f"{path}.ctc_weight")
         if output.length == 1:
-            yield f"{path}.no_repeat_ngram", "an answer of one token repeats none"
+            yield idle("an answer of one token repeats none", f"{path}.no_repeat_ngram")
         if output.length:
-            yield f"{path}.length_penalty", "all answers have the same length"
+            yield idle("all answers have the same length", f"{path}.length_penalty")
         # a grid makes room for answers of several sizes, which are compared even by a beam of one
         if isinstance(search, Beam) and search.size == 1 and not model.max_target_ratio:
-            yield f"{path}.length_penalty", "a beam of one has nothing to rank"
+            yield idle("a beam of one has nothing to rank", f"{path}.length_penalty")
         if isinstance(search, Sample) and search.top_k == 1:
-            chance = f"{path}.temperature {path}.top_p {path}.min_p {path}.seed"
-            yield chance, "the most probable token is always taken"
+            random = ("temperature", "top_p", "min_p", "seed")
+            reason = "the most probable token is always taken"
+            yield idle(reason, *(f"{path}.{key}" for key in random))
 
 
 def machine_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
@@ -233,15 +248,16 @@ def machine_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     trainer, wandb = recipe.trainer, recipe.logging.wandb
     count = len(trainer.devices) if isinstance(trainer.devices, tuple) else trainer.devices
     if trainer.accelerator in ("cpu", "mps", "tpu"):
-        yield "trainer.benchmark", "cuDNN is for NVIDIA GPUs"
+        yield idle("cuDNN is for NVIDIA GPUs", "trainer.benchmark")
     if trainer.accelerator == "mps" or count == trainer.num_nodes == 1:
-        yield PROCESSES, "there is one process"
+        yield idle("there is one process", *OF_PROCESSES)
     elif count == 1:
-        yield PROCESSES, "one device is one process, unless a launcher starts more machines"
+        reason = "one device is one process, unless a launcher starts more machines"
+        yield idle(reason, *OF_PROCESSES)
     if trainer.log_every_n_steps > 10:
-        yield "trainer.log_every_n_steps", "10 is the most"
+        yield idle("10 is the most", "trainer.log_every_n_steps")
     if wandb and wandb.mode == "disabled":
-        yield WANDB, "nothing is sent to W&B"
+        yield idle("nothing is sent to W&B", *WANDB)
 
 
 RULES: tuple[Callable[[Recipe, EncoderDecoder], Idle], ...] = (
@@ -255,40 +271,45 @@ RULES: tuple[Callable[[Recipe, EncoderDecoder], Idle], ...] = (
     decoding_rules,
     machine_rules,
 )
-"""Each yields settings that are idle wherever they are written; `idle_settings` looks whether they
-are.
-"""
 
 
 def idle_in_blocks(builder: RecordingBuilder) -> Iterator[Problem]:
-    """Yield the warnings of settings, named stacks and defaults under `model`."""
+    """Yield the warnings of settings of blocks, named stacks and defaults under `model`."""
     recipe = builder.recipe
-    settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
-    idle = builder.idle_settings | overwritten_scales(builder)
-    # what changes something at a block, as it is written
-    effective = {recipe.locate(path).path for path in settings - idle.keys()}
-    reported: set[Path] = set()
-    for path, (reason, fix) in idle.items():
+    settings = builder.idle_settings | overwritten_scales(builder)
+    # a default may change something at another block
+    effective = set[KeyPath]()
+    for block in builder.names:
+        for setting in recipe.settings_at(block):
+            if (*block, setting) not in settings:
+                effective.add(recipe.locate((*block, setting)).path)
+    reported = set[KeyPath]()
+    for path, (reason, fix) in settings.items():
         steps = recipe.locate(path).path
-        if steps not in effective | reported:  # a default may change something at another block
+        if steps not in effective | reported:
             yield unused(path, reason, fix)
         reported.add(steps)
-    for name, uses in builder.uses.items():
-        if len(uses) == 1 and uses[0][1]:
-            message = f"this is the only use of `{name}`, so it shares with none"
-            yield unused((*uses[0][0], "copy"), message)
-    for name in recipe.model.stacks or {}:
-        if name not in builder.uses:
-            stack = ("model", "stacks", name)
-            fix = Fix(f"write `- use: {name}`, or remove it", Remove(stack))
-            yield unused(stack, "no `use` names this stack", fix)
+    yield from idle_stacks(builder)
     for path in explicit_defaults(recipe.root, recipe.rules):
-        if path not in effective and path not in reported:
+        if path not in effective | reported:
             message = f"no block takes this default, `{path[-1]}`"
             yield unused(path, message, Fix("remove it, or write it at a block", Remove(path)))
 
 
-def overwritten_scales(builder: RecordingBuilder) -> dict[Path, IdleSetting]:
+def idle_stacks(builder: RecordingBuilder) -> Iterator[Problem]:
+    """Yield the warnings of named stacks that nothing uses, and of a `copy` that shares nothing."""
+    for name, uses in builder.uses.items():
+        if len(uses) == 1 and uses[0][1]:
+            message = f"this is the only use of `{name}`, so it shares with none"
+            yield unused((*uses[0][0], "copy"), message)
+    for name in builder.recipe.model.stacks or {}:
+        if name not in builder.uses:
+            stack = ("model", "stacks", name)
+            fix = Fix(f"write `- use: {name}`, or remove it", Remove(stack))
+            yield unused(stack, "no `use` names this stack", fix)
+
+
+def overwritten_scales(builder: RecordingBuilder) -> dict[KeyPath, IdleSetting]:
     """Return the scales of initial weights that `training.initialization` replaces, by their paths.
 
     With weight norm it replaces the direction alone, and the scale stays.

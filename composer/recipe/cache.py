@@ -94,7 +94,7 @@ def _path_of(sha256: str) -> Path:
 
 
 def _read_regular(path: Path) -> bytes:
-    """Return the bytes of a regular file, one more than a recipe may have at most. Raises OSError."""
+    """Return the bytes of a regular file, at most one more than a recipe may have."""
     with open_regular(path, follow=False) as file:
         return read_at_most(file, MAX_BYTES + 1)
 

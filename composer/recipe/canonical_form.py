@@ -131,10 +131,13 @@ def keep_own_settings(column: object) -> object:
     """Return a column of a table without the settings of other kinds."""
     if not isinstance(column, dict) or "kind" not in column:
         return column
-    others = {
-        key for keys in OF_KINDS.values() for key in keys if key not in OF_KINDS[column["kind"]]
-    }
-    return {key: value for key, value in column.items() if key not in others}
+    own_keys = OF_KINDS[column["kind"]]
+    kept = dict(column)
+    for keys in OF_KINDS.values():
+        for key in keys:
+            if key not in own_keys:
+                kept.pop(key, None)
+    return kept
 
 
 def decay_key(settings: Mapping[str, object]) -> str:
@@ -215,23 +218,22 @@ def _as_mapping(settings: object, entry: Schema) -> Data:
 
 
 def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fault]) -> None:
-    """Raise RecipeError at the setting, or the block, with which a model has more blocks or steps
-    than can train.
+    """Raise RecipeError at the setting or block that gives a model too many blocks or steps.
 
     `model` is the canonical section; `fault` makes the fault at a path of it.
     """
     counter = _BlockCounter(model["stacks"] or {}, fault)
-    encoders = {("encoder",): model["encoder"]} | {
-        ("encoders", n): s for n, s in (model["encoders"] or {}).items()
-    }
-    stacks = {**encoders, ("decoder",): model["decoder"]}
-    blocks = {
-        path: max(counter.count(stack, ("model", *path))[0], sum(1 for _ in block_paths(stack)))
-        for path, stack in stacks.items()
-        if stack is not None
-    }
-    largest = max(blocks, key=lambda path: blocks[path])
-    counter.check(sum(blocks.values()), 0, ("model", *largest), "this with the other stacks")
+    stacks: dict[KeyPath, Any] = {("model", "encoder"): model["encoder"]}
+    for name, stack in (model["encoders"] or {}).items():
+        stacks["model", "encoders", name] = stack
+    stacks["model", "decoder"] = model["decoder"]
+    num_blocks = {}
+    for path, stack in stacks.items():
+        if stack is not None:
+            num_written = sum(1 for _ in block_paths(stack))
+            num_blocks[path] = max(counter.count(stack, path)[0], num_written)
+    largest = max(num_blocks, key=num_blocks.__getitem__)
+    counter.check(sum(num_blocks.values()), 0, largest, "this with the other stacks")
 
 
 def block_paths(tree: object, path: KeyPath = ()) -> Iterator[KeyPath]:

@@ -55,7 +55,7 @@ class TrainedParameters(Protocol):
         """Return PyTorch's parameter groups. decay: what weight decay falls on."""
 
     def is_on_cpu(self) -> bool:
-        """Return whether all are on a CPU."""
+        """True if all are on a CPU."""
 
 
 class Optimizer(Choice):
@@ -120,16 +120,14 @@ class Decoder(Choice):
 
     @property
     def state_problem(self) -> str:
-        """What is said of a way of decoding that is `first_order`, and of a model that has a state."""
+        """The error of a `first_order` decoder with a model that has a state."""
         return (
             f"`{self.word}` needs a decoder whose next token depends on the last one alone, and"
             " this one has a state"
         )
 
     def num_hypotheses(self, models: Sequence[Any]) -> int:
-        """Return how many hypotheses of each row these models decode at once, by which batches are
-        sized.
-        """
+        """Return the number of hypotheses per row at once, which limits the batch size."""
         return 1
 
     @abstractmethod
@@ -160,7 +158,7 @@ class Schedule(Choice):
 
     @abstractmethod
     def factor_at(self, progress: Progress) -> float:
-        """Return what the learning rate is multiplied with."""
+        """Return the factor of the learning rate."""
 
 
 class Initialization(Choice):
@@ -172,7 +170,7 @@ class Initialization(Choice):
 
     @abstractmethod
     def draw(self, matrix: Tensor) -> Tensor:
-        """Return what a matrix is at first. (outputs, inputs) -> (outputs, inputs)"""
+        """Return the initial values of a matrix. (outputs, inputs) -> (outputs, inputs)"""
 
 
 class Tokenizer(Choice):
@@ -228,7 +226,7 @@ class Task(Choice):
 
     @abstractmethod
     def generate(self, split: str, epoch: int = 0) -> tuple[list[str], list[str]]:
-        """Return the sources and the targets of a split, line by line. Raises the error of tasks."""
+        """Return the sources and the targets of a split, line by line."""
 
 
 class TokenPlace(NamedTuple):

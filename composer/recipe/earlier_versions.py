@@ -184,11 +184,10 @@ def _settings_of(schema: object, defs: Schema) -> Schema:
 def concerning_changes(
     canonical: Schema, known: Collection[str] = TRAINING_CHANGES.keys()
 ) -> list[str]:
-    """Return the names of those of the `known` changes that concern a recipe."""
+    """Return the names of the `known` changes that concern a recipe."""
     used = {**canonical, "model": used_model(canonical["model"])}
-    return [
-        name for name, change in TRAINING_CHANGES.items() if name in known and change.concerns(used)
-    ]
+    changes = {name: change for name, change in TRAINING_CHANGES.items() if name in known}
+    return [name for name, change in changes.items() if change.concerns(used)]
 
 
 def changes_since(canonical: Schema, known: Collection[str]) -> list[str]:
@@ -231,9 +230,7 @@ def _without_removed(node: Node, path: KeyPath) -> Node:
 
 
 def counts_removed_settings(canonical: object) -> bool:
-    """Return whether the fingerprints of a stored canonical recipe count a setting that this
-    version does not have.
-    """
+    """True if the fingerprints of a stored canonical recipe count a setting removed since."""
     return any(_counts_removed(canonical, path) for path in DECODINGS)
 
 
@@ -270,7 +267,7 @@ def earlier_settings(
 
 
 def _laid_over(filled: object, stored: object) -> object:
-    """Return a canonical value with what is stored in its place; what is newer than that stays."""
+    """Return a canonical value with the stored values laid over it; newer settings stay."""
     if isinstance(filled, list) and isinstance(stored, list) and len(filled) == len(stored):
         return [_laid_over(*pair) for pair in zip(filled, stored, strict=True)]
     if not (isinstance(filled, dict) and isinstance(stored, dict)):
@@ -278,10 +275,7 @@ def _laid_over(filled: object, stored: object) -> object:
     is_other_choice = len(filled) == len(stored) == 1 and not filled.keys() & stored.keys()
     if is_other_choice:
         return stored
-    return {
-        key: _laid_over(value, stored[key]) if key in stored else value
-        for key, value in filled.items()
-    }
+    return {key: _laid_over(value, stored.get(key, value)) for key, value in filled.items()}
 
 
 def _differences(now: object, then: object, path: KeyPath = ()) -> Iterator[Setting]:

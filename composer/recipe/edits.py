@@ -12,7 +12,7 @@ from composer.recipe.yaml_reader import Node, items_of
 
 
 def of_change(root: Node, location: Location, change: Change) -> Edit | None:
-    """Return the edit that makes a change of the setting at a location; None where it is unclear."""
+    """Return the edit for a change of the setting at a location; None where it is unclear."""
     node, path, is_written = location
     if isinstance(change, Remove):
         # of `dropout: 0.1` for `dropout: {rate: 0.1}` the setting is not there to be removed
@@ -32,9 +32,7 @@ def of_change(root: Node, location: Location, change: Change) -> Edit | None:
 
 
 def rename(mark: Mark, path: KeyPath, old: str, word: str) -> Edit | None:
-    """Return the edit that writes another word in place of a key or a name, in its quotes if it has
-    any.
-    """
+    """Return the edit that writes another word in place of a key or a name, in the same quotes."""
     text = mark.text[mark.column - 1 : mark.column - 1 + mark.length]
     quote = text[:1] if text[:1] in ("'", '"') else ""
     if text != f"{quote}{old}{quote}":
@@ -43,9 +41,7 @@ def rename(mark: Mark, path: KeyPath, old: str, word: str) -> Edit | None:
 
 
 def replace_value(node: Node, path: KeyPath, text: str) -> Edit | None:
-    """Return the edit that writes another value, on one line, in place of a value; None if it is
-    not in a text.
-    """
+    """Return the edit that replaces a value, on one line; None if it is not in a text."""
     if node.end is None or not _is_written(node):
         return None
     if node.value is None and not node.text:
@@ -56,9 +52,7 @@ def replace_value(node: Node, path: KeyPath, text: str) -> Edit | None:
 
 
 def remove(root: Node, path: KeyPath) -> Edit | None:
-    """Return the edit that removes a key with its value, or an item of a list; None if it is not in
-    a text.
-    """
+    """Return the edit that removes a key or a list item; None if it is not in a text."""
     parent = find(root, path[:-1])
     node = find(root, path)
     if parent is None or node is None or node.end is None or not path:
@@ -89,9 +83,7 @@ def remove(root: Node, path: KeyPath) -> Edit | None:
 
 
 def set_value(root: Node, path: KeyPath, text: str) -> Edit | None:
-    """Return the edit that gives a key a value, in place of another or as a new key; None where
-    that is not clear.
-    """
+    """Return the edit that gives a key, old or new, a value; None where that is not clear."""
     node = root
     for index, step in enumerate(path):
         child = find(node, (step,))
@@ -136,15 +128,15 @@ def find(root: Node, path: KeyPath) -> Node | None:
 
 def _written_beside(parent: Node, node: Node) -> list[Node]:
     """Return the other items of a list or a mapping that are in the same file, in order."""
-    file = (node.key or node.mark).file
-    children = [child for _, child in items_of(parent.value)]
-    return sorted(
-        (it for it in children if it is not node and it.end and it.place.file == file), key=_start
-    )
+    siblings = []
+    for _, child in items_of(parent.value):
+        if child is not node and child.end and child.place.file == node.place.file:
+            siblings.append(child)
+    return sorted(siblings, key=_start)
 
 
 def _has_key(parent: Node, mark: Mark) -> bool:
-    """Return True unless a key is a part of a dotted path, on the command line or in a sweep."""
+    """True unless a key is a part of a dotted path, on the command line or in a sweep."""
     if isinstance(parent.value, list):
         return True
     rest = mark.text[mark.column - 1 + mark.length :]
@@ -160,9 +152,7 @@ def _after(mark: Mark) -> Mark:
 
 
 def _is_written(node: Node) -> bool:
-    """Return True if the text has the value where its location says, and not the name of a variable
-    or an axis.
-    """
+    """True if the text has the value where its mark is, and not the name of a variable or axis."""
     if isinstance(node.value, (dict, list)) or node.value is None:
         return True
     shown = node.mark.text[node.mark.column - 1 :]
@@ -174,8 +164,6 @@ def _edit(path: KeyPath, start: Mark, end: Mark, replacement: str) -> Edit | Non
     if start.file != end.file:
         return None
     places = (start.line, start.column), (end.line, end.column)
-    return (
-        Edit(start.file, format_path(path), *places, replacement)
-        if places[0] <= places[1]
-        else None
-    )
+    if places[0] > places[1]:
+        return None
+    return Edit(start.file, format_path(path), *places, replacement)

@@ -80,7 +80,7 @@ def extend(path: Path, own: Node | None = None) -> Node:
 
 
 def resolve_relative(file: Path, base: Node) -> Node:
-    """Return the recipe that a value in a file names by the rules of `extends`. Raise RecipeError."""
+    """Return the recipe that a value in a file names by the rules of `extends`."""
     extender = _Extender(_ceiling(file))
     return _without_extends(extender.base(base, str(file), file.parent, (_real_path(file),)))
 
@@ -288,11 +288,14 @@ def _base_nodes(own: Node) -> list[Node]:
         hint = "remove `extends`, or name a recipe: `extends: base.yaml`"
         raise error_at(extends.place, "unused", "extends", "`extends` names no recipe", hint)
     nodes = extends.value if isinstance(extends.value, list) else [extends]
-    wrong = [node for node in nodes if not isinstance(node.value, (str, dict)) or not node.value]
-    if wrong:
-        message = "`extends` takes a path, a pinned recipe, or a list of them"
-        hint = "write `extends: base.yaml`, or `extends: {pull: REF, sha256: HEX}`"
-        raise RecipeError(fault_at(node.mark, "type", "extends", message, hint) for node in wrong)
+    faults = []
+    for node in nodes:
+        if not isinstance(node.value, (str, dict)) or not node.value:
+            message = "`extends` takes a path, a pinned recipe, or a list of them"
+            hint = "write `extends: base.yaml`, or `extends: {pull: REF, sha256: HEX}`"
+            faults.append(fault_at(node.mark, "type", "extends", message, hint))
+    if faults:
+        raise RecipeError(faults)
     if repeated := duplicate_faults(nodes, "extends"):
         raise RecipeError(repeated)
     return nodes
@@ -318,20 +321,16 @@ def _idle_nulls(base: Node, own: Node, path: KeyPath = ()) -> Iterator[Fault]:
 
 
 def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
-    """Return `own` laid over `base`: mappings key by key, lists and choices replaced whole, `null`
-    removes.
-    """
+    """Return `own` laid over `base`: mappings merge, lists and choices replace, `null` removes."""
     if not isinstance(base.value, dict) or not isinstance(own.value, dict):
         return own
     if path in REPLACED_WHOLE:
         return replace(own, replaced=base)
     merged = dict(base.value)
-    if path == ("data",) and any(
-        key in own.value and own.value[key].value is not None for key in DATA_SOURCES
-    ):
-        merged = {
-            key: node for key, node in merged.items() if key not in DATA_SOURCES or key in own.value
-        }
+    if path == ("data",) and _has_source(own):
+        for key in DATA_SOURCES:
+            if key not in own.value:
+                merged.pop(key, None)
     for key, node in own.value.items():
         if node.value is None and (*path, key) not in MEANINGFUL_NULLS:
             merged.pop(key, None)
@@ -353,9 +352,14 @@ def lost_settings(node: Node, file: str, path: KeyPath = ()) -> Iterator[Fault]:
             yield from lost_settings(value, file, (*path, key))
 
 
+def _has_source(data: Node) -> bool:
+    sources = [data.value[key] for key in DATA_SOURCES if key in data.value]
+    return any(node.value is not None for node in sources)
+
+
 def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
-    """Yield a warning for what a value lacks of its base's; of a choice, where both choose the
-    same.
+    """Yield a warning of the keys of its base's value that a value lacks; of a choice, where both
+    choose the same.
     """
     if not isinstance(base.value, dict) or not isinstance(own.value, dict | None):
         return
@@ -363,11 +367,12 @@ def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
     for key in settings:
         if key in base.value and (is_choice or (*path, key) in REPLACED_WHOLE):
             yield from _losses(base.value[key], settings[key], (*path, key))
-    lost = {key: node for key, node in base.value.items() if key not in settings and not is_choice}
-    if lost:
-        listed = ", ".join(
-            f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in lost.items()
-        )
+    lost = {key: node for key, node in base.value.items() if key not in settings}
+    if lost and not is_choice:
+        texts = []
+        for key, node in lost.items():
+            texts.append(f"`{key}: {node.text}`" if node.text else f"`{key}`")
+        listed = ", ".join(texts)
         message = (
             f"this replaces the whole of `{path[-1]}` in {base.place.file}:{base.place.line},"
             f" {listed} too"
@@ -467,7 +472,7 @@ class _Setter(NamedTuple):
     def set(
         self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], path: KeyPath
     ) -> Node:
-        """Return a node with the value set at `steps` below it, which are names with their marks."""
+        """Return a node with the value set at `steps` below it: names with their marks."""
         if not steps:
             return self.value
         (name, mark), *rest = steps

@@ -138,7 +138,7 @@ class _DefaultRemover:
         self._defaults: dict[int, tuple[Schema, str]] = {}
 
     def is_of(self, rules: Schema) -> bool:
-        """Return whether this removes the defaults of these rules, as the table has them now."""
+        """True if this removes the defaults of these rules, as the table has them now."""
         return self._rules is rules and self._trained_with is earlier_versions.TRAINED_WITH
 
     def reduce(self, canonical: Data) -> Data:

@@ -1,4 +1,4 @@
-"""Parts of recipes that others extend: which files are such, and what can be checked of them alone."""
+"""Fragments, parts of recipes that others extend: finding them, and checking them alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from os.path import realpath
 from pathlib import Path
 
-from composer.errors import RecipeError, format_path
+from composer.errors import Fault, RecipeError, format_path
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import extend
 from composer.recipe.interpolation import substitute_known
@@ -22,8 +22,7 @@ LACKING = ("missing", "unused")
 
 
 def is_fragment(file: Path, root: Node, extended: Iterable[str] = ()) -> bool:
-    """Return whether a file is a part of recipes: it lacks something, and is in FOLDER or one of
-    the files `extended`.
+    """True if a file is a fragment: it lacks something, and is in FOLDER or among `extended`.
 
     What a recipe needs may be the file's own or of what it extends. A file that has all of it is a
     recipe wherever it lies.
@@ -34,7 +33,7 @@ def is_fragment(file: Path, root: Node, extended: Iterable[str] = ()) -> bool:
 
 
 def _lacks_something(file: Path, root: Node) -> bool:
-    """Return whether others must give a variable or a key, or read a variable."""
+    """True if others must give a variable or a key, or read a variable."""
     try:
         if substitute_known(extend(file, root))[1]:
             return True
@@ -58,25 +57,25 @@ def extended_files(files: Iterable[Path]) -> set[str]:
 
 def _base_names(data: dict[str, object]) -> Iterator[str]:
     """Yield the paths in `extends` of a recipe, or in `base` and in the axes of a sweep."""
-    axes = data.get("axes")
-    extending = (
-        [axis.get("extend") for axis in axes.values() if isinstance(axis, dict)]
-        if isinstance(axes, dict)
-        else []
-    )
-    of_axes = [
-        name for recipes in extending if isinstance(recipes, dict) for name in recipes.values()
-    ]
-    extends = data.get("extends")
-    bases = extends if isinstance(extends, list) else [extends]
-    yield from (name for name in (*bases, data.get("base"), *of_axes) if isinstance(name, str))
+    extends, axes = data.get("extends"), data.get("axes")
+    names = [*extends] if isinstance(extends, list) else [extends]
+    names.append(data.get("base"))
+    for axis in axes.values() if isinstance(axes, dict) else ():
+        recipes = axis.get("extend") if isinstance(axis, dict) else None
+        if isinstance(recipes, dict):
+            names += recipes.values()
+    yield from (name for name in names if isinstance(name, str))
+
+
+def _is_final(fault: Fault) -> bool:
+    """False for a missing key that another part may have; a list is replaced as it is."""
+    return fault.code != "missing" or "[" in fault.path
 
 
 def check_fragment(file: Path, root: Node) -> list[str]:
-    """Check the YAML, keys and types of a part of recipes, and return the variables that whoever
-    extends it gives.
+    """Check the YAML, keys and types of a fragment; return the variables that it needs.
 
-    What it has not may be in another part. Raises RecipeError with every fault.
+    What it lacks may be in another part. Raises RecipeError with every fault.
     """
     part, missing = substitute_known(extend(file, root))
     rules = schema_generator.load()
@@ -84,10 +83,7 @@ def check_fragment(file: Path, root: Node) -> list[str]:
     partial = {key: rule for key, rule in rules.items() if key not in ("if", "then", "else")}
     unknown_values = {format_path(path) for path in missing}
     faults = [fault for fault in schema_faults(part, partial) if fault.path not in unknown_values]
-    # a mapping may be completed by others, a list is replaced as it is
-    faults = [fault for fault in faults if fault.code != "missing" or "[" in fault.path] or [
-        *empty_keys(part)
-    ]
-    if faults:
+    faults = [fault for fault in faults if _is_final(fault)]
+    if faults := faults or [*empty_keys(part)]:
         raise RecipeError(faults)
-    return sorted({name for names in missing.values() for name in names})
+    return sorted(set().union(*missing.values()))

@@ -52,10 +52,9 @@ def substitute_known(root: Node) -> tuple[Node, dict[KeyPath, list[str]]]:
 
 
 def _substitute(root: Node, variables: _Variables) -> Node:
-    value = {
-        key: node if key == "vars" else variables.replace(node, (key,))
-        for key, node in root.value.items()
-    }
+    value = {}
+    for key, node in root.value.items():
+        value[key] = node if key == "vars" else variables.replace(node, (key,))
     for name in variables.nodes:  # the unused ones too, so that their faults are reported
         variables.value(name)
     if variables.faults:
@@ -161,9 +160,7 @@ class _Variables:
         return self.values[name]
 
     def _interpolate(self, node: Node, path: KeyPath) -> Any:
-        """Return what a text with variables stands for: the value itself if the text is one
-        variable alone.
-        """
+        """Return a text with its variables replaced; of a variable alone, its value."""
         if escaped := _ESCAPED.fullmatch(node.value):
             return escaped.group(1)
         if alone := _BARE.fullmatch(node.value) or _BRACED.fullmatch(node.value):

@@ -58,6 +58,8 @@ NAME_RULE = "a name begins with a letter from a to z, and has such letters, digi
 
 KINDS = {"string": "text", "boolean": "a boolean", "integer": "a number", "number": "a number"}
 """Scalars by their JSON types."""
+CODES = {"type": "type", "pattern": "type", "enum": "value"}
+"""Codes of wrong values by the keyword that they violate; of all others "bound"."""
 
 
 class Repair(NamedTuple):
@@ -101,11 +103,8 @@ class SchemaError(NamedTuple):
         """The value at fault, by its name."""
         if self.names and "x-first" in self.schema:
             return f"`{self.schema['x-first']}` of {self.owner}"
-        return (
-            f"an item of {self.owner}"
-            if self.names and self.path[-1] != self.names[-1]
-            else self.owner
-        )
+        is_item = self.names and self.path[-1] != self.names[-1]
+        return f"an item of {self.owner}" if is_item else self.owner
 
     def fault(self, mark: Mark, code: str, message: str, fix: Repair) -> Fault:
         """Return a fault at the path."""
@@ -125,9 +124,7 @@ class SchemaError(NamedTuple):
         return edits.remove(self.tree, (*self.path, name))
 
     def is_beside(self, name: str, word: str) -> bool:
-        """Return whether a key stands beside another one in the same file; that of a base is
-        replaced.
-        """
+        """True if a key stands beside another in the same file; that of a base is replaced."""
         if not isinstance(self.value, dict) or word not in self.value:
             return False
         return self.node.value[word].place.file == self.node.value[name].place.file
@@ -135,17 +132,14 @@ class SchemaError(NamedTuple):
     def rename(self, name: str, form: str) -> Edit | None:
         """Return the edit for another name, or another name with settings: `rnn: {cell: lstm}`."""
         if not isinstance(self.value, dict):  # a name without settings
-            is_word = ": " not in form
-            return (
-                edits.rename(self.node.mark, self.path, name, form)
-                if is_word
-                else edits.replace_value(self.node, self.path, f"{{{form}}}")
-            )
+            if ": " in form:
+                return edits.replace_value(self.node, self.path, f"{{{form}}}")
+            return edits.rename(self.node.mark, self.path, name, form)
         word, colon, settings = form.partition(": ")
         node, path = self.node.value[name], (*self.path, name)
-        if self.is_beside(name, word) or (
-            isinstance(node.value, list) and not self.takes_list(word)
-        ):
+        if self.is_beside(name, word):
+            return None
+        if isinstance(node.value, list) and not self.takes_list(word):
             return None
         if not colon:
             return edits.rename(node.place, path, name, word)
@@ -154,7 +148,7 @@ class SchemaError(NamedTuple):
         return edits.replace_value(Node("", node.key, end=node.end), path, f"{word}: {settings}")
 
     def takes_list(self, word: str) -> bool:
-        """Return whether a list may stand at a key of the mapping at fault."""
+        """True if a list may stand at a key of the mapping at fault."""
         setting = self.schema.get("properties", {}).get(word, {})
         return accepts_type(dereference(self.root["$defs"], setting), "array")
 
@@ -169,41 +163,66 @@ def explain(error: SchemaError) -> Fault:
 
 def _unknown_key(error: SchemaError) -> Fault:
     name, keys = error.detail, list(error.schema["properties"])
-    if removed := _removed_setting(error, error.path[:-1], name):
-        return removed
-    if error.path == ("trainer",) and name in TRAINER_KEYS:
-        message, fix = f"`{name}` cannot be set under `trainer`", Repair(TRAINER_KEYS[name])
-        return error.fault_at_name(name, "refused", message, fix)
+    if fault := _removed_setting(error, error.path[:-1], name) or _trainer_argument(error, name):
+        return fault
     is_section = not any(isinstance(step, int) for step in error.path)
     message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`"
-    form = suggested_form(name, keys)
-    if form and not error.is_beside(name, form.partition(": ")[0]):
-        edit = None if name in OF_OTHER_UNITS else error.rename(name, form)
-        fix = Repair(f"write `{form}`; allowed here: {quote_all(keys)}", edit)
-    elif not form and (stack := intended_key(error.schema, error.root["$defs"], name)):
+    stack = intended_key(error.schema, error.root["$defs"], name)
+    if stack and not suggested_form(name, keys):
         message = f"`{name}` is a block, and no setting of {error.owner}"
         fix = Repair(f"write it into the stack: `{stack}: [{name}]`")
     else:
-        fix = _fix_of_foreign_key(error, name, keys)
+        fix = _fix_of_key(error, name, keys)
     return error.fault_at_name(name, "unknown", message + did_you_mean(name, keys), fix)
 
 
-def _fix_of_foreign_key(error: SchemaError, name: str, keys: list[str]) -> Repair:
-    """Return where a key belongs, if it is one of another section; else that it is to be removed.
+def _trainer_argument(error: SchemaError, name: str) -> Fault | None:
+    if error.path != ("trainer",) or name not in TRAINER_KEYS:
+        return None
+    message = f"`{name}` cannot be set under `trainer`"
+    return error.fault_at_name(name, "refused", message, Repair(TRAINER_KEYS[name]))
 
-    Where another key is missing, a person alone removes it: it may be what is meant.
-    """
-    rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
-    if len(error.path) < 2 and (home := _home(error.root, name)):
-        return Repair(f"{home}; {rest}")
-    missing = [key for key in error.schema.get("required", ()) if key not in error.value]
-    if missing and isinstance(error.value[name], list) and error.takes_list(missing[0]):
-        return Repair(f"write `{missing[0]}`; {rest}", error.rename(name, missing[0]))
-    return Repair(f"remove it; {rest}", None if missing else error.remove(name))
+
+def _fix_of_key(error: SchemaError, name: str, keys: list[str]) -> Repair:
+    allowed = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
+    for rule in KEY_FIXES:
+        if fix := rule(error, name):
+            return fix._replace(text=f"{fix.text}; {allowed}")
+    # where another key is missing this may be what is meant, so a program does not remove it
+    edit = None if _missing_keys(error) else error.remove(name)
+    return Repair(f"remove it; {allowed}", edit)
+
+
+def _similar_key(error: SchemaError, name: str) -> Repair | None:
+    form = suggested_form(name, error.schema["properties"])
+    if not form or error.is_beside(name, form.partition(": ")[0]):
+        return None
+    return Repair(f"write `{form}`", None if name in OF_OTHER_UNITS else error.rename(name, form))
+
+
+def _key_of_another_section(error: SchemaError, name: str) -> Repair | None:
+    home = _home(error.root, name) if len(error.path) < 2 else ""
+    return Repair(home) if home else None
+
+
+def _required_key(error: SchemaError, name: str) -> Repair | None:
+    """A list under an unknown key, where the first key that is missing takes a list."""
+    missing = _missing_keys(error)
+    if not missing or not isinstance(error.value[name], list) or not error.takes_list(missing[0]):
+        return None
+    return Repair(f"write `{missing[0]}`", error.rename(name, missing[0]))
+
+
+def _missing_keys(error: SchemaError) -> list[str]:
+    return [key for key in error.schema.get("required", ()) if key not in error.value]
+
+
+KEY_FIXES = (_similar_key, _key_of_another_section, _required_key)
+"""Rules for the fix of an unknown key; the first that answers."""
 
 
 def _home(root: Schema, name: str) -> str:
-    """Return where to write a key that the top, a section or a choice has; "" without any."""
+    """Say where to write a key that the top, a section or a choice has; "" if none has it."""
     defs = root["$defs"]
     for word in (name, *synonyms(name)):
         if word in root["properties"]:
@@ -212,9 +231,9 @@ def _home(root: Schema, name: str) -> str:
             if word in defs.get(section, {}).get("properties", {}):
                 return f"write `{word}` in `{section}`"
         for table, choice in CHOICES.items():
-            entries = defs.get(table, {}).get("properties", {})
-            if any(word in defs[f"{table}.{entry}"]["properties"] for entry in entries):
-                return f"write `{word}` among the settings of `{'.'.join(choice.key)}`"
+            for entry in defs.get(table, {}).get("properties", {}):
+                if word in defs[f"{table}.{entry}"]["properties"]:
+                    return f"write `{word}` among the settings of `{'.'.join(choice.key)}`"
     return ""
 
 
@@ -303,8 +322,7 @@ def _duplicate(error: SchemaError) -> Fault:
     return duplicate_fault(error.node.value, format_path(error.path), error.detail, edit)
 
 
-# ------------------------------------------------------------------------------------------- blocks
-# and other choices
+# ----------------------------------------------------------------------- blocks and other choices
 
 
 def _not_one_key(error: SchemaError) -> Fault:
@@ -324,10 +342,8 @@ def _second_key(error: SchemaError, name: str, other: str) -> Fault:
         return removed
     settings = error.root["$defs"][f"{error.schema['x-choice']}.{name}"]["properties"]
     if other in settings:
-        message, fix = (
-            f"`{other}` is a setting of `{name}`",
-            Repair(f"write `{name}: {{..., {other}: ...}}`"),
-        )
+        message = f"`{other}` is a setting of `{name}`"
+        fix = Repair(f"write `{name}: {{..., {other}: ...}}`")
         return error.fault_at_name(other, "exclusive", message, fix)
     noun = error.schema["x-noun"]
     if other in error.schema["properties"]:
@@ -393,17 +409,9 @@ def _wrong_value(error: SchemaError) -> Fault:
         edit = edits.replace_value(error.node, error.path, str(VERSION))
         fix = Repair(f"write `{subject}: {VERSION}`", edit)
     else:
-        message, fix = (
-            f"{error.subject} takes {describe(error.schema, error.keyword)}",
-            _fix_of_value(error),
-        )
-    code = (
-        "type"
-        if error.keyword in ("type", "pattern")
-        else "value"
-        if error.keyword == "enum"
-        else "bound"
-    )
+        message = f"{error.subject} takes {describe(error.schema, error.keyword)}"
+        fix = _fix_of_value(error)
+    code = CODES.get(error.keyword, "bound")
     return error.fault(error.node.value_mark, code, f"{message}; {_actual(error)}", fix)
 
 
@@ -454,50 +462,91 @@ def _problem(error: SchemaError, value: Any) -> str:
 
 
 def _fix_of_value(error: SchemaError) -> Repair:
-    """Return the closest word, the same value in another type, or what is accepted."""
+    for rule in VALUE_FIXES:
+        if fix := rule(error):
+            return fix
+    return _accepted_value(error)
+
+
+def _is_scalar(error: SchemaError) -> bool:
+    return not isinstance(error.value, (dict, list)) and error.value not in (None, "")
+
+
+def _closest_word(error: SchemaError) -> Repair | None:
+    if not _is_scalar(error):
+        return None
+    words = allowed_words(error.schema)
+    if accepts_type(error.schema, "boolean"):
+        words = [*words, "true", "false"]
+    return _other_scalar(error, closest_word(flow_text(error.value), words))
+
+
+def _other_type(error: SchemaError) -> Repair | None:
+    """The same value in a type that is accepted."""
+    if not _is_scalar(error) or not (isinstance(error.value, str) or error.keyword == "type"):
+        return None
+    return _other_scalar(error, _converted(error.value, error.node.text, error.schema))
+
+
+def _other_scalar(error: SchemaError, text: str) -> Repair | None:
+    if not text:
+        return None
+    mark = error.node.mark
+    is_variable = mark.text[mark.column - 1 :].startswith("$")
+    quotes = " without quotes" if error.node.quoted and text == error.node.text else ""
+    where = " in `vars`" if is_variable else ""
+    edit = edits.replace_value(error.node, error.path, text)
+    return Repair(f"write `{text}`{quotes}{where}", edit)
+
+
+def _valid_name(error: SchemaError) -> Repair | None:
+    if not _is_scalar(error):
+        return None
+    is_name = any(branch.get("pattern") == IDENTIFIER for branch in alternatives(error.schema))
+    return _fix_of_name(error, error.node.text) if is_name else None
+
+
+def _list_of_blocks(error: SchemaError) -> Repair | None:
+    if not isinstance(error.value, dict) or not any(map(is_stack, alternatives(error.schema))):
+        return None
+    return Repair("begin each block with `- `, in a line of its own")
+
+
+def _mapping_example(error: SchemaError) -> Repair | None:
+    mapping = mapping_branch(dereference(error.root["$defs"], error.schema))
+    if not mapping:
+        return None
+    return Repair(f"write `{usage_example(str(error.path[-1]), mapping)}`")
+
+
+def _accepted_value(error: SchemaError) -> Repair:
+    """Return the fix that says what is accepted; its edit writes the bound, or the default."""
     value, schema = error.value, error.schema
-    words = allowed_words(schema) + (["true", "false"] if accepts_type(schema, "boolean") else [])
-    is_scalar = not isinstance(value, (dict, list)) and value not in (None, "")
-    text = closest_word(flow_text(value), words) if is_scalar else ""
-    if is_scalar and not text and (isinstance(value, str) or error.keyword == "type"):
-        text = _converted(value, error.node.text, schema)
-    if text:
-        mark = error.node.mark
-        is_variable = mark.text[mark.column - 1 :].startswith("$")
-        quotes = " without quotes" if error.node.quoted and text == error.node.text else ""
-        quotes += " in `vars`" if is_variable else ""
-        return Repair(f"write `{text}`{quotes}", edits.replace_value(error.node, error.path, text))
-    if is_scalar and any(branch.get("pattern") == IDENTIFIER for branch in alternatives(schema)):
-        return _fix_of_name(error, error.node.text)
-    if isinstance(value, dict) and any(map(is_stack, alternatives(schema))):
-        return Repair("begin each block with `- `, in a line of its own")
-    if mapping := mapping_branch(dereference(error.root["$defs"], schema)):
-        return Repair(f"write `{usage_example(str(error.path[-1]), mapping)}`")
-    # a default in place of what is written would change what was meant: `devices: true` is not
-    # `auto`
-    default = schema.get("default") if value in (None, "") else None
-    bound = error.detail if error.keyword in ("minimum", "maximum") else default
+    if error.keyword in ("minimum", "maximum"):
+        replacement = error.detail
+    else:
+        # a default in place of what is written would change what was meant: `devices: true` is not
+        # `auto`
+        replacement = schema.get("default") if value in (None, "") else None
     edit = None
     # -1 is "no limit" elsewhere
-    if value != -1 and bound is not None and not isinstance(bound, (dict, list)):
-        edit = edits.replace_value(error.node, error.path, scalar_text(bound))
+    if value != -1 and replacement is not None and not isinstance(replacement, (dict, list)):
+        edit = edits.replace_value(error.node, error.path, scalar_text(replacement))
     return Repair(_accepted(schema, error.keyword, error.detail), edit)
 
 
+VALUE_FIXES = (_closest_word, _other_type, _valid_name, _list_of_blocks, _mapping_example)
+"""Rules for the fix of a wrong value; the first that answers."""
+
+
 def _converted(value: str | float, text: str, schema: Schema) -> str:
-    """Return the same scalar as it is written in a type that is accepted, or as the only item of a
-    list; or "".
-    """
+    """Return the same scalar in a type that is accepted, or as the only item of a list; or ""."""
     if isinstance(value, str):
         text = text.strip()
         number = parse_scalar(text) if text and len(text) < MAX_NAME else text
         if type(number) in (int, float) and accepts_scalar(schema, number):
             return text
-    elif (
-        float(value).is_integer()
-        and not isinstance(value, bool)
-        and accepts_scalar(schema, int(value))
-    ):
+    elif _is_whole(value) and accepts_scalar(schema, int(value)):
         return str(int(value))
     elif accepts_scalar(schema, text):
         return f'"{text}"'
@@ -510,23 +559,20 @@ def _converted(value: str | float, text: str, schema: Schema) -> str:
     return ""
 
 
+def _is_whole(number: float) -> bool:
+    return float(number).is_integer() and not isinstance(number, bool)
+
+
 def _accepted(schema: Schema, keyword: str, detail: Any) -> str:
     """Say what a setting takes in place of a value that violates a keyword, and its default."""
-    branches, accepted, default = (
-        alternatives(schema),
-        describe(schema, keyword),
-        schema.get("default"),
-    )
+    branches, default = alternatives(schema), schema.get("default")
     if default is None or default in ([], {}):
-        return f"write {accepted}"
-    # of several kinds of value, the message names no bound
-    if keyword in BOUNDS and len(branches) > 1:
-        accepted = describe_bounds(
-            next(branch for branch in branches if branch.get(keyword) == detail), keyword
-        )
-    elif (
-        "enum" in branches[0] and len(branches) == 1 and len(branches[0]["enum"]) > 1
-    ):  # which the message lists
+        return f"write {describe(schema, keyword)}"
+    accepted = describe(schema, keyword)
+    if keyword in BOUNDS and len(branches) > 1:  # the message names no bound
+        bounded = next(branch for branch in branches if branch.get(keyword) == detail)
+        accepted = describe_bounds(bounded, keyword)
+    elif len(branches) == 1 and len(branches[0].get("enum", ())) > 1:  # the message lists them
         accepted = "one of them"
     return f"write {accepted}; the default is `{flow_text(default)}`"
 

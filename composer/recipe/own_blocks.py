@@ -79,27 +79,13 @@ def _set_own(name: str, own: registry.OwnBlock | None) -> None:
 
 
 def describe_class(kind: type[Block]) -> registry.OwnBlock:
-    """Return where a class is, and the hash of its source without decorators. Raises RunError if
-    Python has it not.
+    """Return the place of a class, and the hash of its source without decorators. Raises RunError
+    if Python does not have the source.
     """
-    # in a notebook Python knows the source of functions, not that of classes; `forward =
-    # Other.forward` is elsewhere
-    functions = [value for value in vars(kind).values() if inspect.isfunction(value)]
-    known = next(
-        (it for it in functions if it.__qualname__ == f"{kind.__qualname__}.{it.__name__}"), kind
-    )
+    known = _own_function(kind) or kind
     try:
-        (lines, at), file = inspect.findsource(known), Path(inspect.getfile(known))
-        nodes = [
-            node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)
-        ]
-        starts = {
-            min([node.lineno, *(it.lineno for it in node.decorator_list)]): node for node in nodes
-        }
-        around = [
-            start for start, node in starts.items() if start <= at + 1 <= (node.end_lineno or 0)
-        ]
-        node = starts[max(start for start in around if starts[start].name == kind.__name__)]
+        (lines, index), file = inspect.findsource(known), Path(inspect.getfile(known))
+        node = _class_at("".join(lines), kind.__name__, index + 1)
     except (OSError, TypeError, ValueError):
         message = "the source of this class cannot be read, and runs record its SHA-256"
         raise RunError.of(
@@ -110,8 +96,29 @@ def describe_class(kind: type[Block]) -> registry.OwnBlock:
     return registry.OwnBlock(kind, origin, hashlib.sha256(text.encode()).hexdigest())
 
 
+def _own_function(kind: type) -> object | None:
+    """Return a function of a class: in a notebook Python knows the source of functions alone."""
+    for value in vars(kind).values():
+        # `forward = Other.forward` is elsewhere
+        own_name = f"{kind.__qualname__}.{getattr(value, '__name__', '')}"
+        if inspect.isfunction(value) and value.__qualname__ == own_name:
+            return value
+    return None
+
+
+def _class_at(source: str, name: str, line: int) -> ast.ClassDef:
+    """Return the innermost class of a name around a line. Raises ValueError if there is none."""
+    starts = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if start <= line <= (node.end_lineno or 0):
+                starts[start] = node
+    return starts[max(starts)]
+
+
 def refuse_own_blocks(recipe: Recipe, reason: str) -> None:
-    """Raise RecipeError if a recipe has blocks of this process alone, where others must know them."""
+    """Raise RecipeError if a recipe has blocks that only this process knows."""
     faults = []
     for path in block_paths(recipe.canonical["model"], ("model",)):
         if own := registry.OWN.get(word := str(path[-1])):

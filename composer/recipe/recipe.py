@@ -5,6 +5,7 @@ torch.
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -204,16 +205,11 @@ def from_node(
 
 
 def default_name(file: Path) -> str:
-    """Return the name of a recipe that gives none: its file's, as far as a name can have it
-    (`RECIPE_NAME`).
-    """
+    """Return the name of a recipe that gives none: its file's, in letters of `RECIPE_NAME`."""
     # ü is u
-    letters = (
-        char for char in unicodedata.normalize("NFKD", file.stem) if not unicodedata.combining(char)
-    )
-    plain = "".join(
-        char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in letters
-    )
+    decomposed = unicodedata.normalize("NFKD", file.stem)
+    letters = "".join(char for char in decomposed if not unicodedata.combining(char))
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", letters)
     return plain.lstrip("._-")[:100] or "recipe"
 
 
@@ -306,9 +302,7 @@ class Recipe:
         return fingerprints(self.canonical, self.rules)
 
     def folders(self, data_dir: str | Path | None = None) -> list[Path]:
-        """Return where data files are looked up, in order: `data_dir`, and the recipe's folder.
-        Raises RunError.
-        """
+        """Return the folders where data files are looked up, in order. Raises RunError."""
         data_dir = self.data_dir if data_dir is None else Path(data_dir)
         if data_dir is not None and not data_dir.is_dir():
             message = (
@@ -417,7 +411,7 @@ class Recipe:
         return self.window is not None and self.training.carry
 
     def locate(self, path: KeyPath) -> Location:
-        """Return where a path of `canonical` is written."""
+        """Return the location of a path of `canonical` in its files."""
         return locate(self.root, self.rules, path)
 
 

@@ -69,7 +69,7 @@ CHOICE_KEYS: dict[KeyPath, str] = {
 
 
 def word_and_settings(choice: str | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Return the name that is chosen in a canonical recipe, and its settings; none of a bare name."""
+    """Return the name that a canonical recipe chooses, and its settings."""
     return (choice, {}) if isinstance(choice, str) else next(iter(choice.items()))
 
 
@@ -174,7 +174,7 @@ def _block_of_plug_in(point: EntryPoint) -> type[Block]:
 
 
 def is_block(value: object) -> bool:
-    """Return whether a value is the class of a block."""
+    """True for the class of a block."""
     from blocks.core.contract import Block
 
     return isinstance(value, type) and issubclass(value, Block) and value is not Block

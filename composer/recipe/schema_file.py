@@ -25,7 +25,7 @@ IN_SETTINGS = "/properties/"
 
 
 def schema_path() -> Path:
-    """Return the path of the schema's file: inside an installed package, or beside it in a clone."""
+    """Return the path of the schema's file: in an installed package, or beside it in a clone."""
     return shipped_folder("schemas") / "recipe.schema.json"
 
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from blocks.core.settings import Bounds, Distinct, Kind
 from composer.errors import RunError
 from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
@@ -65,7 +66,7 @@ def load() -> Schema:
 
 
 def generate() -> Schema:
-    """Return the schema, generated from every registered block, choice and section. Imports torch."""
+    """Return the schema of every registered block, choice and section. Imports torch."""
     from composer.recipe import sections as language
 
     variable = {"type": "string", "pattern": VARIABLE_TEXT, "description": "A value from `vars`."}
@@ -108,22 +109,18 @@ def generate() -> Schema:
 
 
 def _add_defaults(defs: dict[str, Schema], blocks: Constructors) -> None:
-    """Add a key to `model` for every block that has settings for which there can be a default: no
-    stack, no name.
-    """
+    """Add a key to `model` for every block with settings that can have a default."""
     keys = defs["model"]["properties"]
     taken = sorted(set(blocks) & set(keys) - {"dropout"})
     if taken:
         raise ValueError(f"a block cannot be called {taken[0]!r}: it is a key of `model`")
     for name in blocks:
         block = defs[f"block.{name}"]
-        settings = {
-            key: value
-            for key, value in block["properties"].items()
-            if key != "as"
-            and key not in block["required"]
-            and BLOCK["$ref"] not in strings_in(value)
-        }
+        settings = {}
+        for key, value in block["properties"].items():
+            is_required = key == "as" or key in block["required"]
+            if not is_required and BLOCK["$ref"] not in strings_in(value):
+                settings[key] = value
         if name == "dropout" or not settings:
             continue
         keys[name] = {"$ref": f"#/$defs/defaults.{name}"}
@@ -207,17 +204,14 @@ def _entry(constructor: Callable[..., object], has_name: bool) -> Schema:
 
 
 def positional_message(block: Callable[..., object]) -> str:
-    """Return what is wrong where a block takes more than its site by position: no recipe could set
-    it; else "".
-    """
-    of_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    settings = [*inspect.signature(block).parameters.values()][1:]
-    name = next((parameter.name for parameter in settings if parameter.kind in of_place), None)
-    return (
-        ""
-        if name is None
-        else f"`{name}` is not keyword-only, so it is no setting; write `*,` before it"
-    )
+    """Say that a block takes a setting by position, which no recipe could set; "" if none does."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    for setting in [*inspect.signature(block).parameters.values()][1:]:
+        if setting.kind in positional:
+            return (
+                f"`{setting.name}` is not keyword-only, so it is no setting; write `*,` before it"
+            )
+    return ""
 
 
 def settings_schema(constructor: Callable[..., object], defs: dict[str, Schema]) -> Schema:
@@ -237,15 +231,15 @@ def settings_schema(constructor: Callable[..., object], defs: dict[str, Schema])
         if default is inspect.Parameter.empty:
             required.append(name)
         elif default is not None:
-            is_empty = dataclasses.is_dataclass(default) or (
-                default == () and schema.get("type") == "object"
-            )
+            is_mapping = default == () and schema.get("type") == "object"
+            if is_mapping or dataclasses.is_dataclass(default):
+                properties[name]["default"] = {}
+                continue
             value = list(default) if isinstance(default, (list, tuple)) else default
-            properties[name]["default"] = {} if is_empty else value
-            if meaning and not is_empty:  # editors do not show a default by itself
-                properties[name]["markdownDescription"] = (
-                    f"{meaning}\n\nDefault: `{flow_text(value)}`"
-                )
+            properties[name]["default"] = value
+            if meaning:  # editors do not show a default by itself
+                text = f"{meaning}\n\nDefault: `{flow_text(value)}`"
+                properties[name]["markdownDescription"] = text
     return {
         "description": description,
         "properties": properties,
@@ -255,28 +249,29 @@ def settings_schema(constructor: Callable[..., object], defs: dict[str, Schema])
 
 
 def _parameters(constructor: Callable[..., object]) -> list[tuple[inspect.Parameter, object]]:
-    """Return the keyword-only parameters and their annotations; of a section its own first, then
-    those of its bases.
-    """
-    parameters = inspect.signature(constructor).parameters.values()
-    keyword_only = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    if not (inspect.isclass(constructor) and issubclass(constructor, Section)):
+    """Return the keyword-only parameters with their annotations; of a section its own first."""
+    arguments = inspect.signature(constructor).parameters.values()
+    parameters = [
+        argument for argument in arguments if argument.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    if inspect.isclass(constructor) and issubclass(constructor, Section):
+        hints = type_hints(constructor)  # type: ignore[arg-type]  # every class is hashable
+        if issubclass(constructor, SidedSection):  # in a recipe each encoder is a key
+            parameters = [parameter for parameter in parameters if parameter.name != "encoders"]
+        parameters.sort(key=lambda parameter: _distance_to_base(constructor, parameter.name))
+    else:
         owner = constructor.__init__ if inspect.isclass(constructor) else constructor
         hints = typing.get_type_hints(owner, include_extras=True)
-        return [(one, hints[one.name]) for one in keyword_only]
+    return [(parameter, hints[parameter.name]) for parameter in parameters]
 
-    def distance(one: inspect.Parameter) -> int:
-        """Return how far the base is that brings a setting in."""
-        return max(
-            at
-            for at, kind in enumerate(constructor.__mro__)
-            if one.name in inspect.get_annotations(kind)
-        )
 
-    if issubclass(constructor, SidedSection):  # in a recipe each encoder is a key
-        keyword_only = [one for one in keyword_only if one.name != "encoders"]
-    hints = type_hints(constructor)  # type: ignore[arg-type]  # every class is hashable
-    return [(one, hints[one.name]) for one in sorted(keyword_only, key=distance)]
+def _distance_to_base(section: type[Section], setting: str) -> int:
+    """Return the number of bases up to the last one that has the setting."""
+    distance = 0
+    for index, base in enumerate(section.__mro__):
+        if setting in inspect.get_annotations(base):
+            distance = index
+    return distance
 
 
 def _meaning(constructor: Callable[..., object], hint: object) -> str:
@@ -296,8 +291,7 @@ def _parse_docstring(constructor: Callable[..., object]) -> tuple[str, dict[str,
     }
 
 
-# -------------------------------------------------------------------------------------------
-# annotations
+# ----------------------------------------------------------------------------------- annotations
 
 
 def _hint_schema(hint: object, defs: dict[str, Schema]) -> Schema:
@@ -328,19 +322,26 @@ def _hint_schema(hint: object, defs: dict[str, Schema]) -> Schema:
 
 def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Schema:
     for note in notes:
-        if hasattr(note, "is_distinct"):
-            return {**_hint_schema(hint, defs), "uniqueItems": True}
-        if hasattr(note, "name"):  # a Kind: more than a scalar
-            name = note.name
-            choice = {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
-            return choice if name.startswith("choice:") else copy.deepcopy(KINDS[name])
-        if hasattr(note, "minimum"):
-            bounds = {"minimum": note.minimum, "exclusiveMinimum": note.above}
-            bounds |= {"exclusiveMaximum": note.below, "maximum": note.maximum}
-            return _scalar(
-                hint, {word: value for word, value in bounds.items() if value is not None}
-            )
+        match note:
+            case Distinct():
+                return {**_hint_schema(hint, defs), "uniqueItems": True}
+            case Kind(name) if name.startswith("choice:"):
+                return {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
+            case Kind(name):
+                return copy.deepcopy(KINDS[name])
+            case Bounds():
+                return _scalar(hint, _bounds_schema(note))
     return _hint_schema(hint, defs)
+
+
+def _bounds_schema(bounds: Bounds) -> Schema:
+    schema = {
+        "minimum": bounds.minimum,
+        "exclusiveMinimum": bounds.above,
+        "exclusiveMaximum": bounds.below,
+        "maximum": bounds.maximum,
+    }
+    return {keyword: value for keyword, value in schema.items() if value is not None}
 
 
 def _optional(alternatives: list[Schema], defs: dict[str, Schema]) -> Schema:

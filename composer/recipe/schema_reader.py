@@ -140,15 +140,15 @@ def select_branch(schema: Schema, value: object) -> Schema | None:
 
 
 def alternatives(schema: Schema) -> list[Schema]:
-    """Return the branches of a schema without the variable, each with what is said of lists and
-    mappings beside it.
+    """Return the branches of a schema without the variable; lists and mappings with the keywords
+    that stand beside `anyOf`.
     """
     beside = {key: value for key, value in schema.items() if key != "anyOf"}
     branches = [branch for branch in schema.get("anyOf", [schema]) if branch != VARIABLE]
-    return [
-        {**beside, **branch} if branch.get("type") in ("array", "object") else branch
-        for branch in branches
-    ]
+    for index, branch in enumerate(branches):
+        if branch.get("type") in ("array", "object"):
+            branches[index] = {**beside, **branch}
+    return branches
 
 
 def is_stack(schema: Mapping[str, object]) -> bool:
@@ -162,22 +162,26 @@ def accepts_type(schema: Schema, *types: str) -> bool:
 
 
 def accepts_scalar(schema: Schema, value: str | float) -> bool:
-    """Return True if a text or a number is accepted: its type, its pattern and its bounds."""
+    """True if a text or a number is accepted: its type, its pattern and its bounds."""
     types = {json_type(value)} if isinstance(value, str) else {json_type(value), "number"}
     branches = [branch for branch in alternatives(schema) if branch.get("type") in types]
     if isinstance(value, str):
         return any(re.search(branch.get("pattern", ""), value) for branch in branches)
     if float32_problem(value):
         branches = [branch for branch in branches if branch["type"] == "integer"]
-    return any(
-        all(test(value, branch[key]) for key, test in TESTS.items() if key in branch)
-        for branch in branches
-    )
+    return any(_is_within(value, branch) for branch in branches)
+
+
+def _is_within(number: float, schema: Schema) -> bool:
+    return all(test(number, schema[key]) for key, test in TESTS.items() if key in schema)
 
 
 def allowed_words(schema: Schema) -> list[str]:
     """Return the words among which one is chosen."""
-    return [scalar_text(word) for branch in alternatives(schema) for word in branch.get("enum", [])]
+    words: list[str] = []
+    for branch in alternatives(schema):
+        words += map(scalar_text, branch.get("enum", []))
+    return words
 
 
 def mapping_branch(schema: Schema) -> Schema:
@@ -187,21 +191,20 @@ def mapping_branch(schema: Schema) -> Schema:
 
 
 def describe(schema: Schema, keyword: str = "") -> str:
-    """Say what a setting takes. `keyword` is what a value violates: an upper bound is named only
-    where it matters.
-    """
+    """Say what a setting takes; with an upper bound only if this `keyword` is violated."""
     branches = [branch for branch in alternatives(schema) if branch.get("type") != "null"]
     if "x-first" in schema:  # the last branch is the mapping of all settings
         branches = branches[:-1] or branches
     numbers = [describe_bounds(branch) for branch in branches if branch.get("type") == "number"]
-    branches = [
-        b for b in branches if b.get("type") != "integer" or describe_bounds(b) not in numbers
-    ]
+    for branch in [branch for branch in branches if branch.get("type") == "integer"]:
+        if describe_bounds(branch) in numbers:
+            branches.remove(branch)
     if len(branches) == 1:
         return _describe_alone(branches[0], keyword)
-    parts = list(
-        dict.fromkeys(text for branch in branches for text in _describe_among(branch, keyword))
-    )
+    parts: list[str] = []
+    for branch in branches:
+        parts += _describe_among(branch, keyword)
+    parts = list(dict.fromkeys(parts))
     return f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
@@ -269,31 +272,24 @@ def _quoted_words(schema: Schema) -> list[str]:
 
 def describe_bounds(schema: Schema, keyword: str = "") -> str:
     """Say which numbers are accepted: "1 or more", "above 0 and at most 1"."""
+    bounds = {key: schema[key] for key in BOUNDS if key in schema}
     # a large maximum that is not violated would only distract: "1 or more"
-    hides_maximum = keyword != "maximum" and "minimum" in schema and schema.get("maximum", 0) > 1
-    bounds = {
-        key: schema[key]
-        for key in BOUNDS
-        if key in schema and not (key == "maximum" and hides_maximum)
-    }
-    return " and ".join(
-        BOUNDS[key].format(int(n) if float(n).is_integer() else n) for key, n in bounds.items()
-    )
+    if keyword != "maximum" and "minimum" in schema and schema.get("maximum", 0) > 1:
+        del bounds["maximum"]
+    parts = []
+    for key, bound in bounds.items():
+        parts.append(BOUNDS[key].format(int(bound) if float(bound).is_integer() else bound))
+    return " and ".join(parts)
 
 
 def usage_example(name: str, settings: Schema) -> str:
-    """Return how a mapping of settings is written: `norm: {kind: ...}`."""
+    """Return an example of a mapping of settings: `norm: {kind: ...}`."""
     properties = settings.get("properties", {})
-    keys = settings.get("required") or list(properties)[:1] or ["NAME"]
-    are_lists = (
-        {branch.get("type") for branch in alternatives(properties.get(key, {}))} == {"array"}
-        for key in keys
-    )
-    settings_text = (
-        f"{key}: {'[...]' if is_list else '...'}"
-        for key, is_list in zip(keys, are_lists, strict=True)
-    )
-    return f"{name}: {{{', '.join(settings_text)}}}"
+    texts = []
+    for key in settings.get("required") or list(properties)[:1] or ["NAME"]:
+        types = {branch.get("type") for branch in alternatives(properties.get(key, {}))}
+        texts.append(f"{key}: [...]" if types == {"array"} else f"{key}: ...")
+    return f"{name}: {{{', '.join(texts)}}}"
 
 
 def with_article(noun: str) -> str:
@@ -311,9 +307,7 @@ def quote_all(words: Iterable[str]) -> str:
 
 
 def no_setting(owner: str, name: str, settings: Iterable[str]) -> str:
-    """Return what is said of a setting that its owner has not, with the closest one, or with all
-    that there are.
-    """
+    """Say that an owner has no such setting, with the closest one, or with all that it has."""
     settings = list(settings)
     allowed = (
         f"; allowed here: {quote_all(settings)}" if settings else "; there are no settings here"
@@ -344,9 +338,7 @@ def is_block_path(path: KeyPath) -> bool:
 
 
 def first_setting(rules: Schema, path: KeyPath) -> str | None:
-    """Return what a scalar or a list at a path sets, if a block, a block's defaults or another
-    choice is there.
-    """
+    """Return the setting of a choice, a block say, that a scalar or a list sets."""
     if not path or not isinstance(path[-1], str):
         return None
     tables: dict[KeyPath, str] = {("model",): "defaults", **CHOICE_KEYS}
@@ -355,8 +347,7 @@ def first_setting(rules: Schema, path: KeyPath) -> str | None:
 
 
 def chosen_entry(rules: Schema, path: KeyPath, value: object, name: str) -> str:
-    """Return what is chosen at a path, an optimizer or a decoding method, if `name` is a setting of
-    it; else "".
+    """Return the choice at a path, a decoder say, if it has the setting `name`; else "".
 
     value: What stands there; None for the default.
     """

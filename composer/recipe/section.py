@@ -63,9 +63,7 @@ class SidedSection(Section):
         return data | encoders
 
     def of_side(self, side: str) -> Any:
-        """Return what a side reads or is: `target`, `source` or an encoder's name; None if nothing
-        says so.
-        """
+        """Return the settings of `target`, `source` or an encoder; None without any."""
         return getattr(self, side) if side in ("source", "target") else self.encoders.get(side)
 
 
@@ -116,7 +114,7 @@ def output_names(value: Any) -> Iterator[str]:
 
 
 def python_name(key: str) -> str:
-    """Return the keyword argument of a setting: `from` is `from_`, as for every keyword of Python."""
+    """Return the keyword argument of a setting: `from_` for `from`, which Python reserves."""
     return f"{key}_" if keyword.iskeyword(key) else key
 
 
@@ -171,23 +169,17 @@ def _read(value: Any, hint: Any, at: KeyPath) -> Any:
         if sections:
             return read_section(sections[0], value, at)
         values = typing.get_args(_of_origin(hint, Mapping))
-        return {
-            key: _read(item, values[1] if values else Any, (*at, key))
-            for key, item in value.items()
-        }
+        value_hint = values[1] if values else Any
+        return {key: _read(item, value_hint, (*at, key)) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         items = typing.get_args(_of_origin(hint, Sequence))
-        return tuple(
-            _read(item, items[0] if items else Any, (*at, index))
-            for index, item in enumerate(value)
-        )
+        item_hint = items[0] if items else Any
+        return tuple(_read(item, item_hint, (*at, index)) for index, item in enumerate(value))
     return value
 
 
 def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
-    """Return what is chosen, a word or a word with settings, as an object of its class in the
-    table.
-    """
+    """Return the object for a choice: a word, or a word with settings."""
     ((word, settings),) = ({value: {}} if isinstance(value, str) else value).items()
     chosen: type[Section] = pkgutil.resolve_name(CHOICES[table].entries)[word]
     if not isinstance(settings, Mapping):
@@ -252,11 +244,12 @@ def _of_origin(hint: Any, kind: type) -> object:
 
 
 def _kinds_in(hint: Any) -> list[str]:
-    """Return the names of the kinds of setting that an annotation, or an alternative of it, is
-    marked with.
-    """
+    """Return the names of the `Kind`s in an annotation and its alternatives."""
     if typing.get_origin(hint) in (Union, types.UnionType):
-        return [name for alternative in typing.get_args(hint) for name in _kinds_in(alternative)]
+        names: list[str] = []
+        for alternative in typing.get_args(hint):
+            names += _kinds_in(alternative)
+        return names
     notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
     return [note.name for note in notes if isinstance(note, Kind)]
 
@@ -265,7 +258,8 @@ def _alternatives(hint: Any) -> tuple[object, ...]:
     if typing.get_origin(hint) is Annotated:
         return _alternatives(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (Union, types.UnionType):
-        return tuple(
-            inner for alternative in typing.get_args(hint) for inner in _alternatives(alternative)
-        )
+        inner: list[object] = []
+        for alternative in typing.get_args(hint):
+            inner += _alternatives(alternative)
+        return tuple(inner)
     return (hint,)

@@ -11,20 +11,20 @@ import re
 
 INVISIBLE = (
     "\x00-\x08\x0e-\x1b\x7f-\x9f"  # control characters that are no spaces
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Characters that print nothing: of Unicode those that may be ignored where they cannot be shown,
-marks of annotations,
-and blanks of Hangul and Braille."""
+"""Characters that print nothing: Unicode's default ignorable ones, annotation marks, and the blanks
+of Hangul and Braille.
+"""
 VISIBLE = re.compile(f"[^\\s{INVISIBLE}]")
 CR, LF, CRLF = "\r", "\n", "\r\n"
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text has nothing that can be seen: it is empty, or of spaces and invisible
-    characters alone.
-    """
+    """True if a text has nothing to see: it is empty, or only spaces and invisible characters."""
     return VISIBLE.search(text) is None
 
 

@@ -68,14 +68,12 @@ class TreeNode:
         if first is not None:
             # `rnn(lstm)` is clear without the setting's name; a lone number is clear only where
             # nothing else is set
-            unnamed = isinstance(first, str) or (
-                self.kind != CHOICE and set(self.settings) <= {self.first, NAME}
-            )
-            settings = [format_value(first) if unnamed else f"{self.first}={format_value(first)}"]
-        changed = {
-            key: x for key, x in self.settings.items() if key != self.first and x != usual.get(key)
-        }
-        settings += [f"{key}={format_value(value)}" for key, value in changed.items()]
+            is_lone = self.kind != CHOICE and set(self.settings) <= {self.first, NAME}
+            name = "" if is_lone or isinstance(first, str) else f"{self.first}="
+            settings.append(f"{name}{format_value(first)}")
+        for key, value in self.settings.items():
+            if key != self.first and value != usual.get(key):
+                settings.append(f"{key}={format_value(value)}")
         return f"{self.word}({', '.join(settings)})" if settings else self.word
 
     def notation(self) -> str:
@@ -132,7 +130,7 @@ def to_nodes(recipe: Recipe, stack: Sequence[object], path: KeyPath) -> tuple[Tr
 
 
 def to_node(recipe: Recipe, block: BlockSpec) -> TreeNode:
-    """Return one block of a canonical recipe as a node; stacks among its settings become children."""
+    """Return a block of a canonical recipe as a node; stacks among its settings become children."""
     word, settings, here = block.word, block.settings, block.path
     schema = recipe.rules["$defs"].get(f"block.{word}", {})
     known = schema.get("properties", {})
@@ -156,75 +154,86 @@ Forest = Sequence[TreeNode]
 Pairs = list[tuple[TreeNode, TreeNode]]
 
 
-def match_trees(one: TreeNode, other: TreeNode) -> Pairs:
-    """Return the pairs of matched nodes below two roots, parents before children; the roots are
-    left out.
-    """
-    return _match_forests(one.children, other.children)
+def match_trees(first: TreeNode, second: TreeNode) -> Pairs:
+    """Return the pairs of matched nodes below two roots, parents before children."""
+    return _match_forests(first.children, second.children)
 
 
-def distance(one: TreeNode, other: TreeNode, pairs: Pairs) -> float:
+def distance(first: TreeNode, second: TreeNode, pairs: Pairs) -> float:
     """Return the share of the nodes below two roots that have no match of their own word."""
-    nodes = sum(1 for root in (one, other) for _ in root.descendants())
+    nodes = len([*first.descendants(), *second.descendants()])
     return 1 - 2 * sum(a.word == b.word for a, b in pairs) / max(nodes, 1)
 
 
-def _match_forests(one: Forest, other: Forest) -> Pairs:
-    """Match equal trees in their order, then what lies between them; equal trees out of order have
-    moved.
+def _match_forests(first: Forest, second: Forest) -> Pairs:
+    """Match equal trees in their order, then what lies between them.
+
+    Equal trees out of order have moved.
     """
     pairs: Pairs = []
     gaps: list[tuple[Forest, Forest]] = []
-    last, end = 0, 0
-    for a, b, size in _common_runs(
-        [node.content for node in one], [node.content for node in other]
-    ):
-        gaps.append((one[last:a], other[end:b]))
-        pairs += [pair for i in range(size) for pair in _pair_equal(one[a + i], other[b + i])]
-        last, end = a + size, b + size
-    before, after = ({node.content for gap in gaps for node in gap[side]} for side in (0, 1))
+    start_a, start_b = 0, 0
+    for a, b, size in _common_runs(_contents(first), _contents(second)):
+        gaps.append((first[start_a:a], second[start_b:b]))
+        for offset in range(size):
+            pairs += _pair_equal(first[a + offset], second[b + offset])
+        start_a, start_b = a + size, b + size
+    before, after = set[str](), set[str]()
+    for gap_a, gap_b in gaps:
+        before.update(_contents(gap_a))
+        after.update(_contents(gap_b))
     moved = before & after
-    for gap in gaps:
-        pairs += _match_different(
-            *([node for node in forest if node.content not in moved] for forest in gap)
-        )
+    for gap_a, gap_b in gaps:
+        left_a = [node for node in gap_a if node.content not in moved]
+        left_b = [node for node in gap_b if node.content not in moved]
+        pairs += _match_different(left_a, left_b)
     return pairs
 
 
-def _match_different(one: Forest, other: Forest) -> Pairs:
-    """Match blocks of one word in their order, then trees with others around them now or before,
-    then what is left.
+def _contents(forest: Forest) -> list[str]:
+    return [node.content for node in forest]
+
+
+def _match_different(first: Forest, second: Forest) -> Pairs:
+    """Match blocks of one word in their order, then trees that others surround now or before, then
+    the rest.
     """
     by_content = (partial(_inside, key="content"), partial(_around, key="content"))
     by_word = (partial(_inside, key="word"), partial(_around, key="word"))
     pairs: Pairs = []
     for step in (_in_order, *by_content, *by_word, _in_place):
-        matched = {id(node) for pair in pairs for node in pair}
-        rest = (
-            [x for x in forest if matched.isdisjoint(map(id, (x, *x.descendants())))]
-            for forest in (one, other)
-        )
-        pairs += [pair for nodes in step(*rest) for pair in (nodes, *match_trees(*nodes))]
+        matched = set[int]()
+        for a, b in pairs:
+            matched |= {id(a), id(b)}
+        for a, b in step(_without(first, matched), _without(second, matched)):
+            pairs += [(a, b), *match_trees(a, b)]
     return pairs
 
 
-def _in_order(one: Forest, other: Forest) -> Pairs:
-    """Return blocks of one word; not one that is the other with a block of that word around it."""
-    words = ([f"{node.kind} {node.word}" for node in forest] for forest in (one, other))
-    pairs = [(one[a + i], other[b + i]) for a, b, size in _common_runs(*words) for i in range(size)]
-    return [
-        (a, b)
-        for a, b in pairs
-        if not _inside([a], [b], "content") and not _around([a], [b], "content")
-    ]
+def _without(forest: Forest, matched: set[int]) -> Forest:
+    """Return the trees that have no matched node."""
+    return [tree for tree in forest if matched.isdisjoint(map(id, (tree, *tree.descendants())))]
+
+
+def _in_order(first: Forest, second: Forest) -> Pairs:
+    """Return blocks of one word, unless one is the other with a block of that word around it."""
+    words_a = [f"{node.kind} {node.word}" for node in first]
+    words_b = [f"{node.kind} {node.word}" for node in second]
+    pairs = []
+    for start_a, start_b, size in _common_runs(words_a, words_b):
+        for offset in range(size):
+            a, b = first[start_a + offset], second[start_b + offset]
+            if not _inside([a], [b], "content") and not _around([a], [b], "content"):
+                pairs.append((a, b))
+    return pairs
 
 
 def _inside(trees: Forest, others: Forest, key: str) -> Pairs:
-    """Return the trees whose `key` a node inside of the others has, each with the first such node,
-    in order.
-    """
+    """Return each tree whose `key` a node inside of the others has, with the first such node."""
     pairs: Pairs = []
-    nodes = [node for other in others for node in other.descendants()]
+    nodes: Forest = []
+    for other in others:
+        nodes = [*nodes, *other.descendants()]
     for tree in trees:
         keys = [(node.kind, getattr(node, key)) for node in nodes]
         if (wanted := (tree.kind, getattr(tree, key))) in keys:
@@ -234,24 +243,22 @@ def _inside(trees: Forest, others: Forest, key: str) -> Pairs:
     return pairs
 
 
-def _around(one: Forest, other: Forest, key: str) -> Pairs:
-    """Return the same, of the other trees inside of the first."""
-    return [(node, tree) for tree, node in _inside(other, one, key)]
+def _around(first: Forest, second: Forest, key: str) -> Pairs:
+    """Return the same, of the second trees inside of the first."""
+    return [(node, tree) for tree, node in _inside(second, first, key)]
 
 
-def _in_place(one: Forest, other: Forest) -> Pairs:
-    """Return each with each, where there are as many on both sides."""
-    is_each = len(one) == len(other) and all(
-        a.kind == b.kind for a, b in zip(one, other, strict=True)
-    )
-    return list(zip(one, other, strict=True)) if is_each else []
+def _in_place(first: Forest, second: Forest) -> Pairs:
+    """Return each tree with the one in its place, if both forests have the same kinds."""
+    same_kinds = [node.kind for node in first] == [node.kind for node in second]
+    return list(zip(first, second, strict=True)) if same_kinds else []
 
 
-def _pair_equal(one: TreeNode, other: TreeNode) -> Pairs:
+def _pair_equal(first: TreeNode, second: TreeNode) -> Pairs:
     """Return the pairs of two equal trees."""
-    return [(one, other), *zip(one.descendants(), other.descendants(), strict=True)]
+    return [(first, second), *zip(first.descendants(), second.descendants(), strict=True)]
 
 
-def _common_runs(one: Sequence[str], other: Sequence[str]) -> list[Match]:
+def _common_runs(first: Sequence[str], second: Sequence[str]) -> list[Match]:
     """Return the matching runs of two sequences; the last one is empty, at their ends."""
-    return SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    return SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()

@@ -46,27 +46,12 @@ VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems"
 
 
 def validate(root: Node, schema: Schema) -> None:
-    """Raise RecipeError with everything in which a recipe violates the schema, or else with its
-    empty keys.
-    """
-    if not (faults := schema_faults(root, schema)):
+    """Raise RecipeError with everything that violates the schema, or else with the empty keys."""
+    faults = schema_faults(root, schema)
+    if not faults:
         faults = list(empty_keys(root))
     elif sources := _sources(root):
-        # which depend on the names of the encoders alone
-        of_keys = [*encoder_keys(root, sources, schema)]
-        unknown = {fault.path for fault in of_keys if fault.code == "unknown"}
-        misspelt = {
-            fault.path.rpartition(".")[0]
-            for fault in of_keys
-            if "did you mean `target`" in fault.message
-        }
-        wrong = tuple({fault.path for fault in faults if fault.code == "type"} - unknown)
-        faults = [
-            it
-            for it in faults
-            if it.path not in unknown and (it.code != "missing" or it.path not in misspelt)
-        ]
-        faults += [fault for fault in of_keys if not fault.path.startswith(wrong)]
+        faults = _without_follow_ups(faults, [*encoder_keys(root, sources, schema)])
     if faults:
         raise RecipeError(faults)
 
@@ -187,29 +172,37 @@ def _wrong_enum(words: list[Any], value: Any, _: Schema) -> Iterable[object]:
 
 
 def _wrong_sources(choices: list[Schema], value: Schema, _: Schema) -> Iterable[object]:
-    names = [name for choice in choices for name in choice["required"]]
-    present = [name for name in value if name in names and value[name] is not None]
+    names = set().union(*(choice["required"] for choice in choices))
+    sources = [name for name in value if name in names]
+    present = [name for name in sources if value[name] is not None]
     return [] if len(present) == 1 else [present]
 
 
+def _exclusive(rule: Schema, value: Schema, _: Schema) -> Iterable[object]:
+    names = rule["required"]
+    return [] if None in map(value.get, names) else [names]
+
+
+def _too_few(least: int, value: Schema, schema: Schema) -> Iterable[object]:
+    return [least] if len(value) < least and "x-choice" not in schema else []
+
+
 def _wrong_choice(_: str, value: Schema, schema: Schema) -> Iterable[object]:
-    """Check a mapping that should have one key, a name of the table. Only its first fault is
-    reported.
-    """
+    """Check a mapping that should have one key of a table. Only its first fault is reported."""
     unknown = [name for name in value if name not in schema["properties"]]
     return [unknown] if len(value) != 1 or unknown else []
 
 
 def _out_of(comparison: Callable[[Any, Any], bool]) -> tuple[type, Violations]:
-    """Return the check of a bound. jsonschema's own skips whole numbers that float32 cannot hold."""
+    """Return the check of a bound; jsonschema's own skips integers that float32 cannot hold."""
 
     def violations(bound: Any, value: Any, schema: Schema) -> Iterable[object]:
-        is_typed = (
-            type(value) is int if schema.get("type") == "integer" else type(value) in (int, float)
-        )
-        # of what is of another type, or too large, another fault says so
-        is_exact = is_typed and (schema.get("type") == "integer" or not float32_problem(value))
-        return [bound] if is_exact and comparison(value, bound) else []
+        # another fault is about a value of another type, or too large for float32
+        if schema.get("type") == "integer":
+            is_number = type(value) is int
+        else:
+            is_number = type(value) in (int, float) and not float32_problem(value)
+        return [bound] if is_number and comparison(value, bound) else []
 
     return object, violations
 
@@ -227,19 +220,9 @@ _VIOLATIONS: dict[str, tuple[type, Violations]] = {
         lambda rule, value, _: [name for name in value if not _matches(rule["pattern"], name)],
     ),
     "oneOf": (dict, _wrong_sources),
-    "not": (
-        dict,
-        lambda rule, value, _: (
-            [rule["required"]] if None not in map(value.get, rule["required"]) else []
-        ),
-    ),
+    "not": (dict, _exclusive),
     "uniqueItems": (list, lambda _, items, __: repeated_items(items)),
-    "minProperties": (
-        dict,
-        lambda least, value, rules: (
-            [least] if len(value) < least and "x-choice" not in rules else []
-        ),
-    ),
+    "minProperties": (dict, _too_few),
     "x-choice": (dict, _wrong_choice),
 }
 """Keywords: the type of value that each is about, and its violations."""
@@ -265,9 +248,7 @@ def _sources(root: Node) -> list[str]:
 
 
 def empty_keys(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iterator[Fault]:
-    """Yield a fault for each key of the recipe's own file after which nothing is written; `null`
-    states a default.
-    """
+    """Yield a fault for each key of the recipe's own file without a value; `null` is one."""
     for key, value in (node or root).value.items():
         if (
             value.place.file != root.mark.file
@@ -283,14 +264,28 @@ def empty_keys(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iter
             yield from empty_keys(root, value, (*path, key))
 
 
+def _without_follow_ups(faults: list[Fault], key_faults: list[Fault]) -> list[Fault]:
+    """Join faults of the schema with those of keys that name an encoder, each mistake once."""
+    unknown = {fault.path for fault in key_faults if fault.code == "unknown"}
+    misspelt = set()
+    for fault in key_faults:
+        if "did you mean `target`" in fault.message:
+            misspelt.add(fault.path.rpartition(".")[0])
+    wrong_type = {fault.path for fault in faults if fault.code == "type"} - unknown
+    joined = []
+    for fault in faults:
+        follows = fault.code == "missing" and fault.path in misspelt
+        if fault.path not in unknown and not follows:
+            joined.append(fault)
+    wrong = tuple(wrong_type)
+    return joined + [fault for fault in key_faults if not fault.path.startswith(wrong)]
+
+
 def encoder_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fault]:
     """Yield the faults of the keys that name what each encoder reads, one for each encoder."""
     test_sets = _get(root, "data", "parallel", "test_sets")
-    measured = [
-        "val",
-        "test",
-        *(f"test_sets.{name}" for name in (test_sets.value if test_sets is not None else ())),
-    ]
+    names = test_sets.value if test_sets is not None else ()
+    measured = ["val", "test", *(f"test_sets.{name}" for name in names)]
     sections = {"hub": "hub", "table": "table", "parallel.train": "split"}
     sections |= {f"parallel.{key}": "measuredsplit" for key in measured}
     for key, section in sections.items():
@@ -299,12 +294,10 @@ def encoder_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fau
             continue
         parts: dict[KeyPath, Node] = {path: node}
         if isinstance(node.value, list):
-            parts = {(*path, at): part for at, part in enumerate(node.value)}
+            parts = {(*path, index): part for index, part in enumerate(node.value)}
         if not parts:
-            message = f"`{path[-1]}` is an empty list"
-            yield fault_at(
-                node.place, "empty", format_path(path), message, "name a file of pairs in it"
-            )
+            message, hint = f"`{path[-1]}` is an empty list", "name a file of pairs in it"
+            yield fault_at(node.place, "empty", format_path(path), message, hint)
         for place, part in parts.items():
             if isinstance(part.value, dict):  # else a number of pairs
                 own = schema["$defs"][section]["properties"]
@@ -314,7 +307,8 @@ def encoder_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fau
 def _keys_of(
     root: Node, node: Node, path: KeyPath, own: Iterable[str], sources: list[str]
 ) -> Iterator[Fault]:
-    allowed = [*dict.fromkeys([*(key for key in own if key != "source"), *(sources or ["source"])])]
+    own_keys = [key for key in own if key != "source"]
+    allowed = [*dict.fromkeys([*own_keys, *(sources or ["source"])])]
     unknown = [name for name in node.value if name not in allowed]
     section = next(key for key in reversed(path) if isinstance(key, str))
     for name in unknown:
@@ -331,6 +325,5 @@ def _keys_of(
         if _get(node, name) is None and name not in misspelt:
             reader = "the encoder" if name == "source" else f"the encoder `{name}`"
             hint = f"add `{name}:` the file or column that {reader} reads"
-            yield fault_at(
-                node.place, "missing", format_path(path), f"`{section}` needs `{name}`", hint
-            )
+            message = f"`{section}` needs `{name}`"
+            yield fault_at(node.place, "missing", format_path(path), message, hint)

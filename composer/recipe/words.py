@@ -7,7 +7,7 @@ All is of the schema, and no torch is imported.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from composer.recipe import choices, own_blocks
@@ -51,7 +51,7 @@ class BlockWords(Words[BlockSpec]):
     """
 
     def __call__(self, word: Any = "") -> object:
-        """Make a Block class a block of this process, for every recipe: `@composer.block("shift")`."""
+        """Register a Block class in this process: `@composer.block("shift")`."""
         return own_blocks.block(word)
 
 
@@ -62,11 +62,15 @@ def _block(word: str, settings: dict[str, Any]) -> BlockSpec:
 def _choice(table: str) -> Words[Any]:
     """Return the functions that make the objects of a table of `CHOICES`."""
     choice = CHOICES[table]
-    return Words(table, choice.noun, lambda word, settings: choice.constructors()[word](**settings))
+
+    def make(word: str, settings: Mapping[str, Any]) -> object:
+        return choice.constructors()[word](**settings)
+
+    return Words(table, choice.noun, make)
 
 
 class Choose:
-    """Everything else that a recipe chooses by a word: `choose.optimizer.adam(learning_rate=1e-3)`."""
+    """Everything else that a recipe chooses: `choose.optimizer.adam(learning_rate=1e-3)`."""
 
     optimizer: Words[choices.Optimizer] = _choice("optimizers")
     schedule: Words[choices.Schedule] = _choice("schedules")

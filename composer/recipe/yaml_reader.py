@@ -131,7 +131,7 @@ def reachable(
 
 
 def nesting_depth(node: Node) -> int:
-    """Return how many lists and mappings lie inside each other; 0 for a scalar."""
+    """Return the depth of lists and mappings; 0 for a scalar."""
     if not isinstance(node.value, (dict, list)):
         return 0
     return 1 + max((nesting_depth(child) for _, child in items_of(node.value)), default=0)
@@ -301,6 +301,7 @@ class _Builder:
             mark = self.lines.mark(closed.begin, event.end_mark)
             # the parser ends a list or a mapping in lines where the next token begins, after
             # comments
+            assert event.end_mark is not None
             end = self.lines.after(event.end_mark) if closed.is_flow else closed.end
             self._add(Node(closed.value, mark, end=end))
         elif isinstance(event, yaml.AliasEvent):
@@ -325,7 +326,7 @@ class _Builder:
             )
 
     def _stop(self, mark: Mark, code: str, message: str, hint: str) -> NoReturn:
-        """Raise RecipeError with the faults so far and one after which reading on makes no sense."""
+        """Raise RecipeError with the faults so far and one that ends the reading."""
         raise RecipeError([*self.faults, fault_at(mark, code, "", message, hint)])
 
     def _refuse_anchor_and_tag(self, event: Any, mark: Mark) -> None:
@@ -424,7 +425,7 @@ def parse_scalar(text: str) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what PyYAML (YAML 1.1) or this reader (YAML 1.2) would not read back as the same text."""
+    """Quotes texts that PyYAML (YAML 1.1) or this reader (YAML 1.2) would read otherwise."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Write everything out: a recipe has no aliases."""
