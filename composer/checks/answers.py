@@ -33,13 +33,13 @@ def lengths(read: ReadData) -> Problems:
     if not recipe.sources:
         return
     limits = {"max_length": decoding.max_length, "max_ratio": decoding.max_ratio}
-    most, rate = (
-        math.inf if recipe.locate((*decoding.at, key)).is_written else limit
-        for key, limit in limits.items()
-    )
-    measured = [encoded for split, encoded in data.splits.items() if split != "train"] or [
-        *data.splits.values()
-    ]
+    most, rate = limits.values()
+    if recipe.locate((*decoding.at, "max_length")).is_written:
+        most = math.inf
+    if recipe.locate((*decoding.at, "max_ratio")).is_written:
+        rate = math.inf
+    measured = [encoded for split, encoded in data.splits.items() if split != "train"]
+    measured = measured or [*data.splits.values()]
     cut, longest, ratio = 0, 0, 0.0
     for encoded in measured:
         source = np.max([ids.positions() for ids in encoded.sources.values()], axis=0)  # (rows,)
@@ -57,12 +57,8 @@ def lengths(read: ReadData) -> Problems:
         settings = ", ".join(f"{key}: {value}" for key, value in larger.items())
         (key, value), *others = larger.items()
         change = None if others else Set((*decoding.at, key), value)
-        yield warning(
-            "cut",
-            decoding.at,
-            message,
-            Fix(f"write `{decoding.word}: {{{settings}}}`, or more", change),
-        )
+        fix = Fix(f"write `{decoding.word}: {{{settings}}}`, or more", change)
+        yield warning("cut", decoding.at, message, fix)
 
 
 def references(read: ReadData) -> Problems:
@@ -83,21 +79,18 @@ def references(read: ReadData) -> Problems:
 
 def script(read: ReadData) -> Problems:
     """The references have spaces between words where BLEU's tokenizer splits only at spaces."""
-    measured = [
-        line
-        for split, encoded in read.data.splits.items()
-        if split != "train"
-        for line in encoded.lines
-    ]
+    measured: list[str] = []
+    for split, encoded in read.data.splits.items():
+        if split != "train":
+            measured += encoded.lines
     suggested, word = suggest_bleu_tokenizer(measured), read.recipe.evaluation.bleu_tokenizer
     if word == "13a" != suggested and read.recipe.sources and _measures_bleu(read):
         message = (
             "the references have no spaces between words, so `13a` finds no 4-grams for BLEU in"
             " them"
         )
-        fix = Fix(
-            f"write `evaluation: {{bleu_tokenizer: {suggested}}}`", Set(BLEU_TOKENIZER, suggested)
-        )
+        text = f"write `evaluation: {{bleu_tokenizer: {suggested}}}`"
+        fix = Fix(text, Set(BLEU_TOKENIZER, suggested))
         yield warning("script", BLEU_TOKENIZER, message, fix)
 
 

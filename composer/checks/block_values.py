@@ -49,45 +49,40 @@ def values(model: EncoderDecoder) -> Problems:
 
     model: One with numbers; its mode stays as it is, and so do the random numbers of the process.
     """
-    words, blocks = (
-        foreign_words(),
-        [block for block in model.modules() if isinstance(block, Block) and block.path],
-    )
-    if not words.intersection(str(block.path[-1]) for block in blocks):
+    words = foreign_words()
+    blocks = [block for block in model.modules() if isinstance(block, Block)]
+    if not any(str(block.path[-1]) in words for block in blocks if block.path):
         return
     target = example_ids(model, POSITIONS)
-    other = target.clone()
-    other[:, SAME:] = model.vocabulary - 1
+    with_other_future = target.clone()
+    with_other_future[:, SAME:] = model.vocabulary - 1
     try:
         with torch.random.fork_rng(devices=[]):
-            # a loop may end earlier
-            pairs = [*zip(calls_of(model, target), calls_of(model, other), strict=False)]
+            first_calls, second_calls = calls_of(model, target), calls_of(model, with_other_future)
     except BlockFailed as failed:
         yield Problem(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         return
     in_decoder = {id(block) for block in model.decoder.modules()}
-    for one, two in pairs:
-        if str(one.block.path[-1]) not in words or one.block is not two.block:
+    # a loop may end earlier in one of them
+    for first, second in zip(first_calls, second_calls, strict=False):
+        path, word = first.block.path, str(first.block.path[-1])
+        if word not in words or first.block is not second.block:
             continue
-        path, word = one.block.path, one.block.path[-1]
-        if one.x.isfinite().all() and not one.y.isfinite().all():
+        if first.x.isfinite().all() and not first.y.isfinite().all():
             message = f"`{word}` gives NaN or infinite numbers where finite ones arrive"
             yield Problem("block", path, message, ASK_AUTHOR)
             return
-        if id(one.block) in in_decoder and does_read_future(one, two):
+        if id(first.block) in in_decoder and does_read_future(first, second):
             message = (
-                f"a decoder may not read the future, and `{word}` does: what it leaves of the first"
-                f" {SAME} "
+                f"a decoder may not read the future, and `{word}` does: its output at the first"
+                f" {SAME} positions depends on those after them"
             )
-            message += "positions depends on those after them"
             yield Problem("causality", path, message, f"put it into an encoder, or {ASK_AUTHOR}")
             return
 
 
 def calls_of(model: EncoderDecoder, target: Tensor) -> list[Call]:
-    """Return what every block of a recipe was given and left, inner ones first, for these tokens.
-    target: (1, T)
-    """
+    """Return the calls of every block of a recipe, inner ones first. target: (1, T)"""
     calls: list[Call] = []
 
     def recorded(block: Block, name: str) -> Callable[..., Any]:
@@ -109,17 +104,17 @@ def calls_of(model: EncoderDecoder, target: Tensor) -> list[Call]:
     return calls
 
 
-def does_read_future(one: Call, two: Call) -> bool:
-    """Return whether a block's first outputs differ although what it was given first is the same."""
-    if not one.x.shape[1] == one.y.shape[1] == POSITIONS:
+def does_read_future(first: Call, second: Call) -> bool:
+    """True if the first outputs of a block differ although its first inputs are the same."""
+    if not first.x.shape[1] == first.y.shape[1] == POSITIONS:
         return False  # in a loop over positions nothing of the future is there
-    return not changed(one.x, two.x) and changed(one.y, two.y)
+    return not changed(first.x, second.x) and changed(first.y, second.y)
 
 
-def changed(one: Tensor, other: Tensor) -> bool:
-    """Return whether the first positions of two streams differ by more than rounding."""
-    difference = (one[:, :SAME] - other[:, :SAME]).abs().max()
-    return bool(difference > LEAST_CHANGE * one.abs().max())
+def changed(first: Tensor, second: Tensor) -> bool:
+    """True if the first positions of two streams differ by more than rounding."""
+    difference = (first[:, :SAME] - second[:, :SAME]).abs().max()
+    return bool(difference > LEAST_CHANGE * first.abs().max())
 
 
 def planned_values(recipe: Recipe, vocabularies: Mapping[str, int], parameters: int) -> Problems:

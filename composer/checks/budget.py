@@ -55,11 +55,14 @@ Rule = Callable[[Recipe, EpochSize | None], Problems]
 
 def warnings(recipe: Recipe, epoch: EpochSize | None) -> list[Fault]:
     """Return a warning of each setting for which the budget is too small."""
-    return [fault for rule in RULES for fault in faults(recipe, rule(recipe, epoch))]
+    warned: list[Fault] = []
+    for rule in RULES:
+        warned += faults(recipe, rule(recipe, epoch))
+    return warned
 
 
 def steps_of_epoch(recipe: Recipe, epoch: EpochSize | None) -> tuple[float, float]:
-    """Return how many steps an epoch has at least and at most."""
+    """Return the lowest and the highest possible number of steps of an epoch."""
     if epoch is None:
         return 1.0, math.inf
     slack = 1.0 if epoch.is_exact else 1 + ESTIMATE_ERROR + ESTIMATE_STEPS / epoch.steps
@@ -69,7 +72,7 @@ def steps_of_epoch(recipe: Recipe, epoch: EpochSize | None) -> tuple[float, floa
 
 
 def reach(recipe: Recipe, epoch: EpochSize | None) -> Reach:
-    """Return how far a training comes."""
+    """Return the bounds of the steps, epochs and validations of a training."""
     fewest, most = steps_of_epoch(recipe, epoch)
     steps, epochs = recipe.training.max_steps or math.inf, recipe.training.max_epochs or math.inf
     steps, epochs = min(steps, epochs * most), min(epochs, steps / fewest)
@@ -116,7 +119,7 @@ def drawing(recipe: Recipe, epoch: EpochSize | None) -> Problems:
 
 
 def describe_long_warmup(recipe: Recipe, steps: float) -> str:
-    """Return what a warm-up does that takes a large part of so many steps; "" if it does not."""
+    """Say that the warm-up takes a large part of so many steps; "" if it does not."""
     warmup = recipe.training.schedule.warmup_steps
     share = warmup / steps if warmup >= 1 else warmup
     if share > 1:

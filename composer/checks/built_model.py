@@ -79,25 +79,21 @@ def no_effect(built: BuiltModel) -> Problems:
 
 
 def parameter_groups(built: BuiltModel) -> Problems:
-    """Each path of `training.parameter_groups` is a block's and decides something, and some
-    parameter is trained.
-    """
+    """Each path of `training.parameter_groups` is a block's and has an effect; something trains."""
     recipe, model = built.recipe, built.model
-    paths, owners, effective = group_paths(recipe), module_owners(recipe, model), set[KeyPath]()
-    texts = {owner.text(recipe) for owner in owners.values()}
-    known = {text[: match.start()] for text in texts for match in re.finditer(r"[.[]|$", text)} - {
-        ""
-    }
-    for text in {
-        owners[name.rpartition(".")[0]].text(recipe) for name, _ in model.named_parameters()
-    }:
-        covering = [*(group for group in paths if group.covers(text)), GroupPath("", 1.0, -1.0, ())]
-        effective |= {
-            group.place for group in _deciding([(group, group.factor) for group in covering])
-        }
-        effective |= {
-            group.place for group in _deciding([(group, group.weight_decay) for group in covering])
-        }
+    paths, owners = group_paths(recipe), module_owners(recipe, model)
+    known = set[str]()
+    for owner in owners.values():
+        text = owner.text(recipe)
+        known.update(text[: match.start()] for match in re.finditer(r"[.[]|$", text))
+    known.discard("")
+    effective = set[KeyPath]()
+    for name, _ in model.named_parameters():
+        text = owners[name.rpartition(".")[0]].text(recipe)
+        covering = [group for group in paths if group.covers(text)]
+        covering.append(GroupPath("", 1.0, -1.0, ()))
+        effective |= _deciding([(group, group.factor) for group in covering])
+        effective |= _deciding([(group, group.weight_decay) for group in covering])
     for group in sorted(paths, key=lambda group: group.place):
         if group.path not in known:
             hint = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
@@ -107,26 +103,22 @@ def parameter_groups(built: BuiltModel) -> Problems:
             message = f"`{group.path}` changes no parameter's learning rate, nor its weight decay"
             yield unused(group.place, message, Fix("remove it", Remove(group.place)))
     if (factors := learning_rate_factors(recipe, model)) and not any(factors.values()):
-        yield Problem(
-            "path",
-            GROUPS,
-            "every parameter is frozen",
-            "leave a block out of the groups of factor 0",
-        )
+        hint = "leave a block out of the groups of factor 0"
+        yield Problem("path", GROUPS, "every parameter is frozen", hint)
 
 
-def _deciding(numbers: Sequence[tuple[GroupPath, float | None]]) -> list[GroupPath]:
-    """Return the group that decides a number of a parameter, [] where the next shorter path says
-    the same.
+def _deciding(numbers: Sequence[tuple[GroupPath, float | None]]) -> set[KeyPath]:
+    """Return the place of the group that decides a number of a parameter.
 
-    numbers: Of the groups that cover it, the longest path first, and last what is without any.
+    Empty where the next shorter path gives the same number.
+
+    numbers: Of the groups that cover the parameter, the longest path first, the default last.
     """
     (first, own), *rest = [(group, number) for group, number in numbers if number is not None]
-    return (
-        [first]
-        if own != next((number for group, number in rest if group.path != first.path), own)
-        else []
-    )
+    for group, number in rest:
+        if group.path != first.path:
+            return set() if number == own else {first.place}
+    return set()
 
 
 def gradients(built: BuiltModel) -> Problems:
@@ -170,20 +162,17 @@ def _unread_blocks(model: EncoderDecoder, unreached: set[int]) -> Iterator[Probl
     for block in model.modules():
         if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
             own = parameter_ids(block)
-            inner = (
-                child
-                for child in block.modules()
-                if isinstance(child, Block) and child is not block
-            )
-            outer = own - set().union(*(parameter_ids(child) for child in inner))
+            outer = set(own)
+            for child in block.modules():
+                if isinstance(child, Block) and child is not block:
+                    outer -= parameter_ids(child)
             if own & unreached and (own <= unreached or outer & unreached):
                 message = (
                     "the result does not depend on this block's parameters: nothing reads what it"
                     " makes"
                 )
-                yield Problem(
-                    "unused", block.path, message, Fix("read it, or remove it", Remove(block.path))
-                )
+                fix = Fix("read it, or remove it", Remove(block.path))
+                yield Problem("unused", block.path, message, fix)
                 unreached -= own
 
 
@@ -239,9 +228,7 @@ def decoding(built: BuiltModel) -> Problems:
 
 
 def carried_state(built: BuiltModel) -> Problems:
-    """No block has a state that is carried and grows with the text, or counts on past a table's
-    end.
-    """
+    """No carried state grows with the text, or counts on past the end of a table of positions."""
     if not built.recipe.carries_state:
         return
     carry = Remove(("training", "carry"))
@@ -257,21 +244,17 @@ def carried_state(built: BuiltModel) -> Problems:
     tables = {
         block.path: block.max_positions for block in blocks if block.max_positions is not None
     }
-    for path, most in tables.items():
+    for path, size in tables.items():
         message = (
-            "`training.carry` counts positions on from window to window, and all after the first "
+            "`training.carry` counts positions on from window to window, and all after the first"
+            f" {size:,} would be the last of the table"
         )
-        message += f"{most:,} would be the last of the table"
-        yield Problem(
-            "conflict",
-            path,
-            message,
-            Fix("write `positions: sinusoidal`, or remove `carry`", carry),
-        )
+        fix = Fix("write `positions: sinusoidal`, or remove `carry`", carry)
+        yield Problem("conflict", path, message, fix)
 
 
 def growing_blocks(model: EncoderDecoder) -> list[Block]:
-    """Return the innermost blocks whose state is larger after a second step than after the first."""
+    """Return the innermost blocks whose state grows from the first step to the second."""
     growing: list[Block] = []
 
     def watched(block: Block, name: str) -> Callable[..., object]:
@@ -279,13 +262,10 @@ def growing_blocks(model: EncoderDecoder) -> list[Block]:
 
         def run(*args: Any) -> object:
             result = call(*args)
-            inner = any(other.path[: len(block.path)] == block.path for other in growing)
-            if (
-                name == "forward"
-                and block.path
-                and not inner
-                and state_bytes(result[1]) > state_bytes(args[1])
-            ):
+            if name != "forward" or not block.path:
+                return result
+            has_inner = any(inner.path[: len(block.path)] == block.path for inner in growing)
+            if not has_inner and state_bytes(result[1]) > state_bytes(args[1]):
                 growing.append(block)
             return result
 

@@ -90,9 +90,10 @@ def _encoder_path(recipe: Recipe) -> KeyPath:
 
 
 def columns(recipe: Recipe) -> Problems:
-    """A column has the settings that its kind needs, and none of another kind, as they are written."""
+    """A column has the settings that its kind needs, and none of another kind."""
     table = recipe.data.table
-    for side, column in {"source": table.source, **table.encoders}.items() if table else ():
+    sides = {"source": table.source, **table.encoders} if table else {}
+    for side, column in sides.items():
         if not isinstance(column, TableColumn):
             continue
         path, kind = column.at, column.kind
@@ -228,14 +229,10 @@ def weights(recipe: Recipe) -> Problems:
 
 def _weighted(train: Any) -> Iterable[Split | WeightedFile]:
     """Return the files of a training part whose weight is not 1."""
-    parts = (
-        train.values()
-        if isinstance(train, Mapping)
-        else train
-        if isinstance(train, tuple)
-        else (train,)
-    )
-    return [part for part in parts if isinstance(part, Split | WeightedFile) and part.weight != 1]
+    parts = train.values() if isinstance(train, Mapping) else train
+    parts = parts if isinstance(parts, Iterable) else (train,)
+    files = [part for part in parts if isinstance(part, Split | WeightedFile)]
+    return [file for file in files if file.weight != 1]
 
 
 RULES: Sequence[Callable[[Recipe], Problems]] = (

@@ -64,7 +64,7 @@ def processes(recipe: Recipe) -> Problems:
 
 
 def _devices_here(trainer: Trainer) -> int:
-    """Return how many devices of this machine train."""
+    """Return the number of devices of this machine that train."""
     if isinstance(trainer.devices, tuple):
         return len(trainer.devices)
     if trainer.devices == "auto":

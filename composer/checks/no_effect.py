@@ -1,8 +1,8 @@
 """Warnings of settings that change nothing because of other settings.
 
-A block raises `NoEffect` in its constructor. For sections, `RULES` find them from the recipe and its
-model, which may be on the meta device. A value that equals the default is fine, and so is a limit
-that no data reach.
+A block raises `NoEffect` in its constructor. For sections, `RULES` find them from the recipe and
+its model, which may be on the meta device. A value that equals the default is fine, and so is a
+limit that no data reach.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def idle(reason: str, *paths: str) -> IdleSettings:
 
 
 def idle_settings(recipe: Recipe, model: EncoderDecoder) -> Iterator[Problem]:
-    """Yield a warning of each written setting that a rule calls idle; of nested ones the outermost."""
+    """Yield a warning of each written setting that a rule calls idle, of nested ones the outer."""
     reasons: dict[KeyPath, str] = {}
     for rule in RULES:
         for reason, settings in rule(recipe, model):

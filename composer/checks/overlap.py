@@ -96,7 +96,7 @@ class PairHashes:
 def is_training(
     source: DataSource, measured: np.ndarray, trained: np.ndarray, is_all: bool
 ) -> bool:
-    """Return whether the test is the training part, by the hashes of its pairs."""
+    """True if the test is the training part, by the hashes of its pairs."""
     if not np.array_equal(measured, trained):
         return False
     test, train = (source.pairs(split) for split in ("test", "train"))
@@ -136,19 +136,17 @@ def shared_pairs(
 
 
 def is_shared(measured: np.ndarray, trained: np.ndarray) -> np.ndarray:
-    """Return which hashes of lines with text are among those of training. -> (lines,) bool"""
+    """True for each hash of a line with text that is among those of training. -> (lines,) bool"""
     return np.asarray(np.isin(measured, trained[are_among(trained, measured)]) & (measured != 0))
 
 
 def is_unusual(is_repeated: np.ndarray) -> bool:
-    """Return whether more is repeated than in any data."""
+    """True if more is repeated than in any data."""
     return bool(is_repeated.sum() > USUAL_SHARE * len(is_repeated))
 
 
 def shared_files(source: DataSource) -> Iterator[Problem]:
-    """Yield a warning of each split of a text with a file that is trained on, by its documents'
-    texts: packed or not,
-    in lines or in a column.
+    """Yield a warning of each split of a text with a file that is trained on, in whatever format.
 
     Raises DataError if the test is the training part.
     """
@@ -156,18 +154,16 @@ def shared_files(source: DataSource) -> Iterator[Problem]:
     held_out = held_out_sizes(recipe.data.text)
     splits = [split for split in available_splits(recipe) if split not in held_out]
     corpora = {split: open_files(recipe, split, source.folders) for split in splits}
-    contents = {
-        split: [facts.texts_sha256 for facts in corpus.facts] for split, corpus in corpora.items()
-    }
+    contents = {}
+    for split, corpus in corpora.items():
+        contents[split] = [facts.texts_sha256 for facts in corpus.facts]
     trained = {*contents.pop("train")}
     for split, hashes in contents.items():
         shared = [number for number, content in enumerate(hashes) if content in trained]
         if split == "test" and {*hashes} == trained:
-            message, fix = (
-                "this is the training text, so the scores would say nothing",
-                "name another",
-            )
-            raise DataError([recipe.fault("overlap", split_path(recipe, split), message, fix)])
+            message = "this is the training text, so the scores would say nothing"
+            path = split_path(recipe, split)
+            raise DataError([recipe.fault("overlap", path, message, "name another")])
         if shared:
             file = corpora[split].files[shared[0]].path
             message = f"`{file}` of {split} is trained on, too, {FLATTERS}"

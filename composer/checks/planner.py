@@ -231,15 +231,15 @@ def _plan_row(
     costs: Costs,
     **details: Any,
 ) -> PlanRow:
-    flops, state_bytes = (sum(cost[id(module)] for module in modules) for cost in costs[:2])
+    flops = sum(costs.flops[id(module)] for module in modules)
+    state_bytes = sum(costs.state_bytes[id(module)] for module in modules)
     numbers = (out.width, count_parameters(nn.ModuleList(modules)), flops, state_bytes)
     place, tied_to = source_path(recipe, path), set[str]()
     if word in ("embedding", "output", "use"):
         label = place if place.endswith(word) else f"{place} {word}"
-        tied_to = {
-            costs.owners.setdefault(key, label)
-            for module in modules
-            for key in parameter_ids(module)
-        } - {label}
+        for module in modules:
+            for key in parameter_ids(module):
+                tied_to.add(costs.owners.setdefault(key, label))
+        tied_to.discard(label)
     details["tied_to"] = min(tied_to, default="")
     return PlanRow(place, word, *numbers, columns=out.columns, place=path, **details)

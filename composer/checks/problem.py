@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Problem(NamedTuple):
-    """What is wrong at a path of a canonical recipe, and what to do; an error, if it is no warning."""
+    """What is wrong at a path of a canonical recipe, and the fix; an error or a warning."""
 
     code: str
     at: KeyPath

@@ -11,9 +11,11 @@ RULES = (*answers.RULES, *media.RULES, *overlap.RULES, *tables.RULES, *texts.RUL
 
 
 def warnings(read: ReadData) -> list[Fault]:
-    """Return all warnings of the data: those that `check` prints of what it reads, and `train` of
-    all.
+    """Return all warnings of the data that were read.
 
     Raises DataError if the test is the training part.
     """
-    return [fault for rule in RULES for fault in faults(read.recipe, rule(read))]
+    warned: list[Fault] = []
+    for rule in RULES:
+        warned += faults(read.recipe, rule(read))
+    return warned

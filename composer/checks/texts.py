@@ -27,9 +27,11 @@ def column(read: ReadData) -> Problems:
         return
     held_out = held_out_sizes(recipe.data.text)
     splits = [split for split in available_splits(recipe) if split not in held_out]
-    files = [file for split in splits for file in find_files(recipe, split, read.source.folders)[0]]
-    if all(is_plain(file.path) for file in files):
-        yield unused(path, "no file of the text has columns")
+    for split in splits:
+        files = find_files(recipe, split, read.source.folders)[0]
+        if not all(is_plain(file.path) for file in files):
+            return
+    yield unused(path, "no file of the text has columns")
 
 
 def windows(read: ReadData) -> Problems:
@@ -81,9 +83,7 @@ def forms(read: ReadData) -> Problems:
 
 
 def has_form(line: str, form: Form) -> bool:
-    """Return whether a line has letters with accents in one of Unicode's forms, which the other
-    form writes apart.
-    """
+    """True if a line has accented letters in a form of Unicode that the other form writes apart."""
     if line.isascii():
         return False
     length, other = len(line), len(unicodedata.normalize("NFD" if form == "NFC" else "NFC", line))
