@@ -219,7 +219,7 @@ class Builder:
                 self.idle_settings[path] = IdleSetting(reason, fix)
 
     def _check_encoder_names(self) -> None:
-        """Raise RecipeError if an encoder is called like an attribute of every module: `forward`."""
+        """Raise RecipeError if an encoder has the name of a module's attribute, `forward` say."""
         for encoder in encoder_stacks(self.recipe.model):
             if hasattr(nn.ModuleDict(), encoder.key):
                 message = (
@@ -247,7 +247,7 @@ class Builder:
             return Embedding(vocabulary, width)
 
     def _input_stream(self, key: str, embedding: TokenEmbedding) -> Stream:
-        """Return the stream that a stack begins with: a sequence, or of a story or an image a grid."""
+        """Return the stream at the start of a stack: a sequence; a grid for a story or an image."""
         stories = self.recipe.data.babi
         columns = int(stories.words) if stories and key == "story" else embedding.columns
         return Stream(embedding.embedding_dim, grid=columns > 0, columns=columns)
@@ -265,7 +265,7 @@ class Builder:
             return LinearOutput(out.width, vocabulary)
 
     def _ctc(self, site: Site, encoders: Iterable[Encoder], vocabulary: int) -> Ctc | None:
-        """Return CTC over the memory that the recipe names; None without CTC, or if it is at fault."""
+        """Return CTC over the memory that the recipe names; None without CTC or with a fault."""
         settings, path = self.recipe.model.output.ctc, ("model", "output", "ctc")
         if settings is None:
             return None
@@ -325,7 +325,7 @@ class Builder:
             self.fault("tie", path, message, fix)
 
     def stack(self, site: Site, entries: Sequence[Any]) -> Stack:
-        """Build the blocks of one list in order, each from the stream that the one before leaves."""
+        """Build the blocks of a list in order, each from the stream that the one before leaves."""
         blocks: list[Block] = []
         names: list[str | None] = []
         reads: list[frozenset[str]] = []
@@ -358,7 +358,7 @@ class Builder:
             self.refuse(error, site.path)
 
     def dry_build(self, site: Site, entries: Sequence[Any]) -> Stack:
-        """Build the same stack on the meta device, ignoring its faults; nothing of it stays here."""
+        """Build a stack on the meta device, to be thrown away; its faults are ignored."""
         shared, open_stacks = dict(self.shared), list(self.open_stacks)
         scratch = Builder(
             self.recipe, shared=shared, open_stacks=open_stacks, size=self.size, is_dry=True
@@ -394,7 +394,7 @@ class Builder:
         return block
 
     def _construct(self, site: Site, word: str, settings: dict[str, Any]) -> Block:
-        """Return a block. Removes each of `settings` that has no effect, and constructs it again."""
+        """Construct a block without the settings that have no effect, which this removes."""
         while True:
             arguments = {python_name(key): value for key, value in settings.items() if key != "as"}
             try:
@@ -422,9 +422,7 @@ class Builder:
         return StandIn(site.stream._replace(width=width))
 
     def _related_places(self, site: Site, message: str) -> str:
-        """Return where else to look for a fault of widths: the inner blocks that change the width,
-        and the blocks that the message names.
-        """
+        """Name the inner blocks that change the width, and the blocks that a message mentions."""
         related = []
         for stack, path in self.widened.items():
             is_branch = stack[:-2] == site.path and stack[-2] == "branches"
@@ -528,7 +526,7 @@ def _num_faults(faults: list[Fault]) -> tuple[int, int]:
 
 
 def checked_block(block: Block) -> Block:
-    """Return the block. Raises BlockError if its constructor has left out what every block needs."""
+    """Return the block. Raises BlockError if its constructor is not complete."""
     if "_modules" not in vars(block):
         message, fix = "its constructor does not call `super().__init__()`", "call it first"
     elif not isinstance(getattr(block, "out", None), Stream):
@@ -560,7 +558,7 @@ def encoder_stacks(model: Model) -> Iterator[EncoderStack]:
 
 
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
-    """Return an upper bound of each vocabulary, by data key, from the tokenizer's settings or file."""
+    """Return upper bounds of the vocabularies by data key, from the tokenizer or its file."""
     if faults := recipe.tokenizer_faults():
         raise RecipeError(faults)
     bounds = {}

@@ -99,11 +99,11 @@ class TreeIndices(NamedTuple):
     def of(cls, tree: Tree, device: torch.device) -> TreeIndices:
         """Return the indices of a tree, which gradients may pass through later."""
         with torch.inference_mode(False):
-            parts = (
-                [torch.tensor(part, dtype=torch.long, device=device) for part in level]
-                for level in tree.levels
-            )
-            levels = [(parents, symbols, goes_on) for parents, symbols, goes_on in parts]
+            levels = []
+            for level in tree.levels:
+                tensors = [torch.tensor(part, dtype=torch.long, device=device) for part in level]
+                parents, symbols, goes_on = tensors
+                levels.append((parents, symbols, goes_on))
             return cls(levels, torch.tensor(tree.places, device=device))
 
 
@@ -229,6 +229,6 @@ class CharLstmOutput(OutputHead):
         return zeros, zeros
 
     def _log_probs(self, m: Tensor) -> Tensor:
-        """Return log p of the next symbol after each output of the LSTM. (..., C) -> (..., symbols)"""
+        """Return log p of the next symbol after each output. (..., C) -> (..., symbols)"""
         logits: Tensor = self.symbol(m)
         return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))

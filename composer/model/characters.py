@@ -20,9 +20,7 @@ NONE, END, BEGIN = 253, 254, 255
 
 
 def has_numbers(tensor: Tensor) -> bool:
-    """Return whether a tensor is no stand-in for one, on the meta device or a fake one of a
-    compiler's.
-    """
+    """False for a tensor on the meta device, and for a compiler's fake tensor."""
     return type(tensor) is Tensor and not tensor.is_meta
 
 
@@ -32,7 +30,7 @@ def id_texts(vocabulary: int) -> list[str]:
 
 
 class Spelled(NamedTuple):
-    """The tokens that a batch has, by their ids, and the texts of all tokens by id; both by side."""
+    """The ids in a batch, and the texts of all tokens by id; both by side."""
 
     ids: Mapping[str, Collection[int]]
     texts: Mapping[str, Sequence[str]]
@@ -75,7 +73,7 @@ class CharacterTable(nn.Module):
         self.expected = len(tokens), min(self.characters.shape[1], longest)
 
     def symbols(self, token: int, text: str) -> int:
-        """Return how many symbols spell a token, marks left aside."""
+        """Return the number of symbols that spell a token, without marks."""
         return len(text.encode())
 
 
@@ -129,9 +127,9 @@ class CharacterCnn(CharacterTable):
         self.bias = nn.Parameter(torch.zeros(self.out_features))
         self.padding = padding
         inside = [1 for _ in kernels] if padding else kernels
-        spans = [
-            span for span, feature in zip(inside, features, strict=True) for _ in range(feature)
-        ]
+        spans: list[int] = []
+        for span, feature in zip(inside, features, strict=True):
+            spans += [span] * feature
         # of each feature, inside the word
         self.register_buffer("spans", torch.tensor(spans), persistent=False)
         for weight in self.weights:
@@ -226,19 +224,20 @@ def write_characters(model: EncoderDecoder, texts: Callable[[str], Sequence[str]
 
 
 def expect_characters(model: EncoderDecoder, spelled: Spelled | None) -> bool:
-    """Tell all parts of a model without numbers what a batch has of their words; return whether
-    there are such parts.
+    """Tell the character tables of a model without numbers the words of a batch; False without any.
 
-    spelled: None where that is not known, and as much is expected as there may be.
+    spelled: None where that is not known: then the largest batch is expected.
     """
-    modules = [(side, module) for side, part in sided_parts(model) for module in part.modules()]
-    tables = [(side, module) for side, module in modules if isinstance(module, CharacterTable)]
-    for side, table in tables:
-        vocabulary, length = table.characters.shape
-        table.expected = vocabulary, length
-        if spelled is not None:
-            table.expect(spelled.ids[side], spelled.texts[side])
-    return bool(tables)
+    has_tables = False
+    for side, part in sided_parts(model):
+        for module in part.modules():
+            if isinstance(module, CharacterTable):
+                has_tables = True
+                vocabulary, length = module.characters.shape
+                module.expected = vocabulary, length
+                if spelled is not None:
+                    module.expect(spelled.ids[side], spelled.texts[side])
+    return has_tables
 
 
 def sided_parts(model: EncoderDecoder) -> Iterator[tuple[str, nn.Module]]:

@@ -197,9 +197,7 @@ def failure_hint(block: Block, x: Tensor) -> str:
 
 
 def contract_violation(block: Block, name: str, x: Tensor, result: Any) -> str:
-    """Return how a method's result differs from what the contract or the block itself promises; ""
-    if it does not.
-    """
+    """Say how a method's result breaks the contract or the block's promise; "" if it does not."""
     word, out = block.path[-1], block.out
     if name == "mask":
         return "" if isinstance(result, Tensor) else f"`mask` of `{word}` returns no tensor"
@@ -235,8 +233,9 @@ def contract_violation(block: Block, name: str, x: Tensor, result: Any) -> str:
 
 
 def expected_positions(block: Block, x: Tensor) -> tuple[int, int]:
-    """Return how many rows and positions a block leaves of x, by its `mask`. Raises BlockFailed if
-    that fails.
+    """Return the numbers of rows and positions of a block's output, by its `mask`.
+
+    Raises BlockFailed if that fails.
     """
     if type(block).mask is Block.mask:
         return x.shape[0], x.shape[1]

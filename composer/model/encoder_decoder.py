@@ -30,8 +30,7 @@ ROUNDING = 1e-9
 
 
 def source_mask(source: Tensor) -> Tensor:
-    """Return where an encoder's input is real: its ids are not padding, or its features are not
-    NaN.
+    """Return a mask of an encoder's real inputs: ids but padding, features but NaN.
 
     ids (B, S) or (B, N, W), features (B, S, F) or (B, S, W, F) -> the same without F, bool
     """
@@ -101,7 +100,7 @@ finite.
 
 
 def is_impossible(log_p: Tensor) -> Tensor:
-    """Return which tokens had the logit `NEVER`: log p of a possible one is far above half of it."""
+    """Return a mask of tokens with the logit `NEVER`; log p of others is far above half of it."""
     return log_p < NEVER / 2
 
 
@@ -132,12 +131,11 @@ class OutputHead(nn.Module):
         raise NotImplementedError
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return what a search adds up, log p of each token, from logits. -> of 32 bits or more"""
+        """Return log p of each token, from logits. -> of 32 bits or more"""
         return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
 
     def measure(self, outputs: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return what an evaluation adds up of each position, by the names of
-        `composer.recipe.metrics.Sums`.
+        """Return what an evaluation sums over positions, by the names in `metrics.Sums`.
 
         outputs: what the model returned with the target as `answer`, logits (B, T, V) or costs (B,
         T); target: (B, T) -> (B, T) each, of any value where the target is padding.
@@ -252,7 +250,7 @@ class EncoderDecoder(nn.Module):
 
     @property
     def has_impossible_tokens(self) -> bool:
-        """Whether a step may give tokens the logit `NEVER`, so that a search must leave them out."""
+        """True if a step may give tokens the logit `NEVER`, which a search must leave out."""
         return self.length is not None or self.output.has_impossible_tokens
 
     @property
@@ -342,9 +340,7 @@ class EncoderDecoder(nn.Module):
         return self
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return what a search adds up, log p of each token, from a step's logits. -> of 32 bits or
-        more
-        """
+        """Return log p of each token, from a step's logits. -> of 32 bits or more"""
         return self.output.log_probs(logits)
 
     def _decode(
@@ -428,8 +424,7 @@ def training_logits(model: EncoderDecoder, penalties: Penalties) -> Tensor:
 
 
 def has_state(model: EncoderDecoder) -> bool:
-    """Return whether the decoder's next token depends on more than the last one: a step changes a
-    number in its state.
+    """True if the next token depends on more than the last one: a step changes the state.
 
     Whole numbers count positions, and what a step leaves as it was is the same tensor.
     """

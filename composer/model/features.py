@@ -10,15 +10,13 @@ from composer.recipe.data_sections import Data, TableColumn
 
 
 def feature_settings(data: Data, side: str) -> TableColumn | None:
-    """Return what the section `data` says of a side that is no text; None of a text."""
+    """Return the settings of a side of images, sounds or vectors; None for a text."""
     column = data.table.of_side(side) if data.table else None
     return column if isinstance(column, TableColumn) and column.kind != "text" else None
 
 
 def feature_shape(column: TableColumn) -> tuple[int, ...]:
-    """Return what each position of a source has: numbers (F,), or of an image columns by channels
-    (W, C).
-    """
+    """Return the shape of a position: numbers (F,), for an image columns by channels (W, C)."""
     if column.kind == "image":
         height, width = image_size(column)
         return (width if column.positions == "rows" else height, column.channels)

@@ -13,7 +13,7 @@ NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def visible_cpus() -> int:
-    """Return how many CPUs this process may use."""
+    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -25,15 +25,13 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
 
 
 def runs_on_cpu(accelerator: str) -> bool:
-    """Return whether a training with this `trainer.accelerator` runs on the CPU of this machine."""
+    """True if a training with this `trainer.accelerator` runs on the CPU of this machine."""
     has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
     return accelerator == "cpu" or (accelerator == "auto" and not has_gpu)
 
 
 def multiplies_bfloat16() -> bool:
-    """Return whether oneDNN multiplies matrices in bfloat16 on this CPU: one with AVX-512, or its
-    like elsewhere.
-    """
+    """True if oneDNN multiplies matrices in bfloat16 on this CPU, as it does with AVX-512."""
     # a build of PyTorch without oneDNN lacks the operator, too
     return torch.backends.mkldnn.is_available() and bool(
         torch.ops.mkldnn._is_mkldnn_bf16_supported()

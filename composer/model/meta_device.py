@@ -123,7 +123,7 @@ def alike(tensor: Tensor) -> Tensor:
 
 @cache
 def is_pure(function: Any) -> bool:
-    """Return whether an operation of PyTorch changes nothing in place, and returns no views."""
+    """True if an operation of PyTorch changes nothing in place, and returns no views."""
     return not any(
         value.alias_info for value in (*function._schema.arguments, *function._schema.returns)
     )
@@ -131,9 +131,7 @@ def is_pure(function: Any) -> bool:
 
 @cache
 def is_in_place(function: Any) -> bool:
-    """Return whether an operation of PyTorch changes the numbers of its first argument, and returns
-    it as it is.
-    """
+    """True if an operation of PyTorch changes its first argument in place, and returns it."""
     first, *others = function._schema.arguments or [None]
     returns = function._schema.returns
     writes = bool(first and first.alias_info and first.alias_info.is_write and len(returns) == 1)
@@ -153,7 +151,7 @@ def device_of(tensor: Tensor) -> torch.device:
 
 
 def shapes_of(value: object) -> object:
-    """Return all that the shapes of an operation's results depend on, from its arguments."""
+    """Return everything in an operation's arguments that its result shapes depend on."""
     if isinstance(value, Tensor):
         return value.shape, value.stride(), value.dtype, device_of(value)
     # 1, 1.0 and True are equal, and lead to other types

@@ -73,7 +73,8 @@ class SigmoidOutput(OutputHead):
         bits, end = logits[..., :-1], logits[..., -1:]
         end = end + F.softplus(bits).sum(-1, keepdim=True)  # (B, T, 1)
         never = torch.full_like(end, NEVER)
-        special = [end if index == EOS else never for index in range(NUM_SPECIAL)]
+        special = [never] * NUM_SPECIAL
+        special[EOS] = end
         return torch.cat([*special, F.linear(bits, self.vectors.to(bits.dtype))], -1)  # (B, T, V)
 
     def measure(self, outputs: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -159,9 +160,7 @@ class AdaptiveOutput(OutputHead):
         return unread - log_p.view_as(target)
 
     def _expected(self, rows: Tensor) -> Tensor:
-        """Return what takes the memory of a batch in which every cluster has as many tokens. (N, D)
-        -> (N,)
-        """
+        """Return a result that takes the memory of a batch with even clusters. (N, D) -> (N,)"""
         log_p, share = (
             self.softmax.head(rows).log_softmax(-1)[:, 0],
             len(rows) // (1 + len(self.softmax.tail)),

@@ -41,9 +41,7 @@ class Owner(NamedTuple):
 
 
 def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
-    """Return what each module of a model belongs to, by the module's name: the innermost block of
-    the recipe.
-    """
+    """Return the innermost block of the recipe that each module belongs to, by its name."""
     ends = {
         f"encoders.{key}.embedding": (*path, "embedding")
         for key, _, path, _ in encoder_stacks(recipe.model)
@@ -78,22 +76,18 @@ class GroupPath(NamedTuple):
     place: KeyPath
 
     def covers(self, text: str) -> bool:
-        """Return whether a block at `text` is the one at this path, or in it."""
+        """True if a block at `text` is the one at this path, or in it."""
         return text == self.path or text.startswith((f"{self.path}.", f"{self.path}["))
 
 
 def group_paths(recipe: Recipe) -> list[GroupPath]:
     """Return the paths of all groups, the longest first."""
-    paths = [
-        GroupPath(
-            path.removeprefix("model."),
-            group.factor,
-            group.weight_decay,
-            (*GROUPS, index, "blocks", at),
-        )
-        for index, group in enumerate(recipe.training.parameter_groups or ())
-        for at, path in enumerate(group.blocks)
-    ]
+    paths = []
+    for number, group in enumerate(recipe.training.parameter_groups or ()):
+        for index, block in enumerate(group.blocks):
+            place = (*GROUPS, number, "blocks", index)
+            path = block.removeprefix("model.")
+            paths.append(GroupPath(path, group.factor, group.weight_decay, place))
     return sorted(paths, key=lambda group: len(group.path), reverse=True)
 
 
@@ -127,22 +121,22 @@ def _smallest(
     paths: Sequence[tuple[GroupPath, float | None]],
     otherwise: float,
 ) -> dict[str, float]:
-    """Return of each parameter the number of the longest path that covers it, the smallest of those
-    that share it.
+    """Return for each parameter the number of the longest path that covers it.
+
+    A shared parameter has the smallest of its numbers.
     """
     if not paths:
         return {}
     owners, numbers = module_owners(recipe, model), dict[int, float]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         text = owners[name.rpartition(".")[0]].text(recipe)
-        number = next(
-            (own for group, own in paths if own is not None and group.covers(text)), otherwise
-        )
+        covering = [own for group, own in paths if group.covers(text)]
+        number = next((own for own in covering if own is not None), otherwise)
         numbers[id(parameter)] = min(numbers.get(id(parameter), math.inf), number)
     return {name: numbers[id(parameter)] for name, parameter in model.named_parameters()}
 
 
 def count_frozen(recipe: Recipe, model: EncoderDecoder) -> int:
-    """Return how many parameters a group with the factor 0 freezes."""
+    """Return the number of parameters that a group with the factor 0 freezes."""
     factors = learning_rate_factors(recipe, model)
     return sum(model.get_parameter(name).numel() for name, factor in factors.items() if factor == 0)

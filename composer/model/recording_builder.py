@@ -1,4 +1,4 @@
-"""A builder that records what each block reads, for the plan and for settings that change nothing."""
+"""A builder that records what each block reads, for the plan and for idle settings."""
 
 from __future__ import annotations
 

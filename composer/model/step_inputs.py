@@ -28,16 +28,14 @@ class StepInputs(NamedTuple):
     def context(
         self, mask: Tensor, memories: Mapping[str, Output], side: str = "target"
     ) -> Context:
-        """Return the context of one call of a stack, which reads an encoder's source or the target."""
+        """Return the context of a call of a stack that reads an encoder's source or the target."""
         context = Context(
             mask, {}, memories, self.records, self.penalties, self.progress, self.facts, memo={}
         )
         documents = self.packed.get(side)
-        return (
-            context
-            if documents is None
-            else context._replace(starts=documents.starts, documents=documents)
-        )
+        if documents is None:
+            return context
+        return context._replace(starts=documents.starts, documents=documents)
 
 
 NOTHING = StepInputs()

@@ -64,11 +64,9 @@ def trained_parameters(recipe: Recipe, model: EncoderDecoder) -> TrainedParamete
 
 
 def count_decaying(recipe: Recipe, model: EncoderDecoder) -> int:
-    """Return on how many parameters weight decay falls, shared ones counted once."""
-    groups = recipe.training.optimizer.groups(trained_parameters(recipe, model))
-    return sum(
-        parameter.numel()
-        for group in groups
-        if group["weight_decay"]
-        for parameter in group["params"]
-    )
+    """Return the number of parameters with weight decay, shared ones counted once."""
+    count = 0
+    for group in recipe.training.optimizer.groups(trained_parameters(recipe, model)):
+        if group["weight_decay"]:
+            count += sum(parameter.numel() for parameter in group["params"])
+    return count

@@ -69,25 +69,28 @@ def set_weights(
     model.load_state_dict(weights, strict=False)
 
 
-def describe_difference(one: Path, other: Path) -> str:
-    """Return in words how the weights in two files differ; "" if they are equal to the last bit.
+def describe_difference(first_file: Path, second_file: Path) -> str:
+    """Say how the weights in two files differ; "" if they are equal to the last bit.
+
     Raises RunError.
     """
-    first, second = read_weights(one), read_weights(other)
+    first, second = read_weights(first_file), read_weights(second_file)
     if shapes(first) != shapes(second):
         return "their names or shapes are others"
-    pairs = [(value, second[name]) for name, value in first.items()]
-    # as bytes, since NaN is not equal to itself, and 0.0 is equal to -0.0
-    as_bytes = [[tensor.flatten().view(torch.uint8) for tensor in pair] for pair in pairs]
-    apart = [
-        (a, b)
-        for (a, b), raw in zip(pairs, as_bytes, strict=True)
-        if a.dtype != b.dtype or not torch.equal(*raw)
-    ]
-    if not apart:
+    differences = []
+    for name, tensor in first.items():
+        if not _same_bits(tensor, second[name]):
+            differences.append(float((tensor.double() - second[name].double()).abs().max()))
+    if not differences:
         return ""
-    most = max(float((a.double() - b.double()).abs().max()) for a, b in apart)
-    return f"{len(apart)} of {len(first)} tensors differ, by {most:.1e} at most"
+    count = f"{len(differences)} of {len(first)} tensors differ"
+    return f"{count}, by {max(differences):.1e} at most"
+
+
+def _same_bits(first: Tensor, second: Tensor) -> bool:
+    """True if two tensors are the same, NaN equal to itself and 0.0 not to -0.0."""
+    bits = (tensor.flatten().view(torch.uint8) for tensor in (first, second))
+    return first.dtype == second.dtype and torch.equal(*bits)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -120,16 +123,12 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the shape of each tensor as it is written in messages: `3 x 4`, with the type if it is
-    no float's.
-    """
-    types = {
-        name: "" if it.is_floating_point() else f" of {it.dtype}" for name, it in tensors.items()
-    }
-    return {
-        name: (" x ".join(map(str, it.shape)) or "a number") + types[name]
-        for name, it in tensors.items()
-    }
+    """Return the shape of each tensor for messages: `3 x 4`, with the type of integers."""
+    texts = {}
+    for name, tensor in tensors.items():
+        dtype = "" if tensor.is_floating_point() else f" of {tensor.dtype}"
+        texts[name] = (" x ".join(map(str, tensor.shape)) or "a number") + dtype
+    return texts
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -186,14 +185,10 @@ def initialize(model: EncoderDecoder, initialization: Initialization) -> None:
 
 
 def as_matrices(parameter: Tensor, layout: str) -> list[Tensor]:
-    """Return the matrices in a parameter as views, (outputs, inputs, ...): one for each head where
-    it has heads.
-    """
-    parts = (
-        [parameter[head] for head in range(len(parameter))]
-        if layout.startswith("head")
-        else [parameter]
-    )
+    """Return the matrices in a parameter as views, (outputs, inputs, ...), one per head."""
+    parts = [parameter]
+    if layout.startswith("head"):
+        parts = [parameter[head] for head in range(len(parameter))]
     return [part.t() if layout.endswith("in out") else part for part in parts]
 
 
@@ -254,7 +249,7 @@ class ModelTooLarge(Exception):
 
 @dataclass
 class ModelSizeGuard:
-    """Counter of what has been built for one model, with all that was built for it and thrown away."""
+    """Counter of everything built for one model, stacks that are thrown away included."""
 
     blocks: int = 0
     parameters: int = 0
