@@ -1,3 +1,1 @@
-"""Differences of two recipes or runs: settings, stacks of blocks (matched as trees), costs and
-scores.
-"""
+"""Differences of two recipes or runs: settings, blocks, costs and scores."""

@@ -1,6 +1,4 @@
-"""Changes from one recipe or run to another: settings, the model's blocks (from matched trees), and
-run.json.
-"""
+"""Changes from recipe or run A to B: settings, blocks (from matched trees) and run.json."""
 
 from __future__ import annotations
 
@@ -76,15 +74,11 @@ class Change:
         if self.is_name and self.before is None:
             return f"now named {self.after}"
         if self.is_name:
-            return (
-                f"no longer named {self.before}"
-                if self.after is None
-                else f"named {self.after}, was {self.before}"
-            )
-        if self.kind in SENTENCES:
-            return SENTENCES[self.kind].format(
-                before=self.before, after=self.after, to=self.other_path
-            )
+            if self.after is None:
+                return f"no longer named {self.before}"
+            return f"named {self.after}, was {self.before}"
+        if sentence := SENTENCES.get(self.kind):
+            return sentence.format(before=self.before, after=self.after, to=self.other_path)
         return f"{self.setting} {self.values}" if self.setting else self.values
 
     @property
@@ -95,11 +89,12 @@ class Change:
     @property
     def values(self) -> str:
         """`before -> after`."""
-        pair = (self.before, self.after)
+        before, after = self.before, self.after
         if self.kind != "set":
-            return " -> ".join(f"[{', '.join(x)}]" if isinstance(x, list) else str(x) for x in pair)
-        texts = [format_value(value) for value in pair]
-        return " -> ".join(texts if texts[0] != texts[1] else map(repr, pair))
+            return f"{_blocks_text(before)} -> {_blocks_text(after)}"
+        if format_value(before) == format_value(after):
+            return f"{before!r} -> {after!r}"
+        return f"{format_value(before)} -> {format_value(after)}"
 
     def text(self) -> str:
         """Return the change in one line."""
@@ -108,50 +103,56 @@ class Change:
         return f"{self.block if self.is_name else self.where}: {self.what}"
 
 
-def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
+def _blocks_text(value: object) -> str:
+    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
+
+
+def setting_changes(first: Recipe, second: Recipe) -> list[Change]:
     """Return every setting outside the stacks that differs, section by section."""
     changes: list[Change] = []
     for section in SECTIONS:
-        hidden = STACKS if section == "model" else ()
-        sections = (recipe.canonical[section].items() for recipe in (one, other))
-        before, after = (
-            {key: value for key, value in items if key not in hidden} for items in sections
-        )
+        before, after = _without_stacks(first, section), _without_stacks(second, section)
         path = ("decoding",) if section == "decoding" else ()
-        changes += compare_settings(
-            section, before, after, one.rules["properties"][section], path, one.rules["$defs"]
-        )
+        schema = first.rules["properties"][section]
+        changes += compare_settings(section, before, after, schema, path, first.rules["$defs"])
     # a sweep's axes are in the config at W&B, which says the other changes once more
     return [change for change in changes if not change.setting.startswith("wandb.config.")]
+
+
+def _without_stacks(recipe: Recipe, section: str) -> dict[str, Any]:
+    settings = recipe.canonical[section]
+    if section != "model":
+        return dict(settings)
+    return {key: value for key, value in settings.items() if key not in STACKS}
 
 
 def compare_settings(
     section: str, before: Any, after: Any, schema: Schema, path: tuple[str | int, ...], defs: Schema
 ) -> Iterator[Change]:
-    """Yield the changes from one value of a section to another, side by side with their JSON
-    Schema.
-    """
+    """Yield the changes from one value of a section to another, along their JSON Schema."""
     if before == after:
         return
     rules = dereference(defs, schema)
     table = str(rules.get("x-choice") or "")
     if table and before is not None and after is not None:
-        (one, settings), (other, others) = word_and_settings(before), word_and_settings(after)
-        if one == other:
-            inner = defs.get(f"{table}.{one}", {})
-            yield from compare_settings(section, settings, others, inner, (*path, one), defs)
+        word_before, settings_before = word_and_settings(before)
+        word_after, settings_after = word_and_settings(after)
+        if word_before == word_after:
+            inner, path = defs.get(f"{table}.{word_before}", {}), (*path, word_before)
+            yield from compare_settings(section, settings_before, settings_after, inner, path, defs)
             return
-        texts = (_choice_text(value, table, defs) for value in (before, after))
+        texts = _choice_text(before, table, defs), _choice_text(after, table, defs)
         yield Change("replaced", section, format_path(path), format_path(path), "", "", *texts)
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
         known, more = rules.get("properties", {}), rules.get("additionalProperties")
+        more = more if isinstance(more, Mapping) else {}
         for key in dict.fromkeys((*before, *after)):
-            inner = known.get(key, more if isinstance(more, Mapping) else {})
+            inner = known.get(key, more)
             yield from compare_settings(
                 section, before.get(key), after.get(key), inner, (*path, key), defs
             )
     else:
-        values = (_choice_text(value, table, defs) for value in (before, after))
+        values = _choice_text(before, table, defs), _choice_text(after, table, defs)
         yield Change("set", section, "", "", "", format_path(path), *values)
 
 
@@ -165,7 +166,7 @@ def _choice_text(value: Any, table: str, defs: Schema) -> object:
     return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
 
 
-SHOWN_ELSEWHERE: tuple[str, ...] = (
+SHOWN_ELSEWHERE = (
     "name",
     "fingerprints",
     "scores",
@@ -174,10 +175,11 @@ SHOWN_ELSEWHERE: tuple[str, ...] = (
     "vocabularies",
     "wandb_id",
     "seed",
+    "canonical",
+    "fingerprint_parts",
 )
-SHOWN_ELSEWHERE += ("canonical", "fingerprint_parts")
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""
-ALWAYS_DIFFERENT: tuple[str, ...] = (
+ALWAYS_DIFFERENT = (
     "started_at",
     "ended_at",
     "folders",
@@ -185,129 +187,117 @@ ALWAYS_DIFFERENT: tuple[str, ...] = (
     "cwd",
     "weights",
     "run",
-)
-ALWAYS_DIFFERENT += (
     "weights_sha256",
     "recipe_sha256",
     "results_sha256",
     "hypotheses_sha256",
     "val_unknown",
 )
-"""Keys of run.json that explain nothing: they differ between any two runs, or follow from another
-key.
-"""
+"""Keys of run.json that differ between any two runs, or follow from another key."""
 
 
 def record_changes(
-    one: Mapping[str, object], other: Mapping[str, object], path: tuple[str, ...] = ()
+    first: Mapping[str, object], second: Mapping[str, object], path: tuple[str, ...] = ()
 ) -> list[Change]:
-    """Return what differs in two run.json that may explain other scores: budget, versions, the
-    content of the data.
-    """
+    """Return the differences of two run.json that may explain other scores, versions say."""
     changes: list[Change] = []
-    for key in dict.fromkeys((*one, *other)):
-        before, after, inner = one.get(key), other.get(key), (*path, str(key))
+    for key in dict.fromkeys((*first, *second)):
+        before, after, inner = first.get(key), second.get(key), (*path, str(key))
         if before == after or key in ALWAYS_DIFFERENT or (not path and key in SHOWN_ELSEWHERE):
             continue
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             changes += record_changes(before, after, inner)
         elif not isinstance(before, Mapping) and not isinstance(after, Mapping):
             name = "code of seqcomposer" if inner == ("source",) else format_path(inner)
-            changes.append(
-                Change("set", "run", "", "", "", name, _shorten_hash(before), _shorten_hash(after))
-            )
+            values = _shorten_hash(before), _shorten_hash(after)
+            changes.append(Change("set", "run", "", "", "", name, *values))
     return changes
 
 
 def _shorten_hash(value: object) -> object:
-    return (
-        value[:SHORT_HASH]
-        if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value)
-        else value
-    )
+    is_hash = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value)
+    return str(value)[:SHORT_HASH] if is_hash else value
 
 
 MANY_CHANGES = 2
 FAR = 0.5
-"""Stacks with more than MANY_CHANGES, of whose nodes more than this share have no match, are shown
-whole.
+"""Stacks with more than MANY_CHANGES, and without a match for more than this share of their nodes,
+are shown entirely.
 """
 
 Order = list[str]
 """Sort key of a path: its steps, with indices of six digits."""
 
 
-def model_changes(one: Recipe, other: Recipe) -> list[Change]:
-    """Return what differs in the stacks of two models, stack by stack."""
-    before, after = stack_trees(one), stack_trees(other)
+def model_changes(first: Recipe, second: Recipe) -> list[Change]:
+    """Return the changes of the stacks of two models, stack by stack."""
+    before, after = stack_trees(first), stack_trees(second)
     partners = match_stacks(before, after)
     changes: list[Change] = []
     for name, partner in partners.items():
-        changes += stack_changes(one, other, before[name], after[partner])
+        changes += stack_changes(first, second, before[name], after[partner])
     for name, root in before.items():
         if name not in partners:
-            changes.append(
-                Change("removed", "model", name, "", BRANCH, "", format_stack(root.children), None)
-            )
+            text = format_stack(root.children)
+            changes.append(Change("removed", "model", name, "", BRANCH, "", text, None))
     for name, root in after.items():
         if name not in partners.values():
-            changes.append(
-                Change("inserted", "model", "", name, BRANCH, "", None, format_stack(root.children))
-            )
+            text = format_stack(root.children)
+            changes.append(Change("inserted", "model", "", name, BRANCH, "", None, text))
     return changes
 
 
 def match_stacks(before: Mapping[str, TreeNode], after: Mapping[str, TreeNode]) -> dict[str, str]:
-    """Return which stack of B belongs to which of A: the one of its name, else the closest one left
-    of its kind.
-    """
+    """Return the stack of B for each of A: of the same name, else the closest one of its kind."""
     partners = {name: name for name in before if name in after}
     left = [name for name in after if name not in partners]
     for name in before:
-        # an only `encoder` may become one of several `encoders`
-        candidates = [
-            x for x in left if x.partition(".")[0].rstrip("s") == name.partition(".")[0].rstrip("s")
-        ]
+        candidates = [other for other in left if _kind_of_stack(other) == _kind_of_stack(name)]
         if candidates and name not in partners:
-            costs = {
-                x: distance(before[name], after[x], match_trees(before[name], after[x]))
-                for x in candidates
-            }
-            partners[name] = min(candidates, key=costs.__getitem__)
+            distances = {}
+            for other in candidates:
+                pairs = match_trees(before[name], after[other])
+                distances[other] = distance(before[name], after[other], pairs)
+            partners[name] = min(candidates, key=distances.__getitem__)
             left.remove(partners[name])
     return partners
 
 
-def stack_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode) -> list[Change]:
-    """Return what differs in one stack; both of them whole where they have little in common."""
-    matching = Matching(one, other, before, after, match_trees(before, after))
+def _kind_of_stack(name: str) -> str:
+    """Return `encoder` also for one of several `encoders`: an only one may become one of them."""
+    return name.partition(".")[0].rstrip("s")
+
+
+def stack_changes(first: Recipe, second: Recipe, before: TreeNode, after: TreeNode) -> list[Change]:
+    """Return the changes of one stack; a single one where both have little in common."""
+    matching = Matching(first, second, before, after, match_trees(before, after))
     changes = matching.changes()
-    many = len({change.where for change in changes}) > MANY_CHANGES
-    if many and distance(before, after, matching.pairs) > FAR:
-        blocks = [[node.notation() for node in root.children] for root in (before, after)]
-        changes = [Change("replaced", "model", before.word, after.word, BRANCH, "", *blocks)]
+    has_many = len({change.where for change in changes}) > MANY_CHANGES
+    paths = before.word, after.word
+    if has_many and distance(before, after, matching.pairs) > FAR:
+        blocks = _notations(before), _notations(after)
+        changes = [Change("replaced", "model", *paths, BRANCH, "", *blocks)]
     if before.word != after.word:
-        changes.insert(
-            0,
-            Change(
-                "renamed", "model", before.word, after.word, BRANCH, "", before.word, after.word
-            ),
-        )
+        changes.insert(0, Change("renamed", "model", *paths, BRANCH, "", before.word, after.word))
     return changes
+
+
+def _notations(root: TreeNode) -> list[str]:
+    return [node.notation() for node in root.children]
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Two stacks, and which of their nodes match."""
+    """Two stacks, and the pairs of nodes that match."""
 
-    one: Recipe
-    other: Recipe
+    first: Recipe
+    second: Recipe
     before: TreeNode
     after: TreeNode
     pairs: Pairs
 
     def changes(self) -> list[Change]:
-        """Return all that differs below the two roots, in the order of their paths."""
+        """Return all differences below the two roots, in the order of their paths."""
         changes = []
         # unmatched blocks around matched ones: lost ones, then new ones
         for node, inner in _wrapping(self.before, self.matched):
@@ -320,72 +310,75 @@ class Matching:
     def _change(
         self,
         kind: Kind,
-        one: TreeNode | None,
-        other: TreeNode | None,
+        old: TreeNode | None,
+        new: TreeNode | None,
         before: object,
         after: object,
         setting: str = "",
     ) -> tuple[Order, Change]:
-        """Return a change of a block with its sort key. A node is None where the block is not
-        there.
-        """
-        node = one or other
+        """Return a change of a block with its sort key; a node is None if the block is missing."""
+        node = old or new
         assert node is not None
-        paths = (one.path_in(self.one) if one else "", other.path_in(self.other) if other else "")
+        paths = (old.path_in(self.first) if old else "", new.path_in(self.second) if new else "")
         word = BRANCH if kind == "renamed" else node.word
-        order = [f"{step:06}" if isinstance(step, int) else step for step in node.path[:-1]]
+        order = list(map(_sort_key, node.path[:-1]))
         return order, Change(kind, "model", *paths, word, setting, before, after)
 
     @cached_property
     def matched(self) -> set[int]:
-        return {id(node) for pair in self.pairs for node in pair}
+        ids = set[int]()
+        for old, new in self.pairs:
+            ids |= {id(old), id(new)}
+        return ids
 
     @cached_property
     def with_content(self) -> set[int]:
-        """Nodes that were replaced with everything inside: nothing below either of the two matches."""
-        return {
-            id(node)
-            for pair in self.pairs
-            if pair[0].word != pair[1].word
-            and not any(id(inner) in self.matched for root in pair for inner in root.descendants())
-            for node in pair
-        }
+        """Nodes replaced with everything inside: no node below either of the pair matches."""
+        ids = set[int]()
+        for old, new in self.pairs:
+            if old.word != new.word and not (self._has_match_in(old) or self._has_match_in(new)):
+                ids |= {id(old), id(new)}
+        return ids
+
+    def _has_match_in(self, node: TreeNode) -> bool:
+        return any(id(inner) in self.matched for inner in node.descendants())
 
     def _changed(self) -> Iterator[tuple[Order, Change]]:
-        """Yield what differs between matched nodes themselves."""
-        for one, other in self.pairs:
-            if one.word != other.word and one.kind == BRANCH:
-                yield self._change("renamed", one, other, one.word, other.word)
-            elif one.word != other.word:
-                texts = [
-                    node.notation() if id(node) in self.with_content else node.head()
-                    for node in (one, other)
-                ]
-                yield self._change("replaced", one, other, *texts)
+        """Yield the changes of matched nodes themselves."""
+        for old, new in self.pairs:
+            if old.word != new.word and old.kind == BRANCH:
+                yield self._change("renamed", old, new, old.word, new.word)
+            elif old.word != new.word:
+                yield self._change("replaced", old, new, self._text(old), self._text(new))
             else:
-                for key in dict.fromkeys((*one.settings, *other.settings)):
-                    before, after = one.settings.get(key), other.settings.get(key)
+                for key in dict.fromkeys((*old.settings, *new.settings)):
+                    before, after = old.settings.get(key), new.settings.get(key)
                     if before != after:
-                        yield self._change("set", one, other, before, after, key)
+                        yield self._change("set", old, new, before, after, key)
+
+    def _text(self, node: TreeNode) -> str:
+        return node.notation() if id(node) in self.with_content else node.head()
 
     def _unmatched(self) -> Iterator[tuple[Order, Change]]:
-        """Yield what was removed and inserted; what is equal on both sides has moved."""
+        """Yield removed and inserted nodes; a removed one that equals an inserted one has moved."""
         inserted = _lone(self.after, self.matched, self.with_content)
-        for one in _lone(self.before, self.matched, self.with_content):
-            equal = next((other for other in inserted if other.content == one.content), None)
+        for old in _lone(self.before, self.matched, self.with_content):
+            equal = next((new for new in inserted if new.content == old.content), None)
             if equal is None:
-                yield self._change("removed", one, None, one.notation(), None)
+                yield self._change("removed", old, None, old.notation(), None)
             else:
                 inserted.remove(equal)
-                yield self._change("moved", one, equal, one.notation(), equal.notation())
-        for other in inserted:
-            yield self._change("inserted", None, other, None, other.notation())
+                yield self._change("moved", old, equal, old.notation(), equal.notation())
+        for new in inserted:
+            yield self._change("inserted", None, new, None, new.notation())
+
+
+def _sort_key(step: str | int) -> str:
+    return f"{step:06}" if isinstance(step, int) else step
 
 
 def _lone(root: TreeNode, matched: set[int], with_content: set[int]) -> list[TreeNode]:
-    """Return the outermost nodes without a match at or below them; none inside what is replaced
-    entirely.
-    """
+    """Return the outermost nodes without a match at or below them; none in replaced content."""
     nodes: list[TreeNode] = []
     for child in root.children:
         if id(child) in matched or any(id(inner) in matched for inner in child.descendants()):
@@ -398,10 +391,9 @@ def _lone(root: TreeNode, matched: set[int], with_content: set[int]) -> list[Tre
 def _wrapping(root: TreeNode, matched: set[int]) -> Iterator[tuple[TreeNode, list[TreeNode]]]:
     """Yield unmatched blocks that hold matched nodes, each with the outermost of those."""
     for node in root.descendants():
-        inner = (
-            [] if id(node) in matched or node.kind == BRANCH else list(_outermost(node, matched))
-        )
-        if inner:
+        if id(node) in matched or node.kind == BRANCH:
+            continue
+        if inner := list(_outermost(node, matched)):
             yield node, inner
 
 
@@ -416,6 +408,5 @@ def _outermost(node: TreeNode, matched: set[int]) -> Iterator[TreeNode]:
 def _count_words(nodes: list[TreeNode]) -> str:
     """Return the words of some blocks with their numbers: `3 x residual, norm`."""
     counts = Counter(node.word for node in nodes)
-    return ", ".join(
-        word if number == 1 else f"{number} x {word}" for word, number in counts.items()
-    )
+    texts = [f"{number} x {word}" for word, number in counts.items()]
+    return ", ".join(text.removeprefix("1 x ") for text in texts)

@@ -1,12 +1,9 @@
-"""`diff`: what to change in one recipe or run to get another, what that costs and how scores
-change; and its text.
-"""
+"""`diff`: the changes from one recipe or run to another, with costs, scores and fingerprints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from textwrap import wrap
 
@@ -59,20 +56,21 @@ def diff(
             faults += error.faults
     if faults:
         raise ComposerError(faults)
-    one, other = sides
-    costs = tables.compare_costs(one, other)
-    changes = [*setting_changes(one.recipe, other.recipe), *model_changes(one.recipe, other.recipe)]
+    first, second = sides
+    costs = tables.compare_costs(first, second)
+    changes = setting_changes(first.recipe, second.recipe)
+    changes += model_changes(first.recipe, second.recipe)
     say = log or (lambda _: None)
-    tested = "" if quick else tables.run_tests(one, other, folder, say)
-    agreement = tables.compare_fingerprints(one, other, folder, say)
+    tested = "" if quick else tables.run_tests(first, second, folder, say)
+    agreement = tables.compare_fingerprints(first, second, folder, say)
     same_data_settings = not any(change.section == "data" for change in changes)
     # which no recipe says
     if same_data_settings and agreement.by_content and not agreement.same("data"):
-        hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))
+        hashes = agreement.one["data"][:SHORT_HASH], agreement.other["data"][:SHORT_HASH]
         changes.append(Change("set", "data", "", "", "", "the lines in the files", *hashes))
-    if one.folder and other.folder:
-        changes += record_changes(one.record.as_data(), other.record.as_data())
-    return Difference(one, other, tuple(changes), agreement, costs, tested)
+    if first.folder and second.folder:
+        changes += record_changes(first.record.as_data(), second.record.as_data())
+    return Difference(first, second, tuple(changes), agreement, costs, tested)
 
 
 def open_side(reference: Reference, data: Path | None) -> tables.Side:
@@ -82,9 +80,8 @@ def open_side(reference: Reference, data: Path | None) -> tables.Side:
     WHICH is a point of a sweep's file, `axis=value,...`, or a trial by its rank or fingerprint.
     """
     if isinstance(reference, Recipe):
-        return tables.Side(
-            f"{reference.file}{' with settings' if reference.unchanged else ''}", reference
-        )
+        suffix = " with settings" if reference.unchanged else ""
+        return tables.Side(f"{reference.file}{suffix}", reference)
     path = Path(reference)
     if path.is_dir():
         return _open_folder(path, data)
@@ -125,29 +122,21 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """True if both train the same: the three fingerprints agree, and no deciding section
-        differs.
-        """
-        return all(map(self.agreement.same, tables.KEYS)) and not any(
-            change.section in DECIDING for change in self.changes
-        )
+        """True if both train the same: fingerprints agree, and no deciding section differs."""
+        differs = any(change.section in DECIDING for change in self.changes)
+        return not differs and all(map(self.agreement.same, tables.KEYS))
 
     def text(self) -> str:
-        """Return all of it, for people to read."""
-        fold = partial(wrap, width=LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
+        """Return all of it as text."""
         lines = [f"A  {self.one.name}", f"B  {self.other.name}", ""]
         for section in (*SECTIONS, "run"):
             if changes := [change for change in self.changes if change.section == section]:
                 lines.append(HEADS.get(section, section))
                 for line in change_lines(changes):
-                    lines += fold(
-                        f"  {line}", subsequent_indent=" " * (len(line) - len(line.lstrip()) + 6)
-                    )
+                    lines += _fold(f"  {line}")
                 lines.append("")
-        lines += [
-            *tables.costs_table(*self.costs),
-            *tables.scores_table(self.one.scores, self.other.scores, self.tested),
-        ]
+        lines += tables.costs_table(*self.costs)
+        lines += tables.scores_table(self.one.scores, self.other.scores, self.tested)
         return "\n".join([*lines, f"fingerprints: {self.agreement.text()}"])
 
     def as_json(self) -> Mapping[str, object]:
@@ -166,20 +155,26 @@ class Difference:
         }
 
 
+def _fold(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(
+        line, LINE_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def change_lines(changes: Iterable[Change]) -> Iterator[str]:
     """Yield the lines of some changes; what is the same at several blocks once, with their paths."""
     groups: dict[str, list[Change]] = {}
     for change in changes:
         groups.setdefault(change.what if change.where else change.text(), []).append(change)
     for what, group in groups.items():
-        first, paths = (
-            group[0],
-            [change.block if change.kind == "set" else change.where for change in group],
-        )
+        first = group[0]
         if len(group) > 1:
             yield f"{what}, in {len(group)} places:"
-            yield from (f"  {path}" for path in paths[:MAX_PATHS])
-            yield from [f"  and {len(paths) - MAX_PATHS} more"] if len(paths) > MAX_PATHS else []
+            for change in group[:MAX_PATHS]:
+                yield f"  {change.block if change.kind == 'set' else change.where}"
+            if len(group) > MAX_PATHS:
+                yield f"  and {len(group) - MAX_PATHS} more"
         elif first.kind == "replaced" and isinstance(first.before, list):
             yield f"{first.where}, all of it:"
             yield from (f"  - {block}" for block in first.before)

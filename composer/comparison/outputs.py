@@ -1,6 +1,4 @@
-"""Two runs' outputs for the same test lines: a paired bootstrap of BLEU, and the sign test of exact
-matches.
-"""
+"""Significance tests of two runs on the same test lines: paired bootstrap and sign test."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ P_VALUE_MEANING = (
 
 @dataclass(frozen=True)
 class RunScores:
-    """One run: its BLEU with half the width of its 95 % interval, its exact matches, and those that
-    the other lacks.
-    """
+    """BLEU of a run with half its 95 % interval, exact matches, and those that the other lacks."""
 
     run: str
     bleu: float
@@ -81,51 +77,44 @@ def compare_trials(
         if lack := _describe_lack(run.recipe):
             raise RunError.of(lack, "compare runs that translate", str(run.run_dir.path))
     log("translating the test part with both runs; `--quick` skips it")
-    (sources, references), (other_sources, other_references) = (
-        read_test_part(run, data) for run in runs
-    )
-    if references != other_references:
-        counts = f"{len(references[0]):,} and {len(other_references[0]):,}"
+    first, second = runs
+    first_sources, references = read_test_part(first, data)
+    second_sources, second_references = read_test_part(second, data)
+    if references != second_references:
+        counts = f"{len(references[0]):,} and {len(second_references[0]):,}"
+        message = f"the two runs have different test lines ({counts})"
         hint = (
             "compare runs with the same test part; `--data DIR` says where both look their data up"
         )
-        raise RunError.of(
-            f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path)
-        )
-    one_tokenizer, other_tokenizer = (run.recipe.evaluation.bleu_tokenizer for run in runs)
-    if one_tokenizer != other_tokenizer:
+        raise RunError.of(message, hint, str(second.run_dir.path))
+    tokenizer, second_tokenizer = (run.recipe.evaluation.bleu_tokenizer for run in runs)
+    if tokenizer != second_tokenizer:
         message = (
-            f"the two runs measure BLEU by different tokenizers (`{one_tokenizer}` and"
-            f" `{other_tokenizer}`)"
+            f"the two runs measure BLEU by different tokenizers (`{tokenizer}` and"
+            f" `{second_tokenizer}`)"
         )
-        raise RunError.of(
-            message,
-            "compare runs with the same `evaluation.bleu_tokenizer`",
-            str(runs[1].run_dir.path),
-        )
+        hint = "compare runs with the same `evaluation.bleu_tokenizer`"
+        raise RunError.of(message, hint, str(second.run_dir.path))
     outputs = [
-        [answer.text for answer in decode_lines(run, lines)]
-        for run, lines in zip(runs, (sources, other_sources), strict=True)
+        [answer.text for answer in decode_lines(first, first_sources)],
+        [answer.text for answer in decode_lines(second, second_sources)],
     ]
-    return compare_outputs([str(one), str(other)], outputs, references, one_tokenizer)
+    return compare_outputs([str(one), str(other)], outputs, references, tokenizer)
 
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[Line], list[list[str]]]:
-    """Return what the encoders read of the test lines of a run, and their references: one or more
-    lists.
-    """
+    """Return the test lines that a run's encoders read, and one or more lists of references."""
     from composer.data.pairs import TARGET
     from composer.data.sources import DataSource
     from composer.evaluation import source_texts
 
     pairs = DataSource(run.recipe, run.folders(data)).pairs("test")
-    return source_texts(run.recipe, pairs), [
-        list(lines) for lines in (pairs.sides[TARGET], *pairs.references)
-    ]
+    references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
+    return source_texts(run.recipe, pairs), references
 
 
 def _describe_lack(recipe: Recipe) -> str:
-    """Return in words why a recipe's run has no test lines to translate; "" where it has."""
+    """Say why a recipe's run has no test lines to translate; "" if it has."""
     from composer.data.pairs import available_splits
 
     if not recipe.sources:
@@ -139,8 +128,7 @@ def compare_outputs(
     references: References,
     bleu_tokenizer: str,
 ) -> Comparison:
-    """Return the comparison of two runs' outputs for the same references, one or more for each
-    line.
+    """Compare two runs' outputs for the same references, one or more for each line.
 
     Lines without a reference are left out. Raises RunError if none has one.
     """
@@ -149,24 +137,28 @@ def compare_outputs(
         raise RunError.of(
             "no test line has a reference", "give the test lines references, or pass `--quick`"
         )
-    texts, columns = [one.hypotheses for one in compared], compared[0].references
+    texts, columns = [part.hypotheses for part in compared], compared[0].references
     scores, signature = paired_bootstrap(texts, columns, RESAMPLES, bleu_tokenizer)
     accepted = [*zip(*columns, strict=True)]
-    right = [{at for at, text in enumerate(one) if is_exact(text, accepted[at])} for one in texts]
+    right = [_exact_lines(lines, accepted) for lines in texts]
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]
-    counts = [(name, score.score, score.ci) for name, score in zip(names, scores, strict=True)]
-    one, other = (RunScores(*counts[index], len(right[index]), alone[index]) for index in (0, 1))
-    # if no resampled difference differs from the real one, its count is of nothing and would say p
-    # = 1 / 1001
-    p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
-    same = sum(a == b for a, b in zip(*texts, strict=True))
-    return Comparison(one, other, len(rows), same, p_value, sign_test(*alone), signature)
+    runs = []
+    for index, score in enumerate(scores):
+        figures = score.score, score.ci, len(right[index]), alone[index]
+        runs.append(RunScores(names[index], *figures))
+    # with equal BLEU no resampled difference differs from the real one: p would be 1 / 1001
+    p_value = 1.0 if runs[0].bleu == runs[1].bleu else scores[1].p_value
+    same = sum(map(str.__eq__, *texts))
+    return Comparison(runs[0], runs[1], len(rows), same, p_value, sign_test(*alone), signature)
+
+
+def _exact_lines(lines: Sequence[str], accepted: Sequence[Sequence[str]]) -> set[int]:
+    """Return the numbers of the lines that equal one of their accepted references."""
+    return {number for number, line in enumerate(lines) if is_exact(line, accepted[number])}
 
 
 def sign_test(one: int, other: int) -> float:
-    """Return the probability that a fair coin falls at least as unevenly, to either side (McNemar's
-    exact test).
-    """
+    """Return the probability that a fair coin falls at least as unevenly (McNemar's exact test)."""
     from scipy.stats import binomtest  # takes most of a second to import
 
     return float(binomtest(one, one + other).pvalue) if one + other else 1.0

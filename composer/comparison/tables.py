@@ -1,6 +1,4 @@
-"""Fingerprints, costs and scores of two recipes or runs, their paired significance tests, and
-tables of them.
-"""
+"""Fingerprints, costs, scores and significance tests of two recipes or runs, as tables."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from composer.runs.record import RunRecord
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that are compared. Of a run, `record` is its run.json and `folder` its folder."""
+    """One of the two that are compared; a run has its run.json and its folder."""
 
     name: str
     recipe: Recipe
@@ -51,8 +49,9 @@ MAX_DATA_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Agreement:
-    """The fingerprints of both. `by_content`: of the lines in the data files; else of their names
-    in the recipes.
+    """The fingerprints of both.
+
+    `by_content`: data count by the lines in their files, else by the names of the files.
     """
 
     one: Mapping[str, str]
@@ -60,26 +59,25 @@ class Agreement:
     by_content: bool
 
     def same(self, key: str) -> bool:
-        """Return whether a fingerprint agrees: `model`, `data` or `run`."""
+        """True if a fingerprint agrees: `model`, `data` or `run`."""
         return self.one[key] == self.other[key]
 
     def text(self) -> str:
-        """Return which fingerprints agree, in words."""
+        """Say which fingerprints agree."""
         same = [key for key in KEYS if self.same(key)]
         differing = [key for key in KEYS if not self.same(key)]
         parts = [f"{_enumerate(same)} the same"] if same else []
-        parts += [f"{_enumerate(differing)} {'not' if same else 'differ'}"] if differing else []
-        return (
-            f"{', '.join(parts)}{'' if self.by_content else ' (data by the names of their files)'}"
-        )
+        if differing:
+            parts.append(f"{_enumerate(differing)} {'not' if same else 'differ'}")
+        basis = "" if self.by_content else " (data by the names of their files)"
+        return f"{', '.join(parts)}{basis}"
 
     def as_json(self) -> Mapping[str, object]:
-        a, b = ({key: prints[key] for key in KEYS} for prints in (self.one, self.other))
         return {
             "same": {key: self.same(key) for key in KEYS},
             "by_content": self.by_content,
-            "a": a,
-            "b": b,
+            "a": {key: self.one[key] for key in KEYS},
+            "b": {key: self.other[key] for key in KEYS},
         }
 
 
@@ -88,29 +86,26 @@ def _enumerate(words: list[str]) -> str:
 
 
 def compare_fingerprints(
-    one: Side, other: Side, data: Path | None, log: Callable[[str], None]
+    first: Side, second: Side, data: Path | None, log: Callable[[str], None]
 ) -> Agreement:
-    """Compare the fingerprints of both, by the content of their data where that is known. data,
-    log: see `diff`.
+    """Compare the fingerprints of both, by the content of their data where that is known.
+
+    data, log: see `diff`.
     """
     with suppress(ComposerError):  # of data files that cannot be read
-        first, second = content_fingerprints(one, data, log), content_fingerprints(other, data, log)
-        if first and second:
-            return Agreement(first, second, by_content=True)
-    # generated data, and files that both look up in the same folders, are the same if the recipes
-    # say the same
-    generated = all(side.recipe.data.generate for side in (one, other))
-    same_data = one.recipe.data == other.recipe.data and one.recipe.folders(
-        data
-    ) == other.recipe.folders(data)
-    by_content = generated or (same_data and not one.folder and not other.folder)
-    return Agreement(recipe_fingerprints(one), recipe_fingerprints(other), by_content)
+        hashes = [content_fingerprints(side, data, log) for side in (first, second)]
+        if all(hashes):
+            return Agreement(hashes[0], hashes[1], by_content=True)
+    a, b = first.recipe, second.recipe
+    # generated data, and files in the same folders, are the same if the recipes say the same
+    is_generated = bool(a.data.generate and b.data.generate)
+    same_files = a.data == b.data and a.folders(data) == b.folders(data)
+    by_content = is_generated or (same_files and not first.folder and not second.folder)
+    return Agreement(recipe_fingerprints(first), recipe_fingerprints(second), by_content)
 
 
 def recipe_fingerprints(side: Side) -> Mapping[str, str]:
-    """Return the fingerprints of a recipe, in which data files count by their names; of an average,
-    with its own.
-    """
+    """Return the fingerprints of a recipe; its data files count by their names."""
     prints = side.recipe.fingerprints
     if not side.record.averaged:
         return prints
@@ -120,15 +115,12 @@ def recipe_fingerprints(side: Side) -> Mapping[str, str]:
 def content_fingerprints(
     side: Side, data: Path | None, log: Callable[[str], None]
 ) -> Mapping[str, str]:
-    """Return a run's fingerprints, or those of a recipe and its data; {} where unknown. Raises
-    DataError.
-    """
+    """Return the fingerprints of a run, or of a recipe and its data; {} where unknown."""
     if side.folder:
         recorded = side.record.fingerprints
         is_earlier = recorded is not None and recorded.get("version") != FINGERPRINT_VERSION
         if is_earlier and side.record.fingerprint_parts is None:
-            # data of any size: nothing else tells whether a run of before was trained on the same
-            # lines
+            # data of any size: nothing else shows that an earlier run had the same lines
             log(
                 f"{side.name}: its fingerprints are of an earlier version, and are computed anew"
                 " from all of its data"
@@ -137,11 +129,10 @@ def content_fingerprints(
         return prints if prints.keys() >= {*KEYS} else {}
     parallel = side.recipe.canonical["data"]["parallel"] or {}
     files = [text_files.find_file(name, side.recipe.folders(data)) for name in strings_in(parallel)]
-    if (
-        not files
-        or not all(files)
-        or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES
-    ):
+    present = [file for file in files if file]
+    if not files or len(present) < len(files):
+        return {}
+    if sum(file.stat().st_size for file in present) > MAX_DATA_BYTES:
         return {}
     return fingerprint_data(side.recipe, side.recipe.folders(data))
 
@@ -163,25 +154,29 @@ class Costs:
     at_most: bool
 
 
-def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
+def compare_costs(first: Side, second: Side) -> tuple[Costs, Costs]:
     """Return the costs of both. Raises RecipeError.
 
     A recipe takes the vocabulary sizes of the other's run on the same data and tokenizer.
     """
-    sizes = []
-    for side in (one, other):
-        recorded, needed = side.record.vocabularies, vocabulary_bounds(side.recipe)
-        sizes.append(
-            {key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {}
-        )
-    if one.recipe.data == other.recipe.data:
-        sizes = [sizes[0] or sizes[1], sizes[1] or sizes[0]]
-    return model_costs(one.recipe, sizes[0]), model_costs(other.recipe, sizes[1])
+    sizes_a, sizes_b = _recorded_sizes(first), _recorded_sizes(second)
+    if first.recipe.data == second.recipe.data:
+        sizes_a, sizes_b = sizes_a or sizes_b, sizes_b or sizes_a
+    return model_costs(first.recipe, sizes_a), model_costs(second.recipe, sizes_b)
+
+
+def _recorded_sizes(side: Side) -> dict[str, int]:
+    """Return the sizes of a run's vocabularies by data key; {} if some are not recorded."""
+    recorded, needed = side.record.vocabularies, vocabulary_bounds(side.recipe)
+    if not needed.keys() <= recorded.keys():
+        return {}
+    return {key: recorded[key] for key in needed}
 
 
 def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
-    """Build a model on the meta device and measure it, by default with vocabulary_bounds. Raises
-    RecipeError.
+    """Build a model on the meta device and measure it. Raises RecipeError.
+
+    vocabularies: {} for `vocabulary_bounds`.
     """
     at_most = not vocabularies and recipe.tokenizer.is_trained
     bounds = vocabularies or vocabulary_bounds(recipe)
@@ -195,96 +190,86 @@ def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
         recipe.plan()  # raises the same as a RecipeError with its place
         raise
     state = tallies.state_bytes[id(model.decoder)]
-    encoders = {encoder.memory: encoder.stack for encoder in model.readers().values()}
-    named = {
-        name if name == "encoder" else f"encoder {name}": stack for name, stack in encoders.items()
-    }
-    modules: dict[str, nn.Module] = {
-        **named,
-        "decoder": model.decoder,
-        "embeddings and output": model,
-    }
-    counted: set[int] = set()
-    parts = {}
+    modules: dict[str, nn.Module] = {}
+    for encoder in model.readers().values():
+        name = encoder.memory
+        modules[name if name == "encoder" else f"encoder {name}"] = encoder.stack
+    modules |= {"decoder": model.decoder, "embeddings and output": model}
+    return Costs(count_parameters(model), flops, state, _count_parts(modules), bounds, at_most)
+
+
+def _count_parts(modules: Mapping[str, nn.Module]) -> dict[str, int]:
+    """Return the parameters of each module that no module before it has."""
+    counts, counted = {}, set[int]()
     for name, module in modules.items():
-        own = {
-            id(parameter): parameter.numel()
-            for parameter in module.parameters()
-            if id(parameter) not in counted
-        }
-        counted |= own.keys()
-        parts[name] = sum(own.values())
-    return Costs(count_parameters(model), flops, state, parts, bounds, at_most)
+        counts[name] = 0
+        for parameter in module.parameters():
+            if id(parameter) not in counted:
+                counts[name] += parameter.numel()
+                counted.add(id(parameter))
+    return counts
 
 
 def run_tests(
-    one: Side, other: Side, data: Path | None, log: Callable[[str], None]
+    first: Side, second: Side, data: Path | None, log: Callable[[str], None]
 ) -> Comparison | str:
-    """Compare what both runs decode for the same test lines, by paired tests; or return why they
-    are not compared.
+    """Compare the outputs of two runs for the same test lines, or say why they cannot be compared.
 
     data, log: see `diff`.
     """
-    if one.folder is None or other.folder is None:
+    if first.folder is None or second.folder is None:
         return ""
-    unfinished = [side.name for side in (one, other) if not side.record.is_finished]
+    unfinished = [side.name for side in (first, second) if not side.record.is_finished]
     if unfinished:
         return f"{' and '.join(unfinished)}: not finished"
-    a, b = RunDir(one.folder).weights, RunDir(other.folder).weights
-    # equal weights decode equally only with the same tokenizer: `unigram` differs with each
-    # training
-    same_tokenizers = one.record.tokenizer_sha256 == other.record.tokenizer_sha256
-    decode_equally = one.recipe.decoding == other.recipe.decoding and same_tokenizers
+    a, b = RunDir(first.folder).weights, RunDir(second.folder).weights
+    # equal weights decode equally only with the same tokenizer, and `unigram` differs each time
+    same_tokenizers = first.record.tokenizer_sha256 == second.record.tokenizer_sha256
+    decode_equally = first.recipe.decoding == second.recipe.decoding and same_tokenizers
     if decode_equally and a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False):
         return "the weights of both are the same, to the last bit"
     try:
-        return compare_trials(one.folder, other.folder, data, log)
+        return compare_trials(first.folder, second.folder, data, log)
     except ComposerError as error:
         return error.faults[0].message
 
 
-def costs_table(one: Costs, other: Costs) -> Iterator[str]:
+def costs_table(first: Costs, second: Costs) -> Iterator[str]:
     """Yield the lines of a table of both costs, then an empty one."""
-    if one == other:
+    if first == second:
         figures = (
-            f"{si(one.parameters)} parameters, {si(one.flops)} FLOPs,"
-            f" {format_bytes(one.state_bytes)} of state"
+            f"{si(first.parameters)} parameters, {si(first.flops)} FLOPs,"
+            f" {format_bytes(first.state_bytes)} of state"
         )
-        yield from (f"costs the same: {format_bound(figures, one.at_most)}", "")
+        yield from (f"costs the same: {format_bound(figures, first.at_most)}", "")
         return
-    rows: list[tuple[str, int, int, Callable[[int], str]]] = [
-        ("parameters", one.parameters, other.parameters, si)
-    ]
-    for part in dict.fromkeys((*one.parts, *other.parts)):
-        before, after = one.parts.get(part, 0), other.parts.get(part, 0)
-        rows += [(f"  {part}", before, after, si)] if before != after else []
-    rows += [
-        ("FLOPs", one.flops, other.flops, si),
-        ("state", one.state_bytes, other.state_bytes, format_bytes),
-    ]
-    heads = [
-        f"{name}{', at most' if costs.at_most else ''}"
-        for name, costs in (("A", one), ("B", other))
-    ]
-    cells = [(name, form(a), form(b), format_change(a, b, form)) for name, a, b, form in rows]
-    yield from table("costs", cells, heads)
-    if one.vocabularies != other.vocabularies or one.at_most != other.at_most:
-        sizes = [
-            ", ".join(f"{key} {size:,}" for key, size in x.vocabularies.items())
-            for x in (one, other)
-        ]
-        a, b = (
-            format_bound(text, costs.at_most)
-            for text, costs in zip(sizes, (one, other), strict=True)
-        )
-        yield f"  vocabularies: A: {a}; B: {b}"
+    rows = [_costs_row("parameters", first.parameters, second.parameters)]
+    for part in dict.fromkeys((*first.parts, *second.parts)):
+        before, after = first.parts.get(part, 0), second.parts.get(part, 0)
+        if before != after:
+            rows.append(_costs_row(f"  {part}", before, after))
+    rows.append(_costs_row("FLOPs", first.flops, second.flops))
+    rows.append(_costs_row("state", first.state_bytes, second.state_bytes, format_bytes))
+    heads = ["A, at most" if first.at_most else "A", "B, at most" if second.at_most else "B"]
+    yield from table("costs", rows, heads)
+    if first.vocabularies != second.vocabularies or first.at_most != second.at_most:
+        yield f"  vocabularies: A: {_sizes_text(first)}; B: {_sizes_text(second)}"
     yield ""
 
 
+def _costs_row(
+    name: str, before: int, after: int, form: Callable[[int], str] = si
+) -> tuple[str, str, str, str]:
+    return name, form(before), form(after), format_change(before, after, form)
+
+
+def _sizes_text(costs: Costs) -> str:
+    sizes = ", ".join(f"{key} {size:,}" for key, size in costs.vocabularies.items())
+    return format_bound(sizes, costs.at_most)
+
+
 def format_change(before: int, after: int, form: Callable[[int], str] = si) -> str:
-    """Return a difference, absolute and as a percentage where `before` is not 0; `=` if there is
-    none.
-    """
+    """Return a difference, absolute and in percent unless `before` is 0; `=` if there is none."""
     if before == after:
         return "="
     share = f" ({format_percent(before, after)})" if before else ""
@@ -292,7 +277,7 @@ def format_change(before: int, after: int, form: Callable[[int], str] = si) -> s
 
 
 def format_percent(before: float, after: float) -> str:
-    """Return a difference in percent with two significant digits, or as a factor from ten times on."""
+    """Return a difference in percent with two digits, or as a factor of ten or more."""
     percent = 100 * (after - before) / before
     if percent >= 900:
         return f"x {after / before:.0f}"
@@ -308,15 +293,13 @@ def table(
 
 
 def scores_table(
-    one: Mapping[str, float], other: Mapping[str, float], tested: Comparison | str
+    first: Mapping[str, float], second: Mapping[str, float], tested: Comparison | str
 ) -> Iterator[str]:
-    """Yield the lines of a table of the scores that both have, then the tests' results, then an
-    empty line.
-    """
+    """Yield the lines of a table of common scores, then the tests' results, then an empty line."""
     rows = []
-    for name, before in one.items():
-        if name in other:
-            after = other[name]
+    for name, before in first.items():
+        if name in second:
+            after = second[name]
             scale, unit = (100, " points") if is_share(name) else (1, "")  # "%" would be relative
             digits = 2 if abs(after - before) * scale >= 0.1 and abs(before) * scale >= 1 else 4
             change = "=" if before == after else f"{(after - before) * scale:+.{digits}f}{unit}"

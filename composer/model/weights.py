@@ -189,7 +189,9 @@ def as_matrices(parameter: Tensor, layout: str) -> list[Tensor]:
     parts = [parameter]
     if layout.startswith("head"):
         parts = [parameter[head] for head in range(len(parameter))]
-    return [part.t() if layout.endswith("in out") else part for part in parts]
+    if layout.endswith("in out"):
+        parts = [part.t() for part in parts]
+    return parts
 
 
 def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, str]]:

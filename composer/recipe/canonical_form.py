@@ -132,12 +132,12 @@ def keep_own_settings(column: object) -> object:
     if not isinstance(column, dict) or "kind" not in column:
         return column
     own_keys = OF_KINDS[column["kind"]]
-    kept = dict(column)
+    settings = dict(column)
     for keys in OF_KINDS.values():
         for key in keys:
             if key not in own_keys:
-                kept.pop(key, None)
-    return kept
+                settings.pop(key, None)
+    return settings
 
 
 def decay_key(settings: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from composer.errors import RecipeError, RunError
@@ -96,12 +97,12 @@ def describe_class(kind: type[Block]) -> registry.OwnBlock:
     return registry.OwnBlock(kind, origin, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _own_function(kind: type) -> object | None:
+def _own_function(kind: type) -> FunctionType | None:
     """Return a function of a class: in a notebook Python knows the source of functions alone."""
     for value in vars(kind).values():
         # `forward = Other.forward` is elsewhere
         own_name = f"{kind.__qualname__}.{getattr(value, '__name__', '')}"
-        if inspect.isfunction(value) and value.__qualname__ == own_name:
+        if isinstance(value, FunctionType) and value.__qualname__ == own_name:
             return value
     return None
 
