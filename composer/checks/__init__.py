@@ -1,5 +1,4 @@
-"""What a recipe may be, beyond the types and bounds that its JSON Schema says: rules, and nothing
-else, stand here.
+"""Rules of recipes beyond the types and bounds of the JSON Schema.
 
 A rule takes what it needs and yields problems: a code, the path at fault, what is wrong, and what
 to do. There are four kinds, by what they need; in this order they run, and each module lists its

@@ -1,5 +1,4 @@
-"""What blocks that are not of this project compute: finite numbers, and in a decoder nothing of the
-future.
+"""Rules of foreign blocks: outputs are finite, and in a decoder read nothing of the future.
 
 A plan has shapes alone. So a model with such blocks is run twice with numbers, on a few tokens of
 which the last ones differ; `composer.check_block` has many laws more.

@@ -1,5 +1,4 @@
-"""Rules of a recipe and the size of an epoch: what its budget never reaches, whatever the training
-brings.
+"""Rules of the budget, by the size of an epoch: what no training within it reaches.
 
 All are warnings. Of a budget in minutes nothing is known, nor without the size of an epoch how many
 steps it has.
@@ -32,8 +31,9 @@ CURRICULUM = ("training", "curriculum")
 
 
 class EpochSize(NamedTuple):
-    """Steps of an epoch of all pairs, and its extreme lengths, 0 if unknown; `is_exact` if all
-    epochs have as many.
+    """Steps of an epoch of all pairs, and its bounds, 0 if unknown.
+
+    `is_exact` if all epochs have as many.
     """
 
     steps: float
@@ -133,9 +133,7 @@ def describe_long_warmup(recipe: Recipe, steps: float) -> str:
 
 
 def schedule(recipe: Recipe, epoch: EpochSize | None) -> Problems:
-    """The learning rate rises in a small part of the training, and falls where its schedule waits
-    for something.
-    """
+    """The learning rate rises in a small part of the training, and falls if its schedule waits."""
     chosen, limits = recipe.training.schedule, reach(recipe, epoch)
     if message := describe_long_warmup(recipe, limits.steps):
         yield warning(

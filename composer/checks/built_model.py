@@ -1,5 +1,4 @@
-"""Rules of a built model, which has shapes and no numbers: what would never learn, and what cannot
-be decoded.
+"""Rules of a built model, without numbers: parameters that never learn, decoding, carried state.
 
 Planning runs them group by group: of its STRUCTURE, of what is LEARNED from the loss of a short
 pair, of how it is DECODED, and of states that are CARRIED. A group presupposes that those before it
@@ -62,8 +61,9 @@ Rule = Callable[[BuiltModel], Problems]
 
 
 def check(built: BuiltModel, rules: Sequence[Rule]) -> None:
-    """Add the warnings of a group of rules to those of the builder. Raises RecipeError with its
-    errors.
+    """Add the warnings of a group of rules to those of the builder.
+
+    Raises RecipeError with its errors.
     """
     builder = built.builder
     for rule in rules:
@@ -122,9 +122,7 @@ def _deciding(numbers: Sequence[tuple[GroupPath, float | None]]) -> set[KeyPath]
 
 
 def gradients(built: BuiltModel) -> Problems:
-    """The loss reaches each parameter; one that it does not reach is at fault at the outermost
-    block that lost it.
-    """
+    """The loss reaches each parameter; at fault is the outermost block that lost it."""
     model, unreached = built.model, unreached_by_loss(built.model)
     paths = {memory: path for _, memory, path, _ in encoder_stacks(built.recipe.model)}
     lost = [*_unread_encoders(model, paths, unreached), *_unread_blocks(model, unreached)]
@@ -134,9 +132,7 @@ def gradients(built: BuiltModel) -> Problems:
 def _unread_encoders(
     model: EncoderDecoder, paths: dict[str, KeyPath], unreached: set[int]
 ) -> Iterator[Problem]:
-    """Yield the encoders that nothing reads, and take their parameters away from the unreached
-    ones.
-    """
+    """Yield the encoders that nothing reads; removes their parameters from `unreached`."""
     for encoder in model.readers().values():
         # the embedding may be the target's too; a stack without parameters has nothing else to go
         # by
@@ -156,9 +152,7 @@ def _unread_encoders(
 
 
 def _unread_blocks(model: EncoderDecoder, unreached: set[int]) -> Iterator[Problem]:
-    """Yield the outermost blocks whose parameters nothing reads, and take these away from the
-    unreached ones.
-    """
+    """Yield the outermost blocks whose parameters nothing reads; removes these from `unreached`."""
     for block in model.modules():
         if isinstance(block, Block) and block.path and not isinstance(block, type(model.decoder)):
             own = parameter_ids(block)
@@ -188,8 +182,7 @@ def _unread_tokens(
 
 
 def unreached_by_loss(model: EncoderDecoder) -> set[int]:
-    """Return the ids of the parameters, and of tables of one-hot vectors, that the loss of a short
-    pair does not reach.
+    """Return the ids of parameters and one-hot tables that the loss does not reach.
 
     They get no gradient, neither from the logits nor from a penalty.
     """

@@ -1,6 +1,4 @@
-"""Rules of `data`: what stories, tables, texts, packing and weights of files need of the other
-sections.
-"""
+"""Rules of `data`: constraints of stories, tables, texts, packing and weights on other sections."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Rules of a recipe and this machine: what it lacks, too many processes, int8; and what is slow,
-bfloat16.
-"""
+"""Rules of a recipe and this machine: missing parts, processes, int8, slow bfloat16."""
 
 from __future__ import annotations
 
@@ -95,9 +93,7 @@ def bleu_package(recipe: Recipe) -> Problems:
 
 
 def bleu_download(recipe: Recipe) -> Problems:
-    """The tokenizer of BLEU is there before the first evaluation, which downloads it: without a
-    network that fails.
-    """
+    """BLEU's tokenizer is installed before the first evaluation, which would download it."""
     word = recipe.evaluation.bleu_tokenizer
     if word == "flores200" and find_spec("sentencepiece") and not is_downloaded(word):
         fix = Fix("train with a network, or write `char`", Set(BLEU_TOKENIZER, "char"))

@@ -18,9 +18,7 @@ from composer.model.features import feature_settings
 
 
 class Advice(NamedTuple):
-    """What a warning says of files of which something was noticed, and what to do; `{details}` are
-    what was noticed.
-    """
+    """The message and the fix for remarks on files; `{details}` stands for the remarks."""
 
     message: str
     hint: str
@@ -85,9 +83,7 @@ def remarks(read: ReadData) -> Problems:
 
 
 def read_columns(data: Data) -> Iterator[tuple[str, Sequence[str], Features]]:
-    """Yield the sides of files, with the lines that were read and what is in the files; what splits
-    share once.
-    """
+    """Yield the sides of files, with the lines and the files' content; shared files once."""
     seen = set[tuple[object, ...]]()
     for split, encoded in data.splits.items():
         for side, features in encoded.sources.items():
@@ -99,9 +95,7 @@ def read_columns(data: Data) -> Iterator[tuple[str, Sequence[str], Features]]:
 
 
 def warning_of(kind: str, medium: str, remarks: Sequence[Remark], total: int) -> Fault:
-    """Return the warning of remarks of one kind about files of one table, of which so many were
-    read.
-    """
+    """Return the warning for remarks of one kind on files of one table, with the number read."""
     counts = Counter[str]()
     for remark in remarks:
         counts[remark.detail] += remark.count

@@ -1,6 +1,4 @@
-"""Rules of `model` without its blocks: embeddings and output head beside the data, tied matrices
-and the training.
-"""
+"""Rules of `model` without its blocks: embeddings, output head, ties, in view of other sections."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def tied_embeddings(recipe: Recipe) -> Problems:
 
 
 def bit_vectors(recipe: Recipe) -> Problems:
-    """Bits are read and written where the tokenizer gives vectors of them, and tokens where it does
-    not.
-    """
+    """Bits are read and written if the tokenizer gives vectors of them, tokens otherwise."""
     tokenizer, output = recipe.data.tokenizer, recipe.model.output
     choices = (
         (("model", "embedding"), recipe.model.embedding, "learned"),
@@ -75,9 +71,7 @@ def bit_vectors(recipe: Recipe) -> Problems:
 
 
 def answers(recipe: Recipe) -> Problems:
-    """Answers are of one length where an output needs it, and nothing is set that cannot go with
-    them.
-    """
+    """Answers have one length where an output needs it, and no setting contradicts that."""
     length, head = recipe.model.output.length, recipe.model.output.kind
     if not (head.has_end or length):
         message = f"`{head.word}` has no logit for the end of an answer"
@@ -134,9 +128,7 @@ def own_costs(recipe: Recipe) -> Problems:
 
 
 def ctc(recipe: Recipe) -> Problems:
-    """Either a decoder or CTC alone writes the answers, and CTC has frames and answers of any
-    length.
-    """
+    """A decoder or CTC alone writes the answers, and CTC has frames and answers of any length."""
     settings, decoder, training = recipe.model.output.ctc, recipe.model.decoder, recipe.training
     is_alone = settings is not None and settings.weight == 1
     if settings and not recipe.sources:

@@ -1,6 +1,4 @@
-"""Rules of what is measured and trained on, too: pairs, sources, targets, files, documents; and of
-equal sides.
-"""
+"""Rules against overlap of training and measured data: pairs, files, documents; and equal sides."""
 
 from __future__ import annotations
 
@@ -43,8 +41,7 @@ FLATTERS = "which flatters the scores"
 
 
 def overlap(read: ReadData) -> Problems:
-    """Nothing of files or the hub is measured and trained on, too, and no side is the same as
-    another.
+    """No measured data from files or the hub are trained on, and no side equals another.
 
     Raises DataError if the test is the training part.
     """
@@ -75,9 +72,7 @@ def overlap(read: ReadData) -> Problems:
 
 @dataclass(frozen=True)
 class PairHashes:
-    """A hash of each pair of a split, its source, its target and each side that is read; 0 of one
-    without text.
-    """
+    """Hashes of the pairs of a split, their sources, targets and sides; 0 without text."""
 
     pairs: np.ndarray
     sources: np.ndarray
@@ -106,9 +101,7 @@ def is_training(
 def shared_pairs(
     recipe: Recipe, split: str, measured: PairHashes, trained: PairHashes, is_all: bool
 ) -> Iterator[Problem]:
-    """Yield a warning of the pairs of a split that are trained on, and of sources and targets of
-    others that are.
-    """
+    """Yield warnings of a split's pairs, and of other sources and targets, that are trained on."""
     path, total, least = (
         split_path(recipe, split),
         len(measured.pairs),
@@ -172,9 +165,7 @@ def shared_files(source: DataSource) -> Iterator[Problem]:
 
 
 def whole_files(source: DataSource) -> Iterator[Problem]:
-    """Yield a warning of each file of a text that is named for the training, and of which all is
-    held out.
-    """
+    """Yield a warning of each training file of a text of which everything is held out."""
     for path in held_out_files(source.recipe, source.folders):
         message = f"all documents of `{path}` are held out, so nothing of it is trained on"
         fix = "hold out fewer, or give it more documents"
@@ -182,9 +173,7 @@ def whole_files(source: DataSource) -> Iterator[Problem]:
 
 
 def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -> Iterator[Problem]:
-    """Yield a warning of each part of a text with documents that the training has, too, but for
-    short ones.
-    """
+    """Yield a warning of each part of a text that shares longer documents with training."""
     held_out = held_out_sizes(recipe.data.text)
     if not held_out:  # files are compared as a whole, and to hash a large text takes minutes
         return
@@ -207,9 +196,7 @@ def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -
 
 
 def document_hashes(texts: Sequence[str]) -> np.ndarray:
-    """Return a hash of each document, which the cache remembers of a text in files. -> (documents,)
-    uint64
-    """
+    """Return a hash of each document; those of files are cached. -> (documents,) uint64"""
     if not isinstance(texts, Documents):
         return hash_lines(texts)
     return cached_array(

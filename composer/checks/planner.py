@@ -1,5 +1,4 @@
-"""Plan a recipe: width, parameters, FLOPs and state bytes of every block, and whether the model can
-be trained.
+"""Plan a recipe: width, parameters, FLOPs and state of every block, and faults of the model.
 
 The model is built and run on the meta device, by the same code as `build`, for one pair of `TOKENS`
 source and target tokens. Autograd runs there too: a parameter that the loss does not reach is a
@@ -41,8 +40,9 @@ from composer.recipe.recipe import Recipe, source_path
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One block of the recipe with the blocks inside it. FLOPs and bytes are those of one pair of
-    `TOKENS` tokens.
+    """One block of the recipe with the blocks inside it.
+
+    FLOPs and bytes are those of one pair of `TOKENS` tokens.
 
     `loops` says why a `recurrent` runs it position by position, "" where it does not. `name` is its
     `as`, `reads` what it reads itself beside the stream, `columns` those of a grid that it leaves,
@@ -103,9 +103,7 @@ class Plan:
         return f"one pair of {self.tokens} + {self.tokens} tokens"
 
     def as_json(self) -> dict[str, object]:
-        """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`,
-        `state_bytes`.
-        """
+        """Return the plan as plain data: `blocks`, and totals such as `parameters`."""
         data = asdict(self)
         for inner in ("warnings", "max_target_ratios", "ctc_frames", "draws_random_numbers"):
             del data[inner]
@@ -167,9 +165,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
 
 
 def at_sizes(planned: Plan, recipe: Recipe, vocabularies: Mapping[str, int]) -> Plan:
-    """Return a plan for vocabularies whose sizes are known now; the model is built again only if
-    they are others.
-    """
+    """Return a plan for known vocabulary sizes; the model is built again only if they differ."""
     if dict(planned.vocabularies) == dict(vocabularies):
         return replace(
             planned, rows=tuple(replace(row, at_most=False) for row in planned.rows), at_most=False
@@ -178,9 +174,7 @@ def at_sizes(planned: Plan, recipe: Recipe, vocabularies: Mapping[str, int]) -> 
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:
-    """Yield one row for each path in the recipe, in its order; a path built several times (a
-    repeat) is summed.
-    """
+    """Yield one row for each path in the recipe, in its order; repeated blocks are summed."""
     recipe = builder.recipe
     for key, _, path, _ in encoder_stacks(recipe.model):
         encoder = model.readers()[key]

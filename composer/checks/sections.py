@@ -1,6 +1,4 @@
-"""The rules of all sections, which need nothing but the recipe: what they find refuses it when it
-is loaded.
-"""
+"""The rules of all sections, which need the recipe alone and refuse it when it is loaded."""
 
 from __future__ import annotations
 

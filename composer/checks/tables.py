@@ -1,6 +1,4 @@
-"""Rules of tables, of what is hardly meant: line breaks in CSV, quotes in TSV, names of files read
-as text, no text.
-"""
+"""Rules of tables with probable mistakes: line breaks, quotes, file names as text, empty cells."""
 
 from __future__ import annotations
 
@@ -51,8 +49,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass
 class QuoteCounts:
-    """Of a column of a TSV: cells in quotes, the first of them, and the first with a quote inside,
-    with their lines.
+    """Quoted cells of a TSV's column: their number, the first, the first with a quote inside.
 
     Of the cells in quotes some are `without_comma`; of all others some have commas or quotes, and
     are `plain` so.
@@ -78,8 +75,7 @@ class QuoteCounts:
             self.doubled = self.doubled or (line, cell)
 
     def example(self, total: int) -> tuple[int, str] | None:
-        """Return a cell that a program has quoted, of so many, with its line; None where people may
-        have.
+        """Return a cell that a program quoted, with its line; None if people may have.
 
         A quote that is written twice is a program's. Without one, quotes are a program's around all
         cells of a column, or around those with commas and no other, as Excel puts them.
@@ -109,9 +105,7 @@ def contents(read: ReadData) -> Problems:
 
 
 def line_breaks(path: Path) -> Iterator[Fault]:
-    """Yield a warning of the fields of a CSV that have line breaks, at the row that has the most
-    lines.
-    """
+    """Yield a warning of the fields of a CSV with line breaks, at the row with the most lines."""
     index = csv_index(path)
     if not (count := int(index.broken.sum())):
         return
@@ -128,9 +122,7 @@ def line_breaks(path: Path) -> Iterator[Fault]:
 
 
 def quotes(path: Path, names: Sequence[str]) -> Iterator[Fault]:
-    """Yield a warning of each column of a TSV that was written with quotes around its cells, which
-    are read as text.
-    """
+    """Yield a warning of each column of a TSV whose cells were quoted, which become text."""
     with open_text(path) as file:  # most tables end here: none of their cells begins with a quote
         if not any('\t"' in line or line.startswith('"') for line in file):
             return
@@ -158,9 +150,7 @@ def quotes(path: Path, names: Sequence[str]) -> Iterator[Fault]:
 def file_names(
     recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Yield a warning of each column of text whose cells name files that are there, beside the
-    table.
-    """
+    """Yield a warning of each text column whose cells name existing files beside the table."""
     folder, is_table = path if path.is_dir() else path.parent, bool(recipe.data.table)
     texts = {
         side: name for side, name in names.items() if feature_settings(recipe.data, side) is None
@@ -196,8 +186,7 @@ def _names_file(folder: Path, cell: str) -> bool:
 
 
 def empty_cells(read: ReadData) -> Problems:
-    """No column of text of a table has empty cells; if it has, this is said at the first, with the
-    lines of all.
+    """No text column of a table has empty cells; all lines are reported at the first.
 
     Those of `parallel` the notes count: in aligned texts empty lines are usual.
     """

@@ -35,9 +35,7 @@ def column(read: ReadData) -> Problems:
 
 
 def windows(read: ReadData) -> Problems:
-    """A window is no longer than the training text, and there are no more streams than it has
-    tokens.
-    """
+    """A window fits into the training text, and there are no more streams than tokens."""
     recipe, train = read.recipe, read.data.train
     if recipe.window is None or train is None or not read.is_all:
         return
@@ -54,9 +52,9 @@ def windows(read: ReadData) -> Problems:
 
 
 def forms(read: ReadData) -> Problems:
-    """Accents are written as the training writes some: as a letter with marks behind it (NFD), or
-    as one character
-    (NFC). These are other tokens, though they look alike.
+    """Accents are in the same Unicode form as in training: NFC or NFD.
+
+    Else they are other tokens, though they look alike.
     """
     recipe, data = read.recipe, read.data
     if "train" not in data.pairs:

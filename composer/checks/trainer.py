@@ -20,9 +20,7 @@ STRATEGY, DEVICES, PRECISION = (
 
 
 def devices(recipe: Recipe) -> Problems:
-    """Numbered devices are those of an accelerator that numbers them, and a strategy for several
-    has several.
-    """
+    """Numbered devices need an accelerator that numbers them, and a strategy several devices."""
     trainer = recipe.trainer
     if isinstance(trainer.devices, tuple) and (trainer.accelerator == "cpu" or not trainer.devices):
         message = "CPUs have no numbers" if trainer.devices else "`devices` is an empty list"

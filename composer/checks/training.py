@@ -1,6 +1,4 @@
-"""Rules of `training`: its curriculum, its averages of weights, and the metric that early stopping
-watches.
-"""
+"""Rules of `training`: curriculum, averages of weights, and the metric of early stopping."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ WATCHED = ("training", "early_stopping", "metric")
 
 
 def curriculum(recipe: Recipe) -> Problems:
-    """A curriculum looks at a side that there is, and no worker prefetches what it is yet to
-    choose.
-    """
+    """The curriculum's side exists, and no worker prefetches batches that are not chosen yet."""
     if (settings := recipe.training.curriculum) is None:
         return
     side, allowed = settings.by, [*recipe.sources, "target"]
@@ -73,9 +69,7 @@ def early_stopping(recipe: Recipe) -> Problems:
 
 
 def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, Fix] | None:
-    """Return why no run has a metric such as `val/bleu` or `val_sample/bleu`, and what to do; None
-    if one has.
-    """
+    """Say why no run has a metric such as `val/bleu`, and what to do; None if one has."""
     name, metric, training = metric_name(key), metric_of(key), recipe.training
     needs, reads_source = metric.needs if metric else "tokens", bool(recipe.sources)
     watched = training.early_stopping.metric if training.early_stopping else ""

@@ -41,8 +41,7 @@ def diff(
     quick: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Difference:
-    """Compare two recipes, recipe files, run folders, trials or points of sweeps; see
-    `composer.diff`.
+    """Compare recipes, files, run folders, trials or points of sweeps; see `composer.diff`.
 
     Raises ComposerError with the faults of both.
     """
@@ -74,8 +73,9 @@ def diff(
 
 
 def open_side(reference: Reference, data: Path | None) -> tables.Side:
-    """Open a recipe, a recipe file, a run folder, a trial's folder, or `SWEEP#WHICH`. Raises
-    ComposerError.
+    """Open a recipe, a recipe file, a run folder, a trial's folder, or `SWEEP#WHICH`.
+
+    Raises ComposerError.
 
     WHICH is a point of a sweep's file, `axis=value,...`, or a trial by its rank or fingerprint.
     """
@@ -163,7 +163,7 @@ def _fold(line: str) -> list[str]:
 
 
 def change_lines(changes: Iterable[Change]) -> Iterator[str]:
-    """Yield the lines of some changes; what is the same at several blocks once, with their paths."""
+    """Yield the lines of some changes; the same change at several blocks once, with paths."""
     groups: dict[str, list[Change]] = {}
     for change in changes:
         groups.setdefault(change.what if change.where else change.text(), []).append(change)

@@ -1,5 +1,4 @@
-"""Build a model from a canonical recipe: the one walk that allocates memory and, on the meta
-device, plans.
+"""Build a model from a canonical recipe, with memory or, to plan it, on the meta device.
 
 Building and shape inference are one: each block's constructor gets the stream that arrives, and
 sets the one it leaves.
@@ -61,8 +60,9 @@ ASK_AUTHOR = "its author finds the fault with `composer.check_block`"
 
 
 def build(recipe: Recipe, vocabularies: Mapping[str, int]) -> EncoderDecoder:
-    """Build the model of `recipe`, with the sizes of the vocabularies by data key. Raises
-    RecipeError, all faults.
+    """Build the model of `recipe`, with the sizes of the vocabularies by data key.
+
+    Raises RecipeError, all faults.
     """
     return Builder(recipe).model(vocabularies)
 
@@ -124,15 +124,17 @@ class Builder:
             self.faults.append(self.recipe.fault(code, path, message, fix))
 
     def refuse(self, error: BlockError, path: Path, message: str = "") -> None:
-        """Add the fault of what stands at `path` and cannot be built so. message: In place of the
-        error's own.
+        """Add the fault of something at `path` that cannot be built.
+
+        message: In place of the error's own.
         """
         setting = (error.setting, *error.inside) if error.setting else ()
         self.fault(error.code, (*path, *setting), message or error.message, error.fix.below(path))
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
-        """Build the encoders and the decoder. Raises RecipeError with all faults, or if they are
-        too large for here.
+        """Build the encoders and the decoder.
+
+        Raises RecipeError with all faults, or if they are too large for here.
         """
         try:
             with self.size.limits():
@@ -367,9 +369,7 @@ class Builder:
             return scratch.stack(site, entries)
 
     def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
-        """Build one block, without settings that have no effect there; if it fails, report it and
-        return a stand-in.
-        """
+        """Build one block without settings that have no effect; a stand-in if that fails."""
         self.size.count_block(site.path)
         effective = dict(settings)
         try:
@@ -440,9 +440,7 @@ class Builder:
         return text
 
     def shared_stack(self, site: Site, name: str, copy: bool) -> Stack:
-        """Build the stack called `name` under `stacks:` for this site; all its uses but copies
-        share parameters.
-        """
+        """Build the stack `name` of `stacks:` here; all uses but copies share parameters."""
         stacks = self.recipe.model.stacks
         if name not in stacks:
             add = f"define it: `model: {{stacks: {{{name}: [...]}}}}`"

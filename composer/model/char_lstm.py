@@ -1,6 +1,4 @@
-"""Predictions by an LSTM over characters: an output head that spells a token, and all of them by a
-tree of prefixes.
-"""
+"""Output head that spells tokens by an LSTM over characters, along a tree of prefixes."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ PREFIXES_AT_ONCE = 1 << 14
 
 
 class Spellings(CharacterTable):
-    """Table of the symbols that spell each token: the bytes of its text, a symbol of its own for a
-    special one.
-    """
+    """Table of the symbols that spell each token: its bytes; a special token is one symbol."""
 
     def write(self, texts: Sequence[str]) -> None:
         super().write(texts)
@@ -47,8 +43,7 @@ class Spellings(CharacterTable):
 
 
 class Level(NamedTuple):
-    """All prefixes of one length, in order: each goes on from one of the level before by one
-    symbol.
+    """All prefixes of one length, in order: each extends one of the level before by a symbol.
 
     A prefix that ends with END is a token's; of the others, `open`, the next level goes on.
     """
@@ -59,18 +54,14 @@ class Level(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The prefixes of all tokens, shortest first, and the place of each token among the prefixes of
-    all levels.
-    """
+    """The prefixes of all tokens, shortest first, and the place of each token among them."""
 
     levels: list[Level]
     places: list[int]  # (V,)
 
     @classmethod
     def of_words(cls, words: Sequence[bytes]) -> Tree:
-        """Return the tree of words that begin with BEGIN and end with END; words that are alike
-        have one place.
-        """
+        """Return the tree of words from BEGIN to END; equal words share a place."""
         levels: list[Level] = []
         places: dict[bytes, int] = {}
         before, count = {bytes([BEGIN]): 0}, 0
@@ -88,9 +79,7 @@ class Tree(NamedTuple):
 
 
 class TreeIndices(NamedTuple):
-    """A tree of prefixes in tensors on one device: parents, symbols and open places of each level,
-    places of tokens.
-    """
+    """A tree of prefixes as tensors: parents, symbols, open places; places of tokens."""
 
     levels: list[tuple[Tensor, Tensor, Tensor]]
     places: Tensor  # (V,)
@@ -173,8 +162,7 @@ class CharLstmOutput(OutputHead):
         return {"loss": outputs}
 
     def tree(self) -> Tree:
-        """Return the tree of all tokens, made once for as long as their spellings stay what they
-        are.
+        """Return the tree of all tokens, cached until their spellings change.
 
         Of a table without numbers it is that of the tokens' ids in digits.
         """

@@ -1,6 +1,4 @@
-"""Words by their characters: the bytes of each token's text, a convolution over them, an embedding
-made of it.
-"""
+"""Words by their characters: bytes, a convolution over them, and an embedding of it."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ class Spelled(NamedTuple):
 
 
 class CharacterTable(nn.Module):
-    """Bytes of each token's text in UTF-8 between a begin and an end mark: a buffer (V, L), saved
-    with the weights.
+    """UTF-8 bytes of each token between begin and end marks: a saved buffer (V, L).
 
     Before `write`, the text of a token is its id in digits. `drawn`: how many tokens are looked up
     beside those of a batch, the first ones. `expected`: of a table without numbers, how many tokens
@@ -78,8 +75,7 @@ class CharacterTable(nn.Module):
 
 
 class CharacterCnn(CharacterTable):
-    """Convolution over the characters of a token, and highway layers (Kim et al. 2016, sections 2.2
-    and 2.3).
+    """Character convolution and highway layers (Kim et al. 2016, sections 2.2, 2.3).
 
     With c the vectors of its characters: y_k = max_t tanh(W_k c_(t .. t + k) + b_k) for each
     kernel, over the places inside the word; a word that is shorter than a kernel has one, with
@@ -145,8 +141,9 @@ class CharacterCnn(CharacterTable):
             gate.fill_(-2.0) if bound is None else gate.sub_(2.0)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the vector of each token, (...,) -> (..., features). On a CPU, that of each word
-        is computed once.
+        """Return the vector of each token, (...,) -> (..., features).
+
+        On a CPU, that of each word is computed once.
         """
         is_known = has_numbers(ids) or self.expected is not None
         if ids.device.type != "cpu" or not is_known or torch.compiler.is_compiling():
@@ -188,8 +185,7 @@ class CharacterCnn(CharacterTable):
 
 
 class CharacterEmbedding(TokenEmbedding):
-    """Convolution over the characters of a token, and highway layers, as wide as its features; see
-    `CharacterCnn`.
+    """Embedding by convolution over characters, as wide as its features; see `CharacterCnn`.
 
     Raises BlockError where there are not as many kernels as features, or a kernel is longer than a
     word.
@@ -214,9 +210,7 @@ class CharacterEmbedding(TokenEmbedding):
 
 
 def write_characters(model: EncoderDecoder, texts: Callable[[str], Sequence[str]]) -> None:
-    """Give all parts of a model that know words by their characters the texts of a side's tokens,
-    by id.
-    """
+    """Give all character tables of a model the texts of a side's tokens, by id."""
     for side, part in sided_parts(model):
         for module in part.modules():
             if isinstance(module, CharacterTable):

@@ -1,6 +1,4 @@
-"""FLOPs and bytes of state of a model, counted on the meta device, and whose fault it is where a
-block fails there.
-"""
+"""FLOPs and state bytes of a model on the meta device; finds the block that fails there."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ MOST_CALLS = 100_000
 
 
 class BlockFailed(Exception):
-    """A block cannot compute with what arrives, or leaves another stream than its constructor has
-    said.
-    """
+    """A block cannot compute with its input, or its output is not the stream it promised."""
 
     def __init__(
         self, block: Block, message: str, fix: str = ASK_AUTHOR, code: str = "block"
@@ -46,9 +42,7 @@ class BlockFailed(Exception):
 
 
 class Costs(NamedTuple):
-    """FLOPs of blocks, bytes of their states after the last position, and the first row with a
-    parameter, by ids.
-    """
+    """FLOPs of blocks, bytes of their last states, and the first row of each parameter, by ids."""
 
     flops: Counter[int]
     state_bytes: Counter[int]
@@ -56,9 +50,7 @@ class Costs(NamedTuple):
 
 
 def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:
-    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs
-    and gradients.
-    """
+    """Return `forward` of a recurrent layer with positions as rows of one step: the same FLOPs."""
     forward = layer.forward
 
     def step(x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> Any:
@@ -70,8 +62,7 @@ def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:
 
 
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
-    """Return the costs of every block, embedding and output head, and the FLOPs of the model, in
-    evaluation mode.
+    """Return the costs of blocks, embeddings and output, and the model's FLOPs.
 
     Raises BlockFailed if a block fails, or if there are too many calls.
     """
@@ -140,8 +131,7 @@ def counted(
 def wrap_blocks(
     model: nn.Module, wrap: Callable[[Block, str], Callable[..., object]]
 ) -> Iterator[None]:
-    """Replace the methods of every block by what `wrap` makes of them, and the steps of recurrent
-    layers by rows.
+    """Replace methods of every block by `wrap` of them, and recurrent steps by rows.
 
     Forward hooks do not serve: `start` and `mask` have none, and a hook does not see that a call
     raises.
@@ -163,9 +153,7 @@ def wrap_blocks(
 
 
 def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
-    """Return a method of a block which raises BlockFailed for the innermost block of the recipe
-    that fails.
-    """
+    """Return a block's method that raises BlockFailed for the innermost block that fails."""
     call = getattr(block, name)
 
     def checked(x: Tensor, *rest: Any) -> object:

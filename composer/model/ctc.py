@@ -1,5 +1,4 @@
-"""CTC: a cost over the frames that an encoder leaves, and a model of the next token, by itself or
-with a decoder's.
+"""CTC: a cost over an encoder's frames, and a next-token model, alone or with a decoder.
 
 Graves et al. 2006 sum over all paths, a label or a blank for each frame, that spell an answer when
 repetitions are merged and blanks removed. The same sums over prefixes (Graves 2008, section 7.5.3)
@@ -37,8 +36,7 @@ IMPOSSIBLE = -1e30
 
 
 class Ctc(OutputHead):
-    """Probabilities of a label or the blank for each frame, p_s = softmax(W h_s + b), and of
-    answers by them.
+    """Probabilities of labels and the blank per frame, p_s = softmax(W h_s + b), and of answers.
 
     Args:
         memory: The name of the memory whose positions are the frames.
@@ -68,8 +66,7 @@ class Ctc(OutputHead):
         return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
 
     def path_cost(self, memory: Output, labels: Tensor) -> Tensor:
-        """Return -log p of answers, 0 of one that the frames are too few for. labels: (B, L),
-        padded -> (B,)
+        """Return -log p of answers, 0 for too few frames. labels: (B, L), padded -> (B,)
 
         On a GPU it waits for the device: PyTorch wants the lengths on the CPU.
         """
@@ -95,9 +92,7 @@ class Ctc(OutputHead):
         return log_p.exp(), memory.mask, paths, last, torch.zeros_like(blanks[:, 0])
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return log p of the token after each of these. ids: (B, T) -> (B, T, V), the state after
-        them.
-        """
+        """Return log p of each next token, and the state. ids: (B, T) -> (B, T, V)"""
         frames, real, paths, last, log_p = state
         results = []
         for token in ids.unbind(1):
@@ -115,8 +110,7 @@ class Ctc(OutputHead):
 def extend(
     frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, token: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the paths of a prefix with one more token (B,), and log p of all answers that begin
-    with that.
+    """Return the paths of a prefix and one more token (B,), and log p of answers that begin so.
 
     With n_s and b_s of the prefix in p, n'_s = (n'_{s-1} + b_{s-1} + [token is not the last]
     n_{s-1}) p_s(token) and b'_s = (b'_{s-1} + n'_{s-1}) p_s(blank).
@@ -169,9 +163,7 @@ def next_log_probs(
 
 
 class CtcModel(EncoderDecoder):
-    """Encoders whose output is CTC's: no decoder, and no token that depends on another but for the
-    order of frames.
-    """
+    """Encoders with CTC as the only output: tokens depend on others only by the order of frames."""
 
     output: Ctc
 
@@ -200,9 +192,7 @@ class CtcModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """In training on an answer, return its cost at its last position, and 0 at the others; else
-        log p as `step`.
-        """
+        """In training return the cost at an answer's last position, 0 elsewhere; else log p."""
         memories = self.encode(sources, inputs, target != PAD)
         if answer is None or not self.output.returns_cost:
             return self.step(target, None, memories)[0]
@@ -213,8 +203,7 @@ class CtcModel(EncoderDecoder):
 
 
 class JointModel(EncoderDecoder):
-    """Encoders, a decoder, and CTC over what an encoder left (Watanabe et al. 2017, IEEE JSTSP 11
-    (8), section III).
+    """Encoders, a decoder, and CTC (Watanabe et al. 2017, IEEE JSTSP 11 (8), section III).
 
     It trains on (1 - w) times the cross-entropy of the decoder plus w times the cost of CTC, and a
     search adds up (1 - w) log p of the decoder and w log p of CTC. w: `weight`, above 0 and below
@@ -239,8 +228,7 @@ class JointModel(EncoderDecoder):
         return True
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
-        """Return the model of the same modules with another w; with 0 the decoder decides alone,
-        with 1 CTC.
+        """Return the same model with another weight: 0 is the decoder alone, 1 is CTC alone.
 
         For each w it is one model, for as long as the modules are the same: what is kept of it in
         another precision is found again.
@@ -273,9 +261,7 @@ class JointModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Decode as `EncoderDecoder.step`; what a search adds up, in place of logits, and of sum 1
-        or less in p.
-        """
+        """Decode as `EncoderDecoder.step`, but return scores that sum to at most 1 in p."""
         decoder, prefix = self.start(memories, len(ids)) if state is None else state
         logits, decoder = super().step(ids, decoder, memories, inputs)
         log_p, prefix = self.ctc.step(ids, prefix)
@@ -295,9 +281,7 @@ class JointModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """In training return the decoder's logits or costs, and add CTC's cost to the penalties;
-        else as `step`.
-        """
+        """In training return logits or costs, with CTC's cost as a penalty; else as `step`."""
         memories = self.encode(sources, inputs, target != PAD)
         if not self.training:
             return self.step(target, None, memories, inputs)[0]
@@ -330,9 +314,7 @@ def ctc_of(model: EncoderDecoder) -> Ctc | None:
 
 
 def ctc_frames(model: EncoderDecoder) -> tuple[str, Stream] | None:
-    """Return the key of the encoder that leaves CTC's frames, and what is known of these; None
-    without CTC.
-    """
+    """Return the key of the encoder with CTC's frames, and their stream; None without CTC."""
     ctc = ctc_of(model)
     if ctc is None:
         return None

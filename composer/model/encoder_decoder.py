@@ -51,9 +51,7 @@ class TokenEmbedding(nn.Module):
     columns = 0
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Return the vectors of tokens; in training some words have zeros wherever they stand in
-        the batch.
-        """
+        """Return the vectors of tokens; in training dropped words are zeros in the batch."""
         x: Tensor = self(ids)  # (B, T, D)
         if not self.training or not self.dropout:
             return x
@@ -121,9 +119,7 @@ class OutputHead(nn.Module):
 
     @property
     def returns_cost(self) -> bool:
-        """Whether now, in training or in evaluation, its `cost` is what counts of given targets,
-        not its logits.
-        """
+        """True if, in this mode, targets count by the head's `cost`, not its logits."""
         return self.trains_on_cost if self.training else self.evaluates_on_cost
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
@@ -177,8 +173,7 @@ class Encoder(nn.Module):
         context: Context,
         target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
-        """Encode ids or features, see `source_mask`; return the outputs `MEMORY`, and `MEMORY.x` of
-        each named block.
+        """Encode ids or features; return the outputs `MEMORY` and `MEMORY.x` of named blocks.
 
         target_mask: (B, T) bool; a stack that makes room for the answer reads blanks up to its end.
         """
@@ -200,9 +195,7 @@ class Encoder(nn.Module):
 
 
 def pad_with_blanks(x: Tensor, mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Append zeros to the embedded source, unmasked up to the end of the answer. -> (B, N, D), (B,
-    N)
-    """
+    """Append zeros to the embedded source up to the answer's end. -> (B, N, D), (B, N)"""
     length = max(x.shape[1], target_mask.shape[1])
     x = F.pad(x * mask[..., None].to(x.dtype), (0, 0, 0, length - x.shape[1]))
     return x, F.pad(mask, (0, length - mask.shape[1])) | F.pad(
@@ -277,8 +270,9 @@ class EncoderDecoder(nn.Module):
         inputs: StepInputs = NOTHING,
         target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
-        """Return the outputs of all encoders. sources: ids or features by their keys in the data,
-        see `source_mask`.
+        """Return the outputs of all encoders.
+
+        sources: ids or features by data key, see `source_mask`.
 
         target_mask: (B, T) bool, the answer's positions, eos counted; needed where
         `max_target_ratio` is not 0.
@@ -320,8 +314,7 @@ class EncoderDecoder(nn.Module):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits of all positions at once, as in training. target: bos and answer, (B,
-        T) -> (B, T, V).
+        """Return the logits of all positions. target: bos and answer, (B, T) -> (B, T, V)
 
         answer: what follows each token, (B, T); with it, where the head's own cost is what counts,
         that is returned, (B, T).
@@ -334,9 +327,7 @@ class EncoderDecoder(nn.Module):
         return self._decode(target, state, context, answer)[0]
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
-        """Return the model with another weight of CTC beside the decoder: itself where there are
-        not both.
-        """
+        """Return the model with another weight of CTC; itself without CTC and a decoder."""
         return self
 
     def log_probs(self, logits: Tensor) -> Tensor:
@@ -372,8 +363,7 @@ class EncoderDecoder(nn.Module):
 
 
 def force_length(logits: Tensor, before: Tensor, length: int) -> Tensor:
-    """Return logits of answers of exactly `length` tokens: eos is certain after them, and
-    impossible earlier.
+    """Return logits of answers of `length` tokens: eos is certain then, impossible before.
 
     logits: (B, T, V), before: (B, T) the number of tokens before each position.
     """
@@ -394,9 +384,7 @@ def example_ids(model: EncoderDecoder, tokens: int) -> Tensor:
 
 
 def example_sources(model: EncoderDecoder, tokens: int) -> dict[str, Tensor]:
-    """Return such ids for each encoder, (1, T); for a story T sentences, (1, T, W); features that
-    are zeros.
-    """
+    """Return such ids for each encoder, (1, T); for a story (1, T, W); zeros as features."""
     return {
         key: example_source(encoder, example_ids(model, tokens))
         for key, encoder in model.readers().items()
@@ -404,9 +392,7 @@ def example_sources(model: EncoderDecoder, tokens: int) -> dict[str, Tensor]:
 
 
 def example_source(encoder: Encoder, ids: Tensor) -> Tensor:
-    """Return a source of one sentence that has these ids, (1, T); of a story or an image, (1, T,
-    ...).
-    """
+    """Return a source of one sentence of these ids, (1, T); of a story or image, (1, T, ...)."""
     shape = (*ids.shape, encoder.columns) if encoder.columns else ids.shape
     if encoder.embedding.reads_features:
         return torch.zeros(*shape, encoder.embedding.embedding_dim, device=ids.device)
@@ -414,9 +400,7 @@ def example_source(encoder: Encoder, ids: Tensor) -> Tensor:
 
 
 def training_logits(model: EncoderDecoder, penalties: Penalties) -> Tensor:
-    """Return the logits of one short pair, as a training step computes them; it adds the blocks'
-    penalties.
-    """
+    """Return the logits of one short pair, as in a training step; penalties are added."""
     has_stories = any(encoder.reads_story for encoder in model.readers().values())
     facts = torch.zeros(1, FEW if has_stories else 0, dtype=torch.long, device=model.device)
     inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)

@@ -42,8 +42,9 @@ def describe_features(column: TableColumn) -> str:
 
 
 class FeatureInput(TokenEmbedding):
-    """Features as they are, zeros in place of padding: learns nothing. (B, S, F) or (B, S, W, F),
-    NaN is padding.
+    """Features as they are, zeros in place of padding: learns nothing.
+
+    (B, S, F) or (B, S, W, F), NaN is padding.
     """
 
     like: Tensor

@@ -1,6 +1,4 @@
-"""What the weights of a training take, of memory and in a checkpoint, by the number of parameters;
-and its device.
-"""
+"""Bytes of weights in training and in a checkpoint, by the number of parameters; its device."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 
 
 def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of parameters with their average and what the optimizer remembers of each
-    that is not frozen.
-    """
+    """Return the bytes of parameters, their average and the optimizer's state, but frozen ones."""
     size = NUMBER_BYTES.get(str(recipe.training.precision), 4)
     average = max(4, size) if recipe.training.ema or recipe.training.asgd else 0
     return (
@@ -25,9 +21,7 @@ def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
 
 
 def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of so many parameters in training: with their gradients and what the
-    optimizer remembers.
-    """
+    """Return the bytes of so many parameters in training, with gradients and optimizer state."""
     gradients = (parameters - frozen) * NUMBER_BYTES.get(str(recipe.training.precision), 4)
     return gradients + checkpoint_bytes(recipe, parameters, frozen)
 

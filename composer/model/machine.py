@@ -40,9 +40,7 @@ def multiplies_bfloat16() -> bool:
 
 @cache
 def available_memory() -> float:
-    """Return the bytes of memory of this machine, or of the container that this runs in; infinity
-    if unknown.
-    """
+    """Return the bytes of memory of this machine or container; infinity if unknown."""
     try:
         memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):

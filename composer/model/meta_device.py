@@ -20,9 +20,7 @@ COMPILER = "torch._dynamo"
 
 
 class CompilerOnDemand(ModuleType):
-    """Stands for PyTorch's compiler until more is wanted of it than that it leaves a function
-    alone.
-    """
+    """Stand-in for PyTorch's compiler until something but `disable` is wanted of it."""
 
     def __init__(self) -> None:
         super().__init__(COMPILER)
@@ -48,8 +46,7 @@ class CompilerOnDemand(ModuleType):
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Run kernels of the meta device without importing PyTorch's compiler, which takes as long as
-    PyTorch itself.
+    """Run kernels of the meta device without importing PyTorch's compiler, which is slow.
 
     Many are Python functions that only ask it not to trace them.
     """
@@ -70,8 +67,9 @@ MOST_RESULTS = 50_000
 
 
 class MetaCache(TorchDispatchMode):
-    """Computes an operation on the same shapes once in a process, and adds up FLOPs: many are slow
-    Python on meta.
+    """Computes an operation on the same shapes once in a process, and adds up FLOPs.
+
+    Many are slow Python on the meta device.
 
     `draws` says whether any of them draws random numbers, in the block of a plug-in, too.
 
@@ -143,9 +141,7 @@ def is_in_place(function: Any) -> bool:
 
 
 def device_of(tensor: Tensor) -> torch.device:
-    """Return the device of a tensor; that which a fake one stands for, for which PyTorch would run
-    an operation.
-    """
+    """Return the device of a tensor; for a fake one, the device that it stands for."""
     device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
     return device
 

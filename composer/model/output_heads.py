@@ -1,6 +1,4 @@
-"""Output heads: from the decoder's last outputs to logits of the vocabulary, and cheaper costs to
-train some with.
-"""
+"""Output heads: from decoder outputs to logits, some with a cheaper training cost."""
 
 from __future__ import annotations
 
@@ -82,8 +80,7 @@ class SigmoidOutput(OutputHead):
 
 
 def target_bits(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the cost of an answer's vectors at each position in bits, from a sigmoid's logits, eos
-    not counted.
+    """Return the cost in bits of an answer's vectors per position, from logits, without eos.
 
     logits: (B, T, V), target: ids (B, T) -> (B, T), 0 where there is no vector.
     """
@@ -93,8 +90,7 @@ def target_bits(logits: Tensor, target: Tensor) -> Tensor:
 
 
 class IdentityOutput(OutputHead):
-    """The decoder's last output as it is: a logit for each token but the special ones, which are
-    impossible.
+    """The decoder's last output as logits of all tokens but the special ones.
 
     Raises BlockError where the decoder does not end as wide as there are tokens.
     """
@@ -251,9 +247,7 @@ class CnnOutput(OutputHead):
         )
 
     def all_rows(self) -> Tensor:
-        """Return those of all words, (V, D); without gradients, once for as long as the weights
-        stay what they are.
-        """
+        """Return the rows of all words, (V, D); cached without gradients."""
         ids = torch.arange(self.out_features, device=self.map.weight.device)
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self.rows(ids)
@@ -289,9 +283,7 @@ class CnnOutput(OutputHead):
 
 
 def check_cutoffs(cutoffs: Sequence[int], vocabulary: int) -> None:
-    """Raise BlockError where no cluster begins, clusters do not begin one after the other, or one
-    behind all tokens.
-    """
+    """Raise BlockError if cutoffs give no cluster, do not ascend, or exceed the vocabulary."""
     within = sorted({cutoff for cutoff in cutoffs if cutoff < vocabulary}) or [
         max(1, vocabulary // 5)
     ]
@@ -339,8 +331,7 @@ def sample_ids(samples: int, vocabulary: int, device: torch.device) -> tuple[Ten
 def sampled_cost(
     logits: Tensor, true: Tensor, samples: Tensor, target: Tensor, tau: Tensor, vocabulary: int
 ) -> Tensor:
-    """Return -log softmax of the target among the samples, each logit less the logarithm of its
-    inclusion probability.
+    """Return -log softmax of the target among the samples, corrected by inclusion probability.
 
     logits: of the samples (B, T, S), true: of the target (B, T), samples: (S,), target: ids (B, T)
     -> (B, T)

@@ -1,6 +1,4 @@
-"""Parameters by the paths of their blocks in the recipe, and the learning rates of
-`training.parameter_groups`.
-"""
+"""Parameters by the paths of their blocks in the recipe, and `training.parameter_groups`."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ GROUPS = ("training", "parameter_groups")
 
 
 class Owner(NamedTuple):
-    """What a tensor belongs to: a block, by its path and which of its copies it is; or an
-    embedding, or the output.
-    """
+    """The owner of a tensor: a block, by its path and copy; an embedding; or the output."""
 
     path: Path
     copy: int = 0
@@ -33,9 +29,7 @@ class Owner(NamedTuple):
         return is_block_path(self.path)
 
     def text(self, recipe: Recipe) -> str:
-        """Return the path as `plan` has it, without `model`: `decoder[1].repeat`,
-        `encoder.embedding`, `output`.
-        """
+        """Return the path as `plan` prints it: `decoder[1].repeat`, `encoder.embedding`."""
         path = source_path(recipe, self.path) if self.is_block else ".".join(map(str, self.path))
         return path.removeprefix("model.")
 
@@ -65,9 +59,9 @@ def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
 
 
 class GroupPath(NamedTuple):
-    """A path in `training.parameter_groups`, without `model`: where it stands, and the factor of
-    the learning rate and
-    the weight decay of its group, None where it has none.
+    """A path in `training.parameter_groups`, with its place and its group's two numbers.
+
+    The path is without `model`; a factor or a weight decay is None where the group has none.
     """
 
     path: str
@@ -92,8 +86,7 @@ def group_paths(recipe: Recipe) -> list[GroupPath]:
 
 
 def learning_rate_factors(recipe: Recipe, model: EncoderDecoder) -> dict[str, float]:
-    """Return the factor of each parameter's learning rate by its first name; empty where the recipe
-    has no groups.
+    """Return each parameter's factor of the learning rate by its first name; {} without groups.
 
     The longest path that covers a parameter decides; where several blocks share it, the smallest
     factor.
@@ -103,9 +96,7 @@ def learning_rate_factors(recipe: Recipe, model: EncoderDecoder) -> dict[str, fl
 
 
 def own_weight_decays(recipe: Recipe, model: EncoderDecoder) -> dict[str, float]:
-    """Return the weight decay of each parameter to which a group gives one, by its first name; as
-    for the factors.
-    """
+    """Return the weight decays that groups give to parameters, by their first names."""
     paths = [
         (group, group.weight_decay)
         for group in group_paths(recipe)

@@ -33,9 +33,7 @@ class RecordingSite(Site):
 
 @dataclass
 class RecordingBuilder(Builder):
-    """Builder that records, by the path of each block, its name and what it reads: `prev.x`,
-    `encoder.x`, `input`.
-    """
+    """Builder that records each block's name and what it reads, by its path: `prev.x`, `input`."""
 
     reads: dict[Path, dict[str, None]] = field(default_factory=dict)
     names: dict[Path, str] = field(default_factory=dict)

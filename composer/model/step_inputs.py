@@ -12,8 +12,7 @@ from blocks.core.documents import Documents
 
 
 class StepInputs(NamedTuple):
-    """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of
-    `Context`.
+    """Optional inputs and outputs of a step: the fields of these names of `Context`.
 
     `packed` has where the documents of each side are, if rows have several; then every row begins
     with one.

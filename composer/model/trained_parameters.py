@@ -1,6 +1,4 @@
-"""Parameters that an optimizer trains: factors of the learning rate, and what weight decay falls
-on.
-"""
+"""Parameters that an optimizer trains, with factors of the learning rate and weight decays."""
 
 from __future__ import annotations
 
@@ -17,9 +15,10 @@ from composer.recipe.recipe import Recipe
 
 
 class TrainedParameters(NamedTuple):
-    """The parameters of an optimizer. The others are by `id`: those that decay (None: all of them),
-    factors of the
-    learning rate, and weight decays in place of the optimizer's.
+    """The parameters of an optimizer.
+
+    The others are by `id`: those that decay (None: all of them), factors of the learning rate,
+    and weight decays in place of the optimizer's.
     """
 
     parameters: Sequence[Parameter]
@@ -28,9 +27,7 @@ class TrainedParameters(NamedTuple):
     decays: Mapping[int, float] = MappingProxyType({})
 
     def groups(self, weight_decay: float, decay: str) -> list[dict[str, object]]:
-        """Return PyTorch's parameter groups: one for each factor and weight decay, those of factor
-        1 first.
-        """
+        """Return PyTorch's parameter groups, one per factor and weight decay, factor 1 first."""
         members: dict[tuple[float, float], list[Parameter]] = {}
         for parameter in self.parameters:
             key = (

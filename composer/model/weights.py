@@ -1,6 +1,4 @@
-"""Weights of a model: files in safetensors, counting and sharing, initialization, the limit on
-number and memory.
-"""
+"""Weights of a model: safetensors files, counting, sharing, initialization, size limit."""
 
 from __future__ import annotations
 
@@ -49,8 +47,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
 def set_weights(
     model: nn.Module, weights: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path
 ) -> None:
-    """Load `weights`, read from `path`, in place of the model's `own`. Raises RunError if a name or
-    a shape differs.
+    """Load `weights`, read from `path`, in place of the model's `own`.
+
+    Raises RunError if a name or a shape differs.
     """
     theirs, ours = shapes(weights), shapes(own)
     differing = [
@@ -109,9 +108,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a model's state by name, shared ones under the first of their names
-    only.
-    """
+    """Return the tensors of a model's state by name, shared ones by their first name alone."""
     tensors: dict[str, Tensor] = {}
     seen: set[tuple[int, int]] = set()
     for name, value in model.state_dict().items():
@@ -142,9 +139,7 @@ def parameter_ids(module: nn.Module) -> set[int]:
 
 
 def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
-    """Give `stack` the parameters of `first`, built of the same blocks; return False if their
-    shapes differ.
-    """
+    """Give `stack` the parameters of `first`, built of the same blocks; False if shapes differ."""
     own, shared = dict(stack.named_parameters()), dict(first.named_parameters())
     if {key: value.shape for key, value in own.items()} != {
         key: value.shape for key, value in shared.items()
@@ -173,8 +168,9 @@ not decay.
 
 
 def initialize(model: EncoderDecoder, initialization: Initialization) -> None:
-    """Initialize every matrix of the blocks as `training.initialization` says; with weight norm,
-    its direction.
+    """Initialize every matrix of the blocks by `training.initialization`.
+
+    With weight norm, its direction.
     """
     if initialization.keeps_matrices:
         return
@@ -240,8 +236,9 @@ NO_MEMORY = "a single matrix here takes more memory than there is"
 
 
 class ModelTooLarge(Exception):
-    """A model that would take for ever to build, or more memory than there is. `path` is the block
-    that is too much.
+    """A model that would take for ever to build, or more memory than there is.
+
+    `path` is the block that is too much.
     """
 
     def __init__(self, message: str, path: BlockPath = ()) -> None:
@@ -259,8 +256,9 @@ class ModelSizeGuard:
     alive: WeakValueDictionary[int, Tensor] = field(default_factory=WeakValueDictionary)
 
     def count_block(self, path: BlockPath) -> None:
-        """Count a block. Raises ModelTooLarge at the outermost block of a stack in which the path
-        ends.
+        """Count a block.
+
+        Raises ModelTooLarge at the outermost block of a stack in which the path ends.
         """
         self.blocks += 1
         if self.blocks > MOST_BUILT_BLOCKS:
@@ -271,8 +269,9 @@ class ModelSizeGuard:
 
     @contextmanager
     def limits(self) -> Iterator[None]:
-        """Count every parameter of a module while entered. Raises ModelTooLarge before a parameter
-        has its values.
+        """Count every parameter of a module while entered.
+
+        Raises ModelTooLarge before a parameter has its values.
         """
         hook = nn.modules.module.register_module_parameter_registration_hook(self._count_parameter)
         try:

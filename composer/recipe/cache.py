@@ -1,5 +1,4 @@
-"""Cache of pulled recipes, each under the SHA-256 of its bytes, and pins: `{pull: REF, sha256:
-HEX}`.
+"""Cache of pulled recipes by the SHA-256 of their bytes, and pins: `{pull: REF, sha256: HEX}`.
 
 A pin is read from the cache alone, so that `check` means the same everywhere and without a network;
 a fault names the command that pulls what is missing. The cache is `$SEQCOMPOSER_STORE`, else
@@ -59,8 +58,9 @@ def put(text: str) -> str:
 
 
 def get(sha256: str) -> Path | None:
-    """Return the file of a cached recipe after verifying it; None if there is none. Raise RunError
-    as `read`.
+    """Return the file of a cached recipe after verifying it; None if there is none.
+
+    Raise RunError as `read`.
     """
     cached = read(sha256)
     return None if cached is None else cached[0]
@@ -179,8 +179,9 @@ def _pull_command(ref: str) -> str:
 
 
 def read_pinned(pin: Node) -> Node:
-    """Return a pinned recipe from the cache. Raise RecipeError if it is not there, was changed or
-    extends another.
+    """Return a pinned recipe from the cache.
+
+    Raise RecipeError if it is not there, was changed or extends another.
     """
     ref, sha256 = pin.value["pull"], pin.value["sha256"]
     command = _pull_command(ref.value)

@@ -1,5 +1,6 @@
-"""Canonical form of a recipe: every default filled in, every block with all its settings. And its
-size.
+"""Canonical form of a recipe: every default filled in, every block with all its settings.
+
+And its size.
 
 All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then
 `model.dropout`, then the constructor's default. Mappings of names that the user chose (branches,
@@ -105,8 +106,7 @@ def used_model(model: Data) -> Data:
 
 
 def order_encoders(encoders: Data, stacks: Data) -> Iterator[tuple[str, object]]:
-    """Yield each encoder after those that its stack, or a named stack in it, names; else in the
-    order of their names.
+    """Yield each encoder after those that its stack reads; else by name.
 
     Where two name each other, one comes first and cannot read the other.
     """
@@ -141,8 +141,9 @@ def keep_own_settings(column: object) -> object:
 
 
 def decay_key(settings: Mapping[str, object]) -> str:
-    """Return the setting that says what weight decay falls on: `decay` is a rate of some
-    optimizers.
+    """Return the setting that selects the parameters with weight decay.
+
+    `decay` is a rate of some optimizers.
     """
     return "decayed" if "decayed" in settings else "decay"
 
@@ -190,8 +191,9 @@ class DefaultFiller(NamedTuple):
         }
 
     def choice(self, value: Any, table: str) -> Any:
-        """Return a single-key mapping, the name and all its settings; of some choices a bare name
-        that has none.
+        """Return a choice as a single-key mapping with all its settings.
+
+        Some choices without settings are bare names.
         """
         name, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
         entry = self.defs[f"{table}.{name}"]
@@ -237,8 +239,9 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
 
 
 def block_paths(tree: object, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the path of every block of a canonical recipe, or of a part of it, `path`; its end is
-    the block's word.
+    """Yield the path of every block in a part of a canonical recipe at `path`.
+
+    Each path ends with the block's word.
     """
     for key, value in items_of(tree):
         if is_block_path((*path, key)):

@@ -1,5 +1,4 @@
-"""What a recipe chooses by a word, or by a word with settings: `optimizer: {adam: {learning_rate:
-1e-3}}`.
+"""What a recipe chooses by a word: `optimizer: {adam: {learning_rate: 1e-3}}`.
 
 The tables of words are in the rooms that do the work (`composer.recipe.registry.CHOICES`). Nothing
 here imports torch.
@@ -31,9 +30,7 @@ if TYPE_CHECKING:
 
 
 def default(word: str | None) -> Any:
-    """Return the field of a choice whose default is a word without settings, as a recipe would
-    write it, or nothing.
-    """
+    """Return the field of a choice whose default is a word without settings, or None."""
     return ChoiceField(word)
 
 
@@ -132,8 +129,9 @@ class Decoder(Choice):
 
     @abstractmethod
     def decode(self, search: Any) -> list[list[Any]]:
-        """Return the n best hypotheses of each row of a `Search`. Raises RunError where there are
-        no n.
+        """Return the n best hypotheses of each row of a `Search`.
+
+        Raises RunError where there are no n.
         """
 
 
@@ -162,9 +160,7 @@ class Schedule(Choice):
 
 
 class Initialization(Choice):
-    """How the matrices of blocks are drawn at first. `keeps_matrices`: they stay what the blocks
-    drew.
-    """
+    """Initial values of the matrices of blocks. `keeps_matrices`: those that the blocks drew."""
 
     keeps_matrices: ClassVar[bool] = False
 
@@ -186,9 +182,7 @@ class Tokenizer(Choice):
 
     @property
     def size(self) -> int:
-        """The most ids of a side, or the digits of a vector; a kind without such a setting is not
-        asked.
-        """
+        """The most ids of a side, or the digits of a vector; only of kinds with such a setting."""
         raise NotImplementedError
 
     @property
@@ -197,9 +191,7 @@ class Tokenizer(Choice):
         return False
 
     def features(self, target: bool) -> Tensor:
-        """Return the numbers of each id of a side, where its tokens are vectors. -> (ids, features)
-        float32
-        """
+        """Return the vectors of ids, if tokens are vectors. -> (ids, features) float32"""
         raise NotImplementedError
 
 
@@ -210,8 +202,7 @@ Endless = Annotated[bool, "whether every epoch has new training {pairs}"]
 
 
 class Task(Choice):
-    """Pairs that are generated: all of a split is a function of the settings, the seed and the
-    epoch.
+    """Generated pairs: a function of the settings, the split, the seed and the epoch.
 
     pairs: what its examples are called. has_capitals: its texts have some.
     """

@@ -1,5 +1,4 @@
-"""What earlier versions did: what a run was trained with where a setting, or its default, is newer
-than the run.
+"""Settings and defaults of earlier versions, so that an old run's recipe keeps its meaning.
 
 A new setting, or another default, that leaves what older runs did as the default needs nothing
 here. Where it does not, add one line to TRAINED_WITH: what every run was trained with before. From
@@ -53,9 +52,7 @@ TRAINED_WITH: Mapping[str, object] = {
 
 @dataclass(frozen=True)
 class TrainingChange:
-    """What training does otherwise since a version: a sentence, and whether a canonical recipe ends
-    elsewhere by it.
-    """
+    """A change of training since a version, and whether it concerns a canonical recipe."""
 
     sentence: str
     concerns: Callable[[Schema], bool]
@@ -134,8 +131,9 @@ else.
 
 
 def earlier_rules(rules: Schema) -> Schema:
-    """Return a schema whose defaults are what the first runs were trained with. Raises KeyError for
-    an unknown key.
+    """Return a schema whose defaults are what the first runs were trained with.
+
+    Raises KeyError for an unknown key.
     """
     defs = dict(rules["$defs"])
     for key, value in TRAINED_WITH.items():
@@ -148,9 +146,7 @@ def earlier_rules(rules: Schema) -> Schema:
 
 
 def _with_default(schema: Schema, path: Sequence[str], value: object, defs: Schema) -> Schema:
-    """Return a schema with another default of the setting at a path, in the items of a list and
-    under names, too.
-    """
+    """Return a schema with another default at a path, which goes through lists and names too."""
     if not path:
         # `model.dropout` did not reach it either
         return {**schema, "default": value, "x-earlier": True}
@@ -191,9 +187,7 @@ def concerning_changes(
 
 
 def changes_since(canonical: Schema, known: Collection[str]) -> list[str]:
-    """Return in sentences what a training of a recipe does otherwise than one that began with the
-    `known` changes.
-    """
+    """Say how the training of a recipe differs from one that began with the `known` changes."""
     new = TRAINING_CHANGES.keys() - set(known)
     return [TRAINING_CHANGES[name].sentence for name in concerning_changes(canonical, new)]
 
@@ -209,9 +203,7 @@ DECODINGS: Sequence[KeyPath] = (
 
 
 def without_removed_settings(root: Node) -> Node:
-    """Return the mapping of a run's recipe without settings that an earlier version had, which
-    changed no answer.
-    """
+    """Return the recipe of a run without settings that were removed and changed no answer."""
     for path in DECODINGS:
         root = _without_removed(root, path)
     return root
@@ -251,8 +243,9 @@ def _counts_removed(value: object, path: KeyPath) -> bool:
 def earlier_settings(
     explicit: Schema, canonical: Schema, rules: Schema, stored: Schema
 ) -> Iterator[Setting]:
-    """Yield the path and the value of each setting that was another when a run was trained, as far
-    as is known.
+    """Yield the path and the value of each setting that was another when a run was trained.
+
+    As far as that is known.
 
     explicit, canonical: What its recipe says, and what this version reads in that. stored: The
     canonical recipe in its run.json, {} where there is none; of what is newer, the table says what

@@ -68,8 +68,9 @@ _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-]
 
 
 def extend(path: Path, own: Node | None = None) -> Node:
-    """Return the recipe of a file laid over its bases; `own` is its mapping if it has been read, or
-    is in no file.
+    """Return the recipe of a file laid over its bases.
+
+    `own` is its mapping if that has been read, or is in no file.
 
     Raises RecipeError with the faults of all files.
     """
@@ -86,8 +87,7 @@ def resolve_relative(file: Path, base: Node) -> Node:
 
 
 def portable_text(path: Path, ceiling: Path | None = None) -> str:
-    """Return a recipe and all its bases as one YAML text, with `vars` still open: the form that the
-    cache stores.
+    """Return a recipe and its bases as one YAML text with open `vars`, for the cache.
 
     Others write down the hash of this text, so the same recipe must give the same bytes in every
     version of the code. `ceiling` is the folder above which no path may climb, by default the
@@ -117,8 +117,7 @@ def _without_extends(root: Node) -> Node:
 
 
 def _ceiling(path: Path) -> Path:
-    """Return the folder above which no path may climb: the repository's, else the working folder
-    around the recipe.
+    """Return the folder above which no path may go: the repository's, else the working folder.
 
     A recipe in neither has its own folder.
     """
@@ -130,9 +129,7 @@ def _ceiling(path: Path) -> Path:
 
 
 def shipped_folder(name: str) -> Path:
-    """Return a folder that comes with this package: inside it where it is installed, beside it in a
-    clone.
-    """
+    """Return a folder of this package: inside it when installed, beside it in a clone."""
     package = Path(__file__).resolve().parent.parent
     return package / name if (package / name).exists() else package.parent / name
 
@@ -146,8 +143,9 @@ def _real_path(path: Path) -> str:
 
 @dataclass
 class _Extender:
-    """Reads recipes and their bases, each file once. `chain` is the files that lead to the one
-    being read.
+    """Reads recipes and their bases, each file once.
+
+    `chain` is the files that lead to the one being read.
     """
 
     ceiling: Path
@@ -161,8 +159,9 @@ class _Extender:
         return self.done[real]
 
     def apply(self, own: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
-        """Return a recipe laid over its bases, looked up from its folder. Raise RecipeError with
-        the faults of all.
+        """Return a recipe laid over its bases, looked up from its folder.
+
+        Raise RecipeError with the faults of all.
         """
         _check_is_recipe(own)
         bases, faults = [], []
@@ -258,8 +257,9 @@ def _missing_base(
 
 
 def _check_is_recipe(root: Node) -> Node:
-    """Return the mapping of one file unchanged. Raise RecipeError for a sweep, or another version
-    of the language.
+    """Return the mapping of one file unchanged.
+
+    Raise RecipeError for a sweep, or another version of the language.
 
     Every file is checked by itself: after merging, a base's `recipe:` is hidden by that of the
     recipe above it.
@@ -340,8 +340,7 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
 
 
 def lost_settings(node: Node, file: str, path: KeyPath = ()) -> Iterator[Fault]:
-    """Yield a warning for each value in a file that replaces its base's, with settings that are in
-    force no longer.
+    """Yield a warning for each value that replaces its base's and loses some of its settings.
 
     Of two fragments in one list, the later is meant to win.
     """
@@ -358,8 +357,9 @@ def _has_source(data: Node) -> bool:
 
 
 def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
-    """Yield a warning of the keys of its base's value that a value lacks; of a choice, where both
-    choose the same.
+    """Yield a warning of the keys of its base's value that a value lacks.
+
+    Of a choice only where both choose the same.
     """
     if not isinstance(base.value, dict) or not isinstance(own.value, dict | None):
         return
@@ -386,8 +386,7 @@ def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
 
 
 def parse_path(text: str) -> tuple[list[tuple[str | int, int, int]], int]:
-    """Return the steps of a path such as `model.encoder.0.repeat` or `model.encoder[0]`, and where
-    they end.
+    """Return the steps of `model.encoder.0.repeat` or `model.encoder[0]`, with their columns.
 
     Each step is a key or an index, and where it begins and ends in the text.
     """
@@ -405,8 +404,9 @@ def parse_path(text: str) -> tuple[list[tuple[str | int, int, int]], int]:
 
 
 def apply_overrides(root: Node, overrides: Sequence[str], rules: Schema) -> Node:
-    """Return the recipe with `key=value` settings laid over it, in their order. Raise RecipeError
-    with all faults.
+    """Return the recipe with `key=value` settings laid over it, in their order.
+
+    Raise RecipeError with all faults.
     """
     faults: list[Fault] = []
     for text in [overrides] if isinstance(overrides, str) else overrides:
@@ -424,8 +424,9 @@ def apply_overrides(root: Node, overrides: Sequence[str], rules: Schema) -> Node
 
 
 def apply_override(root: Node, key: str, mark: Mark, value: Node, rules: Schema) -> Node:
-    """Return the recipe with one value at the path `key`, which is written at `mark`. Raise
-    RecipeError.
+    """Return the recipe with one value at the path `key`, which is written at `mark`.
+
+    Raise RecipeError.
     """
     parts, end = parse_path(key)
     column = mark.column

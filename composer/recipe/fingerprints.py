@@ -1,5 +1,4 @@
-"""SHA-256 of what a canonical recipe means: without settings that are as by default, and sections
-that are off.
+"""SHA-256 of the meaning of a canonical recipe: without defaults and sections that are off.
 
 What a fingerprint leaves out is what the first runs were trained with (`earlier_versions`): a
 setting that is added later changes no fingerprint, and one that has a default of another meaning
@@ -41,8 +40,7 @@ def fingerprints(
     budgets: Sequence[Mapping[str, object]] = (),
     changes: Collection[str] = TRAINING_CHANGES.keys(),
 ) -> dict[str, str]:
-    """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides
-    the result).
+    """Return the SHA-256 of `model`, `data`, and `run`: everything that decides the result.
 
     `data` is the fingerprint of the data if more is known of them than what the recipe says;
     `began` identifies the initial weights and the tokenizer of a run that did not start from random
@@ -96,8 +94,7 @@ def fingerprints(
 
 
 def without_defaults(canonical: Data, rules: Schema) -> Data:
-    """Return a canonical recipe without every setting, at any depth, that is as the first runs were
-    trained with it.
+    """Return a canonical recipe without settings that equal the first version's defaults.
 
     With the same schema nothing is lost: what is not there has this value.
     """
@@ -105,9 +102,7 @@ def without_defaults(canonical: Data, rules: Schema) -> Data:
 
 
 def _remover(rules: Schema) -> _DefaultRemover:
-    """Return the remover of a schema's defaults, the same one as long as neither the schema nor the
-    table changes.
-    """
+    """Return the remover of a schema's defaults, cached until the schema or the table changes."""
     global _last_remover
     if _last_remover is None or not _last_remover.is_of(rules):
         _last_remover = _DefaultRemover(rules)
@@ -126,9 +121,7 @@ def _json(data: object) -> str:
 
 
 class _DefaultRemover:
-    """Walks a canonical value and its schema side by side, as the `DefaultFiller` does the other
-    way.
-    """
+    """Removes defaults from a canonical value by its schema; reverse of `DefaultFiller`."""
 
     def __init__(self, rules: Schema) -> None:
         self._rules, self._trained_with = rules, earlier_versions.TRAINED_WITH
@@ -182,9 +175,7 @@ class _DefaultRemover:
         return known[1]
 
     def choice(self, value: Data, table: str) -> Any:
-        """Return a choice with the settings that are not as by default; its bare name if there are
-        none.
-        """
+        """Return a choice with the settings that differ from the default, or a bare name."""
         ((name, settings),) = value.items()
         entry = self._defs.get(f"{table}.{name}")
         if entry is None or not isinstance(settings, dict):

@@ -44,9 +44,7 @@ def _lacks_something(file: Path, root: Node) -> bool:
 
 
 def extended_files(files: Iterable[Path]) -> set[str]:
-    """Return the real paths of the files that recipes and sweeps name as bases; of those that
-    cannot be read, none.
-    """
+    """Return the real paths of the readable files that recipes and sweeps name as bases."""
     extended = set()
     for file in files:
         with suppress(RecipeError):

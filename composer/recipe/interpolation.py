@@ -34,15 +34,15 @@ _ESCAPED = re.compile(rf"\$(\$+{_NAME})")
 
 
 def substitute(root: Node) -> Node:
-    """Return the recipe with its `$name` and `${name}` replaced. Raise RecipeError with all that
-    cannot be.
+    """Return the recipe with its `$name` and `${name}` replaced.
+
+    Raise RecipeError with all that cannot be.
     """
     return _substitute(root, _Variables(recipe_variables(root)))
 
 
 def substitute_known(root: Node) -> tuple[Node, dict[KeyPath, list[str]]]:
-    """Return a part of a recipe with its own variables replaced, and the names of those that others
-    give, by readers.
+    """Replace a recipe part's own variables; return the missing ones by reader.
 
     The value of such a reader is empty, whatever its type must be. Raise RecipeError with all else
     that is at fault.
@@ -73,8 +73,7 @@ def escape(data: object) -> Any:
 
 
 def recipe_text(data: object) -> str:
-    """Return plain data as a recipe has them, on one line: in quotes where they are needed, and
-    `$$name` for `$name`.
+    """Return plain data as recipe text on one line, quoted where needed, `$` doubled in `$name`.
 
     A text with `${`, or with a character such as NUL, no recipe can have.
     """
@@ -88,9 +87,7 @@ def recipe_variables(root: Node) -> dict[str, Node]:
 
 
 def unused_variables(root: Node) -> dict[str, Node]:
-    """Return the variables that nothing reads, by name; one that only such variables read is unused
-    too.
-    """
+    """Return the variables that nothing, or only an unused variable, reads, by name."""
     variables = recipe_variables(root)
     used = reachable(
         [node for key, node in root.value.items() if key != "vars"], variables, _references
@@ -259,9 +256,7 @@ class _Variables:
 
 
 def _has_variable(value: object) -> bool:
-    """Return True for a text that is not what it looks like: `$name`, the escape `$$name`, or one
-    with `${`.
-    """
+    """True for a text with `$name`, the escape `$$name`, or `${`."""
     if not isinstance(value, str):
         return False
     return "${" in value or bool(_BARE.fullmatch(value) or _ESCAPED.fullmatch(value))

@@ -70,9 +70,7 @@ class Repair(NamedTuple):
 
 
 class SchemaError(NamedTuple):
-    """One violation of the schema: the keyword that is violated, its detail, and the value and node
-    at fault.
-    """
+    """One violation of the schema: the violated keyword, its detail, and the value at fault."""
 
     root: Schema
     """The whole schema."""
@@ -111,9 +109,7 @@ class SchemaError(NamedTuple):
         return fault_at(mark, code, format_path(self.path), message, *fix)
 
     def fault_at_name(self, name: str, code: str, message: str, fix: Repair) -> Fault:
-        """Return a fault that points at a key of the mapping at fault, or at a name without
-        settings.
-        """
+        """Return a fault at a key of the mapping at fault, or at a name without settings."""
         if not isinstance(self.value, dict):
             return self.fault(self.node.mark, code, message, fix)
         place = self.node.value[name].place
@@ -259,9 +255,7 @@ def _missing_key(error: SchemaError) -> Fault:
 
 
 def _removed_setting(error: SchemaError, choice: KeyPath, name: str) -> Fault | None:
-    """Return the fault of a setting that ways of decoding had once, at the key where one is chosen;
-    None of others.
-    """
+    """Return the fault of a setting that decoders had once; None for other settings."""
     if CHOICE_KEYS.get(choice) != "decoders" or name not in REMOVED_FROM_DECODING:
         return None
     message = f"`{name}`: {REMOVED_FROM_DECODING[name]}"

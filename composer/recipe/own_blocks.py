@@ -1,6 +1,4 @@
-"""Blocks of one's own: a class of a script or a notebook becomes a block of this process, recipes
-included.
-"""
+"""Own blocks: classes of a script or a notebook, registered as blocks of this process."""
 
 from __future__ import annotations
 
@@ -80,8 +78,9 @@ def _set_own(name: str, own: registry.OwnBlock | None) -> None:
 
 
 def describe_class(kind: type[Block]) -> registry.OwnBlock:
-    """Return the place of a class, and the hash of its source without decorators. Raises RunError
-    if Python does not have the source.
+    """Return the place of a class, and the hash of its source without decorators.
+
+    Raises RunError if Python does not have the source.
     """
     known = _own_function(kind) or kind
     try:
@@ -138,9 +137,7 @@ def refuse_own_blocks(recipe: Recipe, reason: str) -> None:
 
 
 def check_recorded_blocks(record: RunRecord, run: Path, verify: bool = True) -> None:
-    """Raise RunError where a run.json names a block that is not here, or, to `verify`, one that has
-    another source.
-    """
+    """Raise RunError if a block of a run.json is missing, or, to `verify`, has another source."""
     recorded_blocks = record.plug_ins
     installed = {point.name for point in registry.plug_ins()} if recorded_blocks else set()
     for word, recorded in recorded_blocks.items():

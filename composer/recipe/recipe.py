@@ -1,5 +1,6 @@
-"""The recipe: its stages from a file to canonical form, and its sections. Nothing here imports
-torch.
+"""The recipe: its stages from a file to canonical form, and its sections.
+
+Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ def load(
     data_dir: str | Path | None = None,
     root: Node | None = None,
 ) -> Recipe:
-    """Return the recipe in a file, with `key=value` settings laid over it; `root` is its YAML if it
-    has been read.
+    """Return the recipe in a file, with `key=value` settings laid over it.
+
+    `root` is its YAML if that has been read.
 
     That of a run, in its folder, means what it meant when the run was trained: what was another
     default then is written in it. Raises RecipeError with every fault of the first stage that has
@@ -72,8 +74,9 @@ def load_text(
     overrides: Sequence[str] = (),
     stored: Stored | None = None,
 ) -> Recipe:
-    """Return the recipe in a YAML text, as if it stood in `file`, which need not exist; `extends`
-    and data start there.
+    """Return the recipe in a YAML text, as if it stood in `file`, which need not exist.
+
+    `extends` and data files are looked up from there.
 
     stored: Of the recipe of a run, see `load_node`. Raises RecipeError like `load`.
     """
@@ -113,8 +116,9 @@ def load_node(
 
 
 def as_trained(recipe: Recipe, stored: Stored) -> Recipe:
-    """Return a recipe with the meaning that it had for the version that trained a run. stored: see
-    `load_node`.
+    """Return a recipe with the meaning that it had for the version that trained a run.
+
+    stored: see `load_node`.
     """
     root = _as_trained(recipe, recipe.root, stored)
     trained = from_node(recipe.file, root, recipe.rules, recipe.data_dir, recipe.unchanged)
@@ -122,8 +126,9 @@ def as_trained(recipe: Recipe, stored: Stored) -> Recipe:
 
 
 def stored_by(run: RunDir) -> Stored | None:
-    """Return the canonical recipe that a run stores of its recipe's text; {} if of another; None
-    without run.json.
+    """Return the canonical recipe that a run stores.
+
+    {} if it is of another text than the run's recipe now; None without run.json.
     """
     try:
         record = run.read()
@@ -134,9 +139,7 @@ def stored_by(run: RunDir) -> Stored | None:
 
 
 def _as_trained(recipe: Recipe, root: Node, stored: Stored) -> Node:
-    """Return the mapping `root` of a run's recipe with what was another default when the run was
-    trained.
-    """
+    """Return the mapping `root` of a run's recipe with the defaults of the run's version."""
     settings = earlier_settings(recipe.explicit, recipe.canonical, recipe.rules, stored)
     for path, value in settings:
         location = recipe.locate(path)
@@ -155,8 +158,9 @@ EARLIER = "run.json"
 
 
 def _refuse_unused_variables(extended: Node) -> None:
-    """Raise RecipeError if nothing reads a variable of the recipe's own file; a fragment may have
-    more.
+    """Raise RecipeError if nothing reads a variable of the recipe's own file.
+
+    A fragment may have more.
     """
     faults = []
     for name, node in unused_variables(extended).items():
@@ -329,8 +333,9 @@ class Recipe:
         return dump(escape(self.explicit))
 
     def plan(self, vocabularies: Mapping[str, int] | None = None) -> Plan:
-        """Return widths, parameters, FLOPs and state bytes per block. Raises RecipeError with every
-        fault.
+        """Return widths, parameters, FLOPs and state bytes per block.
+
+        Raises RecipeError with every fault.
 
         vocabularies: their sizes by data key; by default the upper bounds that the tokenizer's
         settings give.
@@ -340,16 +345,16 @@ class Recipe:
         return plan(self, vocabularies)
 
     def build(self) -> EncoderDecoder:
-        """Return the model, sized by the vocabularies' upper bounds. Raises RecipeError with every
-        fault.
+        """Return the model, sized by the vocabularies' upper bounds.
+
+        Raises RecipeError with every fault.
         """
         from composer.model.builder import build, vocabulary_bounds
 
         return build(self, vocabulary_bounds(self))
 
     def fault(self, code: str, path: KeyPath, message: str, fix: str | Fix = "") -> Fault:
-        """Return a fault at a path of `canonical`, with the source location and the path as
-        written.
+        """Return a fault at a path of `canonical`, with the place and the path as written.
 
         A value is pointed at itself; a block, a switch, a list and what may not be where it is, by
         its key. A setting from `model.BLOCK` or `model.dropout` is pointed at there, so that all
@@ -364,9 +369,7 @@ class Recipe:
 
     @property
     def validates_by_search(self) -> bool:
-        """Whether a training decodes all validation lines as the recipe does, for `val/bleu`, and
-        not a sample.
-        """
+        """True if validation decodes all lines as the recipe does, for `val/bleu`, not a sample."""
         sample, stopping = self.training.validation_sample, self.training.early_stopping
         watched = stopping.metric if stopping else ""
         is_all = (sample.lines, sample.decoding) == (None, self.decoding)
@@ -374,8 +377,7 @@ class Recipe:
 
     @property
     def sources(self) -> list[str]:
-        """What the encoders read: `source`, the encoders' names in the order in which they are
-        written, or nothing.
+        """The inputs of the encoders: `source`, or the encoders' names in the order of the file.
 
         Where people write or see the texts of several encoders, on a line or as files, they have
         this order.
@@ -386,23 +388,17 @@ class Recipe:
 
     @property
     def reads_text(self) -> bool:
-        """Whether its data are a text: `data.text`, or a column of the hub that no encoder has a
-        source for.
-        """
+        """True if its data are a text: `data.text`, or a hub column without encoders."""
         return bool(self.data.text or (self.data.hub and not self.sources))
 
     @property
     def window(self) -> int | None:
-        """Tokens of the windows in which a text is trained on; None where rows are its documents,
-        or pairs.
-        """
+        """Tokens of the windows of a text in training; None for documents or pairs."""
         return self.training.window if self.reads_text else None
 
     @property
     def begins_after_end(self) -> bool:
-        """Whether the token before each document is eos, as in the windows of a text, rather than
-        bos.
-        """
+        """True if the token before each document is eos, as in windows, rather than bos."""
         return self.window is not None and not self.begins_with_bos
 
     @property

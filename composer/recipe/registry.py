@@ -1,5 +1,4 @@
-"""Registry of what a recipe can name: blocks (`blocks/`, plug-ins, `OWN`) and other choices;
-refused words.
+"""Registry of a recipe's words: blocks (`blocks/`, plug-ins, `OWN`), choices, refused words.
 
 Importing this module imports no block and no torch.
 """
@@ -89,9 +88,7 @@ CPU_REFUSES_16 = (
 
 
 class OwnBlock(NamedTuple):
-    """A class that a script or a notebook made a block, `FILE:CLASS`, and the SHA-256 of its
-    source.
-    """
+    """A block class of a script or a notebook, its place `FILE:CLASS`, and its source's SHA-256."""
 
     kind: type[Block]
     origin: str

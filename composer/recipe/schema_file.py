@@ -1,5 +1,4 @@
-"""The schema's file: a setting that several places have stands in it once, and the others refer to
-it.
+"""The schema's file, in which a repeated setting stands once and is referred to.
 
 `{"$ref": "#/$defs/block.rnn/properties/cell"}` is the setting `cell` of the block `rnn`. Editors
 follow such references; in memory every setting stands in its place.
@@ -43,8 +42,9 @@ def schema_text(schema: Schema) -> str:
 
 
 def _fold(value: object, path: KeyPath, places: dict[str, str]) -> object:
-    """Return a part of a schema with references to the settings that stand before. places: of each,
-    by its JSON.
+    """Return a part of a schema with references to settings that stand before.
+
+    places: of each, by its JSON.
     """
     if isinstance(value, list):
         return [_fold(item, (*path, index), places) for index, item in enumerate(value)]

@@ -1,5 +1,4 @@
-"""Generate the JSON Schema of a recipe from the constructors of the blocks, the other choices and
-the sections.
+"""Generate the JSON Schema of a recipe from constructors of blocks, choices and sections.
 
 The schema is a file that is installed with the package: editors read it, and so do validation and
 defaults, without importing torch. It is generated anew only where plug-ins add blocks. `seqcomposer
@@ -53,6 +52,7 @@ OF_ITS_KEY = ("description", "markdownDescription", "default")
 @cache
 def load() -> Schema:
     """Return the schema of all that is here: the file's, or a new one if there are more blocks.
+
     Raises RunError.
     """
     if not (registry.plug_ins() or registry.OWN):
@@ -141,8 +141,7 @@ def _add_defaults(defs: dict[str, Schema], blocks: Constructors) -> None:
 def choice_schema(
     table: str, entries: Constructors, description: str, noun: str
 ) -> dict[str, Schema]:
-    """Return a choice among named constructors: a single-key mapping, or a bare name if no setting
-    is required.
+    """Return the schema of a choice: a single-key mapping, or a bare name.
 
     `noun` is what messages call one of them. Every `block` also has the setting `as`.
     """
@@ -345,8 +344,9 @@ def _bounds_schema(bounds: Bounds) -> Schema:
 
 
 def _optional(alternatives: list[Schema], defs: dict[str, Schema]) -> Schema:
-    """Return the schema of a union. A choice is left out if it is not wanted; everything else may
-    be `null`.
+    """Return the schema of a union.
+
+    A choice is left out if it is not wanted; everything else may be `null`.
 
     Sections are written in place of references, since editors complete only what they find in
     place.

@@ -1,6 +1,4 @@
-"""Reading the JSON Schema of a recipe: its references, branches and JSON types, and what it accepts
-in words.
-"""
+"""Reading the JSON Schema of a recipe: references, branches, types, accepted values."""
 
 from __future__ import annotations
 
@@ -84,9 +82,7 @@ def duplicate_faults(items: Sequence[Node], path: str) -> list[Fault]:
 
 
 def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:
-    """Return the fault of a recipe (or a sweep) in a version of the language that this package does
-    not read.
-    """
+    """Return the fault of a recipe or sweep in an unknown version of the language."""
     message = (
         f"this {subject} is written in version {version} of its language; this seqcomposer reads"
     )
@@ -105,9 +101,7 @@ def json_type(value: object) -> str:
 
 
 def float32_problem(number: float) -> str:
-    """Return why float32 would make a number 0 or infinite, as it is or where it is squared; "" if
-    it would not.
-    """
+    """Say that float32 makes a number, or its square, 0 or infinite; "" if it does not."""
     is_small = abs(number) < SMALLEST
     reason = (
         f"too {'small' if is_small else 'large'}: float32 computes with {SMALLEST:g} to {LARGEST:g}"
@@ -126,9 +120,7 @@ def dereference(defs: Schema, schema: Schema) -> Schema:
 
 
 def select_branch(schema: Schema, value: object) -> Schema | None:
-    """Return the one branch of an `anyOf` that accepts this JSON type; variables have been replaced
-    before.
-    """
+    """Return the branch of an `anyOf` that accepts this JSON type; no value is a variable here."""
     wanted = json_type(value)
     for branch in schema["anyOf"]:
         if branch == VARIABLE:
@@ -140,8 +132,9 @@ def select_branch(schema: Schema, value: object) -> Schema | None:
 
 
 def alternatives(schema: Schema) -> list[Schema]:
-    """Return the branches of a schema without the variable; lists and mappings with the keywords
-    that stand beside `anyOf`.
+    """Return the branches of a schema without the variable.
+
+    Lists and mappings get the keywords that stand beside `anyOf`.
     """
     beside = {key: value for key, value in schema.items() if key != "anyOf"}
     branches = [branch for branch in schema.get("anyOf", [schema]) if branch != VARIABLE]
@@ -232,9 +225,7 @@ def _describe_alone(schema: Schema, keyword: str) -> str:
 
 
 def _describe_among(schema: Schema, keyword: str) -> list[str]:
-    """Say what is accepted so that it can stand in a list: no comma and no `or` outside of
-    brackets.
-    """
+    """Name accepted values for a list of them: no comma and no `or` outside of brackets."""
     if "enum" in schema and len(schema["enum"]) <= MAX_INLINE_WORDS:
         return _quoted_words(schema)
     if schema.get("type") == "boolean":
@@ -298,9 +289,7 @@ def with_article(noun: str) -> str:
 
 
 def quote_all(words: Iterable[str]) -> str:
-    """Return words in a row, each between backticks; of very many the first ones and how many more
-    there are.
-    """
+    """Return words in backticks, with commas; of very many the first and the number of the rest."""
     words = list(words)
     more = f" and {len(words) - MAX_WORDS} more" if len(words) > MAX_WORDS else ""
     return ", ".join(f"`{word}`" for word in words[:MAX_WORDS]) + more
@@ -320,9 +309,7 @@ def no_setting(owner: str, name: str, settings: Iterable[str]) -> str:
 
 
 def intended_key(schema: Schema, defs: Schema, name: str) -> str:
-    """Return the key of a mapping that was surely meant by an unknown one, or ""; for a block, that
-    of the stack.
-    """
+    """Return the key that an unknown one surely means, for a block the stack's; "" if unclear."""
     keys = schema["properties"]
     close = closest_word(name, keys)
     is_block = name in defs.get("block", {}).get("properties", {})
@@ -331,9 +318,7 @@ def intended_key(schema: Schema, defs: Schema, name: str) -> str:
 
 
 def is_block_path(path: KeyPath) -> bool:
-    """Return True if a path of `canonical` ends with a block's name, which is the key in an item of
-    a list.
-    """
+    """True if a path of `canonical` ends with a block's name, the key in an item of a list."""
     return len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
 
 

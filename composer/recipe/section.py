@@ -1,5 +1,4 @@
-"""Sections of a recipe as objects: `recipe.training.clip_norm`, built from canonical data when they
-are first read.
+"""Sections of a recipe as objects: `recipe.training.clip_norm`, built when first read.
 
 Nothing is checked here: the schema and the checks have accepted the data before. Nothing here
 imports torch.
@@ -69,8 +68,9 @@ class SidedSection(Section):
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """A block of a stack: its word in a recipe, and its settings. Stacks among these are data,
-    which a builder opens.
+    """A block of a stack: its word in a recipe, and its settings.
+
+    Stacks among these are data, which a builder opens.
 
     path: Where it stands in a canonical recipe; its end is the word.
     """
@@ -119,8 +119,7 @@ def python_name(key: str) -> str:
 
 
 def read_section(kind: type[SomeSection], settings: Mapping[str, Any], at: KeyPath) -> SomeSection:
-    """Return the section that stands at a path of a canonical recipe; what is not there is as by
-    default.
+    """Return the section at a path of a canonical recipe; missing settings get their defaults.
 
     Raises KeyError where a key is none of its settings.
     """
@@ -154,9 +153,7 @@ def hint_of(section: Section, name: str) -> object:
 
 
 def _read(value: Any, hint: Any, at: KeyPath) -> Any:
-    """Return a value of a canonical recipe as its annotation says: a section for a mapping, a tuple
-    for a list.
-    """
+    """Return a canonical value by its annotation: a section for a mapping, a tuple for a list."""
     if value is None:
         return None
     for kind in _kinds_in(hint):
@@ -190,9 +187,7 @@ def read_choice(table: str, value: Any, at: KeyPath = ()) -> Any:
 
 
 class ChoiceField:
-    """A field that holds a choice: who writes a word there, or a word with settings, reads an
-    object of its class.
-    """
+    """A field of a choice: given a word, or a word with settings, it becomes an object."""
 
     def __init__(self, word: str | None) -> None:
         self.word = word
@@ -233,9 +228,7 @@ def sections_in(hint: Any) -> tuple[type[Section], ...]:
 
 
 def _of_origin(hint: Any, kind: type) -> object:
-    """Return the alternative of an annotation that is a mapping, or a sequence; None if there is
-    none.
-    """
+    """Return the mapping, or the sequence, among an annotation's alternatives; None without any."""
     for alternative in _alternatives(hint):
         origin = typing.get_origin(alternative)
         if isinstance(origin, type) and issubclass(origin, kind):

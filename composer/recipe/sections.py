@@ -1,5 +1,4 @@
-"""The recipe language, except its blocks: every key, its type, bounds, default and meaning, said
-once.
+"""The recipe language except its blocks: every key, its type, bounds, default and meaning.
 
 The classes are a recipe's sections at run time, and what a recipe in Python is made of. The schema
 is generated from their constructors and from the sections `Settings:` of their docstrings, exactly
@@ -112,9 +111,7 @@ class Recipe(Section):
 
     @classmethod
     def of(cls, recipe: loaded_recipe.Recipe) -> Recipe:
-        """Return the sections of a loaded recipe as one object, with every default written out in
-        its blocks.
-        """
+        """Return the sections of a loaded recipe as one object, with its blocks' defaults."""
         stacks = recipe.model.encoders
         # in the order of a line's texts
         encoders = {name: stacks[name] for name in recipe.sources} if stacks else None
@@ -131,8 +128,9 @@ class Recipe(Section):
         )
 
     def yaml(self) -> str:
-        """Return it as YAML, without what is as by default. Raises RecipeError if it holds what no
-        recipe can.
+        """Return it as YAML, without what is as by default.
+
+        Raises RecipeError if it holds what no recipe can.
         """
         return dump({"recipe": VERSION, **escape(to_plain(self))})
 
@@ -142,8 +140,7 @@ class Recipe(Section):
         overrides: Sequence[str] = (),
         data_dir: str | Path | None = None,
     ) -> loaded_recipe.Recipe:
-        """Return the recipe, validated and with its defaults, as `composer.load` returns it from a
-        file.
+        """Return the validated recipe with its defaults, as `composer.load` does.
 
         folder: Where it would lie: data files are looked up from there. overrides: `key=value`
         settings laid over it.

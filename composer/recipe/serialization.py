@@ -1,5 +1,6 @@
-"""Recipes in Python as plain data, which a recipe's file could hold. Only what differs from its
-default is written.
+"""Recipes in Python as plain data, which a recipe's file could hold.
+
+Only what differs from its default is written.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ def _section(section: Section, path: KeyPath) -> Any:
 
 
 def _check_class(section: Section, kinds: tuple[type[Section], ...], path: KeyPath) -> None:
-    """Refuse a section of another class: one that is as by default would be taken for any. Raises
-    RecipeError.
+    """Refuse a section of another class: one that is as by default would be taken for any.
+
+    Raises RecipeError.
     """
     if not isinstance(section, kinds):
         names = " or ".join(f"`{kind.__name__}`" for kind in kinds)
@@ -86,9 +88,7 @@ def _is_default(plain: Any, default: Any) -> bool:
 
 
 def _block(block: BlockSpec, path: KeyPath) -> Any:
-    """Return a block as a recipe writes it; where a stack or another list is all that it has,
-    without its name.
-    """
+    """Return a block as a recipe writes it; a lone list without its setting's name."""
     settings = to_plain(block.settings, (*path, block.word))
     first = load()["$defs"].get(f"block.{block.word}", {}).get("x-first")
     if set(settings) == {first} and isinstance(settings[first], list):

@@ -1,5 +1,6 @@
-"""Lines of text: what ends one, and which have nothing to read. All that reads or writes text asks
-here.
+"""Lines of text: what ends one, and which have nothing to read.
+
+All that reads or writes text asks here.
 
 A line ends with a line feed, with or without a carriage return before it. A carriage return alone
 is a character.
@@ -54,8 +55,6 @@ def one_line(text: str | None) -> str:
 
 
 def answer_line(text: str) -> str:
-    """Return an answer as one line for every reader; a model that knows bytes or characters can
-    write any break.
-    """
+    """Return an answer as one line for every reader, since models of bytes can write any break."""
     lines = text.splitlines()  # at a form feed, NEL and the separators of Unicode too
     return text if lines == [text] else " ".join(lines)

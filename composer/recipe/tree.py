@@ -24,8 +24,7 @@ MAX_VALUE_CHARACTERS = 160
 
 @dataclass(frozen=True, eq=False)
 class TreeNode:
-    """Node of a model's tree: a block, a branch (one of several stacks inside a block), or a choice
-    (an optimizer).
+    """Node of a model's tree: a block, a branch (a stack inside a block) or a choice.
 
     `word` is the block's word in the recipe, or the branch's name; `settings` are those that are no
     stacks; `defaults` their default values; `first` the setting that a recipe may write without its
@@ -77,9 +76,7 @@ class TreeNode:
         return f"{self.word}({', '.join(settings)})" if settings else self.word
 
     def notation(self) -> str:
-        """Return the whole subtree in short: `residual(norm=pre)[self_attention(heads=8),
-        dropout(rate=0.1)]`.
-        """
+        """Return the subtree in short: `residual(norm=pre)[self_attention(heads=8)]`."""
         if self.kind == BRANCH:
             return f"{self.word}: {format_stack(self.children)}"
         if any(child.kind == BRANCH for child in self.children):
@@ -107,9 +104,7 @@ def format_value(value: object) -> str:
 
 
 def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
-    """Return a tree for each top-level stack: `encoder`, `encoders.x`, `decoder`, `stacks.x`; its
-    root is a branch.
-    """
+    """Return a tree for each top-level stack, `encoder`, `stacks.x`, ...; its root is a branch."""
     trees: dict[str, TreeNode] = {}
     for key in STACKS:
         value = getattr(recipe.model, key)
@@ -195,9 +190,7 @@ def _contents(forest: Forest) -> list[str]:
 
 
 def _match_different(first: Forest, second: Forest) -> Pairs:
-    """Match blocks of one word in their order, then trees that others surround now or before, then
-    the rest.
-    """
+    """Match blocks of one word in their order, then trees that others surround, then the rest."""
     by_content = (partial(_inside, key="content"), partial(_around, key="content"))
     by_word = (partial(_inside, key="word"), partial(_around, key="word"))
     pairs: Pairs = []

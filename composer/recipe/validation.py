@@ -1,5 +1,6 @@
-"""Validation of a recipe: against its JSON Schema, then across its sections. The only door to
-jsonschema.
+"""Validation of a recipe: against its JSON Schema, then across its sections.
+
+The only door to jsonschema.
 
 The branches of an `anyOf` in this schema differ by JSON type, so the type of a value decides which
 branch is meant and each fault is found exactly, where stock `anyOf` only says that no branch fits.

@@ -1,5 +1,4 @@
-"""What a recipe names by a word, in Python: `block.residual([block.norm("rms")])`,
-`choose.optimizer.adam(eps=1e-8)`.
+"""The words of a recipe in Python: `block.residual([block.norm("rms")])`.
 
 All is of the schema, and no torch is imported.
 """
@@ -46,8 +45,9 @@ class Words(Generic[Named]):
 
 
 class BlockWords(Words[BlockSpec]):
-    """A function for every block: `block.rnn("gru", bidirectional=True)`. And the decorator
-    `@block("shift")`.
+    """A function for every block: `block.rnn("gru", bidirectional=True)`.
+
+    And the decorator `@block("shift")`.
     """
 
     def __call__(self, word: Any = "") -> object:
@@ -90,9 +90,7 @@ choose = Choose()
 
 
 def _function(word: str, entry: Schema, make: Make[Named]) -> Callable[..., Named]:
-    """Return the function whose keyword arguments are the settings of a word; the first may be
-    given by position.
-    """
+    """Return the function of a word, with its settings as keywords; the first may be positional."""
     keys = {python_name(key): key for key in entry["properties"]}
     signature = inspect.Signature([_parameter(name, key, entry) for name, key in keys.items()])
 

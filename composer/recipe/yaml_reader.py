@@ -1,5 +1,6 @@
-"""YAML reader: text to plain data in which every key and value has its line and column. The only
-door to PyYAML.
+"""YAML reader: text to plain data in which every key and value has its line and column.
+
+The only door to PyYAML.
 
 It reads the parser's events with a stack of its own: nothing recurses, nothing is constructed from
 a tag, and size, depth and number of values are bounded. Scalars follow YAML 1.2's core schema:
@@ -62,8 +63,9 @@ _WORDS: dict[str, bool | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with its source location. `value` is a scalar, a list of nodes or a dictionary of
-    nodes.
+    """A value with its source location.
+
+    `value` is a scalar, a list of nodes or a dictionary of nodes.
 
     `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted`
     True if in quotes;
@@ -182,9 +184,7 @@ def read_bytes(data: bytes, shown: str, language: str = "recipe") -> Node:
 
 
 def _wide_encoding(start: bytes) -> str:
-    """Return UTF-32 or UTF-16 for the first four bytes of such a text, with or without a byte order
-    mark; else "".
-    """
+    """Return UTF-32 or UTF-16 if the first four bytes of a text are such; else ""."""
     if start in (b"\xff\xfe\0\0", b"\0\0\xfe\xff") or start.count(0) == 3:
         return "UTF-32"
     is_marked = start[:2] in (b"\xff\xfe", b"\xfe\xff")
@@ -213,8 +213,9 @@ def _bad_character(mark: Mark, character: str, hint: str) -> RecipeError:
 
 
 def parse(text: str, file: str, language: str = "recipe") -> Node:
-    """Return the mapping in a YAML text, which is a recipe or a sweep. Raise RecipeError with all
-    its faults.
+    """Return the mapping in a YAML text, which is a recipe or a sweep.
+
+    Raise RecipeError with all its faults.
     """
     root = _parse(text, SourceLines(file, _BREAK.split(text)))
     if root is None:
@@ -229,8 +230,9 @@ def parse(text: str, file: str, language: str = "recipe") -> Node:
 
 
 def parse_value(text: str, start: int) -> Node:
-    """Return the YAML value that begins at `start` of an override from the command line. Raise
-    RecipeError.
+    """Return the YAML value that begins at `start` of an override from the command line.
+
+    Raise RecipeError.
     """
     text = _BREAK.sub(" ", text)
     if bad := _REFUSED.search(text):
@@ -409,8 +411,9 @@ class _Builder:
 
 
 def parse_scalar(text: str) -> Any:
-    """Return the value of an unquoted scalar in YAML 1.2's core schema. Raise ValueError for an
-    endless number.
+    """Return the value of an unquoted scalar in YAML 1.2's core schema.
+
+    Raise ValueError for an endless number.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -469,9 +472,7 @@ def dump(data: object) -> str:
 
 
 def dump_on_line(data: object) -> str:
-    """Return plain data as YAML on one line, which reads back as the same data wherever a value
-    stands.
-    """
+    """Return plain data as YAML on one line, which reads back the same in every place."""
     text = yaml.dump(
         [data],
         Dumper=_Dumper,
