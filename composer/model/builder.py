@@ -151,7 +151,7 @@ class Builder:
 
     def _model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
         self._check_encoder_names()
-        width, output = self.recipe.model.width, self.recipe.model.output
+        output = self.recipe.model.output
         is_ctc_alone = output.ctc is not None and output.ctc.weight == 1
         sides = Sides(self, vocabularies)
         target = None if is_ctc_alone else sides.embedding("target")
@@ -159,7 +159,7 @@ class Builder:
         site, decoder = self._decoder(target, memories)
         ctc = self._ctc(site, encoders.values(), vocabularies["target"])
         if ctc is not None and is_ctc_alone:
-            return CtcModel(encoders, decoder, ctc, width)
+            return CtcModel(encoders, decoder, ctc, site.stream.width)
         head = self._output_head(decoder.out, vocabularies["target"])
         if sides.tied is not None:
             self._check_tie(decoder.out, vocabularies)
@@ -169,9 +169,10 @@ class Builder:
         self._note_idle_ties(sides)
         if "target" not in sides.tokens_read:
             target = None
+        parts = encoders, target, decoder, head, site.stream.width
         if ctc is not None and output.ctc is not None:
-            return JointModel(encoders, target, decoder, head, width, ctc, output.ctc.weight)
-        model = EncoderDecoder(encoders, target, decoder, head, width, output.length)
+            return JointModel(*parts, ctc, output.ctc.weight)
+        model = EncoderDecoder(*parts, output.length)
         model.begins_after_end = self.recipe.begins_after_end
         return model
 
