@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -96,6 +97,9 @@ def sweep(
         board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry)
         from composer.sweeps.trial import exit_status
 
+        if board.results:
+            next_command = f"seqcomposer leaderboard {shlex.quote(str(board.folder))}"
+            options.echo(f"next: {next_command}")
         raise typer.Exit(exit_status(result.trial.status for result in board.results))
     from composer.sweeps.points import dry_run_json, dry_run_text, list_points
     from composer.sweeps.spec import read_sweep

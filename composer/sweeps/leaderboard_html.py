@@ -12,12 +12,10 @@ from urllib.parse import quote
 
 import plotly.graph_objects as go
 
-from composer.formatting import significant
 from composer.recipe.metrics import is_share, metric_of
 from composer.run_dir import seed_dirs, utc_now
 from composer.sweeps import leaderboard_text as text
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
-from composer.sweeps.leaderboard_text import Column
 from composer.sweeps.sweep import COSTS, Goal, format_value
 from composer.viz.page import (
     Curve,
@@ -49,8 +47,8 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         board=board,
         counts=text.count_text(board),
         ranking_note=text.ranking_note(board),
-        has_spread=any(has_spread(board, result) for result in board.ranked),
-        columns=page_columns(board),
+        has_spread=any(text.has_spread(board, result) for result in board.ranked),
+        columns=text.columns(board),
         files=[
             (result.trial.fingerprint, file_links(result, file.parent)) for result in board.results
         ],
@@ -64,48 +62,6 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         time=utc_now()[:16].replace("T", " "),
     )
     return write_document(file, "leaderboard", page)
-
-
-def has_spread(board: Leaderboard, result: TrialResult) -> bool:
-    """True if several seeds of a trial have a score."""
-    return result.measured[board.goals[0].metric].spread is not None
-
-
-def page_columns(board: Leaderboard) -> list[Column]:
-    """Return the table's columns that say anything, with p-values, steps and epochs."""
-    p_values = Column("p", False, [*map(format_p_value, board.results)])
-    steps = [format_range(spent(result, "steps"), "{:,.0f}") for result in board.results]
-    epochs = [format_range(spent(result, "epochs"), "{:,.2f}") for result in board.results]
-    columns = []
-    for column in text.columns(board):
-        if column.head == "status":
-            columns += [Column("steps", False, steps), Column("epochs", False, epochs)]
-        columns.append(column)
-        if column.head == "to the best":
-            columns.append(p_values)
-    return [column for column in columns if {*column.cells} - {"", "finished"}]
-
-
-def format_p_value(result: TrialResult) -> str:
-    """Return the p-value of a trial's difference to the best, "" if it is the best itself."""
-    if result.p_value is None:
-        return ""
-    return "< 0.001" if result.p_value < 0.001 else significant(result.p_value, 2)
-
-
-def spent(result: TrialResult, key: str) -> list[float]:
-    """Return the `steps` or `epochs` of a trial's finished seeds."""
-    trial = result.trial
-    amounts = [getattr(trial.records[seed], key) for seed in trial.finished_seeds]
-    return [amount for amount in amounts if amount is not None]
-
-
-def format_range(amounts: Sequence[float], form: str) -> str:
-    """Return one amount, or the least and the largest of several; "" of none."""
-    if not amounts:
-        return ""
-    least, most = form.format(min(amounts)), form.format(max(amounts))
-    return least if least == most else f"{least} to {most}"
 
 
 def file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:

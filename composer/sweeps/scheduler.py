@@ -1,9 +1,7 @@
-"""Running a sweep: a process asks the study for points, starts trainings in a worker pool, and
-polls them.
+"""Run a sweep: ask the study for points, start trainings in a worker pool, and poll them.
 
 Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder.
-The directories are what counts: a sweep that was stopped anywhere is resumed from them, by any
-number of processes.
+The directories are the state of a sweep: any number of processes can resume it from them.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import math
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +31,15 @@ from composer.sweeps.points import (
     probe_recipe,
 )
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.sweep import COSTS, MEMORY_UNITS, Resources, Sweep, SweepDir, pruning_warnings
+from composer.sweeps.sweep import (
+    COSTS,
+    MEMORY_UNITS,
+    Goal,
+    Resources,
+    Sweep,
+    SweepDir,
+    pruning_warnings,
+)
 from composer.sweeps.trial import (
     ENDED,
     Trial,
@@ -61,15 +67,11 @@ from composer.training.wandb_logger import sweep_overrides
 
 POLL_SECONDS = 0.25
 MAX_SUGGESTIONS_PER_TRIAL = 10
-"""Suggestions of a search for each trial that is wanted; the others are duplicates, impossible or
-excluded.
-"""
+"""Suggestions of a search per trial at most: some are duplicates, impossible or excluded."""
 REFRESH_SECONDS = 1.0
-"""Seconds between two looks at what other workers have done."""
+"""Seconds between two reads of the trials of other workers."""
 PLAIN_SECONDS = 60.0
-"""Seconds between two lines of progress without a terminal, if nothing but the time left has
-changed.
-"""
+"""Seconds between lines of progress without a terminal, if only the time left has changed."""
 
 
 def run_sweep(
@@ -80,21 +82,23 @@ def run_sweep(
     joins: bool = False,
     retry: bool = False,
 ) -> int:
-    """Run a sweep in `folder`, or resume it there, and return its exit status: 1 if a trial failed,
-    or none finished.
+    """Run or resume a sweep in `folder`; return 1 if a trial failed or none finished, else 0.
 
-    ray: the address of a Ray cluster to train on instead of this machine; joins: whether other
-    processes may run the same sweep; retry: whether to try those trials again that have failed.
-    Raises RecipeError, DataError and RunError before anything is trained; KeyboardInterrupt and
-    SystemExit after a signal, when all trainings have written a checkpoint and ended.
+    Args:
+        ray: The address of a Ray cluster to train on instead of this machine.
+        joins: Let other processes run the same sweep.
+        retry: Retry failed trials.
+
+    Raises:
+        RecipeError, DataError, RunError: Before anything is trained.
+        KeyboardInterrupt, SystemExit: After a signal, when all trainings have written a checkpoint.
     """
     home = SweepDir(folder)
     trainable, recipe = check_sweep(sweep, home)
     with nullcontext() if joins else lock_sweep(home):
         needs = sweep.resources
-        pool = (
-            LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
-        )
+        pool: LocalWorkerPool | RayWorkerPool
+        pool = RayWorkerPool(ray, workers, needs) if ray else LocalWorkerPool(workers, needs)
         scheduler = Scheduler(sweep, home, trainable, pool)
         if isinstance(pool, RayWorkerPool) and not pool.options["num_gpus"]:
             pool.reserve(with_planned_memory(sweep, trainable, scheduler.display.say))
@@ -104,10 +108,9 @@ def run_sweep(
 
 
 def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe | None]:
-    """Return the points that are known and can be trained, and the recipe of one, if known; write
-    nothing.
+    """Return the known points that can be trained, and the recipe of one; write nothing.
 
-    Raises RecipeError, DataError and RunError where all trials would fail.
+    Raises RecipeError, DataError and RunError if all trials would fail.
     """
     check_resumable(home, sweep)
     points = [] if sweep.search.kind == "tpe" else list_points(sweep)
@@ -125,11 +128,10 @@ def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe |
 def with_planned_memory(
     sweep: Sweep, points: Sequence[PointCost], say: Callable[[str], None]
 ) -> Resources:
-    """Return what a trial needs; without `memory` and GPUs, with what is planned for the largest of
-    the points, if any.
+    """Return the resources of a trial, with the planned memory of the largest point if unset.
 
-    That is half as much again, for what lies between tensors, and 1.5 GiB for Python, torch and a
-    worker. With a GPU the tensors are in its memory, and of the machine's nothing is known.
+    The plan is multiplied by 1.5 for fragmentation, plus 1.5 GiB for Python, torch and a worker.
+    With a GPU the tensors are in its memory, and the need for main memory is unknown.
     """
     needs = sweep.resources
     if needs.memory is not None or needs.gpus or not points:
@@ -138,10 +140,8 @@ def with_planned_memory(
     with suppress(ComposerError):  # which its training reports
         planned = plan_training(point_recipe(sweep, largest.point)).memory.bytes
         needs = replace(needs, memory=int(1.5 * planned + 1.5 * MEMORY_UNITS["G"]))
-        say(
-            f"no `memory` in `resources`: each trial asks for {needs.describe()}, as planned for"
-            " the largest point"
-        )
+        asked = f"each trial asks for {needs.describe()}, as planned for the largest point"
+        say(f"no `memory` in `resources`: {asked}")
     return needs
 
 
@@ -154,9 +154,9 @@ class Scheduler:
         self.sweep, self.home, self.pool = sweep, home, pool
         self.planner = CostPlanner()
         self.points = {point.fingerprint: point for point in points}
-        self.num_trials = (
-            len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
-        )
+        self.num_trials = len(self.points)
+        if sweep.search.kind == "tpe":
+            self.num_trials = sweep.search.trials or 0
         self.runners: list[TrialRunner | None] = [None] * pool.workers
         self.trials: dict[str, Trial] = {}
         self.display = ProgressDisplay()
@@ -179,45 +179,37 @@ class Scheduler:
             self.display.close()
             self.pool.close()
         self.refresh_trials()
-        if not self.trials:
-            reasons = Counter(
-                trial.user_attrs.get("skipped", "unknown") for trial in self.study.trials()
-            )
+        statuses = [trial.status for trial in self.trials.values()]
+        if not statuses:
+            reasons = self.skip_reasons()
             reason = reasons.most_common(1)[0][0] if reasons else "there was none"
-            self.display.say(
-                f"no point was trained, of {reasons.total()} that were drawn: {reason}"
-            )
-        if failed := sum(trial.status == "failed" for trial in self.trials.values()):
-            self.display.say(
-                f"trials that have failed: {failed}; the same command with `--retry` tries them"
-                " again"
-            )
-        if self.trials and len(self.trials) < self.num_trials:
+            self.display.say(f"no point was trained, of {reasons.total()} suggested: {reason}")
+        elif len(statuses) < self.num_trials:
             self.display.say(self.describe_lack())
-        return exit_status(trial.status for trial in self.trials.values())
+        if failed := statuses.count("failed"):
+            self.display.say(f"{failed} failed; retry with the same command and `--retry`")
+        return exit_status(statuses)
+
+    def skip_reasons(self) -> Counter[str]:
+        """Count the suggestions that were not trained, by reason."""
+        reasons = Counter[str]()
+        for trial in self.study.trials():
+            reason = trial.user_attrs.get("skipped")
+            if reason is not None:
+                reasons["the same as an earlier trial" if "the same as" in reason else reason] += 1
+        return reasons
 
     def describe_lack(self) -> str:
-        """Say why a search has ended with fewer trials than it was asked for."""
-        skipped = [
-            trial.user_attrs["skipped"]
-            for trial in self.study.trials()
-            if "skipped" in trial.user_attrs
-        ]
-        reasons = Counter(
-            "the same as an earlier trial" if "the same as" in reason else reason
-            for reason in skipped
-        )
-        listed = "; ".join(
-            f"{count:,} {reason}" for reason, count in reasons.most_common(MAX_LISTED)
-        )
-        wanted = (
-            f"the search ended after {len(self.trials)} of {count_noun(self.num_trials, 'trial')}"
-        )
-        return f"{wanted}; its other suggestions: {listed}" if listed else wanted
+        """Say why a search has ended with fewer trials than requested."""
+        reasons = self.skip_reasons().most_common(MAX_LISTED)
+        text = f"the search ended after {len(self.trials)} of"
+        text += f" {count_noun(self.num_trials, 'trial')}"
+        if not reasons:
+            return text
+        return f"{text}; its other suggestions: " + "; ".join(f"{n:,} {why}" for why, n in reasons)
 
     def open_study(self, max_steps: int | None, retry: bool) -> None:
-        """Open the study, and bring it to the state of the trials' directories; `retry` gives
-        failed ones another.
+        """Open the study and restore it from the trials' directories; `retry` reopens failed ones.
 
         One worker does so at a time.
         """
@@ -236,20 +228,15 @@ class Scheduler:
             self.study.enqueue({name: point for name, point in points.items() if name not in ended})
         finally:
             lease.release()
-        # the pace is that of trials that end from here on
+        # the time left is estimated from trials that end from here on
         self.start, self.done_before = time.monotonic(), self.trials_done([])
         if ended:
-            has = "has" if len(ended) == 1 else "have"
-            self.display.say(
-                f"{self.sweep.name}: {count_noun(len(ended), 'trial')} {has} ended before"
-            )
+            self.display.say(f"{self.sweep.name}: {count_noun(len(ended), 'trial')} ended before")
         for sentence in missing_weights(self.trials.values()):
             self.display.say(f"warning: {sentence}")
 
     def reopen(self, trial: Trial, retry: bool) -> Trial:
-        """Return a trial as it goes on: one that lacks seeds, or has failed and is to be tried
-        again, runs.
-        """
+        """Return a trial, running again if it lacks seeds, or failed and `retry` is set."""
         lacking = {*self.sweep.seeds_of(trial)} - {*trial.finished_seeds}
         if retry and trial.status == "failed":
             retries = (*trial.retries, retry_record("requested", trial.error or ""))
@@ -263,9 +250,7 @@ class Scheduler:
         return trial
 
     def fill_slots(self) -> bool:
-        """Give every free slot a trial, if there is one, and return whether any trial runs, here or
-        elsewhere.
-        """
+        """Give free slots a trial, and return True if any trial runs, here or elsewhere."""
         if all(self.runners) or time.monotonic() - self.last_refresh < REFRESH_SECONDS:
             return True
         for slot in range(len(self.runners)):
@@ -276,7 +261,7 @@ class Scheduler:
         return any(self.runners) or self.study.is_open()
 
     def next_suggestion(self) -> Suggestion | None:
-        """Return what no worker trains any more, then the queue, then what the search suggests."""
+        """Return an abandoned suggestion, else a queued one, else a new one of the search."""
         for number, fingerprint in self.study.running().items():
             if self.is_abandoned(number, fingerprint):
                 return self.study.suggestion(number)
@@ -295,14 +280,14 @@ class Scheduler:
         return suggestion
 
     def is_abandoned(self, number: int, fingerprint: str | None) -> bool:
-        """Return whether a suggestion without a result has no worker."""
+        """True if a suggestion without a result has no worker."""
         if fingerprint is not None:
             return not is_claimed(self.home.trials / fingerprint)
-        # its worker has yet to find out what it costs, or was killed meanwhile
+        # its worker is still planning it, or was killed meanwhile
         return time.monotonic() - self.first_seen.setdefault(number, time.monotonic()) > EXPIRES
 
     def start_trial(self, suggestion: Suggestion, slot: int) -> TrialRunner | None:
-        """Return the runner of a suggestion, or None if it cannot, may not or need not be trained."""
+        """Start a suggestion, or return None if it cannot, may not or need not be trained."""
         known_point = (point for point in self.points.values() if point.point == suggestion.point)
         point = next(known_point, None) or cost_point(self.sweep, suggestion.point, self.planner)
         self.skipped_last = True
@@ -315,7 +300,7 @@ class Scheduler:
         # another worker trains it; a second suggestion of it is skipped later
         if (lease := claim(folder)) is None:
             return None
-        # only who holds it knows what has become of it
+        # read after the claim: only its holder changes it
         trial = read_trial(folder) if (folder / "trial.json").exists() else None
         if trial is not None and trial.status in ENDED:
             lease.release()
@@ -336,24 +321,19 @@ class Scheduler:
     def train(
         self, point: PointCost, suggestion: Suggestion, trial: Trial | None, lease: Lease, slot: int
     ) -> TrialRunner:
-        """Write down that a trial runs, or runs again, and return its runner."""
+        """Record that a trial runs, or runs again, and return its runner."""
         folder = self.home.trials / point.fingerprint
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
         new = Trial(suggestion.number, suggestion.point, point.fingerprint, **costs, folder=folder)
-        # a trial that is started again stays pruned
-        trial = (
-            new if trial is None else replace(new, pruned_at=trial.pruned_at, retries=trial.retries)
-        )
+        if trial is not None:  # a trial that is started again stays pruned
+            new = replace(new, pruned_at=trial.pruned_at, retries=trial.retries)
+        trial = new
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
-        self.display.say(
-            f"trial {trial.fingerprint}: {describe_point(trial.point)}  ({size}, {folder})"
-        )
+        self.say_of(trial, f"{describe_point(trial.point)}  ({size}, {folder})")
         if (claims := num_claims(folder)) > 1:
-            self.display.say(
-                f"trial {trial.fingerprint} goes on here from what is there (claim {claims})"
-            )
+            self.say_of(trial, f"resumes here from its folder (claim {claims})")
         recipe = point_recipe(self.sweep, suggestion.point)
         # a damaged one would fail for ever
         if not trial.recipe.exists() or trial.recipe.read_bytes() != recipe.dump().encode():
@@ -361,21 +341,11 @@ class Scheduler:
         data = recipe.data_dir or recipe.file.parent
         shown = sweep_overrides(recipe, self.sweep.name, suggestion.point)
         arguments = [*shown, "--data", str(data.absolute())]
-        return TrialRunner(
-            self.study,
-            self.pool,
-            suggestion,
-            trial,
-            lease,
-            slot,
-            arguments,
-            budget_of(recipe.training),
-        )
+        budget = budget_of(recipe.training)
+        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, budget)
 
     def refresh_trials(self) -> None:
-        """Read the trials that are new, or had not ended, since other workers may have trained
-        them.
-        """
+        """Read new and running trials, which other workers may have trained."""
         for file in self.home.trials.glob("*/trial.json"):
             known = self.trials.get(file.parent.name)
             if known is None or known.status not in ENDED:
@@ -384,92 +354,83 @@ class Scheduler:
     def poll(self) -> None:
         """Poll every trial once, and show the progress of the sweep."""
         for slot, runner in enumerate(self.runners):
-            if runner is None:
-                continue
-            if runner.lease.is_lost:
-                runner.stop(signal.SIGKILL)
+            if runner is not None and not self.poll_runner(runner):
                 self.runners[slot] = None
-                self.display.say(
-                    f"trial {runner.trial.fingerprint}: lost, since its lease was not renewed here"
-                    " in time"
-                )
-                continue
-            before = len(runner.trial.retries)
-            trial = runner.poll()
-            self.trials[trial.fingerprint] = trial
-            if len(trial.retries) > before:
-                self.say_retry(trial)
-            if trial.status in ENDED:
-                runner.lease.release()
-                self.runners[slot] = None
-                text = f"trial {trial.fingerprint}: {describe_point(trial.point)}: {trial.status}"
-                if trial.status == "finished":
-                    text += f", {self.sweep.rank[0].metric} {trial.value:.4g}"
-                elif trial.status == "pruned":
-                    text += f" at step {trial.pruned_at:,}"
-                self.display.say("\n    ".join([text, *(trial.error or "").splitlines()]))
         if time.monotonic() - self.last_read > REFRESH_SECONDS:
             self.last_read = time.monotonic()
             self.refresh_trials()
         self.show_progress()
 
+    def poll_runner(self, runner: TrialRunner) -> bool:
+        """Poll a trial, and return True while it runs here."""
+        if runner.lease.is_lost:
+            runner.stop(signal.SIGKILL)
+            self.say_of(runner.trial, "lost, since its lease was not renewed here in time")
+            return False
+        num_retries = len(runner.trial.retries)
+        trial = runner.poll()
+        self.trials[trial.fingerprint] = trial
+        if len(trial.retries) > num_retries:
+            self.say_retry(trial)
+        if trial.status not in ENDED:
+            return True
+        runner.lease.release()
+        text = f"{describe_point(trial.point)}: {trial.status}"
+        if trial.status == "finished":
+            text += f", {self.sweep.rank[0].metric} {trial.value:.4g}"
+        elif trial.status == "pruned":
+            text += f" at step {trial.pruned_at:,}"
+        self.say_of(trial, "\n    ".join([text, *(trial.error or "").splitlines()]))
+        return False
+
+    def say_of(self, trial: Trial, text: str) -> None:
+        """Print a line about a trial."""
+        self.display.say(f"trial {trial.fingerprint}: {text}")
+
     def say_retry(self, trial: Trial) -> None:
-        """Print why a training of a trial is started again."""
+        """Print the reason why a training is started again."""
         text = describe_retry(trial.retries, self.sweep.retries)
-        self.display.say(f"trial {trial.fingerprint}: {describe_point(trial.point)}: {text}")
+        self.say_of(trial, f"{describe_point(trial.point)}: {text}")
 
     def show_progress(self) -> None:
-        """Show the progress; in plain lines only if something has changed, or a while has passed."""
-        now, goal, trials = time.monotonic(), self.sweep.rank[0], self.trials.values()
+        """Show the progress; in plain lines only if it has changed, or a while has passed."""
+        now, trials = time.monotonic(), self.trials.values()
         statuses = Counter(trial.status for trial in trials)
         text = f"{statuses['finished']} of {self.num_trials} done, {statuses['running']} running, "
         text += f"{statuses['pruned']} pruned, {statuses['failed']} failed"
-        sign = 1 if goal.direction == "min" else -1
-        finished = [
-            trial for trial in trials if trial.status == "finished" and trial.value is not None
-        ]
-        best = min(
-            finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None
-        )
-        # last of all, since a narrow terminal cuts the end
-        leader = (
-            ""
-            if best is None
-            else f"; best {goal.metric} {best.value:.4g} ({describe_point(best.point)})"
-        )
+        best = describe_best(self.sweep.rank[0], trials)
         interval = 1.0 if self.display.console.is_terminal else PLAIN_SECONDS
-        if now - self.last_time < interval and text + leader == self.last_text:
+        if now - self.last_time < interval and text + best == self.last_text:
             return
-        self.last_time, self.last_text = now, text + leader
+        self.last_time, self.last_text = now, text + best
         ended = sum(trial.status in ENDED for trial in trials)
         runners = [runner for runner in self.runners if runner is not None]
         running = [running_progress(runner) for runner in runners]
-        all_done = self.trials_done(runners) + sum(spent for spent, _ in running)
+        all_done = self.trials_done(runners) + sum(share for share, _ in running)
         done, left = all_done - self.done_before, max(0.0, self.num_trials - all_done)
-        time_left = format_duration((now - self.start) / done * left) if done > 0 else "?"
-        line = (
-            "; ".join([text, f"{time_left} left", *filter(None, (words for _, words in running))])
-            + leader
-        )
+        parts = [text]
+        if left > 0:
+            time_left = format_duration((now - self.start) / done * left) if done > 0 else "?"
+            parts.append(f"{time_left} left")
+        parts += [words for _, words in running if words]
+        line = "; ".join(parts) + best
         if self.display.console.is_terminal:
             self.display.draw(line, ended / max(1, self.num_trials))
         else:
             self.display.say(line)
 
     def trials_done(self, runners: Sequence[TrialRunner]) -> float:
-        """Return how many trials are done, finished seeds of others counted too; without those that
-        run here.
-        """
-        here = {runner.trial.fingerprint for runner in runners}
-        return sum(
-            (
-                1.0
-                if trial.status in ENDED
-                else len(trial.finished_seeds) / len(self.sweep.seeds_of(trial))
-            )
-            for name, trial in self.trials.items()
-            if name not in here
-        )
+        """Return the number of trials done, in parts by finished seeds; without `runners`."""
+        polled = {runner.trial.fingerprint for runner in runners}
+        done = 0.0
+        for name, trial in self.trials.items():
+            if name in polled:
+                continue
+            if trial.status in ENDED:
+                done += 1
+            else:
+                done += len(trial.finished_seeds) / len(self.sweep.seeds_of(trial))
+        return done
 
     def stop(self) -> None:
         """Stop all trainings and wait until they have ended; a second signal kills them."""
@@ -491,15 +452,24 @@ class Scheduler:
             self.display.say("stopped; run the same command to resume")
 
 
+def describe_best(goal: Goal, trials: Iterable[Trial]) -> str:
+    """Name the best finished trial, for the end of a line, which a narrow terminal cuts."""
+    sign = 1 if goal.direction == "min" else -1
+    finished = [trial for trial in trials if trial.status == "finished"]
+    measured = [trial for trial in finished if trial.value is not None]
+    if not measured:
+        return ""
+    best = min(measured, key=lambda trial: (sign * (trial.value or 0.0), trial.number))
+    return f"; best {goal.metric} {best.value:.4g} ({describe_point(best.point)})"
+
+
 def running_progress(runner: TrialRunner) -> tuple[float, str]:
-    """Return the share of a running trial's budgets, over all seeds, that is spent, and its step
-    and loss in words.
-    """
+    """Return the share of a trial's budgets that is spent, and its step and loss in words."""
     rows = read_log(runner.trial, runner.seed)
     share = (len(runner.trial.finished_seeds) + runner.budget_spent(rows)) / len(runner.seeds)
-    row = next((row for row in reversed(rows) if row.get("train/loss") is not None), None)
-    words = (
-        row
-        and f"trial {runner.trial.fingerprint} at step {row['step']:,}, loss {row['train/loss']:.4g}"
-    )
-    return min(1.0, share), words or ""
+    words = ""
+    for row in rows:
+        loss = row.get("train/loss")
+        if loss is not None:
+            words = f"trial {runner.trial.fingerprint} at step {row['step']:,}, loss {loss:.4g}"
+    return min(1.0, share), words

@@ -86,7 +86,8 @@ def test_trials_that_cannot_be_told_from_the_best_are_marked(tmp_path: Path) -> 
     ]
     lines = leaderboard_text(result).splitlines()
     assert ["≈" in line for line in lines[4:8]] == [False, True, True, False]
-    assert "at most 5 % of sweeps have a trial without it that is as good" in ranking_note(result)
+    assert "≈: not significantly worse than the best trial" in leaderboard_text(result)
+    assert "lacks the ≈ in at most 5 % of sweeps" in ranking_note(result)
     plain = leaderboard_json(result)
     assert [item["alike"] for item in plain["trials"]] == [None, True, True, False]
     assert plain["notes"][0] == ranking_note(result)
@@ -97,8 +98,8 @@ def test_with_one_seed_nothing_is_said_of_differences(tmp_path: Path) -> None:
     trial(folder, 0, [30.0])
     trial(folder, 1, [29.0])
     text = leaderboard_text(read_board(folder))
-    assert "nor is which differences are by chance" in text
-    assert "What the axes contribute cannot be told from chance" in text
+    assert "One seed each: differences may be due to chance." in text
+    assert "The effects of the axes cannot be told from chance" in text
     assert "≈" not in text
     assert {item["alike"] for item in leaderboard_json(read_board(folder))["trials"]} == {None}
 
@@ -134,8 +135,7 @@ def test_trials_with_several_seeds_are_compared_among_themselves(tmp_path: Path)
         trial(alone, number, scores)
     several = [entry.p_value for entry in board.ranked if len(entry.trial.finished_seeds) > 1]
     assert several == [entry.p_value for entry in read_board(alone).ranked]
-    text = leaderboard_text(board)
-    assert "Trials with one seed are not compared." in text
+    assert "Trials with one seed are not compared." in ranking_note(board)
     (seeds,) = (column.cells for column in columns(board) if column.head == "seeds")
     assert [*seeds] == ["1", "1", "3", "3", "3", "1"]
     assert all(column.head != "seeds" for column in columns(read_board(alone)))
@@ -226,10 +226,10 @@ def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
     assert re.fullmatch(r"encoder p 3 \d+\.\d+ reference", p)
     assert re.fullmatch(r"q 3 \d+\.\d+ \+\S+ \+\S+ to \+\S+ \*", q)
     assert not r.endswith("*")
-    (note,) = (line for line in lines if line.startswith("Means are adjusted"))
-    assert "how far trials are from the model (4 degrees of freedom of the trials)" in note
+    assert any(line.startswith("Differences are to the reference. *: signif") for line in lines)
     plain = leaderboard_json(read_board(folder))
-    assert note in plain["notes"]
+    (note,) = (note for note in plain["notes"] if note.startswith("Means are adjusted"))
+    assert "the residuals of the model (4 degrees of freedom)" in note
     _, second, _ = plain["contributions"]["effects"]["encoder"]
     low, high = second["interval"]
     assert 9.0 < low < second["difference"] < high < 11.0
@@ -275,7 +275,7 @@ def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
         "encoder": [("a", 1.5, None), ("b", 5.0, 3.5)],
         "rate": [("5", 1.0, None), ("6", 2.0, 1.0)],
     }
-    assert "Pruned trials are in none of this" in leaderboard_text(read_board(folder))
+    assert "Pruned trials are left out" in leaderboard_text(read_board(folder))
 
 
 def test_axes_that_act_on_each_other_are_reported(tmp_path: Path) -> None:
@@ -289,12 +289,10 @@ def test_axes_that_act_on_each_other_are_reported(tmp_path: Path) -> None:
                 [score, score + 0.2, score + 0.1 * number],
                 point={"encoder": encoder, "rate": rate},
             )
-        text = leaderboard_text(read_board(folder))
-        assert ("The axes act on each other" in text) == (joint > 0)
-        assert (
-            "the seeds alone, since the trials are too few to say how far they are from the model"
-            in text
-        )
+        board = read_board(folder)
+        assert ("The axes interact" in leaderboard_text(board)) == (joint > 0)
+        notes = " ".join(leaderboard_json(board)["notes"])
+        assert "the variance between seeds, since there are too few trials" in notes
 
 
 def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
@@ -353,10 +351,7 @@ def test_of_tuned_axes_only_the_best_values_are_ranked(tmp_path: Path) -> None:
     assert [entry.better and entry.better.number for entry in result.results[2:]] == [1, 1, 3]
     text = leaderboard_text(result)
     assert "better tuned in 000000000001" in text
-    note = (
-        "Each is the best by val/bleu of the trials that differ in rate alone, 2 to 3 of them. The"
-        " best"
-    )
+    note = "Each is the best by val/bleu of 2 to 3 trials that differ only in rate. The best"
     assert note in text
     assert [*effects_of(folder)] == ["encoder"]
     assert [item["better"] for item in leaderboard_json(result)["trials"]][2:] == [

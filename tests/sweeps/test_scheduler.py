@@ -599,7 +599,7 @@ def test_the_reason_for_training_nothing_is_printed(
     file = write_sweep(home, DRAWN, f"search: {{tpe: {{trials: 2}}}}\nwhere: rate > 0.6\n{prune}")
     assert run_sweep(read_sweep(file), home / "run") == 1
     output = capsys.readouterr().out
-    assert "no point was trained, of 20 that were drawn: excluded by `rate > 0.6`" in output
+    assert "no point was trained, of 20 suggested: excluded by `rate > 0.6`" in output
     assert (
         "warning[budget]: `prune` can stop no trial: it first would after 500 steps, and a training"
         " has 4" in output

@@ -114,7 +114,7 @@ def test_a_stopped_worker_gives_its_trial_back(
     assert run_sweep(read_sweep(file), home / "run", joins=True) == 0
     trial = trials_by_rate(home / "run")[0.1]
     assert (
-        f"trial {trial.folder.name} goes on here from what is there (claim 2)"
+        f"trial {trial.folder.name}: resumes here from its folder (claim 2)"
         in capsys.readouterr().out
     )
     assert trial.status == "finished"
