@@ -1,6 +1,4 @@
-"""The notebooks run from top to bottom, their outputs agree with their text, and they are stored
-with outputs.
-"""
+"""The notebooks run from top to bottom, and are stored without outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ nbclient = pytest.importorskip("nbclient")
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 RECIPE, OWN = FOLDER / "recipe_to_picture.ipynb", FOLDER / "own_block.ipynb"
-LARGEST = 100_000  # bytes
 
 
 def code_cells(file: Path) -> list[Any]:
@@ -26,21 +23,9 @@ def code_cells(file: Path) -> list[Any]:
 def executed(file: Path, folder: Path) -> list[Any]:
     """Return the code cells of a notebook that has been run."""
     notebook = nbformat.read(file, 4)
-    for cell in notebook.cells:
-        cell.pop("outputs", None)
     place = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place).execute()
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def kinds(cell: Any) -> set[tuple[str, ...]]:
-    """What a cell displays: `stream` or `execute_result`, and in which forms; a terminal's JPEG is
-    a PNG too.
-    """
-    return {
-        (output.output_type, *sorted({*output.get("data", {})} - {"image/jpeg"}))
-        for output in cell.outputs
-    }
 
 
 def output_of(cells: list[Any], source: str, kind: str = "text/plain") -> str:
@@ -52,43 +37,33 @@ def output_of(cells: list[Any], source: str, kind: str = "text/plain") -> str:
 
 
 @pytest.mark.parametrize("file", [RECIPE, OWN], ids=lambda file: file.stem)
-def test_a_notebook_is_stored_with_outputs_and_no_path(file: Path) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert len(text) < LARGEST
-    assert "/tmp/" not in text
-    assert "Error" not in {
-        output.output_type for cell in code_cells(file) for output in cell.outputs
-    }
-    assert code_cells(file)[-1].outputs
+def test_a_notebook_is_stored_without_outputs(file: Path) -> None:
+    assert [cell.outputs for cell in code_cells(file) if cell.outputs] == []
 
 
 @pytest.mark.slow
 def test_from_a_recipe_to_a_picture(tmp_path: Path) -> None:
     cells = executed(RECIPE, tmp_path)
-    assert [kinds(cell) for cell in cells] == [kinds(cell) for cell in code_cells(RECIPE)]
-    for shown in (cells, code_cells(RECIPE)):
-        assert output_of(shown, "composer.check(attention)") == "[]"
-        assert "fix: write `heads: 4`" in output_of(shown, "heads=5")
-        assert output_of(shown, "composer.draw(attention)", "text/html").startswith("<svg")
-        assert "'e d c b a'" in output_of(shown, "run.translate(")
-        assert output_of(shown, "run.alignments(", "text/html").startswith("<iframe")
-        assert "removed cross_attention" in output_of(shown, "composer.diff(attention, one_vector)")
-        assert "Adam(learning_rate=0.005" in output_of(shown, "composer.load(")
+    assert output_of(cells, "composer.check(attention)") == "[]"
+    assert "fix: write `heads: 4`" in output_of(cells, "heads=5")
+    assert output_of(cells, "composer.draw(attention)", "text/html").startswith("<svg")
+    assert "'e d c b a'" in output_of(cells, "run.translate(")
+    assert output_of(cells, "run.alignments(", "text/html").startswith("<iframe")
+    assert "removed cross_attention" in output_of(cells, "composer.diff(attention, one_vector)")
+    assert "Adam(learning_rate=0.005" in output_of(cells, "composer.load(")
 
 
 @pytest.mark.slow
 def test_a_block_of_ones_own(tmp_path: Path) -> None:
     cells = executed(OWN, tmp_path)
-    assert [kinds(cell) for cell in cells] == [kinds(cell) for cell in code_cells(OWN)]
-    for shown in (cells, code_cells(OWN)):
-        assert output_of(shown, 'check_block("shift"') == ""
-        assert "invariant `chunks`: Forgetful()" in output_of(shown, "check_block(Forgetful")
-        assert output_of(shown, "composer.check(recipe)") == "[]"
-        assert "`past` takes a number, 0 or more and below 1" in output_of(
-            shown, "composer.check(wrong)"
-        )
-        assert output_of(shown, "run.translate(") == "['a b c d', 'b a d g e']"
-        assert "'from': 'a notebook:Shift'" in output_of(shown, "composer.train(recipe")
-        assert "the block `shift` has another source" in output_of(
-            shown, 'composer.open_run("shifted")'
-        )
+    assert output_of(cells, 'check_block("shift"') == ""
+    assert "invariant `chunks`: Forgetful()" in output_of(cells, "check_block(Forgetful")
+    assert output_of(cells, "composer.check(recipe)") == "[]"
+    assert "`past` takes a number, 0 or more and below 1" in output_of(
+        cells, "composer.check(wrong)"
+    )
+    assert output_of(cells, "run.translate(") == "['a b c d', 'b a d g e']"
+    assert "'from': 'a notebook:Shift'" in output_of(cells, "composer.train(recipe")
+    assert "the block `shift` has another source" in output_of(
+        cells, 'composer.open_run("shifted")'
+    )

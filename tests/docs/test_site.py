@@ -23,10 +23,19 @@ from docs.hooks.corpus import GalleryRecipe, Results, gallery_recipes
 from tests.samples import sampled
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site: every warning is an error, so all links and anchors are right."""
-    target = tmp_path_factory.mktemp("site")
+@pytest.mark.slow
+def test_the_site(tmp_path: Path) -> None:
+    """One build for all checks. Every warning is an error, so all links and anchors are right."""
+    build_site(tmp_path)
+    check_every_block_and_every_recipe_has_a_page(tmp_path)
+    check_a_link_to_a_recipe_leads_to_its_page(tmp_path)
+    check_a_link_to_a_file_of_the_repository_is_its_content_on_the_site(tmp_path)
+    check_nothing_is_loaded_from_other_hosts(tmp_path)
+    check_included_sections_are_there(tmp_path)
+    check_scores_name_their_runs_and_split(tmp_path)
+
+
+def build_site(target: Path) -> None:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [
         sys.executable,
@@ -42,25 +51,47 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert process.returncode == 0, process.stderr
-    return target
 
 
-@pytest.mark.slow
-def test_every_block_and_every_recipe_has_a_page(site: Path) -> None:
+def check_every_block_and_every_recipe_has_a_page(site: Path) -> None:
     blocks = {path.stem for path in ROOT.glob("blocks/[a-z]*.py")}
     assert {path.stem for path in site.glob("blocks/*.html")} == blocks | {"index"}
-    recipes = {
-        path
-        for path in (ROOT / "recipes").rglob("*.yaml")
-        if not {"fragments", "sweeps"} & set(path.parts)
-    }
-    pages = {
-        path.relative_to(site / "gallery").with_suffix("").as_posix()
-        for path in site.glob("gallery/**/*.html")
-    }
-    assert pages == {
-        path.relative_to(ROOT / "recipes").with_suffix("").as_posix() for path in recipes
-    }
+    pages = {page.relative_to(site / "gallery").stem for page in site.glob("gallery/**/*.html")}
+    assert pages == {recipe.stem for recipe in list_recipes()}
+
+
+def check_a_link_to_a_recipe_leads_to_its_page(site: Path) -> None:
+    for page in ("blocks/rnn.html", "recipes.html"):
+        text = (site / page).read_text(encoding="utf-8")
+        assert 'gallery/papers/bahdanau2015.html"' in text
+        assert 'bahdanau2015.yaml"' not in text
+
+
+def check_a_link_to_a_file_of_the_repository_is_its_content_on_the_site(site: Path) -> None:
+    page = (site / "blocks/rnn.html").read_text(encoding="utf-8")
+    assert "<summary>blocks/rnn.py</summary>" in page
+    assert "class Rnn(" in re.sub(r"<[^>]+>", "", page)
+
+
+def check_nothing_is_loaded_from_other_hosts(site: Path) -> None:
+    loads = re.compile(
+        r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="http'
+    )
+    for path in site.rglob("*.html"):
+        assert not loads.search(path.read_text(encoding="utf-8")), path
+
+
+def check_included_sections_are_there(site: Path) -> None:
+    page = (site / "extending.html").read_text(encoding="utf-8")
+    assert "class Shift(Block):" in re.sub(r"<[^>]+>", "", page)
+    assert "<!-- from" not in page
+
+
+def check_scores_name_their_runs_and_split(site: Path) -> None:
+    page = (site / "gallery/quickstart.html").read_text(encoding="utf-8")
+    assert "exact match" in page
+    assert "Collected from the run folders" in page
+    assert "Not run." in (site / "gallery/papers/vaswani2017_big.html").read_text(encoding="utf-8")
 
 
 COMMAND = "run `python -m docs.hooks.pages`, and commit what it writes"
@@ -93,45 +124,6 @@ def test_the_parameters_of_a_recipe_are_current(path: Path) -> None:
 
 def read_page(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_a_link_to_a_recipe_leads_to_its_page(site: Path) -> None:
-    for page in ("blocks/rnn.html", "recipes.html"):
-        text = (site / page).read_text(encoding="utf-8")
-        assert 'gallery/papers/bahdanau2015.html"' in text
-        assert 'bahdanau2015.yaml"' not in text
-
-
-@pytest.mark.slow
-def test_a_link_to_a_file_of_the_repository_is_its_content_on_the_site(site: Path) -> None:
-    page = (site / "blocks/rnn.html").read_text(encoding="utf-8")
-    assert "<summary>blocks/rnn.py</summary>" in page
-    assert "class Rnn(" in re.sub(r"<[^>]+>", "", page)
-
-
-@pytest.mark.slow
-def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
-    loads = re.compile(
-        r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="http'
-    )
-    for path in site.rglob("*.html"):
-        assert not loads.search(path.read_text(encoding="utf-8")), path
-
-
-@pytest.mark.slow
-def test_included_sections_are_there(site: Path) -> None:
-    page = (site / "extending.html").read_text(encoding="utf-8")
-    assert "class Shift(Block):" in re.sub(r"<[^>]+>", "", page)
-    assert "<!-- from" not in page
-
-
-@pytest.mark.slow
-def test_scores_name_their_runs_and_split(site: Path) -> None:
-    page = (site / "gallery/quickstart.html").read_text(encoding="utf-8")
-    assert "exact match" in page
-    assert "Collected from the run folders" in page
-    assert "Not run." in (site / "gallery/papers/vaswani2017_big.html").read_text(encoding="utf-8")
 
 
 def test_test_scores_come_before_validation_scores() -> None:
