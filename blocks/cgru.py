@@ -33,12 +33,15 @@ LENGTH, ROOT = 8.0, 3.0
 
 
 class Cgru(Block):
-    """A convolutional gated recurrent unit (Kaiser & Sutskever 2016, section 2), one step from a
-    grid to the next.
+    """Convolutional gated recurrent unit (Kaiser & Sutskever 2016, section 2), one step on a grid.
 
-    s' = u * s + (1 - u) * tanh(U * (r * s) + B),  u = g(U' * s + B'),  r = g(U'' * s + B''), where U * s is a
-    convolution over positions and columns, zeros beyond the edges. Beside another grid p, each convolution has a second
-    kernel, W * p, and r does not touch p (Kaiser & Bengio 2016, section 3).
+    s' = u * s + (1 - u) * tanh(U * (r * s) + B)
+
+    u = g(U' * s + B'); r = g(U'' * s + B'')
+
+    U * s is a convolution over positions and columns, with zeros beyond the edges. With another
+    grid p, each convolution has a second kernel, W * p, and r does not touch p (Kaiser & Bengio
+    2016, section 3).
 
     Settings:
         kernel: Positions, then columns, that each convolution sees; one of 1 x 1 makes each cell a
@@ -182,10 +185,7 @@ class Cgru(Block):
         return s * (torch.rand_like(s) < keep) / keep
 
     def _shifted(self, s: Tensor) -> Tensor:
-        """Return the first third of the features as it is; the next from the position before; the
-        last from the one
-        after.
-        """
+        """Shift the second third of the features right by one position, the last third left."""
         third = s.shape[-1] // 3
         here, left, right = s.split((s.shape[-1] - 2 * third, third, third), -1)
         return torch.cat(

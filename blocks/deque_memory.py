@@ -1,4 +1,4 @@
-"""`deque_memory`: a queue with two ends that learns by gradients what to push and to pop at each."""
+"""`deque_memory`: a double-ended queue that learns by gradients what to push and pop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ class DequeMemory(NeuralStack):
 
     v = tanh(W x + b), d and u = sigmoid(W x + b), of the top and of the bottom: values, and how
     much of each is pushed and popped. In this order: pop at the top, pop at the bottom, push at
-    both, read at both.
-    top:    s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j)),  y = sum_i min(s_i', max(0, 1 - sum_(j>i) s_j')) v_i
-    bottom: the same with the sums over j < i
+    both, read at both. At the top, and at the bottom with the sums over j < i:
+
+    s_i' = max(0, s_i - max(0, u - sum_(j>i) s_j))
+
+    y = sum_i min(s_i', max(0, 1 - sum_(j>i) s_j')) v_i
+
     The biases of both u are -1 before training, so that little is popped at first.
 
     Settings:

@@ -26,15 +26,18 @@ LAMBDA_INIT = 0.8
 
 
 class DifferentialAttention(Block):
-    """Differential attention: what two softmaxes have in common, noise, cancels (Ye et al. 2024,
-    arXiv 2410.05258).
+    """Differential attention: the difference of two softmaxes cancels noise (Ye et al. 2024).
 
-    a_h = (softmax(q_h1 k_h1^T / sqrt(d)) - l softmax(q_h2 k_h2^T / sqrt(d))) v_h, where d = D / 2H
-    and v_h is 2d wide;
-    y = W_o concat_h (1 - l_0) norm(a_h), where the norm divides each head by its root mean square,
-    with one gain of each feature for all heads; l = exp(u_1.w_1) - exp(u_2.w_2) + l_0 for all
-    heads, with learned vectors u and w (equations 1 to 3). Pictures show what is left of the
-    weights, white where it is negative.
+    a_h = (softmax(q_h1 k_h1^T / sqrt(d)) - l softmax(q_h2 k_h2^T / sqrt(d))) v_h
+
+    y = W_o concat_h (1 - l_0) norm(a_h)
+
+    l = exp(u_1.w_1) - exp(u_2.w_2) + l_0
+
+    These are equations 1 to 3 of arXiv 2410.05258. d = D / 2H, v_h is 2d wide, and the vectors u
+    and w are learned, for all heads. The norm divides each head by its root mean square, with one
+    gain per feature for all heads. Pictures show the difference of the weights, white where it is
+    negative.
 
     Settings:
         heads: How many heads H; twice as many divide the width that arrives. At the same D a
@@ -47,8 +50,9 @@ class DifferentialAttention(Block):
         positions: What it knows of distances: none | rotary (Su et al. 2021), which the paper has.
         dropout: Probability of dropping a weight of either softmax, 0 <= dropout < 1.
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys (B, 2H, N, d), values (B, H, N, 2d), their mask (B,
-    N); with rotary positions, how many there were (B,).
+    Shapes: (B, T, D) -> (B, T, D).
+    State: keys (B, 2H, N, d), values (B, H, N, 2d), their mask (B, N); with rotary positions, their
+    number so far (B,).
     Raises BlockError where a grid arrives, where twice the heads do not divide D, for rotary
     positions of heads that are not of even width, and for `lambda: by_depth` without a `repeat` or
     beside a `lambda_init`.
@@ -127,7 +131,7 @@ class DifferentialAttention(Block):
     def _attend(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, context: Context
     ) -> Tensor:
-        """Return a_h: (B, H, T, 2d). Without a mask, each query may see itself and those before it."""
+        """Return a_h: (B, H, T, 2d). Without a mask it is causal."""
         pairs = [
             (query[:, part::2], keys[:, part::2]) for part in (0, 1)
         ]  # (B, H, T, d), (B, H, N, d)

@@ -20,11 +20,15 @@ RECORDED_CELLS = 16
 class DiscreteStacks(Block):
     """Stacks of numbers with soft actions (Joulin & Mikolov 2015, section 3.2, equations 3 to 6).
 
-    Of each stack: a = softmax(A x + b) over push, pop and no-op, and v = sigmoid(D x + b).
-    s_0' = a_push v + a_pop s_1 + a_no s_0;  s_i' = a_push s_(i-1) + a_pop s_(i+1) + a_no s_i; an empty cell is -1
+    a = softmax(A x + b) over push, pop and no-op; v = sigmoid(D x + b)
 
-    y = the uppermost `depth` numbers of each s'. In the paper the next position reads them: put the
-    block into a `recurrent`, and read `prev`.
+    s_0' = a_push v + a_pop s_1 + a_no s_0
+
+    s_i' = a_push s_(i-1) + a_pop s_(i+1) + a_no s_i
+
+    Each stack has its own A and D, and an empty cell is -1. y = the uppermost `depth` numbers of
+    each s'. In the paper the next position reads them: put the block into a `recurrent`, and read
+    `prev`.
 
     Settings:
         stacks: How many stacks, each with actions of its own, 1 or more.

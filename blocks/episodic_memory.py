@@ -39,13 +39,11 @@ from blocks.core.sentence_encoding import (
 
 
 class EpisodicMemory(Block):
-    """Episodic memory of a dynamic memory network (Kumar et al. 2016, arXiv 1506.07285, section
-    2.3).
+    """Episodic memory of a dynamic memory network (Kumar et al. 2016, arXiv 1506.07285).
 
-    Each hop i reads all facts c_t in their order, and remembers an episode; of the question q, m_0
-    = q and h_0 = 0: g_t = sigmoid(W_2 tanh(W_1 z(c_t, m, q) + b_1) + b_2), with m of the hop before
-    and
-    z(c, m, q) = [c, m, q, c * q, c * m, |c - q|, |c - m|, c.W q, c.W m];
+    Section 2.3: each hop i reads all facts c_t in their order, and remembers an episode; of the
+    question q, m_0 = q and h_0 = 0: g_t = sigmoid(W_2 tanh(W_1 z(c_t, m, q) + b_1) + b_2), with m
+    of the hop before and z(c, m, q) = [c, m, q, c * q, c * m, |c - q|, |c - m|, c.W q, c.W m];
     h_t = g_t GRU(c_t, h_(t-1)) + (1 - g_t) h_(t-1), m_i = GRU(h_T, m_(i-1)), each GRU with weights
     of its own: r, z = sigmoid(W x + U h + b), h' = (1 - z) tanh(W_n x + r * U_n h + b_n) + z h
     (section 2.1). What leaves is the last m. Where the data give supporting facts, the gates of hop
@@ -119,7 +117,7 @@ class EpisodicMemory(Block):
         self.out = stream._replace(width=self.width)
 
     def _map(self, stream: Stream, has_words: bool) -> nn.Parameter | None:
-        """Return the map of words, or of vectors of another width; None for what is taken as it is."""
+        """Return the map of words, or of vectors of another width; None if no map is needed."""
         needs_none = not has_words and stream.width == self.width
         return None if needs_none else normal_matrix(self.width, stream.width)
 
@@ -150,7 +148,7 @@ class EpisodicMemory(Block):
         return embed_sentences(sentences, map, encoding, self.width, self.longest)[:, :, 0]
 
     def _scores(self, facts: Tensor, m: Tensor, q: Tensor) -> Tensor:
-        """Return what the gates are made of. facts: (B, N, d), m and q: (B, d) -> (B, N)"""
+        """Return the inputs of the gates. facts: (B, N, d), m and q: (B, d) -> (B, N)"""
         m, q = (vector[:, None].expand_as(facts) for vector in (m, q))
         mapped = self.bilinear(facts)
         products = [(mapped * vector).sum(-1, keepdim=True) for vector in (q, m)]  # (B, N, 1)
@@ -158,9 +156,7 @@ class EpisodicMemory(Block):
         return self.score(torch.tanh(self.hidden(torch.cat(z, -1))))[..., 0]
 
     def _gates(self, scores: Tensor, real: Tensor) -> Tensor:
-        """Return how far the gate is open at each fact, 0 at what is none: (..., N), real: (B, N)
-        -> (..., N)
-        """
+        """Return the gate of each fact, 0 where not `real` (B, N): (..., N) -> (..., N)"""
         if self.gate == "sigmoid":
             return torch.sigmoid(scores).masked_fill(~real, 0.0)
         return (

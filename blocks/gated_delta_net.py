@@ -84,10 +84,9 @@ class GatedDeltaNet(DeltaMixer):
             initial_state=initial_state,
         )
         width, (_, key_width, value_width) = self.out.width, self.memory_shape
-        decays = key_width if decay == "vector" else 1
+        decays, rank = (key_width, value_width) if decay == "vector" else (1, None)
         self.decays = nn.ModuleList(
-            Decay(width, heads, decays, value_width if decay == "vector" else None)
-            for _ in range(self.directions)
+            Decay(width, heads, decays, rank) for _ in range(self.directions)
         )
         self.gate = build_projection(width, self.directions * [heads * value_width], bias=False)
 
@@ -121,7 +120,7 @@ class Decay(nn.Module):
         self.bias = nn.Parameter(inverse_softplus(random_dt(heads, decays)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logarithms of the decays. (B, T, D) -> (B, T, H decays), in float32 at least"""
+        """Return the log decays: (B, T, D) -> (B, T, H decays), in float32 at least"""
         f = self.maps(x).unflatten(-1, self.bias.shape)  # (B, T, H, decays)
         f = f.to(state_dtype(f)) + self.bias
         return (-self.log_rate.exp() * F.softplus(f)).flatten(2)

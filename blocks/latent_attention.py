@@ -30,8 +30,12 @@ Width = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
 class LatentAttention(Block):
     """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1).
 
-    c_t = norm(W_c x_t);  k_ht = (U_h c_t, r_t);  v_ht = V_h c_t;  q_ht = (W_h z_t, turned R_h z_t) with z_t = x_t or
-    norm(W_z x_t);  y = W_o concat_h softmax(q_h k_h^T / sqrt(d + D_r)) v_h.
+    c_t = norm(W_c x_t); k_ht = (U_h c_t, r_t); v_ht = V_h c_t
+
+    q_ht = (W_h z_t, turned R_h z_t), z_t = x_t or norm(W_z x_t)
+
+    y = W_o concat_h softmax(q_h k_h^T / sqrt(d + D_r)) v_h
+
     r_t, the decoupled key, is linear in x_t, turned by angles that grow with t, and the same for
     all heads. The norms of the latents divide by the root mean square (section 3.1.2), with 1e-5
     under the root, in the authors' code 1e-6. A single query, as in decoding, is mapped to be
@@ -131,7 +135,7 @@ class LatentAttention(Block):
     def _turn(
         self, query: Tensor, key: Tensor, before: Tensor | None, context: Context
     ) -> tuple[Tensor, Tensor]:
-        """Turn the last features of queries (B, H, T, d + D_r), and the decoupled key (B, T, D_r)."""
+        """Turn the last features of queries (B, H, T, d + D_r) and the shared key (B, T, D_r)."""
         if not self.rotary_width:
             return query, key
         angles = context.once(rotary_angles, context.mask, before, self.rotary_width)
@@ -142,9 +146,7 @@ class LatentAttention(Block):
     def _attend(
         self, query: Tensor, pairs: Tensor, mask: Tensor | None, context: Context
     ) -> Tensor:
-        """Return what the queries read, (B, H, T, d). Without a mask, each may see itself and those
-        before it.
-        """
+        """Return the result of attention, (B, H, T, d). Without a mask it is causal."""
         dropout, scale = self.dropout if self.training else 0.0, query.shape[-1] ** -0.5
         latent, key = pairs.split((self.latent, self.rotary_width), -1)
         if query.shape[2] == 1:

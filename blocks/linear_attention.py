@@ -110,9 +110,7 @@ class LinearAttention(Mixer):
 def sum_outer_products(
     query: Tensor, key: Tensor, value: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return what every query reads of the sum of all outer products, and the sum: the arguments of
-    the scan.
-    """
+    """Read the running sum of outer products with every query. Arguments are those of the scan."""
     with no_autocast(state):
         query, key, value = (x.to(state.dtype) for x in (query, key, value))
         state = state + key.mT @ value  # (B, H, K, V)

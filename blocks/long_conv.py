@@ -1,4 +1,4 @@
-"""`long_conv`: a convolution as long as the row, whose filters are sums of decaying oscillations."""
+"""`long_conv`: a convolution as long as the row, with filters of decaying oscillations."""
 
 from __future__ import annotations
 

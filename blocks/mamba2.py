@@ -148,7 +148,7 @@ class Mamba2(Mixer):
 
 
 def _default_heads(width: int, head_width: int) -> int:
-    """Return how many heads are together twice as wide as the input. Raises BlockError where none
+    """Return the number of heads that are twice as wide as the input. Raises BlockError if none
     are.
     """
     if 2 * width % head_width:

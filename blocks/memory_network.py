@@ -39,8 +39,7 @@ NOISE = 0.1
 
 
 class MemoryNetwork(Block):
-    """End-to-end memory network (Sukhbaatar et al. 2015, sections 2 and 4.1), over sentences of
-    words.
+    """End-to-end memory network over sentences (Sukhbaatar et al. 2015, sections 2 and 4.1).
 
     m_i = sum_j l_j * A x_ij + T_A(i), c_i likewise with C and T_C, u_1 = sum_j l_j * B q_j, and in
     each hop k p_i = softmax_i(u_k.m_i), o_k = sum_i p_i c_i, u_(k+1) = u_k + o_k. Here x_ij is word
@@ -74,9 +73,9 @@ class MemoryNetwork(Block):
             word where words are `one_hot`; with the output `identity` this is the paper's tie of
             the output to C.
 
-    Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), for words (B, T, D). State:
-    what was made of the sentences (B, N, maps, width), their mask (B, N), and the question (B, 1,
-    width).
+    Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), for words (B, T, D).
+    State: the embedded sentences (B, N, maps, width), their mask (B, N), and the question
+    (B, 1, width).
     Raises BlockError where a grid arrives, where there is no memory, or several and no `from`, and
     where the question is a grid.
     """
@@ -186,12 +185,12 @@ class MemoryNetwork(Block):
         return u.expand(-1, x.shape[1], -1), state
 
     def _pair(self, made: Tensor, hop: int) -> tuple[Tensor, Tensor]:
-        """Return what a hop compares and what it reads: (B, N, d) each."""
+        """Return the vectors that a hop compares and those that it reads: (B, N, d) each."""
         first = hop if self.between is None else 0
         return made[:, :, first], made[:, :, first + 1]
 
     def _look(self, scores: Tensor, real: Tensor) -> Tensor:
-        """Return how much of each sentence is read: (B, T, N)"""
+        """Return the attention weights of the sentences: (B, T, N)"""
         real = real[:, None]  # (B, 1, N)
         weights = self._softmax(scores, real)
         if not self.linear_start:

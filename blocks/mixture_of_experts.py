@@ -33,10 +33,10 @@ Shared = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 
 
 class MixtureOfExperts(Block):
-    """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all
-    (Dai et al. 2024,
-    arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv
-    2408.15664).
+    """Mixture of experts, chosen for each position (Shazeer et al. 2017, arXiv 1701.06538).
+
+    Some experts may be shared by all positions (Dai et al. 2024, arXiv 2401.06066), and a bias
+    balances their loads without a loss (Wang et al. 2024, arXiv 2408.15664).
 
     y = sum_j f_j(x) + sum_i g_i f_i(x), over the shared experts j, and the others i with g_i = s_i
     = sigmoid(w_i x) where s_i + b_i is among the `top_k` largest, else g_i = 0. With `normalise`
@@ -173,7 +173,7 @@ def _require_single_positions(site: Site, expert: Stack, blocks: Blocks) -> None
 
 
 def _find_wider_block(expert: Stack, causal: Stack, x: Tensor) -> Block | None:
-    """Return the first block, of nested ones the innermost, that reads more than its own position."""
+    """Return the innermost first block that reads more than its own position."""
     for block, other in zip(expert.inner(), causal.inner(), strict=True):
         if type(block) is not type(other):  # a stand-in
             return block
@@ -190,7 +190,7 @@ def _stacks_of(block: Block) -> list[Stack]:
 
 
 def _reads_more(block: Block, x: Tensor) -> bool:
-    """Return whether a block on a causal site keeps anything, or what it has made of a memory."""
+    """True if a block on a causal site has a state or uses a memory."""
     try:
         return _has_tensors(block.start(x, _context_of(x)))
     except KeyError:  # there are no memories here
@@ -206,5 +206,5 @@ def _context_of(x: Tensor) -> Context:
 
 
 def _has_tensors(state: State) -> bool:
-    """Return whether anything is in a state."""
+    """True if a state contains a tensor."""
     return isinstance(state, Tensor) or any(_has_tensors(part) for part in state)

@@ -27,22 +27,21 @@ MaxSteps = Annotated[int, Bounds(minimum=2, maximum=10_000)]
 
 
 class Nram(Block):
-    """A machine that runs on a tape, each step wired by a controller (Kurach et al. 2016, sections
-    3 and 4).
+    """A neural random-access machine on a tape (Kurach et al. 2016, sections 3 and 4).
 
     The stream is the tape: position i is cell i, and its M features are the probabilities of the
     integers 0 to M - 1, scaled to sum to 1; cells beyond the row hold 0, and positions beyond M are
     no cells and leave as they came. All registers begin at 0. In step t a controller sees P(r_i =
     0) of each register r_i, and says for each of 14 modules from where its arguments come, and for
     each register what it becomes:
-        o_m = module_m((r_1 .. r_R, o_1 .. o_(m-1)) softmax(a_m), the same softmax(b_m))           equation 1
-        r_i = (r_1 .. r_R, o_1 .. o_14) softmax(c_i)                                               equation 2
-    The modules in order, modulo M: READ, 0, 1, 2, a + 1, a + b, a - b, a - 1, a < b, a <= b, a = b,
-    min, max, WRITE. It says too whether to stop, f_t in 0..1; it stops after step t with p_t = f_t
-    prod_(s<t) (1 - f_s), p_T being the rest. What leaves are logits, y_i = sum_t p_t log(M_t[i] +
-    1e-6), so that the cross-entropy of the answer is the paper's cost, sum_t p_t -log M_t[i, y_i],
-    less what the mixture lacks to sum to 1: nothing, once it is sure when to stop. No parameter
-    depends on M.
+        o_m = module_m((r_1 .. r_R, o_1 .. o_(m-1)) softmax(a_m), the same softmax(b_m))
+        r_i = (r_1 .. r_R, o_1 .. o_14) softmax(c_i)
+    These are equations 1 and 2. The modules in order, modulo M: READ, 0, 1, 2, a + 1, a + b, a - b,
+    a - 1, a < b, a <= b, a = b, min, max, WRITE. It says too whether to stop, f_t in 0..1; it stops
+    after step t with p_t = f_t prod_(s<t) (1 - f_s), p_T being the rest. What leaves are logits,
+    y_i = sum_t p_t log(M_t[i] + 1e-6), so that the cross-entropy of the answer is the paper's cost,
+    sum_t p_t -log M_t[i, y_i], less what the mixture lacks to sum to 1: nothing, once it is sure
+    when to stop. No parameter depends on M.
 
     Settings:
         steps: Steps at most, 2 to 10000.
@@ -79,8 +78,9 @@ class Nram(Block):
             )
             raise BlockError("", message, code="width", fix="write `integers: {below: 3}` or more")
         self.steps, self.registers, self.entropy = steps, registers, entropy
-        widths = [registers, *[hidden] * layers]
-        inner = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.Tanh())]
+        inner: list[nn.Module] = []
+        for arriving, width in pairwise([registers, *[hidden] * layers]):
+            inner += [nn.Linear(arriving, width), nn.Tanh()]
         self.controller = nn.Sequential(*inner, nn.Linear(hidden, sum(choice_sizes(registers)) + 1))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -211,7 +211,7 @@ def write_tape(tape: Tensor, p: Tensor, q: Tensor) -> Tensor:
 
 
 def choice_sizes(registers: int) -> list[int]:
-    """Return how many numbers a controller gives for each module, and then for the registers."""
+    """Return the sizes of a controller's choices: for each module, then for each register."""
     modules = [arguments * (registers + at) for at, (arguments, _) in enumerate(MODULES.values())]
     return [*modules, registers * (registers + len(MODULES))]
 

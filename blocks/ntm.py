@@ -34,18 +34,16 @@ TAPE_FIELDS = len(AddressTape._fields)
 
 
 class Ntm(Block):
-    """Heads that write and read a memory of slots (Graves, Wayne & Danihelka 2014, sections 3.1 to
-    3.3).
+    """Heads that write and read a memory of slots (Graves et al. 2014, sections 3.1 to 3.3).
 
-    Each head says where, by a linear map of x_t: k = tanh, beta = softplus, g = sigmoid, s =
-    softmax,
-    gamma = 1 + softplus.
-        w^c(i) = softmax_i(beta cos(k, M_(t-1)(i))), w^g = g w^c + (1 - g) w_(t-1)       (equations 5 to 7)
-        w~(i) = sum_j w^g(j) s(i - j), in a circle; w_t(i) = w~(i)^gamma / sum w~^gamma   (equations 8 and 9)
+    Each head's address is a linear map of x_t: k = tanh, beta = softplus, g = sigmoid, s = softmax,
+    gamma = 1 + softplus (equations 5 to 9).
+        w^c(i) = softmax_i(beta cos(k, M_(t-1)(i))), w^g = g w^c + (1 - g) w_(t-1)
+        w~(i) = sum_j w^g(j) s(i - j), in a circle; w_t(i) = w~(i)^gamma / sum w~^gamma
     Then all writing heads erase, then all add, e = sigmoid and a = tanh; the reading heads read
     what is there now, so the equations hold in the order 3, 4, 2, which `order` changes:
-        M~(i) = M_(t-1)(i) prod_h (1 - w_h(i) e_h), M_t(i) = M~(i) + sum_h w_h(i) a_h   (equations 3 and 4)
-        r_t = sum_i w_t(i) M_t(i)                                                        (equation 2)
+        M~(i) = M_(t-1)(i) prod_h (1 - w_h(i) e_h), M_t(i) = M~(i) + sum_h w_h(i) a_h
+        r_t = sum_i w_t(i) M_t(i)
 
     Settings:
         slots: How many slots the memory has, 1 or more.
@@ -214,15 +212,9 @@ class NTMLoop(torch.autograd.Function):
         ctx: Any, total: Tensor, passed: Tensor, reads: Tensor
     ) -> tuple[Tensor | None, ...]:
         params, saved = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
-        tapes = [
-            AddressTape(*values)
-            for values in zip(
-                *(saved[first:-2:TAPE_FIELDS] for first in range(TAPE_FIELDS)), strict=True
-            )
-        ]
-        total = total.clone(
-            memory_format=torch.contiguous_format
-        )  # (B, M, N), of one step after the other
+        fields = [saved[first:-2:TAPE_FIELDS] for first in range(TAPE_FIELDS)]
+        tapes = [AddressTape(*values) for values in zip(*fields, strict=True)]
+        total = total.clone(memory_format=torch.contiguous_format)  # (B, M, N), step by step
         places, read, after = (
             torch.zeros_like(passed[:, 0]),
             torch.zeros_like(reads[:, 0]),
@@ -280,9 +272,7 @@ def write(memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensor:
 
 
 def erase_sequence(memory: Tensor, places: Tensors, erase: Tensors) -> list[Tensor]:
-    """Return the memory, and what each head left of it. places: (B, 1, N) each, erase: (B, 1, M)
-    each
-    """
+    """Return the memory before and after each head. places: (B, 1, N), erase: (B, 1, M) each"""
     left = [memory]
     for place, rate in zip(places, erase, strict=True):
         left.append(torch.addcmul(left[-1], place, left[-1] * rate.mT, value=-1.0))  # (B, M, N)

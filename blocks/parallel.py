@@ -30,10 +30,10 @@ from blocks.core.stack import Stack, compare_streams
 
 
 class Parallel(Block):
-    """Several stacks over the same stream, merged (the columns of an encoder: Chen et al. 2018,
-    section 5).
+    """Several stacks over the same stream, merged (columns: Chen et al. 2018, section 5).
 
-    sum: y = sum_k f_k(x);   mean: the sum over their number;   max: value by value;   concat: y = [f_1(x); f_2(x) ...];
+    sum: y = sum_k f_k(x);   mean: the sum over their number;   max: value by value;
+    concat: y = [f_1(x); f_2(x) ...];
     gate: y = sum_k g_k f_k(x), with g for each value a softmax over k of W [f_1(x); f_2(x) ...] +
     b;
     attention: y = sum_k b_k V_k f_k(x), with b a softmax over k of v.tanh(W x + U_k f_k(x) + b),
@@ -185,14 +185,15 @@ class BranchAttention(nn.Module):
         return (weights * values).sum(-2)
 
 
+def _label(key: str | int) -> str:
+    return f"`{key}`" if isinstance(key, str) else f"number {key + 1}"
+
+
 def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge: str) -> None:
     """Raise BlockError where the branches' outputs cannot be merged."""
     if not streams:
         raise BlockError("branches", "there is no branch", fix="write at least one stack")
-    first, labels = (
-        streams[0],
-        [f"`{key}`" if isinstance(key, str) else f"number {key + 1}" for key in keys],
-    )
+    first, labels = streams[0], [_label(key) for key in keys]
     for other, stream in zip(labels[1:], streams[1:], strict=True):
         messages: dict[str, tuple[str, str | Fix]] = {
             "kind": (

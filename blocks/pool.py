@@ -15,8 +15,10 @@ from blocks.core.recurrence import last_real
 class Pool(Block):
     """One vector for all positions of a row; a row without tokens gives zeros.
 
-    last: x_n;   mean: 1/n sum_t x_t;   max: max_t x_t;   attention: sum_t a_t x_t with a = softmax_t(w x_t)
-    (Lin et al. 2017, section 2, with one hop and a linear score).
+    last: x_n;   mean: 1/n sum_t x_t;   max: max_t x_t;
+    attention: sum_t a_t x_t with a = softmax_t(w x_t)
+
+    The attention is that of Lin et al. 2017, section 2, with one hop and a linear score.
 
     Settings:
         how: last | mean | max | attention.

@@ -1,4 +1,4 @@
-"""`pool_hierarchical`: one vector for a whole row, by convolutions over ever longer pieces of it."""
+"""`pool_hierarchical`: one vector for a whole row, by convolutions over growing pieces."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PoolHierarchical(Block):
         return (y + self._end(x, left, closing))[:, None], state
 
     def _convolved(self, x: Tensor, size: int) -> Tensor:
-        """Convolve x (B, T, D) with K^size, without anything beyond its ends: (B, T - size + 1, D)"""
+        """Convolve x (B, T, D) with K^size, without padding: (B, T - size + 1, D)"""
         kernel = self._kernel(self.kernels, size).t()[:, None]  # (D, 1, size)
         return F.conv1d(x.transpose(1, 2), kernel, groups=x.shape[2]).transpose(1, 2)
 
@@ -103,9 +103,7 @@ class PoolHierarchical(Block):
         )
 
     def _end(self, x: Tensor, left: Tensor, closing: Tensor) -> Tensor:
-        """Return what the first `left` (B,) columns of x (B, T, D) become, zeros where there is
-        none: (B, D)
-        """
+        """Return the end of the first `left` (B,) columns of x (B, T, D), zeros for none: (B, D)"""
         x = F.pad(
             x[:, : self.largest], (0, 0, 0, max(0, self.largest - x.shape[1]))
         )  # (B, largest, D)

@@ -13,12 +13,16 @@ from blocks.core.functional import count_positions, no_positions, sinusoidal
 
 
 class Positions(Block):
-    """Position embeddings, sinusoidal (Vaswani et al. 2017, section 3.5) or learned (Gehring et al.
-    2017, section 3.1).
+    """Position embeddings, sinusoidal or learned.
 
-    sinusoidal: y_t = x_t + [sin(t w_i), cos(t w_i)], w_i = 10000^(-2i/D);   learned: y_t = x_t + E_t.
-    On a grid the sinusoids of the position t are added to the first half of the features and those
-    of the column w to the second; learned are a vector of the position and one of the column, F_w.
+    sinusoidal: y_t = x_t + [sin(t w_i), cos(t w_i)], w_i = 10000^(-2i/D)
+
+    learned: y_t = x_t + E_t
+
+    Sinusoidal embeddings are those of Vaswani et al. 2017, section 3.5; learned ones those of
+    Gehring et al. 2017, section 3.1. On a grid the sinusoids of the position t are added to the
+    first half of the features and those of the column w to the second; learned embeddings add a
+    vector of the position and one of the column, F_w.
     With `per_iteration`, in iteration k of a repeat, [sin(k w_i), cos(k w_i)] is added too
     (Dehghani et al. 2019, section 2.1).
 

@@ -1,4 +1,4 @@
-"""`recurrent`: a stack that runs position by position where it reads what it made one step before."""
+"""`recurrent`: a stack that runs position by position and reads its outputs of the step before."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ MAX_ROUNDS = 8
 
 
 class Recurrent(Block):
-    """Feedback through any stack: in it, `prev.x` is the output named x one step before (input
-    feeding: Luong et al.
-    2015, section 3.3; attention asked by the last state: Bahdanau et al. 2015, section 3.1).
+    """Feedback through any stack: in it, `prev.x` is the output named x one step before.
 
-    y_t, s_t = f(x_t, s_(t-1)), where f may read what it has named in s_(t-1).
+    y_t, s_t = f(x_t, s_(t-1)), where f may read the outputs named in s_(t-1)
+
+    Input feeding (Luong et al. 2015, section 3.3) is written with it, and attention queried by the
+    last state (Bahdanau et al. 2015, section 3.1).
 
     Only the blocks from the first that reads a `prev` to the last that is read as one run position
     by position. Those before and after them run once, over all positions; without a `prev`, all do.
@@ -128,7 +129,9 @@ class Recurrent(Block):
             )
             ys.append(y)
             steps.append(made)
-        named = {name: concat_positions([made[name] for made in steps]) for name in sorted(own)}
+        named = {}
+        for name in sorted(own):
+            named[name] = concat_positions([made[name] for made in steps])
         return torch.cat(ys, 1), state, previous, named
 
 
@@ -171,11 +174,10 @@ def infer_prev_shapes(site: Site, stack: Blocks, causal: str) -> dict[str, Named
         names = site.names.enter_loop(site.stream, known, guess)
         site.dry_build(("stack",), stack, names=names, causal=causal)
         made, read = names.defined_in_loop(), prev_names(names.reads)
-        moved = [
-            name
-            for name in made
-            if name in read and known.get(name, guess).stream != made[name].stream
-        ]
+        moved = []
+        for name in made:
+            if name in read and known.get(name, guess).stream != made[name].stream:
+                moved.append(name)
         if not moved:
             return made
         known = made
@@ -190,14 +192,8 @@ def prev_names(reads: Iterable[str]) -> set[str]:
 
 
 def loop_range(stack: Stack, previous: Iterable[str]) -> tuple[int, int]:
-    """Return the range from the first block that reads a `prev` to the last read as one; (0, 0)
-    without any.
-    """
-    reads = [
-        index
-        for index, names in enumerate(stack.reads)
-        if any(name.startswith(PREV) for name in names)
-    ]
+    """Return the range from the first reader of a `prev` to the last block read; (0, 0) if none."""
+    reads = [index for index, names in enumerate(stack.reads) if prev_names(names)]
     makes = [index for index, names in enumerate(stack.gives) if names & set(previous)]
     return (min(reads), max(*reads, *makes) + 1) if reads and makes else (0, 0)
 

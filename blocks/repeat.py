@@ -274,14 +274,14 @@ def _shapes(stack: Stack) -> dict[str, torch.Size]:
 
 
 def _shares_anyway(site: Site, stack: list[object]) -> bool:
-    """Return whether all parameters in a stack are those of named stacks, which all their uses
-    share.
-    """
+    """True if all parameters of a stack are those of named stacks, which all uses share."""
     if "'use'" not in str(stack):  # building it once more costs as much as the first time
         return False
     dry = site.dry_build(("stack",), stack, names=site.names.copy())
-    uses = [part for part in dry.modules() if isinstance(part, Stack) and part.is_shared]
-    shared = {id(parameter) for part in uses for parameter in part.parameters()}
+    shared: set[int] = set()
+    for part in dry.modules():
+        if isinstance(part, Stack) and part.is_shared:
+            shared.update(map(id, part.parameters()))
     return bool(shared) and all(id(parameter) in shared for parameter in dry.parameters())
 
 
@@ -334,28 +334,30 @@ def select_rows(which: Tensor, new: State, old: State) -> State:
 def mean_parameters(sets: Sequence[nn.Module]) -> Parameters:
     """Return the mean of each parameter over modules that are built alike."""
     parameters = [dict(module.named_parameters()) for module in sets]
-    return {name: torch.stack([own[name] for own in parameters]).mean(0) for name in parameters[0]}
+    mean = {}
+    for name in parameters[0]:
+        mean[name] = torch.stack([own[name] for own in parameters]).mean(0)
+    return mean
 
 
 def effective_parameters(sets: Sequence[nn.Module], joined: Tensor) -> list[Parameters]:
-    """Return what each set computes with: its own parameters, or where `joined` (a bool) the mean
-    of all sets.
-    """
-    mean = mean_parameters(sets)
-    return [
-        {
-            name: torch.lerp(own, mean[name], joined.to(own.dtype))
-            for name, own in module.named_parameters()
-        }
-        for module in sets
-    ]
+    """Return the parameters of each set, or the mean of all sets where `joined` (a bool)."""
+    mean, effective = mean_parameters(sets), []
+    for module in sets:
+        merged = {}
+        for name, own in module.named_parameters():
+            merged[name] = torch.lerp(own, mean[name], joined.to(own.dtype))
+        effective.append(merged)
+    return effective
 
 
 def spread_penalty(sets: Sequence[nn.Module]) -> Tensor:
     """Return the sum over parameters and sets of |W_r - mean|^2."""
-    mean = mean_parameters(sets)
-    gaps = [own - mean[name] for module in sets for name, own in module.named_parameters()]
-    return torch.stack([gap.square().sum() for gap in gaps]).sum()
+    mean, gaps = mean_parameters(sets), []
+    for module in sets:
+        for name, own in module.named_parameters():
+            gaps.append((own - mean[name]).square().sum())
+    return torch.stack(gaps).sum()
 
 
 def penalty_weight(relaxation: Relaxation, progress: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from blocks.core.stack import Wrapper, check_same_stream
 class Residual(Wrapper):
     """A residual connection (He et al. 2016) around a stack, with the norm before or after it.
 
-    none: y = scale (x + dropout(f(x)));   pre: f reads norm(x);   post: y = norm(scale (x + dropout(f(x)))).
+    none: y = scale (x + dropout(f(x)));   pre: f reads norm(x);
+    post: y = norm(scale (x + dropout(f(x))))
 
     Settings:
         stack: The blocks f; they keep the width and the length.

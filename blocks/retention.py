@@ -43,9 +43,11 @@ class Retention(Mixer):
     2i + 1 of q_t and k_t are turned by the angle t 10000^(-i / (state / 2 - 1)), as in the authors'
     code. GN normalises each head; so the paper's other normalisations, which scale what it reads,
     are left out. There are no biases but GN's.
+
     GN is the paper's. The authors' code (torchscale) and that of fla divide by the root mean
     square: `head_norm: rms`, in torchscale without its gain. All matrices are Xavier's here, theirs
     less by 2^-2.5, and W_o by 2.
+
     In an encoder the same runs over each row from its end, with a gate W_g of its own and the same
     angles, and both are added before W_o: a position's own k v^T is counted in both directions.
 

@@ -31,12 +31,15 @@ VANISHING = 1e-20
 class RgLru(Block):
     """Real-gated linear recurrent unit (De et al. 2024, arXiv 2402.19427, section 2.4).
 
-    r_t, i_t = sigmoid(W_a x_t + b_a), sigmoid(W_x x_t + b_x); a_t = a^(8 r_t) with a = sigmoid(L);
+    r_t, i_t = sigmoid(W_a x_t + b_a), sigmoid(W_x x_t + b_x); a_t = a^(8 r_t) with a = sigmoid(L)
+
     y_t = h_t = a_t h_(t-1) + sqrt(1 - a_t^2) (i_t x_t)
+
     It is the layer alone, with the convolution before it if wanted. The recurrent block around it
     in Griffin (section 2.3) is written as stacks: a `linear` before it, its output multiplied by
     that of a `linear` with gelu, a `linear`. In an encoder a second layer reads each row from its
     end, and both outputs are summed.
+
     It is the paper's. The authors' code (recurrentgemma) takes the first input of a row as it is,
     `first: plain`, which is felt a hundred positions later, and draws a where the paper draws a^8.
 

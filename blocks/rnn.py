@@ -38,17 +38,23 @@ from blocks.core.recurrence import (
 
 
 class Rnn(Block):
-    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3),
-    tanh (Elman 1990), or
-    minGRU (Feng et al. 2024, arXiv 2410.01201, section 3.1).
+    """Recurrent layers: LSTM, GRU, tanh or minGRU.
 
     lstm: i, f, o = sigmoid(W x + U h + b); c' = f c + i tanh(W_g x + U_g h + b_g); h' = o tanh(c')
-    gru:  r, z = sigmoid(W x + U h + b); h' = (1 - z) n + z h, with n = tanh(W_n x + b_n + U_n (r h)) for reset before,
-          n = tanh(W_n x + b_n + r (U_n h + c_n)) for reset after (torch's and cuDNN's form, and the
-          fast one)
+
+    gru: r, z = sigmoid(W x + U h + b); h' = (1 - z) n + z h
+
+    reset before: n = tanh(W_n x + b_n + U_n (r h))
+
+    reset after: n = tanh(W_n x + b_n + r (U_n h + c_n))
+
     tanh: h' = tanh(W x + U h + b)
-    min_gru: z = sigmoid(W x + b); h' = (1 - z) h + z (W_n x + b_n): no gate reads h, and all
-    positions run at once
+
+    min_gru: z = sigmoid(W x + b); h' = (1 - z) h + z (W_n x + b_n)
+
+    They are those of Hochreiter & Schmidhuber 1997, Cho et al. 2014 (section 2.3), Elman 1990 and
+    Feng et al. 2024 (arXiv 2410.01201, section 3.1). `reset: after` is the form of torch and cuDNN,
+    and the fast one. In a min_gru no gate reads h, so all positions run at once.
 
     With `norm: gates` each W x + U h + b here, and the same of the candidate n, is
     layer-normalised: the sum, for each gate on its own (Chen et al. 2018, section 3). LN(a) = g (a
@@ -79,8 +85,8 @@ class Rnn(Block):
             < 1 (Merity et al. 2018, section 2): one mask for a batch or a window, and for each
             position in the loop of `recurrent`.
 
-    Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B,
-    .), of a min_gru in float32.
+    Shapes: (B, T, D) -> (B, T, width).
+    State: for each layer and direction (h, c) or (h,), each (B, .), of a min_gru in float32.
     Raises BlockError where a grid arrives, for an odd bidirectional width, a second direction on a
     causal site, a projection that is not narrower than the cells, not an lstm's, or beside `norm:
     gates`, `reset: after` or `output_activation: none` of another cell, `norm: gates` or
@@ -158,9 +164,11 @@ class Rnn(Block):
                 )
             return build_layer(cell, reset, arrives, direction_width, projected)
 
-        built = [layer(one) for one in arriving for _ in range(self.directions)]
-        for one in built:
-            one.weight_dropout = weight_dropout
+        built = []
+        for arriving_width in arriving:
+            built += [layer(arriving_width) for _ in range(self.directions)]
+        for part in built:
+            part.weight_dropout = weight_dropout
         self.weight_dropout = weight_dropout
         self.layers, self.wide = nn.ModuleList(built), cell == "min_gru"
         self.state_kind = (

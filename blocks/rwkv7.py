@@ -50,9 +50,8 @@ class Rwkv7(Mixer):
     """Time mixing of RWKV-7 (Peng et al. 2025, arXiv 2503.14456, section 4.1), of one layer.
 
     With x^j_t = x_t + mu^j (x_(t-1) - x_t) for each j of r, w, k, v, a, g: r, k, v linear in
-    theirs,
-    log w = -exp(-1/2) sigmoid(f_w(x^w)), a = sigmoid(f_a(x^a)), g = W_2 sigmoid(W_1 x^g), kappa = k
-    * xi of length 1 in each head, and k' = k (1 + alpha (a - 1)),
+    theirs, log w = -exp(-1/2) sigmoid(f_w(x^w)), a = sigmoid(f_a(x^a)), g = W_2 sigmoid(W_1 x^g),
+    kappa = k * xi of length 1 in each head, and k' = k (1 + alpha (a - 1)),
     S_t = (diag(w_t) - (a_t kappa_t) kappa_t^T) S_(t-1) + k'_t v_t^T,
     y_t = W_o (g_t (GroupNorm(S_t^T r_t) + (sum of r_t rho k'_t) v_t)), f of `rank` with tanh for w,
     without for a. With `value_residual`, as in the paper, v = v' + nu (v'_1 - v') in all but the
@@ -211,7 +210,7 @@ class Rwkv7(Mixer):
 
 
 class Rates(nn.Module):
-    """Decays, how much is corrected, what keys are multiplied by, and the gate, of one direction."""
+    """Decays, rates of correction, factors of keys, and the gate, of one direction."""
 
     def __init__(self, width: int, rank: int, inner: int) -> None:
         super().__init__()

@@ -52,15 +52,22 @@ Biases = Literal["all", "none", "qkv"] | bool
 class SelfAttention(Block):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, section 3.2).
 
-    y = W_o concat_h softmax(q_h k_h^T / sqrt(d)) v_h, with q, k, v linear in x, and d = D/H but for
-    `head_width`. relative: k_j + a_ij and v_j + b_ij in place of k_j and v_j, learned for each i -
-    j (Shaw et al. 2018, equations 3 and 4); rotary: q_i and k_j turned by angles that grow with i
-    and j (Su et al. 2021, equation 34); transformer_xl: (q_i + u) k_j + (q_i + v) W_r R_(i-j) in
-    place of q_i k_j, with the sinusoids R of a distance, and u and v learned for each head of each
-    layer (Dai et al. 2019, section 3.3); alibi: -2^(-8h/H) |i - j| is added to the scores of head h
-    = 1, ..., H (Press et al. 2022, arXiv 2108.12409, section 3), in an encoder for the positions
-    after it too: for any number of heads, as the paper has it, where the authors' code takes every
-    other slope of twice as many heads for those beyond a power of 2.
+    y = W_o concat_h softmax(q_h k_h^T / sqrt(d)) v_h
+
+    q, k and v are linear in x, and d = D / H unless `head_width` is set. `positions` add to this:
+
+    relative: k_j + a_ij and v_j + b_ij instead of k_j and v_j, learned for each distance i - j
+    (Shaw et al. 2018, equations 3 and 4).
+
+    rotary: q_i and k_j are turned by angles that grow with i and j (Su et al. 2021, equation 34).
+
+    transformer_xl: (q_i + u) k_j + (q_i + v) W_r R_(i-j) instead of q_i k_j, with the sinusoids R
+    of a distance, and u and v learned for each head of each layer (Dai et al. 2019, section 3.3).
+
+    alibi: -2^(-8h/H) |i - j| is added to the scores of head h = 1, ..., H, in an encoder for later
+    positions too (Press et al. 2022, arXiv 2108.12409, section 3). It holds for any number of
+    heads, as in the paper; the authors' code takes every other slope of twice as many heads for
+    those beyond a power of 2.
 
     Settings:
         heads: How many heads; without `head_width` they divide the width that arrives.
@@ -91,9 +98,9 @@ class SelfAttention(Block):
 
     With `soft_cap` or `sinks` no fused kernel computes it: all scores of a batch are in memory.
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys and values, (B, G, N, d) each, G of `kv_heads`,
-    their mask (B, N);
-    with rotary positions, how many there were (B,).
+    Shapes: (B, T, D) -> (B, T, D).
+    State: keys and values, (B, G, N, d) each, G of `kv_heads`, their mask (B, N); with rotary
+    positions, their number so far (B,).
     Raises BlockError where a grid arrives, where heads do not divide D or `kv_heads` the heads, for
     rotary positions where what is turned is not of even width, for `qk_norm` of heads of one
     feature, and for settings that change nothing: `max_distance` of other positions than `relative`
@@ -189,7 +196,7 @@ class SelfAttention(Block):
         return self.merge(attended), after
 
     def _mix(self, projected: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        """Return what all heads read, (B, T, H d), and the state after it."""
+        """Return the result of all heads, (B, T, H d), and the state after it."""
         projected = projected.unflatten(-1, (-1, self.head_width)).transpose(
             1, 2
         )  # (B, H + 2 G, T, d)
@@ -219,9 +226,7 @@ class SelfAttention(Block):
     def _read(
         self, query: Tensor, keys: Tensor, values: Tensor, state: State, context: Context
     ) -> tuple[Tensor, State]:
-        """Return what the queries read (B, H, T, d), and the state after them. keys, values: (B, G,
-        T, d)
-        """
+        """Return the result (B, H, T, d) and the state. keys, values: (B, G, T, d)"""
         if not self.causal:
             return self._attend(query, keys, values, context.mask, context), ()
         keys_before, values_before, seen_before = state
@@ -256,9 +261,7 @@ class SelfAttention(Block):
     def _attend(
         self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context
     ) -> Tensor:
-        """Return what the queries, the last of the slots, read of those of `seen` (B, N) that they
-        may see.
-        """
+        """Attend from queries, the last of the slots, to the visible ones of `seen` (B, N)."""
         length, dropout = query.shape[2], self.dropout if self.training else 0.0
         mask = context.once(
             visible_slots, seen, length, self.window, self.causal
@@ -299,7 +302,7 @@ def _build_relative(
 
 
 def _turned_width(rotary: Rotary, head_width: int, heads: int, width: int) -> int:
-    """Return how many features of a head are turned. Raises BlockError where they are no pairs."""
+    """Return the number of a head's features that are turned. Raises BlockError if it is odd."""
     if rotary.share == 1.0:
         check_rotary(head_width, heads, width)
     return rotary.turned_width(head_width)

@@ -33,17 +33,21 @@ FORGET_BIAS = 5.0, -7.0
 
 
 class Slstm(Block):
-    """The sLSTM (Beck et al. 2024, arXiv 2405.04517, section 2.2), a loop over the positions: its
-    gates read h.
+    """The sLSTM (Beck et al. 2024, arXiv 2405.04517, section 2.2), a loop over the positions.
 
-    i, f, z, o = W x_t + R h_(t-1) + b, with W and R block-diagonal, a block for each head;
-    m_t = max(log sigmoid(f) + m_(t-1), i); i', f' = exp(i - m_t), exp(log sigmoid(f) + m_(t-1) -
-    m_t);
+    i, f, z, o = W x_t + R h_(t-1) + b
+
+    m_t = max(log sigmoid(f) + m_(t-1), i)
+
+    i', f' = exp(i - m_t), exp(log sigmoid(f) + m_(t-1) - m_t)
+
     c_t = f' c_(t-1) + i' tanh(z); n_t = f' n_(t-1) + i'; h_t = sigmoid(o) c_t / n_t
-    As in the paper's block (appendix A.2), a convolution with silu comes before W of i and f, and
-    each head of the output is normalised: y = g (h - mean) / sqrt(var + 1e-5). The gated
-    feed-forward after it is a block of its own. The forget gates begin as those of the first layer
-    of the authors' code, in every layer.
+
+    W and R are block-diagonal, with one block per head. As in the paper's block (appendix A.2), a
+    convolution with silu comes before W of i and f, and each head of the output is normalised:
+    y = g (h - mean) / sqrt(var + 1e-5). The gated feed-forward after it is a block of its own. The
+    forget gates begin as those of the first layer of the authors' code, in every layer.
+
     In an encoder a second one reads each row from its end, and both h are summed before they are
     normalised.
 

@@ -24,16 +24,15 @@ from blocks.core.sentence_encoding import (
 
 
 class SupportingFacts(Block):
-    """Memory network with supervised facts (Weston et al. 2015, arXiv 1410.3916, sections 3.1 and
-    3.4).
+    """Memory network with supervised facts (Weston et al. 2015, arXiv 1410.3916).
 
-    x is the question at first, and then the question and the facts found so far. Of two sentences i
-    and j,
-    s(x, i, j) = U x.(U y_i - U y_j + U t), where t says of three things whether they are so: x is
-    older than i, x is older than j, i is older than j (equation 9); x is as old as the last fact
-    found, and the question is the youngest. s > 0 prefers i; the fact found is whoever wins against
-    each sentence in turn. U has maps of its own for the question, the facts in x, and the sentences
-    to choose from; so has the map R that answers: y = R q + sum_h R f_h.
+    Sections 3.1 and 3.4: x is the question at first, and then the question and the facts found so
+    far. Of two sentences i and j, s(x, i, j) = U x.(U y_i - U y_j + U t), where t says of three
+    things whether they are so: x is older than i, x is older than j, i is older than j (equation
+    9); x is as old as the last fact found, and the question is the youngest. s > 0 prefers i; the
+    fact found is whoever wins against each sentence in turn. U has maps of its own for the
+    question, the facts in x, and the sentences to choose from; so has the map R that answers: y = R
+    q + sum_h R f_h.
 
     In training the facts that are told are taken for the ones found, and U learns from them alone:
     the penalty is sum_j max(0, margin - s(x, f, j)) + max(0, margin + s(x, j, f)) over all other
@@ -157,9 +156,7 @@ def tournament_winner(better: Tensor, real: Tensor) -> Tensor:
 
 
 def margin_violation(better: Tensor, fact: Tensor, real: Tensor, margin: float) -> Tensor:
-    """Return what is missing to the margin between a fact and each other sentence, both ways,
-    summed. -> (B,)
-    """
+    """Return the margin violation of a fact against each other sentence, both ways, summed: (B,)"""
     rows, index = (
         torch.arange(better.shape[0], device=fact.device),
         torch.arange(better.shape[1], device=fact.device),

@@ -46,7 +46,7 @@ class AddressTape(NamedTuple):
 
 
 def param_sizes(width: int, shift: int) -> list[int]:
-    """Return how many numbers a head needs for its address: k, beta, g, s, gamma."""
+    """Return the sizes of a head's address parameters: k, beta, g, s, gamma."""
     return [width, 1, 1, 2 * shift + 1, 1]
 
 

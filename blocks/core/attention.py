@@ -56,13 +56,13 @@ def join_heads(x: Tensor) -> Tensor:
 
 
 class Softmax(nn.Module):
-    """How scores become weights, where that is more than a softmax; `is_plain` where it is not.
+    """Attention weights from scores; `is_plain` if that is a softmax alone.
 
     With `soft_cap` c a score e is c tanh(e / c), before masks and the bias of ALiBi (Gemma Team
     2024, arXiv 2408.00118, section 2). With `sinks` each head has a learned logit s that takes its
     part of the weights and reads nothing, w_j = exp(e_j) / (exp(s) + sum_i exp(e_i)), as in gpt-oss
-    (OpenAI 2025, arXiv 2508.10925), and is not
-    a learned token, whose values would be read (Xiao et al. 2024, arXiv 2309.17453).
+    (OpenAI 2025, arXiv 2508.10925), and is not a learned token, whose values would be read (Xiao et
+    al. 2024, arXiv 2309.17453).
     """
 
     def __init__(self, heads: int, soft_cap: float | None = None, sinks: bool = False) -> None:
@@ -75,9 +75,7 @@ class Softmax(nn.Module):
         return self.soft_cap is None and self.sinks is None
 
     def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """scores (B, H, T, N) -> weights (B, H, T, N), of which each row sums to 1, with sinks to
-        less
-        """
+        """scores (B, H, T, N) -> weights (B, H, T, N), whose rows sum to 1, with sinks to less"""
         if self.soft_cap is not None:
             scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
         scores = scores if mask is None else add_mask(scores, mask)
@@ -223,8 +221,9 @@ def last_slots(seen: Tensor, mask: Tensor, count: int) -> Tensor:
 
 
 def visible_slots(seen: Tensor, length: int, window: int | None, causal: bool) -> Tensor:
-    """Return which slots each of the last `length` positions may see. seen: (B, N) -> (B, 1, T or
-    1, N)
+    """Return the mask of slots that each of the last `length` positions may see.
+
+    seen: (B, N) -> (B, 1, T or 1, N)
     """
     mask = seen[:, None, None]  # (B, 1, 1, N)
     if window is not None or (causal and length > 1):
@@ -238,11 +237,10 @@ def visible_slots(seen: Tensor, length: int, window: int | None, causal: bool) -
 
 
 def slot_distances(seen: Tensor, length: int, has_window: bool) -> Tensor:
-    """Return how many real positions each slot is before each of the last `length`. (B, N) -> (B or
-    1, T, N)
+    """Count the real positions from each slot to each of the last `length` positions.
 
-    Where a chunk was ragged, its padding stands between the slots, unless a window has kept the
-    real ones alone.
+    seen: (B, N) -> (B or 1, T, N). The padding of a ragged chunk stands between the slots, unless a
+    window has kept the real ones alone.
     """
     if has_window or seen.shape[1] == length:
         where = torch.arange(seen.shape[1], device=seen.device)[None]  # (1, N)
@@ -298,11 +296,14 @@ def alibi_mask(mask: Tensor, distance: Tensor, heads: int, dtype: torch.dtype) -
 
 
 class RelativeAttention(nn.Module):
-    """Attention with a learned vector of each distance, for keys and for values (Shaw et al. 2018,
-    equations 3 and 4).
+    """Attention with learned vectors of distances (Shaw et al. 2018, equations 3 and 4).
 
-    e_ij = q_i (k_j + a_ij) / sqrt(d);   z_i = sum_j softmax_j(e_ij) (v_j + b_ij), with a_ij and b_ij of the distance
-    i - j, clipped to `furthest`, for all heads the same; `future` says whether a position may be before another.
+    e_ij = q_i (k_j + a_ij) / sqrt(d)
+
+    z_i = sum_j softmax_j(e_ij) (v_j + b_ij)
+
+    a_ij and b_ij belong to the distance i - j, clipped to `furthest`, and are the same for all
+    heads. `future`: whether a query may see later positions.
     """
 
     layouts: ClassVar = {"keys": "own", "values": "own"}
@@ -390,7 +391,5 @@ class TransformerXlAttention(nn.Module):
 
 
 def distance_sinusoids(like: Tensor, nearest: int, furthest: int, width: int) -> Tensor:
-    """Return the sinusoids of the distances from `nearest` to `furthest`: (R, width), on the device
-    of `like`
-    """
+    """Return the sinusoids of distances, on the device of `like`: (R, width)"""
     return sinusoidal(torch.arange(nearest, furthest + 1, device=like.device), width)

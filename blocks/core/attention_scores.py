@@ -52,7 +52,7 @@ class AttentionScore(nn.Module):
         return split_heads(keys, self.heads)
 
     def seen(self, mask: Tensor) -> Tensor:
-        """Return which of the real positions it can score: (B, S)"""
+        """Return the mask of positions that it can score: (B, S)"""
         return mask
 
     def forward(self, query: Tensor, keys: State, length: int) -> Tensor:

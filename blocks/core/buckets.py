@@ -23,7 +23,7 @@ class Buckets(NamedTuple):
 
     shapes: tuple[tuple[int, int], ...]
     numbers: tuple[Tensor, ...]  # which documents stand in each bucket, in the order of the rows
-    position: Tensor  # (P,) which of the B T positions of all rows is at a place; 0 after a document's end
+    position: Tensor  # (P,) index into all B T positions; 0 after a document's end
     there: Tensor  # (P,) bool, False after a document's end
     place: Tensor  # (B, T) at which place a position of the rows is
     in_order: bool = False  # whether all stand in one bucket, in the order of the rows
@@ -35,9 +35,7 @@ class Buckets(NamedTuple):
         return self.cut(Rearrange.apply(x.flatten(0, 1), self.position, self.place.flatten(), None))
 
     def split_mask(self, mask: Tensor) -> list[Tensor]:
-        """Return what is real of each document: (B, T), or so for each cell of a grid -> of each
-        bucket (N, L)
-        """
+        """Return the mask of each bucket: (B, T), or (B, T, W) of a grid -> (N, L) each"""
         there = self.there.view(-1, *[1] * (mask.ndim - 2))
         return self.cut(mask.flatten(0, 1)[self.position] & there)
 
@@ -52,12 +50,12 @@ class Buckets(NamedTuple):
         return joined.unflatten(0, self.place.shape)
 
     def cut(self, x: Tensor) -> list[Tensor]:
-        """Return what is in each bucket: (P, ...) -> (N, L, ...) each"""
+        """Return the positions of each bucket: (P, ...) -> (N, L, ...) each"""
         parts = x.split([count * length for count, length in self.shapes])
         return [part.unflatten(0, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def find(self, numbers: Tensor) -> Tensor:
-        """Return where documents are in the order of the buckets."""
+        """Return the places of documents in the order of the buckets."""
         return numbers if self.in_order else torch.cat(self.numbers).argsort()[numbers]
 
     def like(self, documents: Documents) -> Buckets:
@@ -89,12 +87,13 @@ def bucket_by_length(documents: Documents, count: int) -> Buckets:
 
 def arrange(documents: Documents, numbers: tuple[Tensor, ...]) -> Buckets:
     """Put documents into buckets by their numbers, each of them once. It waits for the device."""
-    shapes = [(len(chosen), int(documents.there[chosen].any(0).sum())) for chosen in numbers]
-    pieces = [(chosen, slice(length)) for chosen, (_, length) in zip(numbers, shapes, strict=True)]
-    position, there = (
-        torch.cat([x[piece].flatten() for piece in pieces])
-        for x in (documents.position, documents.there)
-    )
+    shapes, positions, theres = [], [], []
+    for chosen in numbers:
+        length = int(documents.there[chosen].any(0).sum())
+        shapes.append((len(chosen), length))
+        positions.append(documents.position[chosen, :length].flatten())
+        theres.append(documents.there[chosen, :length].flatten())
+    position, there = torch.cat(positions), torch.cat(theres)
     place = documents.place.flatten().index_copy(0, position[there], there.nonzero()[:, 0])
     return Buckets(tuple(shapes), numbers, position, there, place.view_as(documents.place))
 
@@ -102,28 +101,22 @@ def arrange(documents: Documents, numbers: tuple[Tensor, ...]) -> Buckets:
 def run_slices(
     layer: Callable[..., Any], buckets: list[Tensor], state: tuple[Tensor, ...], masks: list[Tensor]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Run a layer over rows of several lengths, the shortest first: each slice of positions in
-    those that reach it.
+    """Run a layer over buckets of rows, the shortest first: each slice in the rows that reach it.
 
     layer: From x (B, T, D), leaves (B, .) and mask (B, T) to (B, T, .), and the leaves after it.
-    buckets: (N, L, D) each, masks: (N, L) each, state: of the rows of all -> (N, L, .) each, the
-    state after them
+    buckets: (N, L, D) each, masks: (N, L) each, state: of all rows -> (N, L, .) each, the state
     """
     if len(buckets) == 1:
         y, state = layer(buckets[0], state, masks[0])
         return [y], state
     counts = [len(x) for x in buckets]
-    lengths = [
-        x.shape[1] - before
-        for before, x in zip((0, *(x.shape[1] for x in buckets)), buckets, strict=False)
-    ]
-    pieces = [
-        [x.split(lengths[: at + 1], 1) for at, x in enumerate(one)] for one in (buckets, masks)
-    ]
     outputs: list[list[Tensor]] = [[] for _ in buckets]
-    ended = []
+    ended, begin = [], 0
     for at, count in enumerate(counts):
-        x, mask = (torch.cat([piece[at] for piece in one[at:]]) for one in pieces)
+        end = buckets[at].shape[1]
+        x = torch.cat([x[:, begin:end] for x in buckets[at:]])
+        mask = torch.cat([mask[:, begin:end] for mask in masks[at:]])
+        begin = end
         y, state = layer(x, state, mask)
         for output, piece in zip(outputs[at:], y.split(counts[at:]), strict=True):
             output.append(piece)

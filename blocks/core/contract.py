@@ -5,26 +5,24 @@ takes any number of positions and the state before them, and returns as many out
 after them.
 
 Tensor letters, the same in the whole project:
-    B batch   T target time   S source time   D width   W grid columns   H heads   K beams   V vocabulary
+    B batch   T target time   S source time   D width
+    W grid columns   H heads   K beams   V vocabulary
 
 The four laws (`composer.testing` checks them, and more, over every block and every recipe):
-    1. Chunks. On a causal site, cutting the positions into any chunks, single ones included, gives
-    the same
+    1. Chunks. On a causal site, cutting the positions into chunks of any size gives the same
        outputs and the same last state.
-    2. Padding. A masked position changes no state and is seen by nobody. Padding is on the right of
-    its chunk,
-       so counters are per row.
-    3. In an encoder x is whole and the state is `start`'s; the last state is the one after each
-    row's last real
-       position.
-    4. Packing. Where a row has several documents, no output and no gradient of one feels another.
+    2. Padding. A masked position never affects an output or a state. Padding is on the right of
+       its chunk, so counters are per row.
+    3. In an encoder x is the whole sequence and the state is the one that `start` returns; the last
+       state is the state after each row's last real position.
+    4. Packing. If a row has several documents, no output and no gradient of one depends on another.
 
 State is a value: a tensor or a tuple of states, every leaf with the batch first; `()` of a block
 that keeps nothing from one position to the next, which defines no `start`. Nothing is kept on
 `self`, and nothing is changed in place; a cache that grows does so by `kv_cache.append`, where no
-other state sees it. A leaf that a step
-does not change is handed on as the same tensor: a beam search then knows that it need not be
-reordered. No `.item()`, no `.cpu()`, no shape that depends on a value.
+other state sees it. A leaf that a step does not change is handed on as the same tensor: a beam
+search then knows that it need not be reordered. No `.item()`, no `.cpu()`, no shape that depends on
+a value.
 """
 
 from __future__ import annotations
@@ -182,16 +180,17 @@ class Site:
         return self.named(name, setting).stream
 
     def named(self, name: str, setting: str) -> Named:
-        """Return what is known of `name`. Raises BlockError where nothing readable is called so."""
+        """Return the output or memory called `name`. Raises BlockError if none is readable."""
         if name in self.memories:
             return self.memories[name]
-        outputs = [
-            name
-            for name, named in self.names.visible.items()
-            if named.stream.length_ratio == 0 or named.stream.same_length(self.stream)
-        ]
-        pooled = [name for name, named in self.memories.items() if named.stream.length_ratio == 0]
-        return self.names.read(name, setting, [*outputs, *pooled])
+        readable = []
+        for output, named in self.names.visible.items():
+            if named.stream.length_ratio == 0 or named.stream.same_length(self.stream):
+                readable.append(output)
+        for memory, named in self.memories.items():
+            if named.stream.length_ratio == 0:
+                readable.append(memory)
+        return self.names.read(name, setting, readable)
 
     def memory(self, name: str | None, setting: str = "from") -> str:
         """Return the memory to read: `name`, or the only encoder's. Raises BlockError for none, or
@@ -327,25 +326,23 @@ class Context(NamedTuple):
         return self.iterations[-1] if self.iterations else 0
 
     def once(self, function: Callable[..., object], *arguments: Any) -> Any:
-        """Return `function(*arguments)`, computed for the first of the blocks that ask for it with
-        the same tensors.
+        """Return `function(*arguments)`, computed once for all blocks that ask with these tensors.
 
-        For what needs no gradient and is alike in all layers: masks, positions, angles.
+        For values that need no gradient and are alike in all layers: masks, positions, angles.
         """
         # the compiler finds what is computed twice
         if torch.compiler.is_compiling() or self.memo is None:
             return function(*arguments)
-        key = (
-            function,
-            *(id(value) if isinstance(value, Tensor) else value for value in arguments),
-        )
+        key: tuple[object, ...] = (function,)
+        for value in arguments:
+            key += (id(value) if isinstance(value, Tensor) else value,)
         if key not in self.memo:
             # which keeps their ids from being used again
             self.memo[key] = function(*arguments), arguments
         return self.memo[key][0]
 
     def read(self, name: str) -> Output:
-        """Return the output or memory called `name`; `Site.read` has made sure that there is one."""
+        """Return the output or memory called `name`; `Site.read` has checked that it exists."""
         return self.memories[name] if name in self.memories else self.named_outputs[name]
 
     def with_outputs(self, outputs: Mapping[str, Output]) -> Context:
@@ -353,9 +350,7 @@ class Context(NamedTuple):
         return self._replace(named_outputs={**self.named_outputs, **outputs})
 
     def record(self, name: str, value: Tensor) -> None:
-        """Record a tensor for pictures, (B, T, ...); this costs nothing when nobody asked for
-        records.
-        """
+        """Record a tensor (B, T, ...) for reports; free when nobody asked for records."""
         if self.records is not None:
             self.records.setdefault(Record(self.path, self.iterations, name), []).append(
                 value.detach()
@@ -363,8 +358,7 @@ class Context(NamedTuple):
 
     def penalty(self, name: str, value: Tensor, reduction: Reduction = "mean") -> None:
         """Add a cost to the training loss; of several with one name their mean, or their sum where
-        each is a part of
-        it, as those of the chunks of a row. It does nothing outside training.
+        each is a part of it, as those of the chunks of a row. It does nothing outside training.
 
         value: The cost of each row (B,), whose mean counts, or a scalar, a cost of the weights
         alone: then a batch that is dealt out to several devices costs what it costs on one.
@@ -443,10 +437,10 @@ class Block(nn.Module):
         """
 
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
-        """Return what `prev` reads at the first position, by name; only a block that holds stacks
-        redefines it.
+        """Return the outputs that `prev` reads at the first position, by name: (B, 1, .) each.
 
-        x and state: those of `start`, and what it returned -> (B, 1, .) each.
+        x and state are those of `start` and its result. Only a block that holds stacks redefines
+        it.
         """
         return {}
 
@@ -457,7 +451,8 @@ class Block(nn.Module):
         return mask
 
     def initial_output(self, x: Tensor, state: State) -> Tensor:
-        """Return what `prev` reads at the first position: zeros, or what the block starts from. ->
-        (B, 1, out.width)
+        """Return the output that `prev` reads at the first position: (B, 1, out.width).
+
+        Zeros, unless the block starts from something else.
         """
         return x.new_zeros(x.shape[0], 1, self.out.width)

@@ -92,8 +92,6 @@ class DeltaMixer(Mixer):
         return join_heads(y), (memory,)
 
     def normalise(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return what a direction reads with each head normalised, in `dtype`: (B, T, H V) -> (B,
-        T, H V)
-        """
+        """Normalise each head of an output, in `dtype`: (B, T, H V) -> (B, T, H V)"""
         normalised: Tensor = self.norm(y.unflatten(-1, (self.heads, -1)))  # (B, T, H, V)
         return normalised.flatten(2).to(dtype)

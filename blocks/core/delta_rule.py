@@ -7,7 +7,8 @@ computed at once (Yang et al. 2024, arXiv 2406.06484, section 3): within a chunk
 reads of the state before it, u_t = b_t^T S_(t-1), depends linearly on what those before it have
 read, so all u of a chunk solve one triangular system.
 
-Letters: ... the batch, then heads   T positions   N chunks   C positions of a chunk   K width of keys   V of values
+Letters: ... the batch, then heads   T positions   N chunks   C positions of a chunk
+         K width of keys   V width of values
 """
 
 from __future__ import annotations

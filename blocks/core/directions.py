@@ -46,7 +46,8 @@ class Directions(nn.Module):
         kind: tuple[object, ...],
     ) -> None:
         super().__init__()
-        readers = [build() for _ in range(1 if site.causal else 2)]
+        directions = 1 if site.causal else 2
+        readers = [build() for _ in range(directions)]
         self.readers = nn.ModuleList(readers)
         self.initial = StateInitializer(
             site, initial_state, tuple(reader.sizes for reader in readers), kind

@@ -61,8 +61,9 @@ class Rearrange(torch.autograd.Function):
 
 
 def find_documents(starts: Tensor) -> Documents:
-    """Return where documents are, from where they begin, (B, T). It waits for the device: best done
-    on the CPU.
+    """Return the documents of rows, from their starts (B, T).
+
+    It waits for the device: best done on the CPU.
     """
     batch, length = starts.shape
     begins = starts.clone()

@@ -69,9 +69,7 @@ class RmsNorm(nn.Module):
 
 
 def gate_factor(name: Activation) -> int:
-    """Return how many times its output width an activation needs: 2 where halves gate each other,
-    else 1.
-    """
+    """Return the input width of an activation per output width: 2 for gates, else 1."""
     return 1 if name in PLAIN else 2
 
 
@@ -122,7 +120,7 @@ def no_autocast(x: Tensor) -> AbstractContextManager[object]:
 
 
 def weight_norm_gain(direction: Tensor) -> nn.Parameter:
-    """Return the gains that leave the weights at `direction`: g = |v|. (outputs, ...) -> (outputs,)"""
+    """Return the gains that keep the weights at `direction`: |v|. (outputs, ...) -> (outputs,)"""
     return nn.Parameter(weight_norms(direction).detach().clone())
 
 
@@ -185,14 +183,12 @@ def sinusoidal(where: Tensor, width: int) -> Tensor:
 
 
 def no_positions(mask: Tensor) -> Tensor:
-    """Return how many positions there were before the first one: (B, T) -> (B,)"""
+    """Return the number of positions before the first one: (B, T) -> (B,) zeros"""
     return mask.new_zeros(len(mask), dtype=torch.long)
 
 
 def count_positions(before: Tensor, mask: Tensor) -> Tensor:
-    """Return how many real positions there were, after those of `mask` too: (B,), (B, T) or (B, T,
-    W) -> (B,)
-    """
+    """Add the real positions of `mask` to those before: (B,), (B, T) or (B, T, W) -> (B,)"""
     return before + mask.flatten(2).any(-1).sum(1) if mask.ndim > 2 else before + mask.sum(1)
 
 

@@ -67,10 +67,12 @@ class StateInitializer(nn.Module):
         return like.new_zeros(like.shape[0], sum(sum(leaf_sizes) for leaf_sizes in self.sizes))
 
     def _split(self, values: Tensor) -> State:
-        leaves = iter(
-            values.split([size for leaf_sizes in self.sizes for size in leaf_sizes], dim=-1)
-        )
-        return tuple(tuple(next(leaves) for _ in leaf_sizes) for leaf_sizes in self.sizes)
+        states, first = [], 0
+        for leaf_sizes in self.sizes:
+            leaves = values[..., first : first + sum(leaf_sizes)].split(leaf_sizes, dim=-1)
+            first += sum(leaf_sizes)
+            states.append(tuple(leaves))
+        return tuple(states)
 
 
 def resolve_copy(
@@ -206,7 +208,7 @@ def first_slot(like: Tensor, slots: int) -> Tensor:
 
 
 def initial_memory(filling: MemoryInit, slots: int, width: int) -> Tensor:
-    """Return what a memory holds at first, (N, M)."""
+    """Return the initial values of a memory: (N, M)."""
     if filling == "random":
         most = (slots + width) ** -0.5
         return torch.empty(slots, width).uniform_(-most, most)

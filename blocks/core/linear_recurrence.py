@@ -35,7 +35,7 @@ def linear_recurrence(a: Tensor, b: Tensor, before: Tensor) -> Tensor:
 
 
 class LinearRecurrence(torch.autograd.Function):
-    """The recurrence, with dL/db_t = g_t + a_(t+1) dL/db_(t+1) of the gradient g that arrives at y."""
+    """The recurrence, with the gradient dL/db_t = g_t + a_(t+1) dL/db_(t+1), g that of y."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, before: Tensor) -> Tensor:

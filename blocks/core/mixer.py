@@ -83,7 +83,7 @@ class Mixer(Block):
         return (memory, *self.extra_state(memory), *conv)
 
     def extra_state(self, memory: Tensor) -> tuple[Tensor, ...]:
-        """Return what else a direction starts from, batch first. memory: (B, H, K, V)"""
+        """Return the rest of a direction's initial state, batch first. memory: (B, H, K, V)"""
         return ()
 
     def values_and_ones(self, value: Tensor) -> Tensor:
@@ -105,9 +105,7 @@ class Mixer(Block):
     def scan(
         self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Run one direction over its parts. mask: (B, T) -> y: (B, T, H V), the state after, less
-        the convolution's
-        """
+        """Run one direction: mask (B, T) -> y (B, T, H V), state without the convolution's."""
         raise NotImplementedError(f"{type(self).__name__} does not define scan")
 
     def scan_both(
@@ -163,7 +161,7 @@ class HeadNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads * head_width)) if kind == "group" else None
 
     def forward(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Normalise in the precision of x, (B, T, H V), and return what is normalised in `dtype`."""
+        """Normalise in the precision of x, (B, T, H V), and return the result in `dtype`."""
         heads = x.unflatten(-1, (-1, self.head_width))
         if self.bias is None:
             return (

@@ -46,13 +46,17 @@ def check_same_width(
 
 
 def read_named(x: Tensor, names: Sequence[str], context: Context) -> list[Tensor]:
-    """Return the named outputs at the positions of x (B, T, .), (B, T, .) each; one position for
-    all is repeated.
+    """Return the named outputs at the positions of x (B, T, .): (B, T, .) each.
+
+    An output with one position for all is repeated.
     """
-    outputs = (context.read(name).states for name in names)
-    return [
-        y if y.shape[1] == x.shape[1] else y.expand(-1, x.shape[1], *y.shape[2:]) for y in outputs
-    ]
+    outputs = []
+    for name in names:
+        y = context.read(name).states
+        if y.shape[1] != x.shape[1]:
+            y = y.expand(-1, x.shape[1], *y.shape[2:])
+        outputs.append(y)
+    return outputs
 
 
 def _check_same_positions(site: Site, name: str, stream: Stream, setting: str) -> None:
@@ -111,7 +115,7 @@ def project_memories(
     made: ProjectionWidths,
     context: Context,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the keys (B, S, .), the values (B, S, .) and their mask (B, S), memory after memory."""
+    """Return keys (B, S, .), values (B, S, .) and mask (B, S) of all memories, concatenated."""
     keys, values, masks = [], [], []
     for source, project in zip(sources, projects, strict=True):
         memory = context.memories[source.memory]

@@ -51,15 +51,17 @@ def push_bottom(heights: Tensor, strength: Tensor) -> Tensor:
 
 
 def read_top(heights: Tensor) -> Tensor:
-    """Return how much of each cell lies in the top 1: min(s_i, max(0, 1 - sum_(j>i) s_j)). (B, 1 +
-    n) -> (B, n)
+    """Return the part of each cell within the top 1: (B, 1 + n) -> (B, n)
+
+    min(s_i, max(0, 1 - sum_(j>i) s_j))
     """
     return torch.maximum(heights, heights[:, -1:] - 1.0).diff()
 
 
 def read_bottom(heights: Tensor) -> Tensor:
-    """Return how much of each cell lies in the lowest 1: min(s_i, max(0, 1 - sum_(j<i) s_j)). (B, 1
-    + n) -> (B, n)
+    """Return the part of each cell within the lowest 1: (B, 1 + n) -> (B, n)
+
+    min(s_i, max(0, 1 - sum_(j<i) s_j))
     """
     return heights.clamp(max=1.0).diff()
 
@@ -128,7 +130,7 @@ class NeuralStack(Block):
         return self._read(weights, values), (values, heights)
 
     def initial_output(self, x: Tensor, state: State) -> Tensor:
-        """Return what was read last, (B, 1, ends m): it follows from the cells alone."""
+        """Read the cells of the initial state: (B, 1, ends m)."""
         values, heights = state
         return self._read(self._read_weights(heights)[:, None], values)
 
@@ -143,13 +145,13 @@ class NeuralStack(Block):
         return heights
 
     def _read_weights(self, heights: Tensor) -> Tensor:
-        """Return how much is read of each cell at each end: (B, 1 + n) -> (B, ends, n)"""
+        """Return the weight of each cell at each end: (B, 1 + n) -> (B, ends, n)"""
         return torch.stack([read(heights) for read in self.ends.read], 1)
 
     def _parse(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the values (B, T, ends, m), and how much is pushed and popped (B, T, ends):
-        nothing where x is not
-        real.
+        """Return the values (B, T, ends, m), and the amounts pushed and popped (B, T, ends).
+
+        The amounts are 0 where x is not real.
         """
         values, amounts = self.map(x).split((self.count * self.width, 2 * self.count), -1)
         exact = torch.promote_types(amounts.dtype, torch.float32)
@@ -157,25 +159,21 @@ class NeuralStack(Block):
         return torch.tanh(values).unflatten(-1, (self.count, self.width)), push, pop
 
     def _append(self, values: Tensor, pushed_values: Tensor) -> Tensor:
-        """Return the cells with those of all positions: (B, n, m), (B, T, ends, m) -> (B, n + ends
-        T, m)
-        """
+        """Append cells of all positions: (B, n, m), (B, T, ends, m) -> (B, n + ends T, m)"""
         top, *bottom = pushed_values.unbind(2)  # (B, T, m) each
         return torch.cat((*(values_t.flip(1) for values_t in bottom), values, top), 1)
 
     def _pad_cells(self, cells: Sequence[Tensor]) -> Tensor:
-        """Stack what each position says of its cells, with zeros for cells that come later: (B, T,
-        ., n)
-        """
+        """Stack the values of each position's cells, with zeros for later cells: (B, T, ., n)"""
         last = len(cells) - 1
-        padding = [(last - t if self.count == 2 else 0, last - t) for t in range(len(cells))]
-        return torch.stack(
-            [
-                F.pad(one, around) if last else one
-                for one, around in zip(cells, padding, strict=True)
-            ],
-            1,
-        )
+        if not last:
+            return torch.stack(list(cells), 1)
+        padded = []
+        for t, values in enumerate(cells):
+            later = last - t
+            below = later if self.count == 2 else 0
+            padded.append(F.pad(values, (below, later)))
+        return torch.stack(padded, 1)
 
     def _read(self, weights: Tensor, values: Tensor) -> Tensor:
         """(B, T, ends, n), (B, n, m) -> (B, T, ends m)"""

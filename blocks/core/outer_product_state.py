@@ -7,7 +7,8 @@ over several positions is exp of a sum: of what lies between two positions, neve
 longer sums. So nothing is lost where one decay is near 0 and the next near 1, and nothing is
 divided.
 
-Letters: ... the batch, then heads   T positions   N chunks   C positions of a chunk   K width of keys   V of values
+Letters: ... the batch, then heads   T positions   N chunks   C positions of a chunk
+         K width of keys   V width of values
 """
 
 from __future__ import annotations
@@ -119,16 +120,12 @@ def _products_by_halves(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor
 
 
 def decay_from_start(log_decay: Tensor) -> Tensor:
-    """Return how much of the state before a chunk is left at each position, its own decay counted.
-    (..., C, n)
-    """
+    """Return the decay of the chunk's first state up to and at each position: (..., C, n)"""
     return log_decay.cumsum(-2).exp()
 
 
 def decay_to_end(log_decay: Tensor) -> Tensor:
-    """Return how much of each position is left at the chunk's end, its own decay not counted. (...,
-    C, n)
-    """
+    """Return the decay from each position to the chunk's end, its own excluded: (..., C, n)"""
     after = F.pad(log_decay[..., 1:, :], (0, 0, 0, 1))
     return after.flip(-2).cumsum(-2).flip(-2).exp()
 
@@ -147,5 +144,5 @@ def scan_chunks(state: Tensor, added: Tensor, decay: Tensor) -> tuple[Tensor, Te
 
 
 def split_chunks(x: Tensor, chunk: int) -> Tensor:
-    """Cut positions into chunks, the last one filled up with zeros: (..., T, n) -> (..., N, C, n)"""
+    """Cut positions into chunks, the last one padded with zeros: (..., T, n) -> (..., N, C, n)"""
     return F.pad(x, (0, 0, 0, -x.shape[-2] % chunk)).unflatten(-2, (-1, chunk))

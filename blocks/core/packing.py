@@ -82,8 +82,10 @@ def run_documents(
     joined = buckets.join(ys), _take(_join_states(states), buckets.find(documents.last))
     if not nested:
         return joined
-    named = {name: [outputs[name] for outputs in nested[0]] for name in nested[0][0]}
-    return *joined, {name: _join_outputs(outputs, buckets) for name, outputs in named.items()}
+    named: dict[str, Output] = {}
+    for name in nested[0][0]:
+        named[name] = _join_outputs([outputs[name] for outputs in nested[0]], buckets)
+    return *joined, named
 
 
 def run_buckets(
@@ -154,13 +156,14 @@ def _start_each(
 
 
 def _split_context(context: Context, documents: Documents, buckets: Buckets) -> list[Context]:
-    """Return what flows beside the documents of each bucket."""
+    """Return the context of the documents of each bucket."""
     named = LazyOutputs(context.named_outputs, partial(split_output, buckets=buckets))
     memories = LazyOutputs(
         context.memories, partial(split_memory, stream=documents, buckets=buckets)
     )
-    return [
-        context._replace(
+    contexts = []
+    for at, mask in enumerate(context.once(buckets.split_mask, context.mask)):
+        inner = context._replace(
             mask=mask,
             named_outputs=LazyOutputs(named, itemgetter(at)),
             memories=LazyOutputs(memories, itemgetter(at)),
@@ -168,8 +171,8 @@ def _split_context(context: Context, documents: Documents, buckets: Buckets) -> 
             starts=None,
             documents=None,
         )
-        for at, mask in enumerate(context.once(buckets.split_mask, context.mask))
-    ]
+        contexts.append(inner)
+    return contexts
 
 
 def _add_penalties(context: Context, penalties: Sequence[Penalties], buckets: Buckets) -> None:
@@ -188,9 +191,8 @@ def _add_penalties(context: Context, penalties: Sequence[Penalties], buckets: Bu
 
 
 def _join_outputs(parts: Sequence[Output], buckets: Buckets) -> Output:
-    states, mask = (
-        buckets.join(leaves) for leaves in ([x.states for x in parts], [x.mask for x in parts])
-    )
+    states = buckets.join([part.states for part in parts])
+    mask = buckets.join([part.mask for part in parts])
     return parts[0]._replace(states=states, mask=mask, last=())
 
 
@@ -202,16 +204,17 @@ def _join_states(parts: Sequence[State]) -> State:
         return parts[0]
     if isinstance(parts[0], tuple):
         return tuple(_join_states(leaves) for leaves in zip(*parts, strict=True))
-    longest = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    shapes = [part.shape[1:] for part in parts]
+    longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
     return torch.cat([_widen(part, longest) for part in parts])
 
 
 def _widen(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return x with zeros behind it in every dimension but the first: (N, ...) -> (N, *sizes)"""
-    missing = [size - own for size, own in zip(sizes, x.shape[1:], strict=True)]
-    return (
-        F.pad(x, [side for size in reversed(missing) for side in (0, size)]) if any(missing) else x
-    )
+    padding: list[int] = []
+    for size, own in zip(sizes, x.shape[1:], strict=True):
+        padding = [0, size - own, *padding]  # `F.pad` takes the last dimension first
+    return F.pad(x, padding) if any(padding) else x
 
 
 def _take(state: State, rows: Tensor) -> State:

@@ -36,9 +36,9 @@ Penalties = dict[tuple[str, Reduction], list[Tensor]]
 
 
 def reduce_penalties(penalties: Penalties) -> dict[tuple[str, Reduction], Tensor]:
-    """Return what is added to the loss under each name, of rows their mean: scalars."""
-    stacked = {key: torch.stack(values) for key, values in penalties.items()}  # (N, B) or (N,)
-    return {
-        key: values.mean() if key[1] == "mean" else values.sum(0).mean()
-        for key, values in stacked.items()
-    }
+    """Return the penalties that are added to the loss, by name: scalars, means over rows."""
+    totals = {}
+    for key, values in penalties.items():
+        stacked = torch.stack(values)  # (N, B) or (N,)
+        totals[key] = stacked.mean() if key[1] == "mean" else stacked.sum(0).mean()
+    return totals

@@ -92,9 +92,7 @@ class RecurrentLayer(nn.Module):
         return lambda h: F.linear(h, weight)
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        """Run the layer. x: (B, T, D), state: leaves (B, size), mask: (B, T) -> (B, T, sizes[0]),
-        last state
-        """
+        """Run the layer: x (B, T, D), state, mask (B, T) -> (B, T, sizes[0]), last state."""
         raise NotImplementedError
 
 
@@ -389,13 +387,11 @@ class LayerNormLayer(RecurrentLayer):
         return torch.stack(outputs, 1), state
 
     def step(self, arriving: Tensor, state: State, recurrent: Tensor) -> tuple[Tensor, ...]:
-        """Return the state after one position. arriving: W x of all gates (B, gates D), recurrent:
-        U
-        """
+        """Return the state after one position. arriving: W x (B, gates D), recurrent: U"""
         raise NotImplementedError
 
     def norm(self, gates: Tensor, first: int = 0) -> tuple[Tensor, ...]:
-        """Normalise each gate on its own, the one of row `first` first. (B, n D) -> n times (B, D)"""
+        """Normalise each gate on its own, row `first` first: (B, n D) -> n times (B, D)"""
         width = self.sizes[0]
         normalised = F.layer_norm(gates.unflatten(-1, (-1, width)), (width,))  # (B, n, D)
         rows = slice(first, first + normalised.shape[-2])
@@ -403,8 +399,9 @@ class LayerNormLayer(RecurrentLayer):
 
 
 class LayerNormLSTM(LayerNormLayer):
-    """i, f, o = sigmoid(LN(W x + U h)); c' = f c + i tanh(LN_g(W_g x + U_g h)); h' = o tanh(c'), or
-    o c' without it.
+    """i, f, o = sigmoid(LN(W x + U h)); c' = f c + i tanh(LN_g(W_g x + U_g h)).
+
+    h' = o tanh(c'), or o c' without the activation.
     """
 
     def __init__(self, arriving: int, width: int, output_activation: OutputActivation) -> None:
@@ -421,8 +418,7 @@ class LayerNormLSTM(LayerNormLayer):
 
 class LayerNormGRU(LayerNormLayer):
     """r, z = sigmoid(LN(W x + U h)); h' = (1 - z) n + z h, with n = tanh(LN_n(W_n x + U_n (r h)))
-    for reset before,
-    n = tanh(LN_n(W_n x + r U_n h)) for reset after.
+    for reset before, n = tanh(LN_n(W_n x + r U_n h)) for reset after.
     """
 
     def __init__(self, arriving: int, width: int, reset: str) -> None:

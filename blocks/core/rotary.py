@@ -45,7 +45,7 @@ class LinearScaling:
         return rates / self.factor
 
     def gain(self) -> float:
-        """Return what queries and keys are multiplied by."""
+        """The factor of queries and keys."""
         return 1.0
 
 
@@ -84,7 +84,7 @@ class Llama3Scaling:
         return torch.lerp(rates / self.factor, rates, share)
 
     def gain(self) -> float:
-        """Return what queries and keys are multiplied by."""
+        """The factor of queries and keys."""
         return 1.0
 
 
@@ -133,13 +133,11 @@ class YarnScaling:
         return torch.lerp(rates, rates / self.factor, divided)
 
     def _feature_of(self, turns: float, half: int, base: float) -> float:
-        """Return which of `half` angles makes so many turns in `original_length` positions, a
-        fraction.
-        """
+        """Return the index, a fraction, of the angle with `turns` turns in `original_length`."""
         return half * math.log(self.original_length / (turns * 2.0 * math.pi)) / math.log(base)
 
     def gain(self) -> float:
-        """Return what queries and keys are multiplied by."""
+        """The factor of queries and keys."""
         return self.attention_factor or 0.1 * math.log(self.factor) + 1.0
 
 
@@ -188,7 +186,7 @@ class Rotary:
 
     @classmethod
     def parse(cls, setting: Rotary | Mapping[str, Any] | None) -> Rotary:
-        """Return the setting as it stands in a recipe, a mapping, as an object. Raises BlockError."""
+        """Read the setting of a recipe, a mapping. Raises BlockError."""
         if not isinstance(setting, Mapping):
             return setting or cls()
         scaling = setting.get("scaling")
@@ -200,9 +198,7 @@ class Rotary:
         )
 
     def turned_width(self, head_width: int) -> int:
-        """Return how many of a head's features are turned. Raises BlockError where they are no
-        pairs.
-        """
+        """Return the number of turned features of a head. Raises BlockError if it is odd."""
         turned = round(self.share * head_width)
         if turned % 2 or turned == 0 or abs(self.share * head_width - turned) > 1e-6:
             message = (
@@ -215,7 +211,7 @@ class Rotary:
         return turned
 
     def _fix(self, head_width: int) -> Fix:
-        """Return what to write where a share of so many features is no number of pairs."""
+        """Return the fix for a share that is no even number of features."""
         if head_width < 2:
             return Fix("write fewer `heads`")
         even = min(max(2 * round(self.share * head_width / 2), 2), head_width - head_width % 2)
@@ -275,11 +271,10 @@ def rotary_angles(
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the features 2i and 2i + 1 by the angle t base^(-2i/n) of their position t (Su et al.
-    2021, equation 34).
+    """Rotate features 2i and 2i + 1 by the angle t base^(-2i/n) (Su et al. 2021, equation 34).
 
-    x: (B, H, T, d), `rotary_angles` of its positions (B or 1, 1, T, n) -> (B, H, T, d): features
-    from 2n on stay
+    x: (B, H, T, d), `rotary_angles` of its positions (B or 1, 1, T, n) -> (B, H, T, d). Features
+    from 2n on stay.
     """
     turned, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
     one, two = turned.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, T, n)

@@ -64,7 +64,7 @@ class Scope:
         )
 
     def define(self, name: str, named: Named) -> None:
-        """Let every later block read `named` as `name`. Raises BlockError where the name is taken."""
+        """Let every later block read `named` as `name`. Raises BlockError if the name is taken."""
         if name in self.reserved:
             message = f"`{name}` is a reserved word"
             raise BlockError("as", message, code="name", fix="choose another name")
@@ -79,8 +79,9 @@ class Scope:
         self.visible[name] = named
 
     def read(self, name: str, setting: str, readable: Iterable[str] | None = None) -> Named:
-        """Return what `name` stands for. Raises BlockError with the nearest of the names that are
-        `readable` there.
+        """Return the output or memory called `name`.
+
+        Raises BlockError with the closest of the names that are `readable` there.
         """
         self.reads.append(name)
         if name in self.visible:
@@ -220,17 +221,17 @@ class Scope:
         )
 
     def defined_in_loop(self) -> dict[str, Named]:
-        """Return what the `recurrent` around here has defined so far, less what could not be built."""
+        """Return the outputs that the surrounding `recurrent` has defined and built so far."""
         names = self.taken - (self.entered or frozenset())
         return {name: self.visible[name] for name in sorted(names) if name in self.visible}
 
     def exit_loop(self, inner: Scope) -> None:
-        """Make what a `recurrent` defines readable after it; what it has read counts as read here."""
+        """Make outputs of a `recurrent` readable after it; its reads count as reads here."""
         self.visible.update(inner.defined_in_loop())
         self.taken.update(inner.taken)
-        self.reads += [
-            name for name in inner.reads if name != "input" and not name.startswith(PREV)
-        ]
+        for name in inner.reads:
+            if name != "input" and not name.startswith(PREV):
+                self.reads.append(name)
 
 
 def follow_up(name: str, setting: str) -> BlockError:

@@ -1,7 +1,7 @@
-"""The recurrence of a selective state space, without its states at all positions (Gu & Dao 2023,
-algorithm 2).
+"""Selective scan that stores no state per position (Gu & Dao 2023, algorithm 2).
 
-Letters beside the contract's:   E inner width   N width of the state of each of its features   C positions of a chunk
+Letters beside the contract's:   E inner width   N state width of each inner feature
+                                 C positions of a chunk
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Selection(NamedTuple):
 
     def chunks(self) -> list[Selection]:
         """Return the positions in chunks."""
-        return [Selection(*parts) for parts in zip(*(x.split(CHUNK, 1) for x in self), strict=True)]
+        chunked = [x.split(CHUNK, 1) for x in self]
+        return [Selection(*parts) for parts in zip(*chunked, strict=True)]
 
 
 def selective_scan(selection: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -73,13 +73,12 @@ def normal_matrix(rows: int, columns: int) -> nn.Parameter:
 def embed_sentences(
     story: Output, maps: Tensor, encoding: Encoding, width: int, longest: int
 ) -> Tensor:
-    """Compute sum_j l_j * M x_j over the words x_j of each sentence, for each map M of `maps` (M d,
-    D): (B, N, M, d)
+    """Encode sentences as sum_j l_j * M x_j over their words, for each map M: (B, N, M, d)
 
-    * multiplies feature by feature. With feature k of d and word j, l_kj is
+    `maps` is (M d, D), and * multiplies feature by feature. With feature k of d and word j, l_kj is
 
-        position        (1 - j / J) - (k / d) (1 - 2 j / J), J the words of the sentence (section 4.1)
-        position_code   1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J), J = `longest` of every sentence (its code)
+        position        (1 - j / J) - (k / d) (1 - 2 j / J)   J words in the sentence (section 4.1)
+        position_code   1 + 4 (k - (d + 1) / 2) (j - (J + 1) / 2) / (d J)   J = `longest` (its code)
         bag             1
 
     The first two are c + a_k b_j, so words are summed before they are mapped: c M sum_j x_j + a * M
@@ -98,9 +97,7 @@ def embed_sentences(
 
 
 def word_weights(mask: Tensor, encoding: Encoding, longest: int, dtype: torch.dtype) -> Tensor:
-    """Return what each word counts in the sums of its sentence: c, and for a position b_j too. ->
-    (B, N, P, W)
-    """
+    """Return the weight of each word in its sentence: c, and for a position b_j: (B, N, P, W)"""
     real = mask.to(dtype)
     word = real.cumsum(-1)  # (B, N, W), 1 for the first
     if encoding == "bag":
@@ -124,7 +121,7 @@ def feature_slope(
 
 
 def last_word_weight(width: int, longest: int, like: Tensor) -> Tensor:
-    """Return l_kJ of `position_code`, the weight of a word at the last place, J = `longest`: (d,)"""
+    """Return l_kJ of `position_code`, the weight of the word at place J = `longest`: (d,)"""
     slope = feature_slope(
         width, "position_code", torch.promote_types(like.dtype, torch.float32), like.device
     )
@@ -143,7 +140,7 @@ def labelled_fact(facts: Tensor, hop: int, real: Tensor) -> Tensor:
 
 
 def sentence_ages(real: Tensor) -> Tensor:
-    """Return how many real sentences come after each: (B, N) -> (B, N) long, 0 for the last."""
+    """Count the real sentences after each one: (B, N) -> (B, N) long, 0 for the last."""
     return (real.sum(1, keepdim=True) - real.cumsum(1)).clamp(min=0)
 
 

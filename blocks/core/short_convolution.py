@@ -39,7 +39,7 @@ class ShortConvolution(nn.Module):
         return like.new_zeros(len(like), self.reach, self.width)
 
     def forward(self, x: Tensor, state: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """x: (B, T, D), mask: (B, T) -> (B, T, D), in the precision of x, and the state after it."""
+        """x: (B, T, D), mask: (B, T) -> (B, T, D) in the precision of x, and the state after."""
         if self.weight is None or self.bias is None:
             return x, state
         since = torch.cat((state.to(x.dtype), x), 1)  # (B, kernel - 1 + T, D)

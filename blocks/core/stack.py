@@ -57,8 +57,11 @@ class Stack(Block):
     def start(self, x: Tensor, context: Context) -> State:
         if context.starts is None:
             return tuple(block.start(x, context) for block in self.inner())
-        # of the others each document has its own, made when it is run
-        return tuple(block.start(x, context) if block.packs else () for block in self.inner())
+        states: list[State] = []
+        for block in self.inner():
+            # a block that does not run on packed rows starts from each document's own state
+            states.append(block.start(x, context) if block.packs else ())
+        return tuple(states)
 
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         outputs: dict[str, Tensor] = {}
@@ -76,9 +79,7 @@ class Stack(Block):
     def run_slice(
         self, which: slice, x: Tensor, state: State, context: Context
     ) -> tuple[Tensor, State, dict[str, Output]]:
-        """Run some of the blocks from their states. -> the output, their states after it, and what
-        they name
-        """
+        """Run some of the blocks from their states -> output, states after it, named outputs."""
         states: list[State] = []
         outputs: dict[str, Output] = {}
         for block, name, before in zip(self.inner()[which], self.labels[which], state, strict=True):
@@ -199,7 +200,9 @@ def flatten_penalties(
     penalties: Penalties | None,
 ) -> Iterator[tuple[tuple[str, Reduction], Tensor]]:
     """Yield each penalty with its name and reduction."""
-    return ((key, value) for key, values in (penalties or {}).items() for value in values)
+    for key, values in (penalties or {}).items():
+        for value in values:
+            yield key, value
 
 
 def collect_penalties(context: Context) -> Context:

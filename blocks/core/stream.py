@@ -42,7 +42,7 @@ class Stream(NamedTuple):
         )
 
     def same_length(self, other: Stream) -> bool:
-        """Return whether two streams have as many positions, however many tokens there are."""
+        """True if two streams have equally many positions for any number of tokens."""
         return (self.length_ratio, self.rounded) == (other.length_ratio, other.rounded)
 
     @property

@@ -40,7 +40,8 @@ def pad_windows(
 
 
 def window_mask(mask: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
-    """Return which windows have a real cell. mask: (B, T, W) -> (B, ceil(T / stride), ceil(W /
-    stride))
+    """Return the mask of windows with a real cell: (B, T, W) -> (B, T / stride, W / stride)
+
+    Both sizes are rounded up.
     """
     return F.max_pool2d(pad_windows(mask.float(), size, stride), tuple(size), tuple(stride)) > 0
