@@ -31,7 +31,7 @@ from benchmarks.bare_weights import copy_to_bare
 from composer.data.encoding import load_data
 from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2
-from composer.inference.decode import decode_all
+from composer.inference.decode import decode_all, make_rows
 from composer.inference.methods import Beam, Greedy
 from composer.inference.precision import Precision
 from composer.inference.run import Run, open_run
@@ -67,7 +67,7 @@ def ours(run: Run, precision: str, limit: int) -> Side:
         return [
             best.ids
             for part in parts
-            for best, *_ in decode_all([run.model], {"source": part}, decoding)
+            for best, *_ in decode_all([run.model], make_rows({"source": part}), decoding)
         ]
 
     return decode

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks.bare import BOS, Layer, sinusoids
 from benchmarks.bare_weights import copy_layer
-from composer.inference.decode import decode_all
+from composer.inference.decode import Row, decode_all
 from composer.inference.methods import Greedy, Sample
 from composer.model.builder import build
 from composer.model.encoder_decoder import NEVER, EncoderDecoder
@@ -114,7 +114,7 @@ def by_hand(model: PlainLSTM | PlainTransformer, draws: bool) -> Side:
 def ours(model: EncoderDecoder, draws: bool) -> Side:
     def write(prompt: list[int], tokens: int) -> list[int]:
         decoding = (Sample if draws else Greedy)(max_length=tokens)
-        return decode_all([model], {}, decoding, [prompt])[0][0].ids
+        return decode_all([model], [Row(prefix=prompt)], decoding)[0][0].ids
 
     return write
 

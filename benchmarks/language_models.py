@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from benchmarks.training import Config, Measurement, PeakMemory, Stopwatch, run_ours
 from composer.data.sources import DataSource
-from composer.inference.decode import keep_freed_memory
+from composer.inference.freed_memory import keep_freed_memory
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.claim import ClaimedRun

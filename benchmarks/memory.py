@@ -22,7 +22,7 @@ from torch import Tensor
 from blocks.core.contract import Context, Site, Stream
 from blocks.core.scope import Scope
 from blocks.ntm import Ntm
-from composer.inference.decode import keep_freed_memory
+from composer.inference.freed_memory import keep_freed_memory
 
 WIDTH = 100
 SIZES = ((32, 128, 20), (128, 128, 20), (32, 512, 64), (128, 512, 64))

@@ -23,7 +23,8 @@ import time
 from typing import Any
 
 from composer.data.pairs import TARGET
-from composer.inference.decode import decode_all
+from composer.inference.decode import Row, decode_all
+from composer.inference.decoders.search import Options
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
 from composer.inference.methods import Greedy, Sample
@@ -36,7 +37,7 @@ def write(
 ) -> tuple[list[int], float]:
     """Return a text, and its processor seconds for each token."""
     start = time.process_time()
-    ((best,),) = decode_all([run.model], {}, decoding, [prompt], draft=draft)
+    ((best,),) = decode_all([run.model], [Row(prefix=prompt)], decoding, Options(draft=draft))
     return best.ids, (time.process_time() - start) / max(len(best.ids) - len(prompt), 1)
 
 

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from benchmarks.bare import GRU, PAD, Transformer
 from composer.data.collate import Batch, BatchLoader
 from composer.data.sources import DataSource
-from composer.inference.decode import keep_freed_memory
+from composer.inference.freed_memory import keep_freed_memory
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.claim import ClaimedRun

@@ -19,7 +19,7 @@ from benchmarks.gpu.graphs import now
 from benchmarks.gpu.loops import outcome_of
 from benchmarks.gpu.models import FULL, SMALL, Size, recipe_of, write_texts
 from composer.data.encoding import load_data
-from composer.inference.decode import decode_all
+from composer.inference.decode import decode_all, make_rows
 from composer.inference.methods import Beam, Greedy
 from composer.inference.run import Run
 from composer.model.builder import build
@@ -104,7 +104,7 @@ def ours(task: Task, run: Run) -> Decode:
     model = run.model.to(task.settings.device)
     settings = {"max_length": task.length, "precision": str(task.dtype).removeprefix("torch.")}
     decoding = Greedy(**settings) if task.search == "greedy" else Beam(size=BEAM, **settings)
-    return lambda lines: decode_all([model], {"source": lines}, decoding)
+    return lambda lines: decode_all([model], make_rows({"source": lines}), decoding)
 
 
 def by_hand(task: Task, run: Run) -> Decode:

@@ -1,18 +1,19 @@
-"""From lines to answers: the one way of `translate`, evaluations and validations in training."""
+"""From lines to answers: used by `translate`, evaluations and validations in training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.formatting import format_lines
-from composer.inference.decode import SourceIds, decode_all
-from composer.inference.decoders import Hypothesis
+from composer.inference.decode import Row, decode_all, make_rows
+from composer.inference.decoders.search import Hypothesis, Options
 from composer.inference.drafts import Draft
 from composer.inference.lines import (
     LINES,
@@ -30,8 +31,9 @@ from composer.recipe.text_lines import answer_line, is_blank
 
 
 class Translation(NamedTuple):
-    """A line of text, and the sum of the log-probabilities of its tokens. Not `ended`: cut at its
-    maximum length.
+    """A line of text, and the sum of the log-probabilities of its tokens.
+
+    ended: False if it was cut at its maximum length.
     """
 
     text: str
@@ -41,29 +43,24 @@ class Translation(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceLines:
-    """Lines as a model reads them. Blank ones are among the `count`, and are not read: their
-    answers are empty.
+    """Lines as a model reads them. Blank lines are not read: their answers are empty.
 
-    rows: The places of those with text among the lines; all that follows is of these.
-    ids: By the encoders' keys; none without encoders.
-    prefixes: Ids with which each answer begins.
-    numbers: What the random numbers of sampling depend on.
+    count: All lines.
+    places: The places of the lines with text among all.
+    rows: The same lines as ids.
     """
 
     count: int
-    rows: Sequence[int]
-    ids: Mapping[str, Sequence[SourceIds]]
-    prefixes: Sequence[Sequence[int]]
-    numbers: Sequence[int]
+    places: Sequence[int]
+    rows: Sequence[Row]
 
     def select(self, at: slice) -> SourceLines:
-        """Return the lines with these of the lines that have text; all others are left blank."""
-        ids = {side: rows[at] for side, rows in self.ids.items()}
-        return SourceLines(self.count, self.rows[at], ids, self.prefixes[at], self.numbers[at])
+        """Return these of the lines with text; all others are left blank."""
+        return SourceLines(self.count, self.places[at], self.rows[at])
 
 
 def has_text(line: Line) -> bool:
-    """Return whether a line has text for an encoder."""
+    """True if a line has text for an encoder."""
     return not all(map(is_blank, line))
 
 
@@ -75,35 +72,39 @@ def read_lines(
     first: int = 0,
     origin: str = LINES,
 ) -> SourceLines:
-    """Return lines as a model reads them, and how their answers begin. Raises DataError.
+    """Encode lines, and the prefixes of their answers. Raises DataError.
 
-    first: How many lines came before in `origin`, the file that faults name.
+    first: Lines that came before in `origin`, the file that faults name.
     """
-    rows = [at for at, line in enumerate(lines) if has_text(line)]
-    _, ids = encode_lines(recipe, tokenizers, {first + at + 1: lines[at] for at in rows}, origin)
-    begun = [(prefixes[at] if prefixes else "") if ids else lines[at][0] for at in rows]
-    places = [f"{origin}:{first + at + 1}" for at in rows]
-    read = {side: [*map(cut_line, column, places)] for side, column in ids.items()}
+    places = [at for at, line in enumerate(lines) if has_text(line)]
+    numbers = [first + at for at in places]
+    _, ids = encode_lines(recipe, tokenizers, {first + at + 1: lines[at] for at in places}, origin)
+    names = [f"{origin}:{number + 1}" for number in numbers]
+    sources = {side: [*map(cut_line, column, names)] for side, column in ids.items()}
+    if not ids:
+        texts = [lines[at][0] for at in places]
+    else:
+        texts = [prefixes[at] for at in places] if prefixes else [""] * len(places)
     what = "the prefix of this line" if ids else "this line"
-    forced = zip(tokenizers.encode(TARGET, begun), places, strict=True)
-    begin = [[*cut_line(row, place, what)] for row, place in forced]
-    if unknown := [
-        first + at + 1 for at, ids_begun in zip(rows, begin, strict=True) if UNK in ids_begun
-    ]:
+    encoded = zip(tokenizers.encode(TARGET, texts), names, strict=True)
+    begun = [[*cut_line(row, name, what)] for row, name in encoded]
+    rows = make_rows(sources, begun, numbers)
+    if unknown := [row.number + 1 for row in rows if UNK in row.prefix]:
         noun = "the prefix" if ids else "the line"
         write_note(
             f"{origin}: the tokenizer does not know all of {noun} of {format_lines(unknown)}"
         )
-    return SourceLines(len(lines), rows, read, begin, [first + at for at in rows])
+    return SourceLines(len(lines), places, rows)
 
 
 def encoded_lines(lines: Sequence[Line], encoded: Encoded, origin: str = LINES) -> SourceLines:
-    """Return the sources of a split as a model reads them: `read_lines` of ids that are known."""
-    rows = [at for at, line in enumerate(lines) if has_text(line)]
-    places = [f"{origin}:{at + 1}" for at in rows]
-    columns = {side: [ids[at] for at in rows] for side, ids in encoded.sources.items()}
-    read = {side: [*map(cut_line, column, places)] for side, column in columns.items()}
-    return SourceLines(len(lines), rows, read, [()] * len(rows), rows)
+    """Return the sources of an encoded split, like `read_lines`."""
+    places = [at for at, line in enumerate(lines) if has_text(line)]
+    names = [f"{origin}:{at + 1}" for at in places]
+    sources = {}
+    for side, ids in encoded.sources.items():
+        sources[side] = [*map(cut_line, [ids[at] for at in places], names)]
+    return SourceLines(len(lines), places, make_rows(sources, [()] * len(places), places))
 
 
 def answer_lines(
@@ -115,35 +116,25 @@ def answer_lines(
     on_batch: Callable[[float], None] = lambda share: None,
     draft: Draft | None = None,
 ) -> list[list[Translation]]:
-    """Return the n best answers of each line by a model or an ensemble, best first; of a blank line
-    empty ones.
+    """Return the n best answers of each line, best first; empty ones for a blank line.
 
-    Their texts differ, but for draws; where there are fewer than n, empty ones without probability
-    follow. on_batch, draft: see `decode_all`. Raises RunError, RunFailed.
+    Their texts differ, unless they are drawn; where there are fewer than n, empty ones without
+    probability follow. on_batch, draft: see `decode_all`. Raises RunError, RunFailed.
     """
     num_hypotheses = n_best
     if n_best > 1 and not (decoding.draws or decoding.one_answer):
-        # of a beam's hypotheses several may be one text: all of them are compared
+        # several hypotheses of a beam may be one text: all of them are compared
         num_hypotheses = max(n_best, decoding.num_hypotheses(models))
-    to_texts = partial(tokenizers.decode, TARGET)
-    with oom_as_run_failed(lines.ids):
-        results = decode_all(
-            models,
-            lines.ids,
-            decoding,
-            lines.prefixes,
-            num_hypotheses,
-            lines.numbers,
-            to_texts,
-            on_batch,
-            draft=draft,
-        )
+    options = Options(num_hypotheses, partial(tokenizers.decode, TARGET), draft=draft)
+    sources = chain.from_iterable(row.sources.values() for row in lines.rows)
+    with oom_as_run_failed(sources):
+        results = decode_all(models, lines.rows, decoding, options, on_batch)
     answers = [[Translation("", 0.0)] * n_best for _ in range(lines.count)]
-    for row, hypotheses in zip(lines.rows, results, strict=True):
+    for place, hypotheses in zip(lines.places, results, strict=True):
         texts = translations(tokenizers, hypotheses)
         texts = texts if decoding.draws else distinct(texts)[:n_best]
-        # a tiny vocabulary may have fewer answers than n, too
-        answers[row] = [*texts, *[Translation("", float("-inf"))] * (n_best - len(texts))]
+        # a tiny vocabulary may also have fewer answers than n
+        answers[place] = [*texts, *[Translation("", float("-inf"))] * (n_best - len(texts))]
     return answers
 
 
@@ -156,9 +147,7 @@ def translations(tokenizers: Tokenizers, hypotheses: Sequence[Hypothesis]) -> li
 
 
 def distinct(texts: Sequence[Translation]) -> list[Translation]:
-    """Return the best of the translations with one text, in their order: several rows of tokens may
-    be one text.
-    """
+    """Return the best translation of each text: different tokens may spell the same text."""
     by_text: dict[str, Translation] = {}
     for translation in texts:
         by_text.setdefault(translation.text, translation)

@@ -36,7 +36,7 @@ def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoder) 
 
 
 def mismatch(draft: Run, run: Run) -> str:
-    """Return why a run cannot propose tokens to another one; "" if it can."""
+    """Return the reason why a run cannot propose tokens to another one; "" if it can."""
     if draft.tokenizers.vocabulary(TARGET) != run.tokenizers.vocabulary(TARGET):
         return (
             "the draft writes other tokens: its target vocabulary is not that of the run that it"

@@ -1,6 +1,4 @@
-"""A draft of speculative decoding: the model that proposes tokens, and how many of them were
-accepted.
-"""
+"""A draft for speculative decoding: a model that proposes tokens, and counts of those accepted."""
 
 from __future__ import annotations
 

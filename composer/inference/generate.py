@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from composer.data.pairs import TARGET
 from composer.data.tokenizer import UNFINISHED, Tokenizers
 from composer.errors import Fault, RecipeError, RunError
 from composer.inference.answers import Translation
-from composer.inference.decode import decode_all
+from composer.inference.decode import Row, decode_all
+from composer.inference.decoders.search import Options
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
 from composer.inference.lines import check_lines, oom_as_run_failed, write_note
@@ -44,8 +46,9 @@ def generate(
     on_text: Callable[[int, str], None] | None = None,
     on_draft: Callable[[Draft], None] = lambda draft: None,
 ) -> list[Any]:
-    """Return the text that a language model writes after each prompt, prompt included; of None, one
-    from its beginning.
+    """Return the text that a language model writes after each prompt, prompt included.
+
+    Without prompts it writes one text from its beginning.
 
     It decodes as its recipe does, or samples where one of the settings of `sample` is given, or
     several samples are.
@@ -104,7 +107,8 @@ def generation_settings(
     beam: int | None = None,
     max_length: int | None = None,
 ) -> Decoder:
-    """Return how a recipe decodes with these settings of `sample`, a beam, or several samples.
+    """Return the decoding of a recipe with these settings of `sample`, a beam, or samples.
+
     Raises RunError.
     """
     if beam is not None and (sampling or samples > 1):
@@ -176,34 +180,38 @@ def write_texts(
     on_text: Callable[[int, str], None] | None = None,
     draft: Draft | None = None,
 ) -> list[Translation]:
-    """Return the texts that begin with these ids: all side by side, or one after the other if
-    somebody watches.
+    """Return the texts that begin with these ids, decoded side by side.
+
+    With `on_text` they are written one after the other. The numbers that sampling draws depend on a
+    text's place alone.
 
     The numbers that sampling draws depend on a text's place alone.
     """
-    to_texts = partial(run.tokenizers.decode, TARGET)
-    decode = partial(decode_all, [run.model], {}, decoding, to_texts=to_texts, draft=draft)
-    with oom_as_run_failed({TARGET: begun}):
+    options = Options(to_texts=partial(run.tokenizers.decode, TARGET), draft=draft)
+    rows = [Row(prefix=ids, number=number) for number, ids in enumerate(begun)]
+    with oom_as_run_failed(begun):
         if on_text is None:
-            results = decode(begun, numbers=range(len(begun)))
+            results = decode_all([run.model], rows, decoding, options)
         else:
             results = []
-            for number, ids in enumerate(begun):
-                stream = TextStream(run.tokenizers, partial(on_text, number))
-                stream.add(*ids)
-                results += decode([ids], numbers=[number], on_token=stream.add)
+            for row in rows:
+                stream = TextStream(run.tokenizers, partial(on_text, row.number))
+                stream.add(*row.prefix)
+                watched = replace(options, on_token=stream.add)
+                results += decode_all([run.model], [row], decoding, watched)
                 stream.end(results[-1][0].ids, results[-1][0].ended)
-    best = [row[0] for row in results]
-    say_beyond_window(run, [len(one.ids) + one.ended for one in best])
-    texts = run.tokenizers.decode_answers(
-        TARGET, [one.ids for one in best], [one.ended for one in best]
-    )
-    return [Translation(text, one.score, one.ended) for text, one in zip(texts, best, strict=True)]
+    best = [hypotheses[0] for hypotheses in results]
+    ended = [hypothesis.ended for hypothesis in best]
+    note_beyond_window(run, [len(hypothesis.ids) + hypothesis.ended for hypothesis in best])
+    texts = run.tokenizers.decode_answers(TARGET, [hypothesis.ids for hypothesis in best], ended)
+    scored = zip(texts, best, strict=True)
+    return [Translation(text, answer.score, answer.ended) for text, answer in scored]
 
 
-def say_beyond_window(run: Run, lengths: Sequence[int]) -> None:
-    """Say on stderr how many texts, of so many tokens with their end, are longer than what the
-    model was trained on.
+def note_beyond_window(run: Run, lengths: Sequence[int]) -> None:
+    """Note on stderr the number of texts longer than the window that the model trained on.
+
+    lengths: Tokens of each text with eos.
     """
     window = run.recipe.window
     if window is None or run.recipe.carries_state:
@@ -217,8 +225,7 @@ def say_beyond_window(run: Run, lengths: Sequence[int]) -> None:
 
 
 class TextStream:
-    """The text of ids that come one after the other, in pieces; a character of several bytes comes
-    as a whole.
+    """The text of ids that come one after the other, in pieces of whole characters.
 
     Each piece is decoded behind the one before, since the space before a word depends on that.
     """
@@ -229,8 +236,9 @@ class TextStream:
         self.first = self.written = 0  # where the last piece began, and where it ended
 
     def add(self, *ids: int, ended: bool | None = None) -> None:
-        """Write what is new of the text with these ids; the last ones if the text has `ended`, or
-        was cut there.
+        """Write the new text of these ids.
+
+        ended: True if the text ends with them, False if it was cut there.
         """
         self.ids += [token for token in ids if token >= UNK]
         pieces = [self.ids[self.first : self.written], self.ids[self.first :]]
@@ -242,7 +250,5 @@ class TextStream:
             self.first, self.written = self.written, len(self.ids)
 
     def end(self, ids: Sequence[int], ended: bool = True) -> None:
-        """Write the rest of a text with all these ids; a search that is not greedy gives none
-        before its end.
-        """
+        """Write the rest of a text with all these ids; some searches give it at once."""
         self.add(*ids[len(self.ids) :], ended=ended)

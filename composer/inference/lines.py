@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import shorten
@@ -52,8 +52,7 @@ POSITIONS = 2048
 
 
 class Score(NamedTuple):
-    """The log-probabilities of a target's tokens in nats, eos last; `total` is their sum, a
-    `Translation`'s score.
+    """The log-probabilities of a target's tokens in nats, eos last, and their sum `total`.
 
     Of CTC beside a decoder it is another: the two are normalised together at each token here, and
     in a search they are not (`JointModel`).
@@ -90,8 +89,7 @@ def score_targets(
 def measure_targets(
     models: Sequence[EncoderDecoder], encoded: Encoded, order: Sampler[BatchSlice] | None = None
 ) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
-    """Yield the batches of all pairs, on the models' device, and what `OutputHead.measure` says of
-    each.
+    """Yield the batches of all pairs, on the models' device, with their `OutputHead.measure`.
 
     models: One, or an ensemble, whose probabilities are their mean. order: That of the batches,
     which may carry a state from one to the next; by default batches of similar lengths.
@@ -117,8 +115,7 @@ def measure_targets(
 def measure_votes(
     models: Sequence[EncoderDecoder], outputs: Sequence[Tensor], target: Tensor
 ) -> dict[str, Tensor]:
-    """Return what `OutputHead.measure` says of one model, or of the mean of the probabilities of
-    several.
+    """Measure the outputs of one model, or the mean probabilities of several.
 
     outputs: Of each model, logits (B, T, V) or costs (B, T); target: (B, T) -> (B, T) each. Where a
     model has costs alone, the loss is all that is known of the ensemble.
@@ -154,8 +151,9 @@ def check_lines(
     what: str = "",
     origin: str = LINES,
 ) -> tuple[list[Line], list[str] | None]:
-    """Return the texts of each line, and the others that each of them has; a path stands for a file
-    that is read.
+    """Check lines, and further texts of each; a path stands for the file that is read.
+
+    Returns the texts of each line, and the further ones.
 
     Raises TypeError for a text in place of a list, RunError where not every line has one of the
     others or is text, and DataError, with `origin` as its file, for a line with another number of
@@ -241,8 +239,9 @@ def encode_targets(
 
 
 def split_source(line: str, sides: Sequence[str], number: int, origin: str) -> Line:
-    """Return what the encoders read of a line of the command line; of a blank one nothing. Raises
-    DataError.
+    """Split a line of the command line into the texts of the encoders; a blank line has empty ones.
+
+    Raises DataError.
     """
     return (
         split_line(line, sides, number, origin)
@@ -295,9 +294,7 @@ def encode_lines(
 
 
 def source_form(recipe: Recipe, side: str) -> object:
-    """Return what decides beside a tokenizer what is read of a side: of files the settings, of
-    stories the shape.
-    """
+    """Return the settings on which the reading of a side depends, beside its tokenizer."""
     if settings := feature_settings(recipe.data, side):
         return read_by(settings)
     return story_shape(recipe, side)
@@ -315,22 +312,20 @@ def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
 
 
 @contextmanager
-def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
+def oom_as_run_failed(sources: Iterable[SourceIds]) -> Iterator[None]:
     """Turn an out-of-memory error into a RunFailed that names the longest line."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        longest = max((np.size(row) for rows in ids.values() for row in rows), default=0)
+        longest = max(map(np.size, sources), default=0)
         message = f"out of memory; the longest of these lines has {longest:,} tokens"
         raise RunFailed.of(message, "split long lines, or use a smaller beam") from error
 
 
 def write_note(text: str) -> None:
-    """Write a line to stderr, for the person at the terminal; without effect where nobody reads it
-    any more.
-    """
+    """Write a line to stderr for the person at the terminal, unless nobody reads it any more."""
     with suppress(OSError):
         sys.stderr.write(f"{strip_control_characters(text)}\n")
         sys.stderr.flush()

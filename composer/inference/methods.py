@@ -1,6 +1,4 @@
-"""Ways of decoding by their words in a recipe: their settings, and what searches. Importing this
-imports no torch.
-"""
+"""Ways of decoding by their words in a recipe: settings and search. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from blocks.core.settings import (
 from composer.recipe.choices import Decoder, Precision
 
 if TYPE_CHECKING:
-    from composer.inference.decoders import Hypothesis, Search
+    from composer.inference.decoders.search import Hypothesis, Search
     from composer.model.encoder_decoder import EncoderDecoder
 
 MAX_BEAM = 1000
@@ -68,7 +66,7 @@ class Greedy(Decoder):
 
     def decode(self, search: Search) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each row."""
-        from composer.inference.decoders.sampling import greedy
+        from composer.inference.decoders.greedy import greedy
 
         return greedy(search, self)
 
@@ -130,7 +128,7 @@ class Beam(Decoder):
     max_ratio: MaxRatio = 3.0
 
     def num_hypotheses(self, models: Sequence[EncoderDecoder]) -> int:
-        """Return how many hypotheses it decodes at once for each row."""
+        """Return the number of hypotheses decoded at once for each row."""
         return self.size
 
     def decode(self, search: Search) -> list[list[Hypothesis]]:
@@ -160,7 +158,7 @@ class Viterbi(Decoder):
     max_ratio: MaxRatio = 3.0
 
     def num_hypotheses(self, models: Sequence[EncoderDecoder]) -> int:
-        """Return how many hypotheses it decodes at once for each row."""
+        """Return the number of hypotheses decoded at once for each row."""
         return models[0].vocabulary if any(model.embedding is not None for model in models) else 1
 
     def decode(self, search: Search) -> list[list[Hypothesis]]:
@@ -197,12 +195,12 @@ class Mbr(Decoder):
     max_ratio: MaxRatio = 3.0
 
     def num_hypotheses(self, models: Sequence[EncoderDecoder]) -> int:
-        """Return how many hypotheses it decodes at once for each row."""
+        """Return the number of hypotheses decoded at once for each row."""
         return self.samples
 
     def decode(self, search: Search) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each row."""
-        from composer.inference.decoders.sampling import mbr
+        from composer.inference.decoders.minimum_bayes_risk import mbr
 
         return mbr(search, self)
 

@@ -1,6 +1,4 @@
-"""Teacher-forced scores of a model: loss and perplexity of pairs and of texts, with an interval
-over documents.
-"""
+"""Teacher-forced loss and perplexity of pairs and texts, with an interval over documents."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ from composer.recipe.recipe import Recipe
 def teacher_forced(
     recipe: Recipe, models: Sequence[EncoderDecoder], encoded: Encoded
 ) -> tuple[dict[str, float], list[float]]:
-    """Return the scores that need no decoding, and the bits of each answer if answers are vectors
-    of bits, else [].
+    """Return the scores that need no decoding, and the bits of each answer, if it is bits.
 
     Only pairs with a target that every model can write count, and without any there are no scores;
     other answers have NaN bits. Of a text also the scores that do not depend on its tokenizer, and
@@ -69,15 +66,14 @@ def teacher_forced(
 
 
 def documents_of(text: Encoded, rows: Ids, numbers: Sequence[int]) -> np.ndarray:
-    """Return which document each token is of, of the rows with these numbers, one after another."""
+    """Return the document of each token in the rows with these numbers, one after another."""
     end = int(not isinstance(rows, Windows))  # of documents as rows, which have no token for it
     spans = [np.arange(rows.starts[row], rows.ends[row] + end) for row in numbers]
     return np.searchsorted(text.target.ends, np.concatenate(spans))
 
 
 def perplexity_interval(losses: np.ndarray, ends: np.ndarray) -> dict[str, float]:
-    """Return the bounds of the perplexity, of 95 in 100 samples of so many documents; {} for a
-    single one.
+    """Return the bounds of a 95 % interval of the perplexity over documents; {} for a single one.
 
     Of a ratio of sums over documents: the loss and the tokens of each (Cochran 1977, section 6.4).
     losses: (D,), ends: (D,) the token that ends each document.

@@ -1,6 +1,4 @@
-"""Decoding in a lower precision: a copy of a model whose weights are converted once, when it first
-decodes in it.
-"""
+"""Decoding in a lower precision, with a copy of a model whose weights are converted once."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ not exceed.
 
 
 class Int8Linear(nn.Linear, OutputHead):
-    """Linear map with weights of 8 bits, with a scale for each output; each row that arrives has
-    one too.
+    """Linear map with weights of 8 bits, and a scale for each output and each input row.
 
     y = s_x s_w (q_x q_w) + b with q = round(n x / max |x|), where n is 127, of weights
     `WEIGHT_LEVELS`. `weight` and `bias` are those it was made from.
@@ -67,9 +64,7 @@ class Int8Linear(nn.Linear, OutputHead):
 
 
 class SmallLinear(nn.Linear, OutputHead):
-    """Linear map that computes with many rows in bfloat16, and with few as `few` does, in float32
-    by default.
-    """
+    """Linear map that computes many rows in bfloat16, and few rows by `few` or in float32."""
 
     def __init__(self, linear: nn.Linear, few: Int8Linear | None = None) -> None:
         nn.Module.__init__(self)
@@ -94,8 +89,7 @@ def fastest(linear: nn.Linear) -> nn.Linear:
 def in_precision(
     models: Sequence[EncoderDecoder], precision: Precision
 ) -> Sequence[EncoderDecoder]:
-    """Return models that compute in a precision, copies for as long as the weights stay what they
-    are.
+    """Return models that compute in a precision: copies, for as long as the weights do not change.
 
     Raises RunError for `int8` on anything but a CPU, or without oneDNN.
     """

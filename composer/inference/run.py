@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -66,9 +66,7 @@ IN_MEMORY = RunDir(Path("<in memory>"))
 
 
 class Sample(NamedTuple):
-    """A translation with its source and its reference, to be shown; the texts of several encoders
-    with tabs between.
-    """
+    """A translation with its source and reference; texts of several encoders are joined by tabs."""
 
     source: str
     reference: str
@@ -77,8 +75,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A trained run. `recipe` has the settings with which it was opened laid over what it was
-    trained with.
+    """A trained run. `recipe` is the recipe of the training, with the settings given on opening.
 
     checkpoint: Where the weights are from, None for the final ones.
     """
@@ -108,8 +105,7 @@ class Run:
         ensemble: Sequence[Run] = (),
         draft: str | Path | Run | None = None,
     ) -> list[Any]:
-        """Return the translation of each line, as the recipe decodes, or with a beam of this size:
-        a list of texts.
+        """Return the translation of each line, decoded as in the recipe or with this beam.
 
         With several encoders a line is a tuple of their texts in the recipe's order, or one text
         with tabs between, as on the command line; in a tuple a tab is a character like others. A
@@ -138,16 +134,13 @@ class Run:
     def generate(
         self, prompts: Sequence[str] | None = None, samples: int = 1, **settings: Any
     ) -> list[Any]:
-        """Return what this language model writes after each prompt, or from its beginning: see
-        `composer.generate`.
-        """
+        """Return the text after each prompt, or one from its beginning: see `composer.generate`."""
         from composer.inference.generate import generate
 
         return generate(self, prompts, samples=samples, **settings)
 
     def batch(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> Batch:
-        """Return the ids of pairs as one padded batch on the model's device, with bos and eos, as
-        training has it.
+        """Return the ids of pairs as one padded batch on the model's device, with bos and eos.
 
         A model without encoders takes the targets alone, as `lines`. Raises RunError and DataError.
         """
@@ -156,16 +149,15 @@ class Run:
         return to_device(BatchDataset(encoded)[rows], self.model.device)
 
     def logits(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> Tensor:
-        """Return the logits of every next token of `batch(lines, targets)`, teacher-forced. -> (B,
-        T, V)
-        """
+        """Return the teacher-forced logits of `batch(lines, targets)`. -> (B, T, V)"""
         batch = self.batch(lines, targets)
         with evaluation_mode([self.model], for_training=True):
             return self.model(batch["sources"], batch["target_in"])
 
     def encode(self, lines: Sequence[GivenLine]) -> dict[str, Output]:
-        """Return what the decoder can read of lines, by name: `encoder` has `states` (B, S, D) and
-        `mask` (B, S).
+        """Return the outputs of the encoders by name.
+
+        `encoder` has `states` (B, S, D) and `mask` (B, S).
         """
         sources = self.batch(lines, [""] * len(lines))["sources"]
         with evaluation_mode([self.model], for_training=True):
@@ -182,8 +174,7 @@ class Run:
         return score_targets(self.recipe, self.model, encoded, self.tokenizers)
 
     def minimal_pairs(self, rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
-        """Return in which share of pairs this language model prefers `sentence_good` to
-        `sentence_bad`, as BLiMP does.
+        """Return the share of pairs where the model prefers `sentence_good`, as BLiMP does.
 
         `accuracy` is of all `pairs`; `by_UID` and so on are of each paradigm. Ties are wrong.
         Raises RunError.
@@ -195,8 +186,7 @@ class Run:
     def evaluate(
         self, split: str | None = None, data: str | Path | None = None, ensemble: Sequence[Run] = ()
     ) -> dict[str, Any]:
-        """Return all scores on a split (default `test`), by the names under which they are logged:
-        `test/loss` etc.
+        """Return all scores on a split (default `test`), by their names in logs: `test/loss` etc.
 
         data: where data files are looked up first. ensemble: runs that vote. Raises RunError and
         DataError.
@@ -218,8 +208,7 @@ class Run:
     def alignments(
         self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None
     ) -> list[Alignment]:
-        """Return what attentions and memories read while each line is translated; notebooks show
-        heat maps.
+        """Return attentions and memory reads of each translated line; notebooks show heat maps.
 
         targets: What to write in place of the model's own translations. Raises DataError and
         RunFailed.
@@ -231,18 +220,14 @@ class Run:
     def attention(
         self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None
     ) -> list[dict[str, np.ndarray]]:
-        """Return the attention weights of each line by block, (H, T, S): what its heads read for
-        each token.
-        """
+        """Return the attention weights of each line by block, (H, T, S)."""
         from composer.viz.alignments import alignments
 
         lines_maps = alignments(self, lines, targets=targets, max_tokens=MAX_TOKENS)
         return [{one.block: one.weights for one in maps.attentions} for maps in lines_maps]
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
-        """Return where data files are looked up: in `data`, else where training read them; then
-        next to the recipe.
-        """
+        """Return the folders of data files: `data` or the training's, then the recipe's own."""
         known = (
             ()
             if data is not None or self.run_dir == IN_MEMORY
@@ -284,9 +269,7 @@ def open_run(
 
 
 def describe_unfinished(run_dir: RunDir) -> str:
-    """Return in words that a run has weights and its training has not finished, or was continued;
-    "" if neither.
-    """
+    """Return a note on a run with weights whose training did not finish or was continued, or ""."""
     record = run_dir.read()
     newest = max(
         (checkpoint_step(path) or 0 for path in list_checkpoints(run_dir.checkpoints)), default=0
@@ -378,9 +361,7 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
 
 
 def as_begun(recipe: Recipe, record: RunRecord) -> Recipe:
-    """Return the recipe of a run as the run began: with bos before a single document, in early
-    versions.
-    """
+    """Return the recipe as a run began with it: early versions put bos before a single document."""
     is_single = record.data.pairs.get("train") == 1
     return replace(
         recipe, begins_with_bos=is_single and TEXTS_AFTER_END not in known_changes(record)
@@ -388,9 +369,7 @@ def as_begun(recipe: Recipe, record: RunRecord) -> Recipe:
 
 
 def device_for(recipe: Recipe) -> torch.device:
-    """Return the device a run decodes on: the accelerator of this machine, unless the recipe says
-    otherwise.
-    """
+    """Return the device a run decodes on: an accelerator, unless the recipe says otherwise."""
     wanted = torch.cuda.is_available() and recipe.trainer.accelerator != "cpu"
     return torch.device("cuda" if wanted else "cpu")
 
@@ -399,7 +378,7 @@ SomeDecoder = TypeVar("SomeDecoder", bound=Decoder)
 
 
 def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoder:
-    """Return how a recipe decodes, with a beam of this size if given and all else that fits."""
+    """Return the decoding of a recipe, or a beam of this size with all its settings that fit."""
     if beam is None:
         return recipe.decoding
     if not 1 <= beam <= MAX_BEAM:
@@ -425,27 +404,24 @@ def translate_lines(
     n_best: int = 1,
     first: int = 0,
     origin: str = LINES,
-    on_batch: Callable[[float], None] = lambda share: None,
     draft: Draft | None = None,
 ) -> list[list[Translation]]:
-    """Return the n best translations of each line by one run or an ensemble, best first: see
-    `answer_lines`.
+    """Return the n best translations of each line, best first, see `answer_lines`.
 
-    prefixes: the text with which each line's translations begin. first: how many lines came before,
-    for sampling and for faults, which name the file `origin`. on_batch, draft: see `decode_all`.
-    Raises RunError, DataError.
+    runs: One, or an ensemble. prefixes: The forced beginnings of each line's translations. first:
+    Lines that came before, for sampling and for faults, which name the file `origin`. Raises
+    RunError, DataError.
     """
     check_compatible(runs)
-    one = runs[0]
-    if prefixes is not None and not one.recipe.sources:
+    recipe, tokenizers = runs[0].recipe, runs[0].tokenizers
+    if prefixes is not None and not recipe.sources:
         raise RunError.of(
             "a model without encoders continues its lines", "begin the lines with the prefixes"
         )
-    texts, _ = check_lines(one.recipe, lines)
-    read = read_lines(one.recipe, one.tokenizers, texts, prefixes, first, origin)
-    return answer_lines(
-        [run.model for run in runs], one.tokenizers, read, decoding, n_best, on_batch, draft
-    )
+    texts, _ = check_lines(recipe, lines)
+    read = read_lines(recipe, tokenizers, texts, prefixes, first, origin)
+    models = [run.model for run in runs]
+    return answer_lines(models, tokenizers, read, decoding, n_best, draft=draft)
 
 
 def check_compatible(runs: Sequence[Run]) -> None:

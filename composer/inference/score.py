@@ -14,9 +14,9 @@ from composer.data.documents import JSON, PARQUET
 from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, file_options
 from composer.errors import DataError, Fault, RunError
+from composer.inference.line_streams import BATCH_LINES, STDIN, open_input, read_columns
 from composer.inference.lines import Score, split_line, write_note
 from composer.inference.run import Run, open_run
-from composer.inference.translate import BATCH_LINES, STDIN, open_input, read_columns
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 PARADIGMS = ("field", "linguistics_term", "UID")
@@ -33,8 +33,7 @@ def score(
     targets: Sequence[str] | None = None,
     checkpoint: str | int | None = None,
 ) -> list[Score]:
-    """Return the log-probabilities of lines, of a language model, or of the targets of lines: see
-    `Run.score`.
+    """Return the log-probabilities of lines of a language model, or of targets: see `Run.score`.
 
     Raises RunError and DataError.
     """
@@ -105,7 +104,7 @@ def refuse_columns(file: Path) -> None:
 
 
 def summarise(total: float, tokens: int) -> dict[str, float]:
-    """Return what is printed of some tokens with the total of their log-probabilities."""
+    """Return the printed values of tokens with this total log-probability."""
     perplexity = math.exp(min(-total / max(1, tokens), 700.0))  # exp(710) is no float any more
     return {"log_probability": total, "tokens": tokens, "perplexity": perplexity}
 
@@ -113,8 +112,9 @@ def summarise(total: float, tokens: int) -> dict[str, float]:
 def read_rows(
     group: Sequence[Path | None], sides: Sequence[str]
 ) -> Iterator[tuple[str, list[list[str]]]]:
-    """Yield the columns of some lines at a time, with their file: of one file with tabs, or of one
-    for each side.
+    """Yield the columns of some lines at a time, with their file.
+
+    They are in one file with tabs, or in a file for each side.
 
     None is stdin, whose lines are taken as they come. Raises RunError and DataError.
     """
@@ -136,8 +136,7 @@ def read_rows(
 
 
 def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, object]:
-    """Return in how many pairs of sentences the good one is the more probable: `accuracy`, and by
-    each paradigm.
+    """Compare the sentences of pairs: return the `accuracy` of all, and by each paradigm.
 
     A row has `sentence_good` and `sentence_bad`, as of BLiMP, and perhaps its `field`,
     `linguistics_term` and `UID`. Two that are equally probable, such as those that differ in
@@ -172,8 +171,9 @@ def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, obje
 
 
 def read_pairs(files: Sequence[Path]) -> list[dict[str, object]]:
-    """Return the pairs of files of JSON lines, or of stdin. Raises DataError with every line that
-    is none.
+    """Return the pairs of files of JSON lines, or of stdin.
+
+    Raises DataError with every bad line.
     """
     pairs: list[dict[str, Any]] = []
     faults: list[Fault] = []

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, Output, Penalties, State, reduce_penalties
-from composer.inference.decoders import reorder_state
+from composer.inference.decoders.decoder_state import reorder_state
 from composer.model.encoder_decoder import state_leaves
 from composer.testing.harness import (
     LENGTHS,

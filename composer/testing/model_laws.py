@@ -15,8 +15,9 @@ from torch import Tensor
 
 from blocks.core.contract import Output, Penalties, reduce_penalties
 from composer.errors import one_line_error
-from composer.inference.decode import decode_all
-from composer.inference.decoders import Hypothesis, reorder_state
+from composer.inference.decode import decode_all, make_rows
+from composer.inference.decoders.decoder_state import reorder_state
+from composer.inference.decoders.search import Hypothesis
 from composer.inference.methods import Beam, Greedy
 from composer.model.encoder_decoder import Encoder, EncoderDecoder, StepInputs, source_mask
 from composer.model.special_tokens import BOS, EOS, PAD, UNK
@@ -92,7 +93,7 @@ def random_features(generator: torch.Generator, columns: int, width: int) -> Ten
 
 
 def source_rows(sources: Mapping[str, Tensor]) -> dict[str, list[Any]]:
-    """Return the rows of padded sources as `decode_all` reads them: without padding and eos."""
+    """Return padded sources as `make_rows` takes them: without padding and eos."""
 
     def rows(source: Tensor) -> list[Any]:
         if source.is_floating_point():
@@ -339,7 +340,8 @@ def searching(model: EncoderDecoder) -> None:
     """
     sources = {key: rows * 2 for key, rows in source_rows(random_pairs(model).sources).items()}
     prefixes = ((),) * len(PREFIXES) + PREFIXES
-    answers = (decode_all([model], sources, decoding, prefixes) for decoding in DECODERS)
+    pairs = make_rows(sources, prefixes)
+    answers = (decode_all([model], pairs, decoding) for decoding in DECODERS)
     greedy, narrow, wide = ([best for best, *_ in rows] for rows in answers)
     by_forward = LogitsByForward(model)
     for at, prefix in enumerate(prefixes):
@@ -356,10 +358,10 @@ def searching(model: EncoderDecoder) -> None:
 
 def precisions(model: EncoderDecoder) -> None:
     """Check that greedy search writes an answer in every precision, whose score is a number."""
-    sources = source_rows(random_pairs(model).sources)
+    pairs = make_rows(source_rows(random_pairs(model).sources), PREFIXES)
     for precision in get_args(Precision):
         decoding = Greedy(max_length=MAX_DECODED, precision=precision)
-        for best, *_ in decode_all([model], sources, decoding, PREFIXES):
+        for best, *_ in decode_all([model], pairs, decoding):
             if not math.isfinite(best.score):
                 fail("precisions", f"in {precision} an answer has the score {best.score}")
 

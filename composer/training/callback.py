@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from blocks.core.contract import State
 from composer.data.sampler import ResumableBatchSampler
 from composer.errors import RunFailed
-from composer.inference.decode import keep_freed_memory, trim_if_doubled
+from composer.inference.freed_memory import keep_freed_memory, trim_if_doubled
 from composer.inference.run import Sample
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.choices import Progress

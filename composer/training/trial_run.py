@@ -19,7 +19,7 @@ from composer.data.largest_batch import BatchSize, largest_batch, relative_size,
 from composer.data.sampler import BatchSlice, EpochSampler
 from composer.data.sources import DataSource
 from composer.data.tokenizer_cache import cached_tokenizers
-from composer.inference.decode import keep_freed_memory
+from composer.inference.freed_memory import keep_freed_memory
 from composer.model.characters import Spelled
 from composer.model.footprint import training_device
 from composer.recipe.choices import Progress

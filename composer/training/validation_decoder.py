@@ -9,16 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from composer.data.encoding import Data, nonempty
+from composer.data.encoding import Data
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.evaluation import recipe_metrics, source_texts
 from composer.inference.answers import SourceLines, answer_lines, encoded_lines
-from composer.inference.decode import length_queries, num_positions
+from composer.inference.decode import length_queries
 from composer.inference.lines import Line
 from composer.inference.run import Sample
-from composer.inference.target_lengths import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.choices import Decoder
 from composer.recipe.metrics import SAMPLE, References, TextMetrics, references_of
@@ -58,18 +57,17 @@ class ValidationDecoder:
         Every rank decodes its part of the sentences; all of them return the same. A collective
         call.
         """
-        lengths = {side: [*map(num_positions, rows)] for side, rows in self.lines.ids.items()}
-        count = self.count_lines(model, lengths)
+        count = self.count_lines(model)
         if not count:
             return {}, []
         own = self.lines.select(slice(ranks.rank, count, ranks.world))
         answers = answer_lines([model], self.tokenizers, own, self.decoding) if own.rows else []
-        parts = ranks.gather([answers[row][0].text for row in own.rows])
+        parts = ranks.gather([answers[place][0].text for place in own.places])
         # a sample has text on every line
         size = len(self.texts) if count == len(self.lines.rows) else count
         outputs = [""] * size
-        for at, row in enumerate(self.lines.rows[:count]):
-            outputs[row] = parts[at % ranks.world][at // ranks.world]
+        for at, place in enumerate(self.lines.places[:count]):
+            outputs[place] = parts[at % ranks.world][at // ranks.world]
         references = [column[:size] for column in self.references]
         texts = ["\t".join(line) for line in self.texts[:size]]
         shown = [(references_of(row) or [""])[0] for row in zip(*references, strict=True)]
@@ -77,14 +75,11 @@ class ValidationDecoder:
         scores = self.metrics.scores(outputs, references)
         return {f"{self.part}/{name}": score for name, score in scores.items()}, samples
 
-    def count_lines(self, model: EncoderDecoder, lengths: Lengths) -> int:
-        """Return how many lines are decoded: of a sample no more than `MAX_QUERIES` allow; 0
-        without sources.
-        """
-        count = min(map(len, lengths.values()), default=0)
-        queries = length_queries([model], lengths, self.decoding, [()] * count)
+    def count_lines(self, model: EncoderDecoder) -> int:
+        """Return the number of decoded lines: of a sample no more than `MAX_QUERIES` allow."""
+        queries = length_queries([model], self.lines.rows, self.decoding)
         is_cut = self.part == SAMPLE and len(queries) > MAX_QUERIES
-        return max(1, queries[MAX_QUERIES].row) if is_cut else count
+        return max(1, queries[MAX_QUERIES].row) if is_cut else len(self.lines.rows)
 
 
 def training_metrics(recipe: Recipe, splits: Mapping[str, Encoded]) -> TextMetrics | None:
@@ -116,7 +111,7 @@ def validation_decoder(
         recipe.validates_by_search,
     )
     lines, decoding = (None, recipe.decoding) if is_full else (sample.lines, sample.decoding)
-    if not is_full and not (rows := nonempty(val)).all():  # the first lines might all be blank
+    if not is_full and not (rows := val.nonempty()).all():  # the first lines might all be blank
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
     # in memory, for all validations: a packed file would be unpacked at each
     texts = source_texts(recipe, pairs, lines)

@@ -8,6 +8,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from torch import Tensor
 from blocks.core.contract import Record
 from composer.data.pairs import TARGET
 from composer.formatting import count_noun
-from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
+from composer.inference.decode import (
+    SourceIds,
+    decode_all,
+    evaluation_mode,
+    make_rows,
+    source_tensor,
+)
+from composer.inference.decoders.search import Options
 from composer.inference.lines import (
     LINES,
     GivenLine,
@@ -131,11 +139,11 @@ def alignments(
     """
     read, _ = check_lines(run.recipe, lines, origin=origin)
     texts, ids = encode_lines(run.recipe, run.tokenizers, dict(enumerate(read, start=1)), origin)
-    with oom_as_run_failed(ids):
+    with oom_as_run_failed(chain.from_iterable(ids.values())):
         outputs: Sequence[Any]
         if ids and targets is None:
-            to_texts = partial(run.tokenizers.decode, TARGET)
-            decoded = decode_all([run.model], ids, run.recipe.decoding, to_texts=to_texts)
+            options = Options(to_texts=partial(run.tokenizers.decode, TARGET))
+            decoded = decode_all([run.model], make_rows(ids), run.recipe.decoding, options)
             outputs = [best.ids for best, *_ in decoded]
         else:
             target = encode_targets(run.recipe, run.tokenizers, read, targets).target

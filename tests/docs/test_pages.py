@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import composer
-from composer.inference import decoders
+from composer.inference.decoders import search
 from composer.inference.target_lengths import token_limit
 from composer.recipe import own_blocks, registry
 from docs.hooks import block_pages
@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(composer, "load", load_short, raising=False)
     # the answers of a model that has seen four batches have no end
     monkeypatch.setattr(
-        decoders, "token_limit", lambda *given: min(LONGEST_ANSWER, token_limit(*given))
+        search, "token_limit", lambda *given: min(LONGEST_ANSWER, token_limit(*given))
     )
     yield tmp_path
     for name in [*registry.OWN]:  # the blocks of a page are its own

@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from composer.inference.decode import SourceIds, decode_all, make_rows
+from composer.inference.decoders.search import Hypothesis, Options
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.choices import Decoder
 from composer.recipe.data_sections import Data
 from composer.recipe.model_sections import Model
 from composer.recipe.section import read_section
@@ -151,6 +154,20 @@ class Written(nn.Module):
         for token, probability in probabilities.items():
             values[token] = torch.tensor(probability).log()
         return values
+
+
+def decode(
+    models: Sequence[EncoderDecoder],
+    sources: Mapping[str, Sequence[SourceIds]],
+    how: Decoder,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    numbers: Sequence[int] | None = None,
+    on_batch: Callable[[float], None] = lambda share: None,
+    **options: Any,
+) -> list[list[Hypothesis]]:
+    """Decode columns of sources and prefixes; `options` as in `Options`."""
+    rows = make_rows(sources, prefixes, numbers)
+    return decode_all(models, rows, how, Options(**options), on_batch)
 
 
 def forward_score(

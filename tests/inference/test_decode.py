@@ -12,11 +12,18 @@ from torch import Tensor
 
 import composer.inference.decode as decoding
 from composer.errors import RunError
-from composer.inference.decode import decode_all
-from composer.inference.decoders import Hypothesis, Search
+from composer.inference import freed_memory
 from composer.inference.decoders.sampling import truncate
+from composer.inference.decoders.search import Hypothesis, Search
 from composer.inference.methods import Beam, Greedy, Sample
-from tests.inference.small_models import DECODERS, Written, every_answer, forward_score, model_of
+from tests.inference.small_models import (
+    DECODERS,
+    Written,
+    decode,
+    every_answer,
+    forward_score,
+    model_of,
+)
 
 SOURCES = [
     [5, 6, 7],
@@ -33,7 +40,7 @@ SHORT = {"max_length": 12}
 
 def answers(model: Any, decoding: dict[str, Any], **more: Any) -> list[list[Hypothesis]]:
     models = model if isinstance(model, list) else [model]
-    return decode_all(models, {"source": more.pop("sources", SOURCES)}, decoding, **more)
+    return decode(models, {"source": more.pop("sources", SOURCES)}, decoding, **more)
 
 
 def texts(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
@@ -189,7 +196,7 @@ def test_batches_have_prompts_of_similar_length() -> None:
     """A batch is as wide as its longest prompt, and has logits of all tokens at each position."""
     shares: list[float] = []
     prompts = [[4] * 5000, [5], [4] * 5000, [6]]
-    decode_all(
+    decode(
         [model_of([{"rnn": {}}], source=False)],
         {},
         Greedy(max_length=1),
@@ -215,7 +222,7 @@ def from_table(
 ) -> tuple[list[Hypothesis], int]:
     model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
     n_best = settings.pop("n_best", 1)
-    return decode_all([model], {}, Beam(**settings), prefixes=[[]], n_best=n_best)[0], model.steps  # type: ignore[list-item]
+    return decode([model], {}, Beam(**settings), prefixes=[[]], n_best=n_best)[0], model.steps  # type: ignore[list-item]
 
 
 LATE = {(): {2: 0.5, 3: 0.5 - 1e-3, 4: 1e-3}, (3,): {4: 1.0}, (3, 4): {5: 1.0}, (3, 4, 5): {6: 1.0}}
@@ -272,7 +279,7 @@ def test_a_token_costs_one_step() -> None:
     model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
     for how in (Greedy(), Beam(size=1), Sample()):
         model.steps = 0
-        (best,) = decode_all([model], {}, how, prefixes=[[3, 3, 3]])[0]  # type: ignore[list-item]
+        (best,) = decode([model], {}, how, prefixes=[[3, 3, 3]])[0]  # type: ignore[list-item]
         assert best.ids == [3] * 20
         assert model.steps == 18  # 17 tokens and eos
 
@@ -283,7 +290,7 @@ def test_a_token_costs_one_step() -> None:
 
 def test_samples_follow_the_probabilities() -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    results = decode_all([model], {}, Sample(), prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
+    results = decode([model], {}, Sample(), prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
     shares = [sum(best.ids == [token] for best in results) / 2000 for token in (3, 4, 5)]
     assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.04)
 
@@ -301,7 +308,7 @@ def test_samples_follow_the_probabilities() -> None:
 )
 def test_top_k_and_top_p_restrict_sampling(settings: dict[str, Any], allowed: set[int]) -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    results = decode_all([model], {}, Sample(**settings), prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
+    results = decode([model], {}, Sample(**settings), prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
     assert {best.ids[0] for best in results} == allowed
 
 
@@ -318,22 +325,22 @@ def test_freed_memory_is_given_back_where_the_process_has_doubled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes = iter([100, 150, 200, 201, 90, 180, 181])
-    monkeypatch.setattr(decoding, "resident_memory", lambda: next(sizes))
+    monkeypatch.setattr(freed_memory, "resident_memory", lambda: next(sizes))
     before, is_trimmed = 0, []
     for _ in range(7):
-        before = decoding.trim_if_doubled(before)
+        before = freed_memory.trim_if_doubled(before)
         is_trimmed.append(before == 0)
     assert is_trimmed == [False, False, False, True, False, False, True]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's memory")
 def test_what_is_given_back_is_no_longer_in_memory() -> None:
-    decoding.keep_freed_memory()
+    freed_memory.keep_freed_memory()
     buffers = [torch.ones(1 << 20) for _ in range(25)]  # 4 MiB each
-    full = decoding.resident_memory()
+    full = freed_memory.resident_memory()
     buffers.clear()
-    assert decoding.trim_if_doubled(1) == 0
-    assert decoding.resident_memory() < full - (75 << 20)
+    assert freed_memory.trim_if_doubled(1) == 0
+    assert freed_memory.resident_memory() < full - (75 << 20)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

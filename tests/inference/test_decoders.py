@@ -10,13 +10,14 @@ import torch
 
 from blocks.core.settings import Count, Positive
 from composer.errors import RunError
-from composer.inference.decode import decode_all
-from composer.inference.decoders import Hypothesis, Search, beam_search, prefill, reorder_state
+from composer.inference.decoders import token_scores
+from composer.inference.decoders.decoder_state import prefill, reorder_state
+from composer.inference.decoders.search import Hypothesis, Search
 from composer.inference.methods import DECODERS
 from composer.model.special_tokens import EOS
 from composer.recipe.choices import Decoder
 from composer.recipe.schema_generator import choice_schema
-from tests.inference.small_models import PLACES, model_of
+from tests.inference.small_models import PLACES, decode, model_of
 
 
 class FirstToken(Decoder):
@@ -35,8 +36,7 @@ class FirstToken(Decoder):
 
     def decode(self, search: Search) -> list[list[Hypothesis]]:
         """Write the most probable first token, and nothing after it."""
-        log_p, _, _ = prefill(search)
-        score, token = log_p.max(-1)
+        score, token = prefill(search).log_p.max(-1)
         pairs = zip((token + EOS).tolist(), score.tolist(), strict=True)
         return [[Hypothesis([index], value, value, False)] for index, value in pairs]
 
@@ -52,15 +52,15 @@ def test_the_schema_has_a_way_of_decoding_with_its_settings() -> None:
 
 def test_it_decodes_and_is_checked_by_its_traits() -> None:
     model, stateless = model_of("lstm"), model_of([PLACES])
-    answers = decode_all([stateless], {"source": [[5], [6, 7]]}, FirstToken())
+    answers = decode([stateless], {"source": [[5], [6, 7]]}, FirstToken())
     assert [len(best.ids) for (best,) in answers] == [1, 1]
     with pytest.raises(
         RunError,
         match="`first_token` needs a decoder whose next token depends on the last one alone",
     ):
-        decode_all([model], {"source": [[5]]}, FirstToken())
+        decode([model], {"source": [[5]]}, FirstToken())
     with pytest.raises(RunError, match="`first_token` finds one answer, and 3 are requested"):
-        decode_all([stateless], {"source": [[5]]}, FirstToken(), n_best=3)
+        decode([stateless], {"source": [[5]]}, FirstToken(), n_best=3)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_it_decodes_and_is_checked_by_its_traits() -> None:
 def test_the_largest_numbers_are_those_of_topk(
     vocabulary: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beam_search, "LARGE", 0)
+    monkeypatch.setattr(token_scores, "LARGE", 0)
     numbers = torch.randn(20, vocabulary + 3)[:, 3:]
     numbers[::2, -4:] += 9  # what is behind the last block
-    for ours, expected in zip(beam_search.top_k(numbers, count), numbers.topk(count), strict=True):
+    for ours, expected in zip(token_scores.top_k(numbers, count), numbers.topk(count), strict=True):
         assert torch.equal(ours, expected)
 
 

@@ -15,13 +15,12 @@ import torch
 import composer
 from composer.cli import main
 from composer.errors import ComposerError, RunError
-from composer.inference.decode import decode_all
-from composer.inference.decoders import Search
+from composer.inference.decoders.search import Search
 from composer.inference.generate import TextStream, generation_settings
 from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import open_run
 from composer.model.special_tokens import BOS
-from tests.inference.small_models import Written
+from tests.inference.small_models import Written, decode
 from tests.inference.untrained import LANGUAGE, made
 
 LEARNED = (
@@ -70,7 +69,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
 )
 def test_min_p_is_a_share_of_the_highest_probability(min_p: float, allowed: set[int]) -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    results = decode_all([model], {}, Sample(min_p=min_p), prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
+    results = decode([model], {}, Sample(min_p=min_p), prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
     assert {best.ids[0] for best in results} == allowed
 
 
@@ -146,7 +145,7 @@ def test_nothing_is_shown_after_the_end_of_a_text(
     monkeypatch.setattr(
         Search,
         "is_check_due",
-        lambda search, step: is_due(SimpleNamespace(device=on_gpu, on_token=search.on_token), step),  # type: ignore[arg-type]
+        lambda search, step: is_due(SimpleNamespace(device=on_gpu, options=search.options), step),  # type: ignore[arg-type]
     )
     watched = run.generate(
         ["eins"],

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from composer.inference.decode import decode_all
-from composer.inference.decoders import exclude_impossible
+from composer.inference.decoders.token_scores import exclude_impossible
 from composer.inference.drafts import Draft
 from composer.inference.methods import Beam, Greedy, Sample, Viterbi
 from composer.model.builder import build
 from composer.model.encoder_decoder import NEVER, is_impossible
 from composer.model.special_tokens import EOS
 from composer.recipe.recipe import load_text
+from tests.inference.small_models import decode
 
 VOCABULARY, LENGTH = 5, 3
 WORDS = (3, 4)
@@ -39,7 +39,7 @@ def model_of(text: str, seed: int = 0) -> Any:
 def answers(
     models: list[Any], decoding: dict[str, Any], n_best: int, source: tuple[int, ...] = (5, 6)
 ) -> list[Any]:
-    return decode_all(models, {"source": [source]}, decoding, n_best=n_best)[0]
+    return decode(models, {"source": [source]}, decoding, n_best=n_best)[0]
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
@@ -68,9 +68,7 @@ def test_no_temperature_draws_what_is_impossible(drafts: bool) -> None:
     decoding, model = Sample(temperature=1e6), model_of(OF_LENGTH)
     draft = Draft(model_of(OF_LENGTH, 1)) if drafts else None
     for number in range(20):
-        (one,) = decode_all([model], {"source": [[5, 6]]}, decoding, numbers=[number], draft=draft)[
-            0
-        ]
+        (one,) = decode([model], {"source": [[5, 6]]}, decoding, numbers=[number], draft=draft)[0]
         assert tuple(one.ids) in ALL
 
 
@@ -85,7 +83,7 @@ def test_the_most_probable_answer_that_cannot_end_in_time_has_no_probability() -
 def test_a_forced_prefix_may_be_impossible() -> None:
     model = model_of(MODEL + "output: {ctc: {weight: 1}}}\n")
     for decoding in (Greedy(), Beam(size=3), Sample()):
-        (one,) = decode_all([model], {"source": [[5]]}, decoding, [[3, 3, 3]])[0]
+        (one,) = decode([model], {"source": [[5]]}, decoding, [[3, 3, 3]])[0]
         assert one.ids == [3, 3, 3]
         assert math.isfinite(one.score)
 

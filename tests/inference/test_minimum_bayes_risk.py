@@ -8,21 +8,19 @@ from typing import Any
 import pytest
 
 from composer.errors import RunError
-from composer.inference.decode import decode_all
-from composer.inference.decoders import Hypothesis, Search
-from composer.inference.decoders.sampling import best_by_utility
+from composer.inference.decoders.minimum_bayes_risk import best_by_utility
+from composer.inference.decoders.search import Hypothesis, Options, RowBatch, Search
 from composer.inference.methods import Beam, Mbr
 from composer.recipe.metrics import METRICS
-from tests.inference.small_models import Written, model_of, sized
+from tests.inference.small_models import Written, decode, model_of, sized
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], []]
 TEXTS = {4: "the cat sat down", 5: "the cat sat up", 6: "no"}
 
 
 def choose(samples: list[int], metric: str, n_best: int = 1) -> list[Hypothesis]:
-    search: Any = Search(
-        [], {}, [[]], n_best, [0], to_texts=lambda rows: [TEXTS[ids[0]] for ids in rows]
-    )
+    options = Options(n_best, lambda rows: [TEXTS[ids[0]] for ids in rows])
+    search = Search([], RowBatch({}, [[]], [0]), options)
     hypotheses = [Hypothesis([token], -at, -at, True) for at, token in enumerate(samples)]
     return best_by_utility(search, hypotheses, metric)
 
@@ -57,7 +55,7 @@ def test_a_common_answer_wins_against_a_more_probable_one() -> None:
 
     model: Any = Written(table, vocabulary=14)
     (beam,), (mbr,) = (
-        decode_all([model], {}, how, [[]]) for how in (Beam(size=9), Mbr(samples=32, metric="bleu"))
+        decode([model], {}, how, [[]]) for how in (Beam(size=9), Mbr(samples=32, metric="bleu"))
     )
     assert beam[0].ids == [5, 5]
     assert mbr[0].ids[0] == 4
@@ -66,9 +64,9 @@ def test_a_common_answer_wins_against_a_more_probable_one() -> None:
 def test_answers_depend_on_the_number_and_the_seed_and_not_on_the_batch() -> None:
     model = model_of("mixed", target=9)
     how = Mbr(samples=6, max_length=12)
-    together = decode_all([model], {"source": SOURCES}, how, n_best=2)
+    together = decode([model], {"source": SOURCES}, how, n_best=2)
     alone = [
-        decode_all([model], {"source": [ids]}, how, n_best=2, numbers=[at])[0]
+        decode([model], {"source": [ids]}, how, n_best=2, numbers=[at])[0]
         for at, ids in enumerate(SOURCES)
     ]
     assert [[best.ids for best in row] for row in together] == [
@@ -76,15 +74,15 @@ def test_answers_depend_on_the_number_and_the_seed_and_not_on_the_batch() -> Non
     ]
     assert all(row[0].normalised >= row[-1].normalised for row in together)
     assert all(row[0].ids != row[1].ids for row in together if len(row) == 2)
-    other = decode_all([model], {"source": SOURCES}, replace(how, seed=2), n_best=2)
+    other = decode([model], {"source": SOURCES}, replace(how, seed=2), n_best=2)
     assert [row[0].ids for row in other] != [row[0].ids for row in together]
 
 
 def test_answers_of_several_lengths_are_compared_by_their_probability() -> None:
-    row = decode_all([sized("plain")], {"source": [[5, 6]]}, Mbr(samples=4), n_best=4)[0]
+    row = decode([sized("plain")], {"source": [[5, 6]]}, Mbr(samples=4), n_best=4)[0]
     assert [best.normalised for best in row] == [best.score for best in row]
 
 
 def test_more_answers_than_samples_are_refused() -> None:
     with pytest.raises(RunError, match="4 samples have no 5 best answers"):
-        decode_all([model_of("lstm")], {"source": SOURCES}, Mbr(samples=4), n_best=5)
+        decode([model_of("lstm")], {"source": SOURCES}, Mbr(samples=4), n_best=5)

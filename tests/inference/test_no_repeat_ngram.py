@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from composer.inference.decode import decode_all
-from composer.inference.decoders import exclude_repeated_ngrams
+from composer.inference.decoders.token_scores import exclude_repeated_ngrams
 from composer.inference.methods import DECODERS as DECODING
 from composer.inference.methods import Beam
 from composer.recipe.recipe import load_text
-from tests.inference.small_models import DECODERS, Written, forward_score, model_of
+from tests.inference.small_models import DECODERS, Written, decode, forward_score, model_of
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], []]
 METHODS: list[tuple[str, dict[str, Any]]] = [
@@ -24,10 +23,10 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def decode(
+def answers(
     models: list[Any], name: str, settings: dict[str, Any], *args: Any, **more: Any
 ) -> list[list[Any]]:
-    return decode_all(
+    return decode(
         models, {"source": SOURCES}, DECODING[name](**{"max_length": 20, **settings}), *args, **more
     )
 
@@ -74,9 +73,9 @@ def test_no_answer_repeats_and_scores_are_those_of_the_model(
         model = model_of(kind, target=6)
         with torch.no_grad():
             model.output.bias[2] = -3.0  # answers are long enough to repeat
-        free = decode([model], name, settings, n_best=n_best)
+        free = answers([model], name, settings, n_best=n_best)
         repeated += sum(repeats(best.ids, size) for row in free for best in row)
-        limited = decode([model], name, {**settings, "no_repeat_ngram": size}, n_best=n_best)
+        limited = answers([model], name, {**settings, "no_repeat_ngram": size}, n_best=n_best)
         for source, row in zip(SOURCES, limited, strict=True):
             for best in row:
                 assert not repeats(best.ids, size)
@@ -92,10 +91,10 @@ def test_a_forced_prefix_counts_and_rows_are_independent(
 ) -> None:
     model, prefixes = model_of("mixed", target=9), [[4, 5, 6, 4], [], [3], [5, 6, 5], [4]]
     settings = {**settings, "no_repeat_ngram": 2}
-    together = decode([model], name, settings, prefixes)
+    together = answers([model], name, settings, prefixes)
     assert not any(repeats(best.ids, 2) for row in together for best in row)
     for at, source in enumerate(SOURCES):
-        alone = decode_all(
+        alone = decode(
             [model],
             {"source": [source]},
             DECODING[name](**{"max_length": 20, **settings}),
@@ -109,12 +108,12 @@ def test_a_beam_of_one_is_greedy_and_an_n_larger_than_answers_changes_nothing() 
     for seed in range(2):
         model = model_of("mixed", seed)
         for size in (1, 2, 30):
-            greedy = decode([model, model], "greedy", {"no_repeat_ngram": size})
-            beam = decode([model, model], "beam", {"size": 1, "no_repeat_ngram": size})
+            greedy = answers([model, model], "greedy", {"no_repeat_ngram": size})
+            beam = answers([model, model], "beam", {"size": 1, "no_repeat_ngram": size})
             assert [row[0].ids for row in beam] == [row[0].ids for row in greedy]
         for name, settings in METHODS:
-            free = decode([model], name, settings)
-            assert free == decode([model], name, {**settings, "no_repeat_ngram": 30})
+            free = answers([model], name, settings)
+            assert free == answers([model], name, {**settings, "no_repeat_ngram": 30})
 
 
 def test_a_beam_finds_the_best_of_all_answers_that_do_not_repeat() -> None:
@@ -125,12 +124,12 @@ def test_a_beam_finds_the_best_of_all_answers_that_do_not_repeat() -> None:
 
     model: Any = Written(table, vocabulary=6)
     settings = {"size": 4, "length_penalty": 0.0, "max_length": 4}
-    assert decode_all([model], {}, Beam(**settings), [[]], n_best=2)[0][1].ids == [4, 4]
-    answers = decode_all([model], {}, Beam(**settings, no_repeat_ngram=1), [[]], n_best=4)
+    assert decode([model], {}, Beam(**settings), [[]], n_best=2)[0][1].ids == [4, 4]
+    found = decode([model], {}, Beam(**settings, no_repeat_ngram=1), [[]], n_best=4)
     expected = {(4,): 0.6 * 0.4, (5, 4): 0.3 * 0.5 * 0.4, (): 0.1, (5,): 0.3 * 0.4}
     best = sorted(expected, key=lambda ids: -expected[ids])
-    assert [tuple(answer.ids) for answer in answers[0]] == best
-    assert [answer.score for answer in answers[0]] == pytest.approx(
+    assert [tuple(answer.ids) for answer in found[0]] == best
+    assert [answer.score for answer in found[0]] == pytest.approx(
         [math.log(expected[ids]) for ids in best]
     )
 

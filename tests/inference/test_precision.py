@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from composer.errors import RunError
 from composer.inference import precision
-from composer.inference.decode import decode_all
 from composer.inference.methods import DECODERS
 from composer.inference.precision import Int8Linear, SmallLinear, in_precision
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.special_tokens import BOS, EOS
 from composer.recipe.recipe import load_text
+from tests.inference.small_models import decode
 
 RECIPE = """
 recipe: 1
@@ -116,7 +116,7 @@ def test_answers_have_the_scores_of_float32(
     model: EncoderDecoder, decoding: str, name: str
 ) -> None:
     settings = {"max_length": 6, "precision": name}
-    answers = decode_all([model], SOURCES, DECODERS[decoding](**settings))
+    answers = decode([model], SOURCES, DECODERS[decoding](**settings))
     for source, (best, *_) in zip(SOURCES["source"], answers, strict=True):
         tokens = [*best.ids, EOS] if best.ended else best.ids
         with torch.no_grad():

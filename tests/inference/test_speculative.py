@@ -21,7 +21,6 @@ from torch import Tensor
 import composer
 from composer.cli import main
 from composer.errors import RunError
-from composer.inference.decode import decode_all
 from composer.inference.decoders.speculative import (
     FIRST_DRAFTED,
     MOST_DRAFTED,
@@ -34,7 +33,7 @@ from composer.inference.methods import Beam, Greedy, Mbr, Sample
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.special_tokens import BOS, EOS
-from tests.inference.small_models import CROSS, LSTM, PLACES, SELF, Written, model_of, sized
+from tests.inference.small_models import CROSS, LSTM, PLACES, SELF, Written, decode, model_of, sized
 from tests.inference.untrained import LANGUAGE, made
 from tests.model.test_ctc import model_of as ctc_model
 
@@ -101,8 +100,8 @@ def sources_of(model: EncoderDecoder) -> dict[str, list[list[int]]]:
 def test_greedy_is_the_same_token_for_token(name: str, draft: str) -> None:
     exact = model(name).double()
     proposing, sources = drafts_of(exact)[draft], sources_of(exact)
-    plain = decode_all([exact], sources, GREEDY, PREFIXES)
-    drafted = decode_all([exact], sources, GREEDY, PREFIXES, draft=proposing)
+    plain = decode([exact], sources, GREEDY, PREFIXES)
+    drafted = decode([exact], sources, GREEDY, PREFIXES, draft=proposing)
     assert [best.ids for best, *_ in drafted] == [best.ids for best, *_ in plain]
     assert [best.ended for best, *_ in drafted] == [best.ended for best, *_ in plain]
     assert [best.score for best, *_ in drafted] == pytest.approx(
@@ -124,7 +123,7 @@ def test_greedy_differs_in_float32_only_where_two_tokens_are_equally_probable(na
     rough = model(name)
     for prefix in PREFIXES:
         plain, drafted = (
-            decode_all([rough], {}, GREEDY, [prefix], draft=draft)[0][0].ids
+            decode([rough], {}, GREEDY, [prefix], draft=draft)[0][0].ids
             for draft in (None, Draft(neighbour(rough)))
         )
         place = next(
@@ -142,7 +141,7 @@ def test_greedy_differs_in_float32_only_where_two_tokens_are_equally_probable(na
 
 def test_tokens_are_shown_as_they_come() -> None:
     answering, tokens = model("transformer"), list[int]()
-    ((best,),) = decode_all(
+    ((best,),) = decode(
         [answering], {}, GREEDY, [[3, 4]], draft=Draft(neighbour(answering)), on_token=tokens.append
     )
     assert [3, 4, *tokens] == [*best.ids, EOS][: len(tokens) + 2]
@@ -163,8 +162,7 @@ def test_no_position_is_read_that_a_model_has_not(tmp_path: Path) -> None:
         for prefix in ([], [3] * 9, [3] * 11, *([[3] * 14] if answering is long else [])):
             draft = Draft(proposing)
             plain, drafted = (
-                decode_all([answering], {}, GREEDY, [prefix], draft=one)[0][0]
-                for one in (None, draft)
+                decode([answering], {}, GREEDY, [prefix], draft=one)[0][0] for one in (None, draft)
             )
             assert drafted.ids == plain.ids
             assert draft.drafted > 0 or len(prefix) >= 11
@@ -185,7 +183,7 @@ def step_lengths(model: Any) -> list[int]:
 def test_one_token_more_is_drafted_than_were_accepted() -> None:
     answering = model("lstm").double()
     same, lengths = copy.deepcopy(answering), step_lengths(answering)
-    decode_all([answering], {}, GREEDY, [[3]], draft=Draft(same))
+    decode([answering], {}, GREEDY, [[3]], draft=Draft(same))
     # each reads the last token, too
     expected = [1 + count for count in range(FIRST_DRAFTED, MOST_DRAFTED + 1)]
     assert lengths[1 : 1 + len(expected)] == expected
@@ -205,7 +203,7 @@ def test_few_tokens_are_read_again() -> None:
         return -logits, state
 
     wrong.step = wrong_step
-    decode_all([answering], {}, GREEDY, [[3]], draft=Draft(wrong))
+    decode([answering], {}, GREEDY, [[3]], draft=Draft(wrong))
     assert max(lengths) == MOST_UNREAD + 1
     assert lengths[2:4] == [3, 4]  # one token is drafted each time
 
@@ -332,7 +330,7 @@ QUICK, SLOW = ("plain", "top_p", "repetition_penalty", "all"), ("temperature", "
 def test_samples_have_the_distribution_of_the_model(name: str) -> None:
     settings, draft = SETTINGS[name], Draft(markov(OTHER))
     sampling = Sample(**settings, max_length=LENGTH, seed=4)
-    (answers,) = decode_all([markov(TABLE)], {}, sampling, [PROMPT], n_best=DRAWS, draft=draft)
+    (answers,) = decode([markov(TABLE)], {}, sampling, [PROMPT], n_best=DRAWS, draft=draft)
     counts = Counter((*one.ids[len(PROMPT) :], *([EOS] if one.ended else [])) for one in answers)
     exact = exact_distribution(TABLE, **settings)
     assert sum(exact.values()) == pytest.approx(1.0)
@@ -355,12 +353,10 @@ def test_an_answer_depends_on_its_seed_and_its_number_alone() -> None:
     sampling = Sample(max_length=30, seed=2)
     prefixes = [[3], [4, 5], [6]]
     draft = Draft(neighbour(answering))
-    together = decode_all([answering], {}, sampling, prefixes, draft=draft)
-    alone = decode_all([answering], {}, sampling, prefixes[1:2], numbers=[1], draft=draft)
+    together = decode([answering], {}, sampling, prefixes, draft=draft)
+    alone = decode([answering], {}, sampling, prefixes[1:2], numbers=[1], draft=draft)
     assert alone[0][0].ids == together[1][0].ids
-    assert (
-        decode_all([answering], {}, sampling, prefixes, numbers=[7, 8, 9], draft=draft) != together
-    )
+    assert decode([answering], {}, sampling, prefixes, numbers=[7, 8, 9], draft=draft) != together
 
 
 # -------------------------------------------------------------------------------------------
@@ -392,7 +388,7 @@ def test_models_that_do_not_answer_token_by_token_are_refused() -> None:
             check_draft([ctc_model(weight)], GREEDY)
     by_the_decoder = Greedy(max_length=9, ctc_weight=0.0)
     plain, drafted = (
-        decode_all([ctc_model(0.5).double()], {"source": [[3, 4]]}, by_the_decoder, draft=draft)[0][
+        decode([ctc_model(0.5).double()], {"source": [[3, 4]]}, by_the_decoder, draft=draft)[0][
             0
         ].ids
         for draft in (None, Draft(ctc_model(0.5).double().with_ctc_weight(0.0)))

@@ -13,7 +13,6 @@ from composer.data.encoding import load_data
 from composer.data.stories import encode_side
 from composer.errors import DataError, RunError
 from composer.evaluation import evaluate
-from composer.inference.decode import decode_all
 from composer.inference.methods import Greedy
 from composer.inference.run import Run, open_run, translate_lines
 from composer.model.builder import build
@@ -23,6 +22,7 @@ from composer.recipe.recipe import load, load_text
 from composer.run_dir import RunDir
 from composer.training.train import train
 from composer.viz.alignments import alignments
+from tests.inference.small_models import decode
 from tests.inference.untrained import record_hashes
 from tests.run_records import write_record
 
@@ -150,7 +150,7 @@ def test_decoding_returns_the_argmax_of_the_model(run: Run) -> None:
     with torch.no_grad():
         sources = {"question": torch.tensor([[*ids["question"][0], EOS]]), "story": story}
         log_p = run.model(sources, torch.tensor([[BOS]]))[0, 0].log_softmax(-1)
-    best = decode_all([run.model], ids, Greedy())[0][0]
+    best = decode([run.model], ids, Greedy())[0][0]
     assert best.ids == [int(log_p.argmax())]
     assert best.score == pytest.approx(float(log_p.max()), abs=1e-5)
 

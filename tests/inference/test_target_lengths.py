@@ -4,14 +4,16 @@ answer of a size ends.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import composer.inference.decode as decoding
-from composer.inference.decode import decode_all, length_queries
-from composer.inference.decoders import Hypothesis, Search
+from composer.inference.answers import SourceLines
+from composer.inference.decode import Row, length_queries, make_rows
+from composer.inference.decoders.search import Hypothesis, Search
 from composer.inference.methods import Beam, Greedy, Sample, Viterbi
 from composer.inference.target_lengths import (
     LengthConstraint,
@@ -23,7 +25,15 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.model_laws import searching
 from composer.training.validation_decoder import MAX_QUERIES, ValidationDecoder
-from tests.inference.small_models import SIZED, TARGET, every_answer, forward_score, model_of, sized
+from tests.inference.small_models import (
+    SIZED,
+    TARGET,
+    decode,
+    every_answer,
+    forward_score,
+    model_of,
+    sized,
+)
 
 SOURCES = [[5, 6], [4, 7, 9, 10], [], [11, 4, 6]]
 FREE = {"max_length": 64}
@@ -32,7 +42,7 @@ CHAINS = ["plain", "markov"]
 
 
 def answers(model: EncoderDecoder, how: dict[str, Any], **more: Any) -> list[list[Hypothesis]]:
-    return decode_all([model], {"source": more.pop("sources", SOURCES)}, how, **more)
+    return decode([model], {"source": more.pop("sources", SOURCES)}, how, **more)
 
 
 def texts(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
@@ -140,11 +150,8 @@ def stand_in(**ratios: float) -> Any:
 
 
 def sizes_asked(model: Any, lengths: dict[str, int], prefix: int = 0, limit: int = 99) -> list[int]:
-    rows, decoding = (
-        {key: [length] for key, length in lengths.items()},
-        {"max_length": limit, "max_ratio": 99.0},
-    )
-    queries = length_queries([model], rows, Greedy(**decoding), [(4,) * prefix])
+    row = Row({key: [5] * (length - 1) for key, length in lengths.items()}, (4,) * prefix)
+    queries = length_queries([model], [row], Greedy(max_length=limit, max_ratio=99.0))
     return [query.size for query in queries]
 
 
@@ -180,21 +187,24 @@ def test_of_two_sources_the_shorter_begins_and_the_larger_room_ends() -> None:
 
 def test_a_row_without_extra_room_has_one_query() -> None:
     for model in (sized("plain", ratio=1.0), model_of()):
-        queries = length_queries([model], {"source": [3, 5, 1]}, Greedy(), [()] * 3)
+        rows = make_rows({"source": [[5, 6], [5] * 4, []]})
+        queries = length_queries([model], rows, Greedy())
         assert [query.row for query in queries] == [0, 1, 2]
 
 
-def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> None:
+def of_lines(sources: list[list[int]], part: str) -> ValidationDecoder:
     unused: Any = None
-    sample, whole = (
-        ValidationDecoder([], unused, unused, unused, part, Greedy(), unused)
-        for part in ("val_sample", "val")
-    )
+    lines = SourceLines(len(sources), range(len(sources)), make_rows({"source": sources}))
+    return ValidationDecoder([], lines, unused, unused, part, Greedy(), unused)
+
+
+def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> None:
+    sample, whole = (of_lines([[5] * 9] * 200, part) for part in ("val_sample", "val"))
     for ratio, many in ((1.0, 200), (2.0, MAX_QUERIES // 11)):
-        assert sample.count_lines(sized("plain", ratio=ratio), {"source": [10] * 200}) == many
-        assert whole.count_lines(sized("plain", ratio=ratio), {"source": [10] * 200}) == 200
-    assert sample.count_lines(sized("plain"), {"source": [900, 900]}) == 2
-    assert sample.count_lines(model_of(), {}) == 0
+        assert sample.count_lines(sized("plain", ratio=ratio)) == many
+        assert whole.count_lines(sized("plain", ratio=ratio)) == 200
+    assert of_lines([[5] * 899] * 2, "val_sample").count_lines(sized("plain")) == 2
+    assert of_lines([], "val_sample").count_lines(model_of()) == 0
 
 
 def test_an_answer_that_may_not_reach_the_size_of_its_source_is_cut() -> None:
@@ -225,13 +235,14 @@ def test_neither_order_nor_batch_changes_an_answer(
         assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
     searches: list[Search] = []
     monkeypatch.setattr(
-        decoding.decoders,
+        decoding,
         "Search",
         lambda *fields, **more: searches.append(Search(*fields, **more)) or searches[-1],
     )
     monkeypatch.setattr(decoding, "MAX_TOKENS", 24)
     assert texts(answers(model, how)) == texts(together)
-    sizes = [search.sizes.size for search in searches if search.sizes is not None]
+    lengths = [search.batch.lengths for search in searches]
+    sizes = [length.size for length in lengths if length is not None]
     # from |x| + 1 to twice that
     assert sum(map(len, sizes)) == sum(len(source) + 2 for source in SOURCES)
     assert all(len(size) * int(size.max()) <= 24 for size in sizes)
@@ -248,14 +259,14 @@ def test_one_batch_gives_the_same_answers_as_many(monkeypatch: pytest.MonkeyPatc
 def test_a_truncated_answer_is_returned_once() -> None:
     one, two = (LengthQuery(0, size, 2) for size in (2, 3))
     cut, ended = Hypothesis([4], -1.0, -1.0, False), Hypothesis([4, 5], -2.0, -2.0, True)
-    results = [[cut, cut], [cut._replace(normalised=-0.5), ended]]
+    results = [[cut, cut], [replace(cut, normalised=-0.5), ended]]
     assert decoding.best_over_lengths([one, two], results, 3) == [
-        [ended, cut._replace(normalised=-0.5)]
+        [ended, replace(cut, normalised=-0.5)]
     ]
 
 
 def test_a_model_of_sizes_and_one_without_vote() -> None:
     model, other = sized("markov", target=TARGET), model_of("attention", target=TARGET)
-    (best,) = decode_all([model, other], {"source": [[5, 6]]}, Greedy(**FREE))[0]
+    (best,) = decode([model, other], {"source": [[5, 6]]}, Greedy(**FREE))[0]
     assert best.ended
     assert len(best.ids) < 6

@@ -14,16 +14,19 @@ from typing import Any
 import pytest
 
 from composer.cli.main import main
-from composer.data.encoding import MAX_TOKENS, train_tokenizers
+from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET
+from composer.data.tokenizer_training import train_tokenizers
 from composer.errors import DataError, RunError, RunFailed
 from composer.inference import answers
 from composer.inference.answers import SourceLines, Translation, answer_lines
-from composer.inference.decoders import Hypothesis
+from composer.inference.decode import Row
+from composer.inference.decoders.search import Hypothesis
+from composer.inference.line_streams import BATCH_LINES, decode_utf8, read_chunks
 from composer.inference.lines import cut_line
 from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import open_run, translate_lines
-from composer.inference.translate import BATCH_LINES, decode_utf8, read_chunks, translate
+from composer.inference.translate import translate
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
 
@@ -314,8 +317,12 @@ def test_the_texts_of_an_n_best_differ_though_their_tokens_do_not_spell_them_ali
     same = ["lower", "lower"]
     assert tokenizers.decode(TARGET, rows) == [*same, "low"]
     found = [Hypothesis(ids, -float(at), -float(at), True) for at, ids in enumerate(rows)]
-    monkeypatch.setattr(answers, "decode_all", lambda *given, **_: [found[: given[4]]])
-    lines = SourceLines(2, [1], {"source": [[5]]}, [()], [1])
+    monkeypatch.setattr(
+        answers,
+        "decode_all",
+        lambda models, rows, how, options, on_batch: [found[: options.n_best]],
+    )
+    lines = SourceLines(2, [1], [Row({"source": [5]})])
     for decoding, is_distinct in ((Beam(), True), (Sample(), False)):
         blank, texts = answer_lines([], tokenizers, lines, decoding, 3)
         assert blank == [Translation("", 0.0)] * 3

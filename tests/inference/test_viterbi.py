@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from composer.errors import ComposerError, RunError
-from composer.inference.decode import decode_all
 from composer.inference.methods import Beam, Greedy, Viterbi
 from composer.model.encoder_decoder import EncoderDecoder, has_state
 from composer.recipe.recipe import load
@@ -23,6 +22,7 @@ from tests.inference.small_models import (
     DECODERS,
     PLACES,
     SIZED,
+    decode,
     every_answer,
     model_of,
     sized,
@@ -39,7 +39,7 @@ def first_order(seed: int, target: int = VOCABULARY) -> EncoderDecoder:
 
 def answer(model: Any, how: dict[str, Any], source: list[int], prefix: tuple[int, ...] = ()) -> Any:
     models = model if isinstance(model, list) else [model]
-    return decode_all(models, {"source": [source]}, how, [prefix])[0][0]
+    return decode(models, {"source": [source]}, how, [prefix])[0][0]
 
 
 @pytest.mark.parametrize("prefix", [(), (4, 5)])
@@ -72,12 +72,12 @@ def test_no_beam_finds_a_better_answer_than_viterbi() -> None:
 
 def test_parts_of_the_vocabulary_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, sources = first_order(3, 11), {"source": [[5, 6, 7], [4], [9, 9]]}
-    at_once = decode_all([model], sources, Viterbi(max_length=9))
+    at_once = decode([model], sources, Viterbi(max_length=9))
     for cells in (1, 100):
         monkeypatch.setattr(
             importlib.import_module("composer.inference.decoders.viterbi"), "CELLS", cells
         )
-        results = decode_all([model], sources, Viterbi(max_length=9))
+        results = decode([model], sources, Viterbi(max_length=9))
         assert [row[0].ids for row in results] == [row[0].ids for row in at_once]
 
 
@@ -121,7 +121,7 @@ def test_viterbi_refuses_a_decoder_with_state() -> None:
 
 def test_viterbi_refuses_n_best() -> None:
     with pytest.raises(RunError, match="2 are requested"):
-        decode_all([first_order(0)], {"source": [[5]]}, Viterbi(), n_best=2)
+        decode([first_order(0)], {"source": [[5]]}, Viterbi(), n_best=2)
 
 
 RECIPE = """\

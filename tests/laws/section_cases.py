@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from composer.checks.planner import plan
 from composer.data.tokenizer_kinds import Bpe
 from composer.errors import Fault, RecipeError
-from composer.inference.decode import decode_all
+from composer.inference.decode import decode_all, make_rows
 from composer.inference.run import decoding_settings, open_run
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe, load_text
@@ -159,7 +159,9 @@ def signature(recipe: Recipe, folder: Path) -> Mapping[str, Any]:
     sources = {
         key: [example_row(opened.model, key, row) for row in ids] for key in opened.model.encoders
     }
-    answers = decode_all([opened.model], sources, settings, None if sources else [(4,), (5,)])
+    answers = decode_all(
+        [opened.model], make_rows(sources, None if sources else [(4,), (5,)]), settings
+    )
     record, scores = json.loads((run / "run.json").read_text()), opened.evaluate("test", folder)
     return {
         "rows": [

@@ -15,7 +15,8 @@ from blocks.core.contract import Output, Penalties, Stream, reduce_penalties
 from composer.checks.planner import plan
 from composer.errors import ComposerError, RecipeError
 from composer.evaluation import evaluate
-from composer.inference.decode import decode_all
+from composer.inference.decode import Row, decode_all
+from composer.inference.decoders.search import Options
 from composer.inference.methods import Beam
 from composer.model.builder import build
 from composer.model.ctc import Ctc, CtcModel, JointModel
@@ -173,7 +174,7 @@ def test_joint_decoding_finds_the_best_of_all_answers(weight: float) -> None:
         model.output.bias[EOS] += 2.0  # ends are likely enough for short answers
     expected = scores(model, source, weight)
     settings = {"size": 40, "length_penalty": 0.0, "max_length": 4, "ctc_weight": weight}
-    best = decode_all([model], {"source": [source]}, Beam(**settings), n_best=5)[0]
+    best = decode_all([model], [Row({"source": source})], Beam(**settings), Options(n_best=5))[0]
     ranked = sorted(expected, key=lambda answer: -expected[answer])[:5]
     assert [tuple(one.ids) for one in best] == ranked
     assert [one.score for one in best] == pytest.approx(

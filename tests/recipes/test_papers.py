@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from blocks.core.contract import Block
-from composer.inference.decode import decode_all
+from composer.inference.decode import decode_all, make_rows
+from composer.inference.decoders.search import Options
 from composer.inference.methods import Beam
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import load
@@ -94,7 +95,7 @@ def test_an_ensemble_of_a_model_with_itself_gives_the_same_translations() -> Non
     model = model_of("sutskever2014", width=6, layers=2)
     beam = Beam(size=3, length_penalty=1.0, max_length=6, max_ratio=2.0)
     alone, twice = (
-        decode_all(models, source_rows(SOURCE), beam, n_best=3)
+        decode_all(models, make_rows(source_rows(SOURCE)), beam, Options(n_best=3))
         for models in ([model], [model, model])
     )
     for one, two in zip(chain(*alone), chain(*twice), strict=True):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Context
-from composer.inference.decode import decode_all
+from composer.inference.decode import decode_all, make_rows
 from composer.inference.methods import Beam
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
@@ -77,7 +77,8 @@ def test_an_answer_depends_on_the_question_alone(name: str) -> None:
 def test_a_turing_machine_and_an_lstm_form_an_ensemble() -> None:
     """Members of an ensemble keep their own states; the ensemble gives their mean."""
     models = [model_of("graves2014_lstm"), model_of("graves2014_lstm_baseline")]
-    result = decode_all(models, source_rows(SOURCE), Beam(size=2, length_penalty=0.0, max_length=4))
+    beam = Beam(size=2, length_penalty=0.0, max_length=4)
+    result = decode_all(models, make_rows(source_rows(SOURCE)), beam)
     for row, (best, *_) in enumerate(result):
         written = [*best.ids, EOS] if best.ended else best.ids
         before = torch.tensor([[1, *written[:-1]]])
