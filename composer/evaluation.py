@@ -22,10 +22,11 @@ from composer.checks.problem import faults
 from composer.data.answer_limits import NO_FRAMES, AnswerLimits
 from composer.data.columns import open_texts
 from composer.data.corpora import open_documents
-from composer.data.encoding import encode_pairs, load_data, split_faults, story_faults
+from composer.data.encoding import encode_pairs, load_data, story_faults
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, available_splits, file_options
 from composer.data.round_trips import lost_references
+from composer.data.split_faults import split_faults
 from composer.errors import DataError, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_columns
 from composer.inference.answers import (

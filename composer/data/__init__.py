@@ -1,3 +1,1 @@
-"""Data: sources of pairs, tokenizers, batches; all of it a function of the recipe and of the files
-it names.
-"""
+"""Data: sources of pairs, tokenizers, batches; all a function of the recipe and its files."""

@@ -41,9 +41,7 @@ class AnswerLimits:
         )
 
     def have_room(self, encoded: Encoded) -> np.ndarray:
-        """Return which pairs have a target short enough for the model's grid; all without one. ->
-        (rows,) bool
-        """
+        """True for pairs whose target is short enough for the model's grid. -> (rows,) bool"""
         ratios = {key: ratio for key, ratio in self.ratios.items() if ratio}
         limits = [
             np.ceil(ratio * (encoded.sources[key].lengths() + 1) - ROUNDING)
@@ -56,8 +54,7 @@ class AnswerLimits:
         )
 
     def have_frames(self, encoded: Encoded) -> np.ndarray:
-        """Return which pairs have frames enough for CTC to write their target; all without it. ->
-        (rows,) bool
+        """True for pairs with enough frames for CTC to write their target. -> (rows,) bool
 
         Each token takes a frame, and one that repeats the token before another, for the blank
         between them.
@@ -72,7 +69,7 @@ class AnswerLimits:
         return encoded.target.lengths() + encoded.target.repeats() <= frames[places]
 
     def measurable(self, encoded: Encoded) -> np.ndarray:
-        """Return which pairs have a loss: they have a target, and CTC can write it. -> (rows,) bool
+        """True for pairs with a loss: they have a target, and CTC can write it. -> (rows,) bool
 
         An empty text is one: its end is a token.
         """

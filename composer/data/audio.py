@@ -1,6 +1,4 @@
-"""Sounds as log-mel frames. Only this module imports soundfile and soxr, and only where a sound is
-read.
-"""
+"""Sounds as log-mel frames. Only this module imports soundfile and soxr, when a sound is read."""
 
 from __future__ import annotations
 
@@ -58,9 +56,10 @@ def read_sound(file: IO[bytes], settings: TableColumn, part: Part | None) -> Rea
 
 
 class Samples(NamedTuple):
-    """Samples of a sound, its channels averaged, (N,) float32; the rate of its file; and notices:
-    `header` if that says
-    less than there is, `end` if a part would end after the sound.
+    """Samples of a sound.
+
+    samples: (N,) float32, the mean of its channels. rate: That of its file. notices: `header` if
+    the header declares fewer samples than there are, `end` if a part would end after the sound.
     """
 
     values: np.ndarray
@@ -138,8 +137,7 @@ def open_sound(file: IO[bytes]) -> Iterator[tuple[SoundFile, Checked]]:
 
 
 def read_flac(sound: SoundFile, count: int, file: IO[bytes]) -> np.ndarray:
-    """Return all samples of a FLAC, (N, channels) float32, which have the hash in its header if it
-    has one.
+    """Return all samples of a FLAC, checked by the hash in its header. -> (N, channels) float32
 
     libsndfile reads as many as the header says, whatever follows. Raises MediaError.
     """
@@ -161,17 +159,16 @@ def read_flac(sound: SoundFile, count: int, file: IO[bytes]) -> np.ndarray:
 
 
 def sound_length(file: IO[bytes], part: tuple[float, float | None] | None) -> tuple[int, float]:
-    """Return the samples a second of a sound, and the seconds of it or of its part. Raises
-    MediaError.
-    """
+    """Return a sound's rate in Hz, and the seconds of the sound or its part. Raises MediaError."""
     with open_sound(file) as (sound, _):
         first, last = find_part(sound.frames / sound.samplerate, part)
         return sound.samplerate, last - first
 
 
 def find_part(length: float, part: tuple[float, float | None] | None) -> tuple[float, float]:
-    """Return from where to where a sound of so many seconds is read. Raises MediaError if that is
-    not there.
+    """Return the first and last second to read of a sound.
+
+    Raises MediaError if they are outside.
     """
     if part is None:
         return 0.0, length
@@ -192,8 +189,7 @@ def wav_file(samples: np.ndarray, rate: int) -> bytes:
 
 
 def log_mel(samples: Tensor, rate: int, settings: LogMel) -> Tensor:
-    """Return the logarithms of the mel energies of a sound: log10 of Slaney's filters over the
-    power spectrum.
+    """Return the log10 of mel energies of a sound: Slaney's filters over the power spectrum.
 
     A frame is centred at every `hop` seconds, a Hann window of `window` seconds wide; the sound has
     zeros around it. Both have a sample or more. samples: (N,) -> (1 + N // hop, bands)
@@ -216,8 +212,9 @@ def log_mel(samples: Tensor, rate: int, settings: LogMel) -> Tensor:
 
 @lru_cache(maxsize=8)
 def mel_filters(rate: int, points: int, bands: int) -> Tensor:
-    """Return triangles of area 1 on Slaney's mel scale, from 0 Hz to half the rate. -> (bands,
-    points // 2 + 1)
+    """Return triangles of area 1 on Slaney's mel scale, up to half the rate.
+
+    -> (bands, points // 2 + 1)
     """
     frequencies = np.linspace(0, rate / 2, points // 2 + 1)
     edges = mel_to_hz(np.linspace(0, hz_to_mel(rate / 2), bands + 2))  # (bands + 2,)

@@ -1,6 +1,4 @@
-"""Training images, sounds and vectors that differ in each epoch: a function of the seed, the epoch
-and the row.
-"""
+"""Augmented images, sounds and vectors: a function of the seed, the epoch and the row."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ Augment = Callable[..., np.ndarray]
 
 
 def augment_image(image: np.ndarray, random: np.random.Generator, settings: ImageAugment) -> Any:
-    """Return an image rotated, scaled and moved within its own size; what comes in is what was at
-    the edge.
+    """Rotate, scale and move an image within its size; its edge pixels fill what becomes free.
 
     image: (T, W, C) float32, all real -> the same
     """
@@ -67,9 +64,7 @@ def draw_span(random: np.random.Generator, size: int, longest: int) -> tuple[int
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentedFeatures(Features):
-    """Features whose rows are augmented as they are read; `key` are the numbers that the random
-    ones depend on.
-    """
+    """Features whose rows are augmented as they are read; random numbers depend on `key`."""
 
     augment: Augment
     key: tuple[int, ...]
@@ -99,7 +94,7 @@ def augment_sources(pairs: Encoded, ways: Mapping[str, Augment], seed: int, epoc
 
 
 def augmentation(column: TableColumn) -> Augment | None:
-    """Return how the rows of a column are augmented; None where they are not."""
+    """Return the augmentation of a column's rows, or None."""
     if column.kind == "image":
         return None if column.augment is None else partial(augment_image, settings=column.augment)
     return (

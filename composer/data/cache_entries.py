@@ -1,5 +1,4 @@
-"""Entries of the user's cache: one process makes one while others wait, and what nobody uses is
-removed.
+"""Entries of the user's cache: one process makes an entry, and unused ones are removed.
 
 An entry is a folder named by all that it depends on: a file for each of its arrays, and
 `entry.json`, which has their types and hashes, what else is known, and before it the hash of all
@@ -89,9 +88,7 @@ class Damaged(Exception):
 
 @cache
 def code_identity() -> list[str]:
-    """Return what every entry depends on: the code that reads and encodes data, its libraries, and
-    Python's Unicode.
-    """
+    """Return the hash of the code that reads and encodes data, and the versions it depends on."""
     here = Path(__file__).parent
     others = (here.parent / "recipe" / "text_lines.py", here.parent / "model" / "features.py")
     digest = hashlib.sha256()
@@ -109,7 +106,7 @@ def cached_facts(
     make: Callable[[], object],
     is_valid: Callable[[object], bool],
 ) -> Any:
-    """Return what depends on these parts alone, as JSON has it; without a cache it is made anew."""
+    """Return JSON that depends on `parts` alone, from the cache; without a cache, make it."""
     with suppress(OSError, RunError):
         return cached_entry(
             kind, parts, lambda append: make(), lambda entry: is_valid(entry.facts)
@@ -123,9 +120,7 @@ def cached_array(
     make: Callable[[], np.ndarray],
     is_valid: Callable[[np.ndarray], bool],
 ) -> np.ndarray:
-    """Return an array that depends on these parts alone, mapped into memory; without a cache it is
-    made anew.
-    """
+    """Return an array that depends on `parts` alone, from the cache; without one, make it."""
 
     def are_valid(entry: Entry) -> bool:
         return is_valid(entry.arrays["array"])
@@ -142,8 +137,7 @@ def cached_array(
 def cached_entry(
     kind: str, parts: Sequence[object], make: Make, is_valid: Callable[[Entry], bool]
 ) -> Entry:
-    """Return the entry that depends on these parts alone; one process makes it first where it is
-    not or is damaged.
+    """Return the entry that depends on `parts` alone; one process makes it if missing or damaged.
 
     is_valid: Whether an entry can be what `make` makes: its types, and its numbers against their
     bounds. Raises RunError if the cache cannot be written or read.
@@ -245,8 +239,9 @@ def write_entry(folder: Path, make: Make) -> None:
 
 
 def read_entry(folder: Path, is_valid: Callable[[Entry], bool], is_own: bool = False) -> Entry:
-    """Return an entry, verified. Raises Damaged if it is not as it was written or not valid,
-    OSError if not there.
+    """Read and verify an entry.
+
+    Raises Damaged if it has changed or is not valid, OSError if missing.
 
     is_own: Whether this process has just written it, and so hashed its arrays already.
     """
@@ -275,9 +270,7 @@ def read_entry(folder: Path, is_valid: Callable[[Entry], bool], is_own: bool = F
 
 
 def map_array(path: Path, type: str, shape: Sequence[int], size: int, sha256: str) -> np.ndarray:
-    """Map the array of a file into memory. Raises Damaged if it is not of numbers, or not of this
-    size.
-    """
+    """Map the array of a file into memory. Raises Damaged if its type or size is wrong."""
     dtype = np.dtype(type)
     row = dtype.itemsize * math.prod(shape)
     if dtype.kind not in "biuf" or row <= 0 or size % row or path.stat().st_size != size:
@@ -293,9 +286,7 @@ def stamps_of(folder: Path, digest: str, names: Sequence[str]) -> str:
 
 
 def is_verified(folder: Path, digest: str, arrays: dict[str, np.ndarray]) -> bool:
-    """Return whether this process, or this machine, has verified an entry, whose files have not
-    changed since.
-    """
+    """True if this process or machine has verified an entry whose files have not changed since."""
     stamps = stamps_of(folder, digest, [*arrays])
     with suppress(OSError, RunError):
         return stamps in VERIFIED or read_text(verified_file(folder)) == stamps
@@ -303,9 +294,7 @@ def is_verified(folder: Path, digest: str, arrays: dict[str, np.ndarray]) -> boo
 
 
 def remember_verified(folder: Path, digest: str, arrays: dict[str, np.ndarray]) -> None:
-    """Remember that an entry has been verified: in this process, and of a large one on this
-    machine.
-    """
+    """Remember that an entry is verified: in this process, and a large one on this machine."""
     stamps = stamps_of(folder, digest, [*arrays])
     VERIFIED.add(stamps)
     if sum(array.nbytes for array in arrays.values()) >= LARGE:
@@ -320,8 +309,7 @@ def verified_file(folder: Path) -> Path:
 
 @contextmanager
 def locked_entry(path: Path) -> Iterator[None]:
-    """Hold the lock of an entry, once another process that holds it has let go; remove what nobody
-    has used.
+    """Hold the lock of an entry, after any process that holds it; remove unused entries.
 
     Raises RunError if the cache cannot be written.
     """
@@ -359,9 +347,7 @@ def unwritable(folder: Path, error: OSError) -> RunError:
 
 @cache  # once in a process: a folder can have many entries
 def remove_unused(folder: Path) -> None:
-    """Remove entries that nobody has used for DAYS, and what was left behind by processes that were
-    killed.
-    """
+    """Remove entries that nobody has used for DAYS, and the leftovers of killed processes."""
     for path in folder.iterdir():
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > DAYS * 86_400:

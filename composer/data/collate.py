@@ -20,8 +20,9 @@ from composer.model.special_tokens import PAD
 
 
 class Batch(TypedDict):
-    """Tensors that one device sees at once. Padding is 0, on the right. B rows, T target and S
-    source positions.
+    """A padded batch for one device.
+
+    Padding is 0, on the right. B rows, T target and S source positions.
 
     `tokens` counts the real target tokens, eos included, of the whole global batch: a loss summed
     over this batch, then divided by it, adds up to the mean over the global batch. `part` is the
@@ -82,9 +83,7 @@ class BatchDataset(Dataset[Batch]):
 
 
 def mask_rows(batch: Batch) -> Batch:
-    """Return a batch of which nothing is real: what it computes is in no loss, no mean, no count
-    and no score.
-    """
+    """Return a batch without real rows, which adds nothing to a loss, a count or a score."""
 
     def mask(ids: Tensor) -> Tensor:
         return torch.full_like(ids, torch.nan if ids.is_floating_point() else PAD)
@@ -115,17 +114,14 @@ def pack_rows(batch: Batch) -> Batch:
 
 
 def mark_starts(real: Tensor) -> Tensor:
-    """Return where each row begins when they stand one behind the other: (B, T) bool -> (1, sum of
-    lengths) bool
-    """
+    """Return the starts of packed rows: (B, T) bool -> (1, sum of lengths) bool"""
     first = torch.zeros_like(real)
     first[:, 0] = True
     return first[real][None]
 
 
 class BatchLoader(DataLoader[Batch]):
-    """Data loader of the batches of a corpus in an order, prepared by this process or by `workers`
-    more.
+    """Data loader of the batches of a corpus, prepared by this process or `workers` more.
 
     It has its own generator: it never draws from torch's global one. Workers are forked, so that
     they share the corpus with this process. `tokenizers` are those of its ids, where a loop of

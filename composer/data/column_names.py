@@ -1,6 +1,4 @@
-"""Names of columns: finding one, `a.b` inside of a structure, too, and what is said of one that is
-not there.
-"""
+"""Names of columns: finding one, also `a.b` in a structure, and problems with names."""
 
 from __future__ import annotations
 
@@ -16,7 +14,8 @@ MAX_NAMES = 20
 
 
 def get_nested(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value called `name`; `a.b` reaches into an inner mapping if no key is `a.b`.
+    """Return the value called `name`; `a.b` reaches into a mapping unless a key is `a.b`.
+
     Raises KeyError.
     """
     if name in row:
@@ -33,8 +32,9 @@ def check_names(
     origin: str = "the file",
     texts: Sequence[str] | None = None,
 ) -> Iterator[Problem]:
-    """Yield the columns that are missing, and those whose name is ambiguous. texts: those of text;
-    None is all.
+    """Yield problems for missing columns and ambiguous names.
+
+    texts: The columns of text; None for all.
     """
     for key, name in columns.items():
         if (count := names.count(name)) > 1:
@@ -57,7 +57,7 @@ def unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Pro
 
 
 def name_hint(name: str, texts: Sequence[str]) -> str:
-    """Return which of the columns of text to name in place of another, as a recipe has it."""
+    """Return advice on the columns of text to name instead, as a recipe has them."""
     listed = ", ".join(f"`{recipe_text(text)}`" for text in texts[:MAX_NAMES])
     close = recipe_text(closest_word(name, texts)) if closest_word(name, texts) else ""
     rest = f"name one of {listed}" if listed else "name a file with a column of text"

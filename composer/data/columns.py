@@ -44,8 +44,7 @@ def chunks_of(items: Iterable[Item], size: int = CHUNK_LINES) -> Iterator[list[I
 
 
 class Column(Sequence[str]):
-    """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and
-    `len` is fast.
+    """Lines that stay on disk: an index reads one line, a slice several, and `len` is fast.
 
     Its lines are those of the file `path`, if there is one, after the first `skip`.
     """
@@ -103,8 +102,7 @@ class FileColumn(Column):
 
 
 class TextColumn(FileColumn):
-    """Lines of a plain file, through an index of where each line starts. The file must not change
-    while it is in use.
+    """Lines of a plain file, through an index of line starts. The file must not change meanwhile.
 
     It is not memory-mapped: if another process truncates a mapped file, this process dies by
     SIGBUS.
@@ -143,9 +141,7 @@ class TextColumn(FileColumn):
         return np.diff(self.starts[self.skip :])
 
     def _bytes(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it
-        was opened.
-        """
+        """Return the bytes from `start` to `end`. Raises DataError if the file has changed."""
         data, version = os.pread(self.file.fileno(), end - start, start), self._version()
         # touched, or rewritten with the same content
         if version != self.version and self._crc() == self.crc:
@@ -264,22 +260,18 @@ class RowSubset(Column):
 
 
 def place_of(lines: Sequence[str], row: int, origin: str) -> str:
-    """Return which line of which file a row is, or of `origin` where there is no file."""
+    """Return the file and line of a row, or `origin` and the row."""
     path, line = locate(lines, row)
     return f"line {line:,} of {f'`{path}`' if path else origin}"
 
 
 def row_type(count: int) -> type[np.signedinteger[Any]]:
-    """Return the smallest signed type, whose differences are right, that has the numbers of so many
-    rows.
-    """
+    """Return the smallest signed type for the numbers of `count` rows: differences stay right."""
     return np.int32 if count < 1 << 31 else np.int64
 
 
 def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
-    """Open line-aligned files that a user names, by side. Raises DataError with all faults: a
-    source as target, too.
-    """
+    """Open line-aligned files of a user, by side. Raises DataError with the faults of all sides."""
     problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])
     others = [side for side in files if side != "target" and not problems]
     same = [side for side in others if files[side].samefile(files["target"])]

@@ -1,6 +1,4 @@
-"""Corpora: which files of text a recipe names, which of their documents a split has, and what is
-wrong with them.
-"""
+"""Corpora: the text files of a recipe, the documents of a split, and their faults."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
 
 
 def wanted_documents(recipe: Recipe, count: int, split: str) -> np.ndarray:
-    """Return which documents of the training files a split has, where some are held out. ->
-    (documents,) bool
-    """
+    """True for the documents of the training files that are in a split. -> (documents,) bool"""
     text, is_wanted = corpus_of(recipe), np.zeros(count, dtype=bool)
     rows_of = split_rows if text.hold_out == "spread" else split_last
     is_wanted[rows_of(count, held_out_sizes(text))[split]] = True
@@ -75,9 +71,7 @@ def held_out_files(recipe: Recipe, folders: Sequence[Path]) -> list[Path]:
 
 
 def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
-    """Return all documents of the files that the recipe's text names for a split. Raises as
-    `open_corpus`.
-    """
+    """Open all documents of the files of a split. Raises as `open_corpus`."""
     files, faults = find_files(recipe, split, folders)
     if faults:
         raise DataError(faults)
@@ -86,9 +80,7 @@ def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents
 
 
 def open_documents(paths: Sequence[Path], unit: str, column: str) -> Documents:
-    """Open files that a user names, as one text. Raises DataError with the faults of all that
-    cannot be read.
-    """
+    """Open files that a user names as one text. Raises DataError with the faults of all."""
     problems = [
         (path, _kind_problem(path) if path.exists() else missing_file(str(path), [Path()]))
         for path in paths
@@ -146,9 +138,7 @@ def _lacking_column(
 def find_files(
     recipe: Recipe, split: str, folders: Sequence[Path]
 ) -> tuple[list[CorpusFile], list[Fault]]:
-    """Return the files of a split, those of a pattern in the order of their names, and the faults
-    of their names.
-    """
+    """Return the files of a split, a pattern's in order of their names, and faults of the names."""
     key: KeyPath = ("data", "text", split)
     taken = text_files.named_files(recipe.canonical["data"], folders)
     files: list[CorpusFile] = []
@@ -193,7 +183,7 @@ def _named_files(files: Files, key: KeyPath) -> Iterator[tuple[KeyPath, str, flo
 
 
 def _kind_problem(path: Path) -> Problem | None:
-    """Return why a file cannot be read at all; None where only its content can be at fault."""
+    """Return the problem of a file that cannot be read at all, or None."""
     if problem := text_files.check_readable(path):
         return problem
     suffix, packed = suffix_of(path)

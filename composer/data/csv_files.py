@@ -1,6 +1,4 @@
-"""CSV by RFC 4180: where the rows of a file begin, what breaks the rules, and columns that stay in
-their file.
-"""
+"""CSV by RFC 4180: an index of its rows, its faults, and columns that stay in the file."""
 
 from __future__ import annotations
 
@@ -46,9 +44,10 @@ class Row(NamedTuple):
 
 
 class CsvIndex(NamedTuple):
-    """The rows of a file, the header among them: the line that each begins in, counted from 1, how
-    many lines and
-    fields it has, and how many of these have line breaks. Each (rows,) int64.
+    """The rows of a file with its header, (rows,) int64 each.
+
+    lines: The line where each row begins, from 1. The other columns count its lines, its fields,
+    and the fields with line breaks.
     """
 
     lines: np.ndarray
@@ -81,7 +80,7 @@ def csv_header(path: Path) -> list[str]:
 
 
 def csv_index(path: Path) -> CsvIndex:
-    """Return where the rows of a UTF-8 file are; of a large file from the cache. Raises CsvError."""
+    """Return the rows of a UTF-8 file; of a large file from the cache. Raises CsvError."""
     if path.stat().st_size > READ_BYTES:
         return CsvIndex(
             *cached_array("rows", file_identity(path), lambda: index_rows(path), are_rows).T
@@ -90,7 +89,7 @@ def csv_index(path: Path) -> CsvIndex:
 
 
 def are_rows(rows: np.ndarray) -> bool:
-    """Return whether these can be the columns of a `CsvIndex`. rows: (rows, 4) int64"""
+    """True if these can be the columns of a `CsvIndex`. rows: (rows, 4) int64"""
     if (
         rows.dtype != np.int64
         or rows.ndim != 2
@@ -114,8 +113,7 @@ def index_rows(path: Path) -> np.ndarray:
 
 
 def csv_rows(lines: Iterable[str]) -> Iterator[Row]:
-    """Yield the rows of lines of CSV; a blank line is none. Raises CsvError at the first row that
-    breaks the rules.
+    """Yield the rows of lines of CSV, without blank ones. Raises CsvError at the first bad row.
 
     Python's reader, strict or not, takes a quote inside a field without quotes as it stands. RFC
     4180 has none there, and a row in which a field was not quoted as its writer meant would be cut
@@ -147,16 +145,13 @@ def csv_rows(lines: Iterable[str]) -> Iterator[Row]:
 
 
 def csv_reader(lines: Iterable[str]) -> Reader:
-    """Return the reader of all CSV: nothing but commas and quotes has a meaning, and no field is
-    too long.
-    """
+    """Return a CSV reader where only commas and quotes have a meaning, for fields of any length."""
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     return csv.reader(lines, strict=True)
 
 
 def find_fault(text: str, first: int) -> CsvError | None:
-    """Return what breaks the rules for quotes in a row that begins in line `first`, at the line
-    where its field does.
+    """Return the fault of quotes in a row that begins in line `first`, at the line of its field.
 
     text: The row, or all that was read in search of its end.
     """
@@ -184,9 +179,7 @@ def _fault_of_line(line: str, number: int, error: csv.Error) -> CsvError:
 
 
 def _fault_of_field(text: str, start: int, end: int, first: int) -> CsvError:
-    """Return the fault of the field of a row that begins at `start`, and goes by the rules to
-    `end`.
-    """
+    """Return the fault of the field of a row that begins at `start` and should end at `end`."""
     line, closes = (first + text.count("\n", 0, at) for at in (start, end))
     shown = text[start : start + SHOWN].splitlines()[0]
     fix = MEND

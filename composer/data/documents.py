@@ -53,9 +53,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of an inspected file: the SHA-256 of its bytes, that of its documents' texts,
-    and what these have
-    together; of a data set of the hub both are of its texts.
+    """What is known of an inspected file.
+
+    Its bytes and its documents' texts have an SHA-256 each; for a data set of the hub both are of
+    its texts.
 
     Words stand between spaces; neither they nor characters and UTF-8 bytes count what ends a
     document.
@@ -86,8 +87,9 @@ class Documents(Column):
         self.stamps = [file_stamp(file.path) for file in self.files]
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the pieces of all documents. Raises DataError if a file has changed since it was
-        opened.
+        """Yield the pieces of all documents.
+
+        Raises DataError if a file has changed since opening.
         """
         for number in range(len(self.files)):
             yield from self.pieces_of(number)
@@ -106,18 +108,14 @@ class Documents(Column):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the bytes of all files, or of the texts of a part, and of how documents are
-        read from them.
-        """
+        """SHA-256 of the bytes of all files (of a part, its texts) and of the way they are read."""
         kinds = [suffix_of(file.path) for file in self.files]
         parts = [facts.sha256 for facts in self.facts], kinds, self.unit, self.column
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @property
     def content_sha256(self) -> str:
-        """SHA-256 of the documents' texts, whatever their files are called and however they are
-        spread over them.
-        """
+        """SHA-256 of the documents' texts, whatever the names of their files."""
         contents = [facts.texts_sha256 for facts in self.facts]
         return (
             contents[0]
@@ -126,9 +124,7 @@ class Documents(Column):
         )
 
     def weights(self) -> np.ndarray | None:
-        """Return how often an epoch has each document, (documents,) float32; None where that is
-        once.
-        """
+        """Return the copies of each document in an epoch, (documents,); None if all have one."""
         if all(file.weight == 1 for file in self.files):
             return None
         counts = [facts.documents for facts in self.facts]
@@ -162,9 +158,7 @@ class Documents(Column):
         return [texts[row] for row in rows]
 
     def head(self, characters: int) -> list[str]:
-        """Return the first documents, of so many characters together, about; the first one may be
-        cut.
-        """
+        """Return the first documents, of about `characters` together; the first one may be cut."""
         texts, parts = [], []
         for text, ends in self.pieces():
             parts.append(text)
@@ -239,9 +233,7 @@ class DocumentSubset(Documents):
 
 
 def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
-    """Yield the pieces of a file's documents. Raises DataError where it cannot be read, with the
-    line.
-    """
+    """Yield the pieces of a file's documents. Raises DataError with the line that is at fault."""
     suffix, packed = suffix_of(path)
     number = 0
     try:
@@ -266,7 +258,7 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a file is plain text, packed or not, and has no columns."""
+    """True if a file is plain text, perhaps packed, without columns."""
     return suffix_of(path)[0] not in (*JSON, PARQUET)
 
 
@@ -291,9 +283,7 @@ def cut(text: str) -> Iterator[Piece]:
 
 
 def _blocks(file: TextIO) -> Iterator[str]:
-    """Yield the text of a file in blocks, with line feeds as line breaks, and without what ends its
-    last line.
-    """
+    """Yield the text of a file in blocks, with line feeds, without the last line break."""
     end = ""
     while block := file.read(PIECE):
         block = end + block
@@ -314,8 +304,7 @@ def _join(blocks: Iterable[str]) -> Iterator[Piece]:
 
 
 def _find_cut(text: str) -> int | None:
-    """Return where to cut a text that may go on: None if it is short, or more of it may have a
-    better place.
+    """Return the place to cut a text that may go on; None to wait for more text.
 
     That is the first space before a word after PIECE characters; where there is none in as many
     more, another space;
@@ -350,9 +339,7 @@ def _paragraphs(file: Iterable[str]) -> Iterator[Piece]:
 
 
 def first_line(path: Path, unit: str, number: int) -> int:
-    """Return the line, or the row of Parquet, in which a document of a file begins, both counted:
-    that from 1, this
-    from 0."""
+    """Return the line (from 1), or row of Parquet (from 0), where a document of a file begins."""
     if unit == "line" or not is_plain(path):
         return number + 1
     if unit == "file":
@@ -390,8 +377,9 @@ def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fa
 
 
 def inspect(path: Path, unit: str, column: str) -> FileFacts:
-    """Return what is known of a file. It is read where that is not remembered. Raises DataError
-    with its first fault.
+    """Return facts of a file, from the cache or by reading it.
+
+    Raises DataError with its first fault.
 
     A file counts as unchanged while its inode, size and times are the same, as it does for git.
     """
@@ -412,12 +400,12 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
 
 
 def remembered_count(key: Sequence[object], pieces: Callable[[], Iterable[Piece]]) -> FileFacts:
-    """Return what is known of documents, which are read where nothing is remembered by this key."""
+    """Return facts of documents by a key, from the cache or by reading them."""
     return FileFacts(**cached_facts("texts", key, lambda: asdict(count(pieces())), are_facts))
 
 
 def are_facts(value: Any) -> bool:
-    """Return whether a value can be the fields of FileFacts."""
+    """True if a value can be the fields of FileFacts."""
     names = {field.name: field.type for field in fields(FileFacts)}
     return value.keys() == names.keys() and all(
         is_hash(value[name]) if kind == "str" else type(value[name]) is int and value[name] >= 0
@@ -426,12 +414,12 @@ def are_facts(value: Any) -> bool:
 
 
 def are_texts(value: object) -> bool:
-    """Return whether a value is a list of texts."""
+    """True for a list of texts."""
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def count(pieces: Iterable[Piece]) -> FileFacts:
-    """Return what is known of documents, with the SHA-256 of their texts."""
+    """Count documents, and hash their texts."""
     documents = words = characters = size = 0
     digest = hashlib.sha256()
     in_word = False  # whether the piece before was cut in a word, or before a mark

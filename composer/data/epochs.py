@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from composer.data.augmentation import augment_sources, augmentation
-from composer.data.encoding import encode_pairs, length_faults, trainable_rows
+from composer.data.encoding import encode_pairs
 from composer.data.ids import Corpus, Encoded
 from composer.data.pairs import Pairs
 from composer.data.sources import generate_pairs, is_endless
+from composer.data.split_faults import length_faults
 from composer.data.tokenizer import Tokenizers
+from composer.data.training_pairs import trainable_rows
 from composer.errors import DataError
 from composer.model.features import feature_settings
 
@@ -37,8 +39,7 @@ class EpochCorpus:
 def training_corpus(
     recipe: Recipe, first: Encoded, tokenizers: Tokenizers, keep: Callable[[Encoded], np.ndarray]
 ) -> Corpus:
-    """Return the training pairs of every epoch: `first`, perhaps augmented, or new ones if the task
-    is endless.
+    """Return the training pairs of every epoch: `first`, perhaps augmented, or new ones of a task.
 
     `keep` selects those of new pairs that are trained on, (pairs,) bool; `first` has been filtered
     already, and stands in for an epoch of which nothing is left.

@@ -66,15 +66,13 @@ READ_BY = {
 
 
 def read_by(settings: TableColumn) -> list[object]:
-    """Return the kind of a column, and the values of the settings that decide what its files
-    become.
-    """
+    """Return the kind of a column, and the settings on which the features of its files depend."""
     values = settings.as_data()
     return [settings.kind, [values[key] for key in READ_BY[settings.kind]]]
 
 
 def encode_features(lines: Sequence[str], settings: TableColumn, origin: str) -> Features:
-    """Return what is in the files that lines name; of a table's column, through the cache.
+    """Return the features of the files that lines name; of a table's column, from the cache.
 
     settings: Those of the column. origin: What the lines are called in faults. Raises DataError
     with the files that cannot be used, RunError where the cache cannot be written.
@@ -104,7 +102,7 @@ def encode_features(lines: Sequence[str], settings: TableColumn, origin: str) ->
 
 
 def are_features_of(files: int, shape: tuple[int, ...], entry: Entry) -> bool:
-    """Return whether an entry can be what is in so many files of this shape."""
+    """True if an entry can hold the features of so many files of this shape."""
     values, ends, columns = (entry.arrays[name] for name in ("values", "ends", "columns"))
     is_image = len(shape) == 2
     rows = Ragged(values, np.concatenate([[0], ends])[:-1], ends)
@@ -208,9 +206,7 @@ def file_faults(
 
 
 def file_at_fault(name: str, error: MediaError) -> str:
-    """Return what is wrong of what a row names: its part of a recording, its file, or the archive
-    that has the file.
-    """
+    """Return the problem with the file a row refers to, or None."""
     file = split_part(name)[0]
     archive = str(split_archive(Path(file))[0])
     return {NO_SUCH_PART: name, BAD_ARCHIVE: archive}.get(error.code, file)
@@ -219,8 +215,9 @@ def file_at_fault(name: str, error: MediaError) -> str:
 def read_files(
     names: Sequence[str], lines: Sequence[str], settings: TableColumn, origin: str
 ) -> Iterator[Reading]:
-    """Yield what is in files, by threads. Raises DataError with those that cannot be used, once all
-    are tried.
+    """Yield the features of files, read by threads.
+
+    Raises DataError at the end, with all that fail.
 
     lines: The column that has the names, which knows its places.
     """
@@ -244,7 +241,7 @@ def read_files(
 
 
 def read_file(name: str, settings: TableColumn) -> Reading | MediaError:
-    """Return what is in a file, or why it cannot be used."""
+    """Return the features of a file, or the error why it cannot be used."""
     file_name, part = split_part(name)
     if part and settings.kind != "audio":
         return MediaError("file", "only a sound has parts", "name the file without `#t=`")
@@ -269,9 +266,7 @@ def read_file(name: str, settings: TableColumn) -> Reading | MediaError:
 
 
 def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ...]:
-    """Return what was noticed of the files of some rows, each with the first row that has it in
-    place of a line.
-    """
+    """Return the notices of files, each with the first row that has it in place of a line."""
     first, counts = dict[tuple[str, str], int](), Counter[tuple[str, str]]()
     for row, notices in enumerate(rows):
         for notice in notices:
@@ -293,8 +288,9 @@ def read_vectors(file: IO[bytes], settings: TableColumn, part: Part | None = Non
 
 
 def load_frames(file: IO[bytes]) -> np.ndarray:
-    """Return the array of a file of NumPy, one frame or more by numbers. -> (T, F). Raises
-    MediaError.
+    """Return the array of a NumPy file, one frame or more of numbers. -> (T, F)
+
+    Raises MediaError.
     """
     save, data = "write it with `numpy.save`, frames by numbers", io.BytesIO(file.read())
     try:
@@ -323,9 +319,7 @@ READERS: Mapping[str, Callable[[IO[bytes], TableColumn, Part | None], Reading]] 
 def append_features(
     append: Append, readings: Iterable[Reading], shape: tuple[int, ...]
 ) -> list[tuple[object, ...]]:
-    """Append what is in files, one after another, of images their real columns, too; return what
-    was noticed.
-    """
+    """Append the features of files, of images their real columns too; return the notices."""
     is_image, end, notices = len(shape) == 2, 0, list[tuple[tuple[str, str], ...]]()
     none = np.zeros(0, np.int64)
     append(

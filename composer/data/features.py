@@ -1,6 +1,4 @@
-"""Features in flat arrays, in memory or mapped from a file: frames of sounds and vectors, rows of
-images.
-"""
+"""Features in flat arrays, in memory or mapped: frames of sounds and vectors, rows of images."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ WHITE = 255
 
 
 class Reading(NamedTuple):
-    """What is in a file, and what was noticed that its user should know: kinds of notice, each with
-    a detail.
-    """
+    """The features of a file, and notices for its user: kinds, each with a detail."""
 
     array: np.ndarray
     notices: tuple[tuple[str, str], ...] = ()
@@ -26,9 +22,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that was noticed of `count` files of a column; the first is named in a line of
-    `file`.
-    """
+    """A notice about `count` files of a column; the first is named in a line of `file`."""
 
     kind: str
     detail: str
@@ -49,7 +43,7 @@ class Ragged:
         return len(self.starts)
 
     def lies_within(self, size: int) -> bool:
-        """Return whether starts and ends can be those of rows of `size` values."""
+        """True if starts and ends can be those of rows of `size` values."""
         starts, ends = self.starts, self.ends
         alike = (
             starts.shape == ends.shape

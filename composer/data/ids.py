@@ -1,6 +1,4 @@
-"""Ids of texts in flat arrays, in memory or mapped from a file: the sides of a split, and what each
-epoch trains on.
-"""
+"""Ids of texts in flat arrays, in memory or mapped from a file."""
 
 from __future__ import annotations
 
@@ -27,16 +25,15 @@ def smallest_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
 
 @dataclass(frozen=True)
 class Ids(Ragged):
-    """Rows of ids. Of stories the values are (sentences, words), padded on the right, and a row is
-    a story.
-    """
+    """Rows of ids. For stories a row is a story, and values are (sentences, words), padded."""
 
     @classmethod
     def of(
         cls, chunks: Iterable[Sequence[Sequence[object]]], vocabulary: int, words: int | None = None
     ) -> Ids:
-        """Pack rows, of stories with so many words a sentence, into the smallest type that holds
-        the vocabulary.
+        """Pack rows into the smallest type for a vocabulary.
+
+        words: Words of a sentence, for stories.
         """
         dtype = smallest_type(vocabulary)
         values, lengths = [], [0]
@@ -58,7 +55,7 @@ class Ids(Ragged):
         return values.astype(np.int64) if self.is_story else values.tolist()
 
     def are_below(self, vocabulary: int) -> bool:
-        """Return whether the rows lie within the values, and these are ids of such a vocabulary."""
+        """True if the rows lie within the values, and these are ids of such a vocabulary."""
         return self.lies_within(len(self.values)) and int(self.values.max(initial=0)) < vocabulary
 
     @property
@@ -66,20 +63,15 @@ class Ids(Ragged):
         return self.values.ndim == 2
 
     def positions(self) -> np.ndarray:
-        """Return the positions of each row without padding, eos included; of a story sentences
-        times words.
-        """
+        """Return the positions of each row with eos; of a story sentences times words."""
         return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return what a decoder reads of these rows: bos, then the ids, padded on the right. -> (B,
-        T) int64
-        """
+        """Return the inputs of a decoder: bos, then ids, padded on the right. -> (B, T) int64"""
         return self.padded(rows, first=BOS)
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return what a decoder writes of these rows: the ids, then eos, padded on the right. ->
-        (B, T) int64
+        """Return the outputs of a decoder: ids, then eos, padded on the right. -> (B, T) int64
 
         Stories have no eos, and get whole sentences of padding. -> (B, N, W)
         """
@@ -88,9 +80,7 @@ class Ids(Ragged):
     def padded(
         self, rows: np.ndarray, first: int | None = None, last: int | None = None
     ) -> np.ndarray:
-        """Return the ids of these rows with `first` before and `last` after each, padded on the
-        right.
-        """
+        """Return the ids of rows, `first` before and `last` after each, padded on the right."""
         starts, counts = self.starts[rows], self.ends[rows] - self.starts[rows]  # (B,) each
         before = int(first is not None)
         longest = before + int(counts.max(initial=0)) + int(last is not None)
@@ -118,18 +108,18 @@ class Ids(Ragged):
                 yield self.values[np.repeat(starts, counts) + ragged_positions(counts)[0]]
 
     def count(self, token: int) -> int:
-        """Return how often a token stands in all rows."""
+        """Count a token in all rows."""
         return sum(int((values == token).sum()) for values in self.flat())
 
     def repeats(self) -> np.ndarray:
-        """Return how many ids of each row are the one before. -> (rows,)"""
+        """Count the ids of each row that equal the one before. -> (rows,)"""
         # up to each id
         before = np.concatenate([[0, 0], np.cumsum(self.values[1:] == self.values[:-1])])
         last = np.maximum(self.ends, self.starts + 1)  # of an empty row nothing
         return np.where(self.ends > self.starts, before[last] - before[self.starts + 1], 0)
 
     def num_tokens(self) -> int:
-        """Return how many ids all rows have; of stories, without their padding."""
+        """Count the ids of all rows; of stories, without padding."""
         count = int(self.lengths().sum())
         return count * self.values.shape[1] - self.count(PAD) if self.is_story else count
 
@@ -140,17 +130,16 @@ class Ids(Ragged):
             digest.update(values.astype(np.uint32).tobytes())
 
     def first(self, token: int) -> tuple[int, int]:
-        """Return the first row that has a token, and the token's place in it. Raises StopIteration
-        if none has.
+        """Return the first row with a token, and its place there.
+
+        Raises StopIteration without one.
         """
         rows = ((row, np.flatnonzero(np.asarray(self[row]) == token)) for row in range(len(self)))
         return next((row, int(places[0])) for row, places in rows if len(places))
 
 
 def ragged_positions(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each id's position in its row, and its row, for rows of so many ids. (B,) -> (ids,)
-    each
-    """
+    """Return the position of each id in its row, and its row. counts: (B,) -> (ids,) each"""
     positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return positions, np.repeat(np.arange(len(counts)), counts)
 
@@ -215,7 +204,7 @@ class Encoded:
         return Encoded(sources, self.target.keep(rows), self.lines, self.originals[rows], facts)
 
     def count_unknown(self, side: str) -> tuple[int, int]:
-        """Return how many tokens of a side of text are unknown, and how many there are."""
+        """Return the number of unknown tokens of a side of text, and of all its tokens."""
         ids = self.texts[side]
         return ids.count(UNK) if self.counts is None else self.counts.unknown, ids.num_tokens()
 
@@ -224,13 +213,18 @@ class Encoded:
         counts = [self.count_unknown(side) for side in self.texts]
         return max((unknown / tokens for unknown, tokens in counts if tokens), default=0.0)
 
+    def nonempty(self) -> np.ndarray:
+        """True for pairs with text on every side. -> (pairs,) bool"""
+        return np.asarray(np.min([ids.lengths() for ids in self.sides.values()], axis=0) > 0)
+
     def of_epoch(self, epoch: int) -> Encoded:
         """Return the pairs of an epoch: the same in every one."""
         return self
 
     def lengths(self, by: str | None = None) -> np.ndarray:
-        """Return the tokens of every pair without eos, (rows,): of the side `by`, else its longest
-        source or target.
+        """Return the tokens of each pair, without eos: of the side `by`, else its longest source.
+
+        Without sources, those of the target. -> (rows,)
         """
         sides = [by] if by else [*self.sources] or [TARGET]
         return np.asarray(np.max([self.sides[side].lengths() for side in sides], axis=0))

@@ -65,9 +65,7 @@ def read_image(file: IO[bytes], settings: TableColumn, part: Part | None = None)
 
 
 def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
-    """Return an image, turned as its camera says, with the notice `frames` if it has several.
-    Raises MediaError.
-    """
+    """Return an upright image, with the notice `frames` if it has several. Raises MediaError."""
     require_packages("PIL")
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -95,9 +93,7 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
 
 
 def is_cut_to_bytes(image: Any) -> bool:
-    """Return whether Pillow keeps the higher half of the numbers of an image that is open and not
-    read yet.
-    """
+    """True if Pillow keeps the higher half of the numbers of an open, unread image."""
     # how the numbers lie in the file, and in a PPM the largest
     packed = [tile[3] for tile in image.tile]
     is_deep = image.format == "PPM" and any(
@@ -107,7 +103,7 @@ def is_cut_to_bytes(image: Any) -> bool:
 
 
 def is_transparent(image: Any) -> bool:
-    """Return whether an image may have transparent pixels."""
+    """True if an image may have transparent pixels."""
     return image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info
 
 

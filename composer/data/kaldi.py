@@ -1,5 +1,4 @@
-"""Data folders of Kaldi as tables: `wav.scp`, `text`, and where they are there `segments` and
-`utt2spk`.
+"""Data folders of Kaldi as tables: `wav.scp`, `text`, and optional `segments` and `utt2spk`.
 
 A folder stands where a table does, without a key of its own in the recipe: it has the same columns
 for everybody, so all that a recipe could say of it is its name. A line of `segments`, or without
@@ -26,7 +25,7 @@ COLUMNS = {"id": SOUNDS, "sound": SOUNDS, "text": "text", "speaker": "utt2spk"}
 
 
 def is_kaldi_folder(path: Path) -> bool:
-    """Return whether a folder is one of Kaldi's."""
+    """True if a folder is one of Kaldi's."""
     return (path / SOUNDS).is_file()
 
 
@@ -60,18 +59,14 @@ def _rest(line: str) -> str:
 
 
 def _part(line: str, recordings: Mapping[str, str]) -> str:
-    """Return what a line of `segments` means as a part of a recording; an end of -1 is that of the
-    recording.
-    """
+    """Return the part of a recording that a line of `segments` means; an end of -1 is its end."""
     _, recording, first, last = line.split()
     start, end = (f"{float(seconds):.6f}".rstrip("0").rstrip(".") for seconds in (first, last))
     return f"{recordings[recording]}#t={start}{'' if float(last) < 0 else f',{end}'}"
 
 
 def check_folder(folder: Path, columns: Collection[str]) -> Iterator[Fault]:
-    """Yield the faults of a folder of which these columns are to be read: of each kind the first,
-    with their number.
-    """
+    """Yield the faults of a folder and these columns: the first of each kind, with their number."""
     own = [SEGMENTS] if (folder / SEGMENTS).exists() else []
     names = [
         SOUNDS,

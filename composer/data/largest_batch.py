@@ -1,6 +1,4 @@
-"""The largest batch that a training makes: how many rows, and how long each side; of its data, or
-of none.
-"""
+"""The largest batch of a training: its rows, and the length of each side."""
 
 from __future__ import annotations
 
@@ -84,17 +82,16 @@ def largest_of_pairs(train: Encoded, budget: int, share: float = 1.0) -> BatchSi
 
 
 def side_positions(train: Encoded) -> np.ndarray:
-    """Return the positions of each pair, on its target and on each source; of a story its
-    sentences. (pairs, sides)
+    """Return the positions of each pair, on its target and on each source. -> (pairs, sides)
+
+    Of a story they are sentences.
     """
     sources = (ids.lengths() if ids.is_story else ids.positions() for ids in train.sources.values())
     return np.stack([train.target.positions(), *sources], 1)
 
 
 def relative_size(rows: Any, positions: Any) -> Any:
-    """Return by what batches are compared, of so many rows of so many positions on all sides
-    together.
-    """
+    """Return the size by which batches are compared: rows and their positions on all sides."""
     return rows * positions * (1 + positions / QUADRATIC)
 
 

@@ -1,6 +1,4 @@
-"""Hashes of lines: they tell data apart, and find lines that are there twice, without reading the
-text again.
-"""
+"""Hashes of lines: they tell data apart, and find repeated lines without another read."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
 
 
 def name_files(lines: Sequence[str]) -> bool:
-    """Return whether lines name files, as those of a sample from such a column do."""
+    """True if lines name files, also in a sample of such a column."""
     match lines:
         case SampledLines() | RowSubset():
             return name_files(lines.column)
@@ -58,7 +56,8 @@ def name_files(lines: Sequence[str]) -> bool:
 
 
 def file_hashes(names: Sequence[str]) -> np.ndarray:
-    """Return a hash of what is in each file, remembered until one changes. -> (files,) uint64.
+    """Return a hash of the content of each file, from memory until it changes. -> (files,) uint64
+
     Raises DataError.
     """
 
@@ -97,8 +96,9 @@ def sha256_of_hashes(lines: Sequence[str]) -> str:
 
 
 def sha256_of_files(names: Sequence[str]) -> str:
-    """Return the SHA-256 of the hashes of what is in files, whatever they are called. Raises
-    DataError.
+    """Return the SHA-256 of the hashes of files' content, whatever their names.
+
+    Raises DataError.
     """
     return hashlib.sha256(file_hashes([*names]).data).hexdigest()
 
@@ -109,8 +109,9 @@ def row_hashes(*columns: Sequence[str]) -> np.ndarray:
 
 
 def combine_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a hash of each row from those of its lines, (rows,) each; 0 without text. -> (rows,)
-    uint64
+    """Return a hash of each row from those of its lines, (rows,) each; 0 without text.
+
+    -> (rows,) uint64
     """
     rows = np.zeros(len(columns[0]), DTYPE)
     for hashes in columns:
@@ -120,7 +121,7 @@ def combine_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def are_among(hashes: np.ndarray, few: np.ndarray) -> np.ndarray:
-    """Return which hashes are among a few others, without sorting them all. (N,), (M,) -> (N,) bool"""
+    """True for hashes that are among a few others; sorts only those. (N,), (M,) -> (N,) bool"""
     if not len(few):
         return np.zeros(len(hashes), dtype=bool)
     few = np.unique(few)

@@ -1,6 +1,4 @@
-"""Files of images, sounds and vectors: alone, in archives, and parts of a recording. Imports no
-torch.
-"""
+"""Files of images, sounds and vectors: alone, in archives, and parts. Imports no torch."""
 
 from __future__ import annotations
 
@@ -53,8 +51,9 @@ PACKAGES = {"PIL": "pillow"}
 
 
 class MediaError(Exception):
-    """A file of an image, a sound or vectors cannot be used. `code` is the fault's code, `fix` what
-    to do.
+    """A file of an image, a sound or vectors cannot be used.
+
+    code: The fault's code. fix: What to do.
     """
 
     def __init__(self, code: str, message: str, fix: str) -> None:
@@ -77,8 +76,9 @@ Part = tuple[float, float | None]
 
 
 def split_part(name: str) -> tuple[str, Part | None]:
-    """Return a file's name and the seconds that are meant of it: `a.wav#t=1.5,3`, to the end
-    `#t=1.5`; None is all.
+    """Return a file's name and its part in seconds, as in `a.wav#t=1.5,3` or `#t=1.5`.
+
+    None is all.
     """
     if match := PART.fullmatch(name):
         return match[1], (float(match[2]), float(match[3]) if match[3] else None)
@@ -86,9 +86,7 @@ def split_part(name: str) -> tuple[str, Part | None]:
 
 
 def kind_of(names: Sequence[str]) -> str:
-    """Return what is in the files that most of some names mean, by their suffixes; "" where it is
-    none of the kinds.
-    """
+    """Return the kind of most of some files, by their suffixes; "" if there is none."""
     (most, _), *_ = Counter(Path(split_part(name)[0]).suffix.lower() for name in names).most_common(
         1
     )
@@ -96,7 +94,7 @@ def kind_of(names: Sequence[str]) -> str:
 
 
 def is_there(name: str) -> bool:
-    """Return whether there is a file, or such a member of an archive."""
+    """True if a file, or a member of an archive, exists."""
     archive, member = split_archive(Path(split_part(name)[0]))
     if not member:
         return archive.is_file()
@@ -106,9 +104,7 @@ def is_there(name: str) -> bool:
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Open a file, or a member of an archive, which has that very name there. Raises OSError and
-    MediaError.
-    """
+    """Open a file, or a member of an archive with that very name. Raises OSError and MediaError."""
     archive, member = split_archive(path)
     if not member:
         return open_regular(path)
@@ -129,9 +125,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def file_size(name: str) -> int:
-    """Return the bytes of a file, or of a member of an archive; 0 where it is not there, which is
-    found elsewhere.
-    """
+    """Return the bytes of a file or member of an archive; 0 if missing, which others report."""
     archive, member = split_archive(Path(split_part(name)[0]))
     with suppress(OSError, KeyError, *ARCHIVE_ERRORS):
         if not member:
@@ -147,9 +141,7 @@ def file_size(name: str) -> int:
 
 
 def split_archive(path: Path) -> tuple[Path, str]:
-    """Return an archive and the name of what is in it, for a path that goes through one; else the
-    path, and "".
-    """
+    """Split a path through an archive into archive and member; else return the path, and ""."""
     for parent in path.parents:
         if parent.name.endswith(ARCHIVES) and parent.is_file():
             return parent, path.relative_to(parent).as_posix()
@@ -157,7 +149,7 @@ def split_archive(path: Path) -> tuple[Path, str]:
 
 
 def archive_members(archive: Path) -> ZipMembers | TarMembers | dict[str, bytes]:
-    """Return what an archive has, by name."""
+    """Return the members of an archive by name."""
     stamp = archive.stat().st_mtime_ns
     with OPENING:  # threads that miss the cache together would read the archive once each
         return (
@@ -224,7 +216,8 @@ def hash_states(names: Sequence[str]) -> str:
 
 
 def hash_contents(names: Sequence[str]) -> list[bytes]:
-    """Return a hash of the bytes of each file, wherever it is, and of the part that is meant.
+    """Return a hash of the bytes of each file, in archives too, and of its part.
+
     Raises DataError.
     """
     parts = [split_part(name) for name in names]

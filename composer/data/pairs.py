@@ -23,8 +23,7 @@ TARGET = "target"
 
 @dataclass(frozen=True)
 class Pairs:
-    """Lines of every side of one split, by side. A side is read when it is indexed; files stay on
-    disk.
+    """Lines of a split by side. A side is read when it is indexed; files stay on disk.
 
     `columns` has the sides, and further references of each line, beside the target, as `target-2`
     and so on. `facts` are, for each pair, the indices of the sentences of its story that support
@@ -85,16 +84,12 @@ def side_names(recipe: Recipe) -> list[str]:
 
 
 def text_names(recipe: Recipe) -> list[str]:
-    """Return the sides that are text, `target` among them; the others are images, sounds or
-    vectors.
-    """
+    """Return the sides that are text, with `target`; the others are images, sounds or vectors."""
     return [side for side in side_names(recipe) if feature_settings(recipe.data, side) is None]
 
 
 def file_options(recipe: Recipe) -> str:
-    """Return options that name a file for each encoder, in the recipe's order, and one of targets,
-    as an example.
-    """
+    """Return example options: a file for each encoder in the recipe's order, and a target."""
     return " ".join(
         f"--{'target' if side == TARGET else 'source'} news.{side}"
         for side in (*recipe.sources, TARGET)
@@ -102,9 +97,7 @@ def file_options(recipe: Recipe) -> str:
 
 
 def available_splits(recipe: Recipe) -> list[str]:
-    """Return those of train, val and test that the recipe's data has, and the names of its further
-    test sets.
-    """
+    """Return the splits that a recipe's data has: train, val, test, and its further test sets."""
     data = recipe.data
     if data.generate:
         return list(SPLITS)

@@ -1,6 +1,4 @@
-"""The files of `data.parallel` and `data.table`: line-aligned texts, or columns of tables, plain or
-packed.
-"""
+"""The files of `data.parallel` and `data.table`: line-aligned texts, or columns of tables."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ def open_parallel(
 
 
 def held_out_rows(recipe: Recipe, pairs: Pairs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return which of the pairs of the training files are trained on, and which are held out for
-    val and test.
-    """
+    """Return the rows of the training files that are trained on, and held out for val and test."""
     section = recipe.data.parallel or recipe.data.table
     assert section is not None
     if section.hold_out == "pairs":
@@ -121,8 +117,9 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
 def check_parallel(
     recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]
 ) -> list[Fault]:
-    """Return all faults of the files, and of more pairs held out than there are. opened: see
-    `open_parallel`.
+    """Return the faults of all files, and of too many held-out pairs.
+
+    opened: see `open_parallel`.
     """
     sizes, taken = (
         held_out_sizes(recipe.data.parallel or recipe.data.table),
@@ -187,8 +184,7 @@ def _kaldi_folder(name: str | None, folders: Sequence[Path]) -> Path | None:
 def check_columns(
     name: str, columns: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()
 ) -> list[Problem]:
-    """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the
-    keys naming them.
+    """Return the problems of a table or a folder of Kaldi's, and of column names, by their keys.
 
     taken: as of `check_texts`.
     """
@@ -225,9 +221,7 @@ def data_files(recipe: Recipe, folders: Sequence[Path]) -> set[Path]:
 
 
 def split_parts(recipe: Recipe, split: str) -> Sequence[Split | MeasuredSplit]:
-    """Return what `parallel` says of the files of a split that has its own, or what `table` does in
-    its words.
-    """
+    """Return the files of a split that has its own, in the form of `parallel`."""
     parallel, table = recipe.data.parallel, recipe.data.table
     if table is not None:
         columns = {side: table.of_side(side) for side in side_names(recipe)}

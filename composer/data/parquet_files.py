@@ -1,6 +1,4 @@
-"""Parquet: columns of text, read a row group at a time, and the faults of such files. Imports Arrow
-where it reads.
-"""
+"""Parquet: columns of text, read by row groups, and faults of such files. Imports Arrow late."""
 
 from __future__ import annotations
 
@@ -32,8 +30,9 @@ def open_parquet(path: Path) -> Any:
 
 
 class ParquetColumn(Column):
-    """Column of a file; `a.b` reaches into a structure. A null is an empty line. The last row group
-    stays in memory.
+    """Column of a file; `a.b` reaches into a structure, and null is an empty line.
+
+    The last row group stays in memory.
     """
 
     path: Path
@@ -66,8 +65,9 @@ class ParquetColumn(Column):
         return lines
 
     def _row_group(self, number: int) -> Any:
-        """Return a row group as a table of this column. Raises DataError if the file has changed,
-        or is damaged.
+        """Read a row group of this column as a table.
+
+        Raises DataError if the file is damaged or changed.
         """
         import pyarrow as arrow
 
@@ -87,9 +87,7 @@ class ParquetColumn(Column):
 
 
 def parquet_texts(path: Path, column: str) -> Iterator[str]:
-    """Yield the texts of a column; a null is an empty one. Raises DataError if it is not there, or
-    holds no text.
-    """
+    """Yield the texts of a column, null as empty. Raises DataError if it is missing or no text."""
     with open_parquet(path) as file:
         if problems := [*check_arrow_schema(file.schema_arrow, {"": column})]:
             raise DataError(problem.in_file(path) for problem in problems)
@@ -104,18 +102,14 @@ def parquet_texts(path: Path, column: str) -> Iterator[str]:
 
 
 def inner_text(row: Mapping[str, object], name: str) -> str | None:
-    """Return the text called `name` of a row, whose schema has it; None where a structure on the
-    way is null.
-    """
+    """Return the text called `name` of a row; None if a structure on the way is null."""
     with suppress(KeyError):
         return cast("str | None", get_nested(row, name))
     return None
 
 
 def parquet_text_names(path: Path) -> list[str]:
-    """Return the columns of text of a file, those inside of structures as `a.b`; [] of what is no
-    Parquet.
-    """
+    """Return a file's columns of text, those in structures as `a.b`; [] if it is no Parquet."""
     import pyarrow as arrow
 
     with suppress(arrow.ArrowException, OSError), open_parquet(path) as file:
@@ -124,9 +118,7 @@ def parquet_text_names(path: Path) -> list[str]:
 
 
 def check_parquet_schema(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of a file whose columns are to be read as text, from what stands at its
-    end alone.
-    """
+    """Yield problems of a file and columns that are to be read as text, from its metadata alone."""
     import pyarrow as arrow
 
     try:
@@ -141,9 +133,7 @@ def check_parquet_schema(path: Path, columns: Mapping[str, str]) -> Iterator[Pro
 
 
 def check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of a file whose columns are to be read as text; what is in them is read to
-    the end.
-    """
+    """Yield problems of a file and columns that are to be read as text; reads it to the end."""
     import pyarrow as arrow
 
     problems = [*check_parquet_schema(path, columns)]
@@ -164,8 +154,9 @@ def check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _check_utf8(batch: Any, name: str, first: int) -> Problem | None:
-    """Return the problem of the first row of a batch, which begins at row `first`, whose text is
-    not UTF-8.
+    """Return the problem of the first text of a batch that is not UTF-8. first.
+
+    The batch's first row.
     """
     import pyarrow as arrow
 
@@ -209,9 +200,7 @@ def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Prob
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether values of an Arrow type are read as texts: strings, categories of strings, and
-    nothing at all.
-    """
+    """True if values of an Arrow type are read as texts: strings, categories of strings, nulls."""
     from pyarrow import types
 
     if types.is_dictionary(kind):  # the categories of pandas
@@ -234,9 +223,7 @@ def without_views(kind: Any) -> object:
 
 
 def arrow_fields(fields: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield names and types of the fields of an Arrow schema, those inside of structures after them
-    as `a.b`.
-    """
+    """Yield names and types of an Arrow schema's fields; fields of structures follow as `a.b`."""
     from pyarrow import types
 
     for field in fields:

@@ -1,6 +1,4 @@
-"""From text to ids and back: which references a tokenizer can write, and what of a text its ids
-hold.
-"""
+"""From text to ids and back: references that a tokenizer cannot write, and text that ids hold."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ SHOWN = 30
 
 
 class LostReferences(NamedTuple):
-    """The lines of which no reference comes back from its ids, among all that have one; and the
-    first of them.
-    """
+    """Lines without a reference that comes back from its ids, among all with one, and the first."""
 
     lost: int
     lines: int
@@ -39,9 +35,7 @@ class LostReferences(NamedTuple):
         return f"{counts}: exact match is at most {most}; {self.example()}"
 
     def example(self) -> str:
-        """Return the first lost reference in words, with the first character that does not come
-        back.
-        """
+        """Describe the first lost reference, with the first character that does not come back."""
         pairs = zip(self.reference, self.output, strict=False)
         at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(self.output))
         place = f", at {character_name(self.reference[at])}" if at < len(self.reference) else ""
@@ -57,8 +51,7 @@ def cut_around(text: str, at: int) -> str:
 def lost_references(
     tokenizers: Tokenizers, references: References, are_words_known: bool = True
 ) -> LostReferences:
-    """Return which lines have no reference that comes back from its ids, as an answer would be
-    written.
+    """True for lines without a reference that comes back from its ids, as an answer is written.
 
     references: One or more of each line. are_words_known: False where the tokenizer was trained on
     a sample, so that a token that it does not know may be known later.
@@ -83,9 +76,7 @@ def lost_references(
 
 
 def kept_pieces(tokenizers: Tokenizers, pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Yield pieces of documents as their ids hold them: the text that a loss is of. Unknown tokens
-    are as they were.
-    """
+    """Yield pieces of documents as their ids hold them, which a loss is of; unknown tokens stay."""
     begun = False
     for text, ends in pieces:
         restored = tokenizers.kept_text(TARGET, text)

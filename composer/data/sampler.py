@@ -51,9 +51,7 @@ class BatchSlice(NamedTuple):
 
 
 class EpochRows(NamedTuple):
-    """Row numbers that an epoch trains on, and for each row whether a curriculum counts its
-    mistakes.
-    """
+    """Row numbers of an epoch, and for each row whether a curriculum counts its mistakes."""
 
     rows: np.ndarray
     graded: np.ndarray | None
@@ -77,9 +75,7 @@ class EpochPlan(NamedTuple):
 
 
 def pair_lengths(encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of every pair, in its target and in all its sources together; both count
-    eos.
-    """
+    """Return the positions of each pair, in its target and all its sources with eos."""
     target = encoded.target.positions()
     return target, sum((ids.positions() for ids in encoded.sources.values()), np.zeros_like(target))
 
@@ -126,7 +122,7 @@ class EpochSampler(Sampler[BatchSlice]):
         self.epoch, self.skip = epoch, skip
 
     def slices_in(self, epoch: int) -> int:
-        """Return how many slices an epoch has; the same on every device."""
+        """Return the slices of an epoch; the number is the same on every device."""
         raise NotImplementedError(f"{type(self).__name__} does not define slices_in")
 
     def batches(self) -> list[np.ndarray]:
@@ -138,9 +134,7 @@ class EpochSampler(Sampler[BatchSlice]):
 
 
 class TrainBatchSampler(EpochSampler):
-    """Yield batches of rows of similar lengths, up to `tokens_per_batch` padded target positions
-    each.
-    """
+    """Yield batches of rows of similar lengths, within `tokens_per_batch` with padding."""
 
     def __init__(
         self,
@@ -195,8 +189,7 @@ class TrainBatchSampler(EpochSampler):
 
 
 class ResumableBatchSampler(Sampler[BatchSlice]):
-    """Yield the batch slices of all epochs, starting at any position; with `by_epoch`, those up to
-    an epoch's end.
+    """Yield the batch slices of all epochs, from any position; with `by_epoch`, to an epoch's end.
 
     A pure function of the position, which counts slices trained on: prefetching and repeated
     iteration do not affect it, and a resumed run sees exactly the batches that it has not trained
@@ -238,8 +231,7 @@ class ResumableBatchSampler(Sampler[BatchSlice]):
 
 
 class EvalBatchSampler(Sampler[BatchSlice]):
-    """Yield one device's slices of all pairs once, the longest target first, so that a batch too
-    large fails at once.
+    """Yield a device's slices of all pairs once, longest first: too large a batch fails at once.
 
     Every device has the same number of slices. The budget counts padded positions of the longer
     side.
@@ -254,8 +246,9 @@ class EvalBatchSampler(Sampler[BatchSlice]):
         self.batches = _fill_batches(order, np.maximum(self.target, self.source), tokens_per_batch)
 
     def sample_rows(self, limit: int | float) -> np.ndarray | None:
-        """Return a sample of the rows, for about as many batches as this or this share of them;
-        None for all rows.
+        """Return a sample of the rows, for about as many batches or this share of them.
+
+        None for all.
 
         It depends on the number of rows and of batches alone, not on what is in a row: it is the
         same at every validation, for every number of devices, and long rows are as likely in it as
@@ -278,9 +271,7 @@ class EvalBatchSampler(Sampler[BatchSlice]):
 
 
 def _pad_rank(part: np.ndarray, tokens: int, rows: np.ndarray) -> BatchSlice:
-    """Return the slice of a device; without rows one of weight 0, so that all devices make the same
-    steps.
-    """
+    """Return a device's slice; without rows one of weight 0, so all devices make equal steps."""
     return (
         BatchSlice(part, tokens, len(part) / len(rows))
         if len(part)
@@ -322,8 +313,7 @@ Cut = tuple[float, Any]
 
 
 def plan_buckets(target: np.ndarray, source: np.ndarray, budget: int) -> Buckets:
-    """Return the buckets of pairs of similar lengths with the least padding on both sides, by
-    dynamic programming.
+    """Return the buckets of pairs with the least padding on both sides, by dynamic programming.
 
     Pairs of the same two lengths are a *cell*. A bucket joins neighbouring cells, and is cut evenly
     into batches; the buckets of a range of target lengths make up a target bucket. Since buckets
@@ -385,8 +375,9 @@ def global_batches(
 def _cut_sources(
     counts: np.ndarray, rows_per_batch: int, batch_cost: float, width: int
 ) -> tuple[float, list[tuple[int, int]]]:
-    """Cut a target bucket into buckets; return padded source positions plus batch costs, and
-    (length, batches) of each.
+    """Cut a target bucket into buckets.
+
+    Returns padded source positions plus batch costs, and the length and batches of each bucket.
 
     counts: (GRID + 1,) pairs of every source length.
     """
@@ -418,8 +409,9 @@ def _cut_sources(
 def _cut_cells(
     cells: int, most: int, join: Callable[[float, int, int], Cut | None]
 ) -> tuple[float, list[tuple[int, Any]]]:
-    """Cut a row of cells into runs of at most `most`, at the least cost; return it, and end and
-    content of every run.
+    """Cut a row of cells into runs of at most `most` cells, at the least cost.
+
+    Returns the cost, and end and content of each run.
 
     `join` gets the cost of the cells before a run, its start and its end. It returns None for a run
     of too many pairs.

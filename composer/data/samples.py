@@ -1,6 +1,4 @@
-"""What `check` reads of the data: all of a split that is small, of a larger one its beginning and a
-few of the rest.
-"""
+"""The data that `check` reads: all of a small split; of a large one its beginning and a sample."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ or so much text.
 
 @dataclass(frozen=True)
 class Sample:
-    """Data of a recipe, or a part of them, and the `few` training pairs of a part that train a
-    tokenizer.
+    """Data of a recipe, or a part; `few` are training pairs of a part that train a tokenizer.
 
     beginnings: Of the splits with more than READ_SIZE, how many pairs or documents of the beginning
     are there.
@@ -55,8 +52,7 @@ class Sample:
 
 
 def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
-    """Return as much of the data as is read in a moment. Raises DataError with every fault of the
-    data.
+    """Return as much of the data as is read in a moment. Raises DataError with every fault of it.
 
     needs_sizes: Whether the model depends on the sizes of vocabularies.
     """
@@ -85,7 +81,7 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
 
 
 def count_drawn(recipe: Recipe) -> int:
-    """Return how many training pairs of a recipe's task are drawn: fewer of long ones."""
+    """Return the number of training pairs to draw of a recipe's task: fewer of long ones."""
     first = generate_pairs(recipe, "train", train=MEASURED_PAIRS)
     size = sum(len(line) for lines in first.sides.values() for line in lines) / len(first)
     return min(DRAWN_PAIRS, max(MEASURED_PAIRS, int(READ_SIZE / (1 + size))))
@@ -103,7 +99,7 @@ def read_part(pairs: Pairs, most: int) -> tuple[Pairs, int]:
 
 
 def fits(pairs: Pairs, most: int) -> bool:
-    """Return whether pairs have at most so many bytes, see READ_SIZE."""
+    """True if pairs have at most so many bytes, see READ_SIZE."""
     if isinstance(text := pairs.sides[TARGET], Documents):
         return sum(file.characters for file in text.facts) <= most
     return count_first(pairs, most) == len(pairs)
@@ -131,7 +127,7 @@ def few_pairs(pairs: Pairs) -> Pairs:
 
 
 def count_first(pairs: Pairs, most: int) -> int:
-    """Return how many of the first pairs have at most so many bytes, see READ_SIZE."""
+    """Return the number of first pairs that have at most so many bytes, see READ_SIZE."""
     count = size = 0
     for chunks in zip(*map(line_sizes, pairs.sides.values()), strict=True):
         ends = size + np.cumsum(np.sum(chunks, axis=0))
@@ -142,9 +138,10 @@ def count_first(pairs: Pairs, most: int) -> int:
 
 
 def line_sizes(lines: Sequence[str]) -> Iterator[np.ndarray]:
-    """Yield the sizes of CHUNK_LINES lines at a time: in bytes where a file is not read for them,
-    else in characters;
-    of names of files those of the files."""
+    """Yield the sizes of CHUNK_LINES lines at a time.
+
+    They are bytes of lines on disk or of named files, else characters.
+    """
     if (known := known_sizes(lines)) is not None:
         yield from (known[at : at + CHUNK_LINES] for at in range(0, len(known), CHUNK_LINES))
         return

@@ -1,5 +1,4 @@
-"""Files of sounds: what a header says of the samples, compared with what is there. libsndfile
-believes headers.
+"""Files of sounds: samples that a header declares, and samples that are there.
 
 A file is walked to its end without decoding it. A header that says more than there is makes an
 error; of one that says less a copy is read whose header says what is there.
@@ -36,17 +35,14 @@ EMPTY_TAG = b"ID3\x04\0\0\0\0\0\x0a" + bytes(10)
 
 
 class Checked(NamedTuple):
-    """A sound that is there to its end, as it is or with a mended header, and whether its header
-    declared less.
-    """
+    """A complete sound, as it is or with a mended header, and whether its header declared less."""
 
     file: IO[bytes]
     says_less: bool = False
 
 
 class Layout(NamedTuple):
-    """Chunks of a format: where the first begins, bytes of an id and of a size, and what chunk has
-    the samples.
+    """Chunks of a format: where the first begins, bytes of an id and a size, the chunk of samples.
 
     `skip` bytes of that chunk come before the samples. A chunk begins at a multiple of `align` from
     the first.
@@ -74,9 +70,7 @@ LAYOUTS = {
 
 
 def check_sound(file: IO[bytes]) -> Checked:
-    """Return a sound that is there to the end that its header says, or beyond. Raises MediaError,
-    OSError.
-    """
+    """Return a sound to the end that its header declares, or beyond. Raises MediaError, OSError."""
     file.seek(0)
     magic = file.read(4)
     check = CHECKS.get(magic)
@@ -97,9 +91,7 @@ def cut_off(declared: int, there: int, what: str) -> MediaError:
 
 
 def mended(file: IO[bytes], place: int, number: bytes) -> Checked:
-    """Return a copy of a file whose header declared less than there is, with another number at a
-    place of it.
-    """
+    """Return a copy of a file with another number at a place of its header."""
     data = bytearray(_bytes_at(file, 0, -1))
     data[place : place + len(number)] = number
     return Checked(io.BytesIO(data), says_less=True)
@@ -129,9 +121,7 @@ def check_chunks(file: IO[bytes]) -> Checked:
 
 
 def _check_samples(file: IO[bytes], layout: Layout, begin: int, place: int, width: int) -> Checked:
-    """Return a file whose samples begin at `begin`, where the number of their bytes, so wide, is at
-    `place`.
-    """
+    """Return a file whose samples begin at `begin`; their bytes are declared at `place`."""
     end, number = file.seek(0, io.SEEK_END), _bytes_at(file, place, width)
     head = begin - place + layout.id_bytes if layout.counts_itself else 0
     declared, there = int.from_bytes(number, layout.order) - head, end - begin
@@ -148,7 +138,7 @@ def _check_samples(file: IO[bytes], layout: Layout, begin: int, place: int, widt
 
 
 def _are_chunks(file: IO[bytes], layout: Layout, at: int, end: int) -> bool:
-    """Return whether what is there from a place on is chunks, with what fills up the last."""
+    """True if the rest from a place on is chunks, with the padding of the last."""
     last = at
     for name, begin, size in read_chunks(file, layout, at, end):
         if not re.fullmatch(rb"[A-Za-z0-9 _-]{4}", name[:4]) or begin + size > end:
@@ -312,9 +302,9 @@ def check_mp3(file: IO[bytes]) -> Checked:
 
 
 class Mp3Frame(NamedTuple):
-    """What the head of a frame says: its bytes, and those of the checksum and of the side
-    information behind its head,
-    after which the first frame has the number of all.
+    """The head of a frame: its bytes, and those of the checksum and side information behind it.
+
+    After these the first frame has the number of all frames.
     """
 
     size: int
@@ -323,7 +313,7 @@ class Mp3Frame(NamedTuple):
 
 
 def _mp3_frame(head: bytes) -> Mp3Frame | None:
-    """Return what four bytes say that begin a frame of MPEG's layer 3, None for others."""
+    """Return the frame that four bytes begin in MPEG's layer 3, or None."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
         return None
     version, rate, speed = head[1] >> 3 & 3, head[2] >> 4, head[2] >> 2 & 3
@@ -339,7 +329,7 @@ def _mp3_frame(head: bytes) -> Mp3Frame | None:
 
 
 def _end_of_tag(data: bytes) -> int:
-    """Return where an MP3 begins behind the tag before it."""
+    """Return the place where an MP3 begins, after its tag."""
     if data[:3] != b"ID3" or len(data) < 10:
         return 0
     size = sum(byte << 7 * (3 - at) for at, byte in enumerate(data[6:10]))

@@ -1,6 +1,4 @@
-"""Data sources: pairs of train, val and test from text, tables, the hub, stories or a generated
-task; their checks.
-"""
+"""Data sources: pairs of a split from files, the hub, stories or tasks; their checks."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ MOST_ROWS = 500_000_000
 
 @dataclass(frozen=True, eq=False)
 class DataSource:
-    """The data of a recipe, with its files in `folders`: checked once, and every split opened once,
-    for all readers.
-    """
+    """The data of a recipe: checked once, and every split opened once, for all readers."""
 
     recipe: Recipe
     folders: Sequence[Path]
@@ -216,8 +212,7 @@ def is_endless(recipe: Recipe) -> bool:
 
 
 def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -> Pairs:
-    """Generate the pairs of a split of the recipe's task; of an endless one, the training pairs of
-    this epoch.
+    """Generate the pairs of a split of a task; of an endless one, the training pairs of an epoch.
 
     changes: settings of the task in place of the recipe's.
     """

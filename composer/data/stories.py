@@ -1,5 +1,4 @@
-"""Stories with questions: a line of text as a grid of sentences by words, and the files of the bAbI
-tasks.
+"""Stories with questions: a line as a grid of sentences by words, and files of the bAbI tasks.
 
 A story is read without capitals and without the marks that end its sentences, and so is the
 question about it; the same is done to the input of a trained run.
@@ -39,9 +38,7 @@ NO_FACT = -1
 
 
 class StoryShape(NamedTuple):
-    """Size of a story's grid: how many sentences are read, the last ones, and for how many words
-    each has room.
-    """
+    """Size of a story's grid: the last sentences that are read, and the words each has room for."""
 
     sentences: int
     words: int
@@ -60,9 +57,7 @@ def babi_settings(recipe: Recipe) -> Babi:
 
 
 def normalize_sentence(text: str) -> str:
-    """Return the words of a sentence with single spaces between, in lower case, without the mark at
-    its end.
-    """
+    """Return a sentence in lower case, with single spaces, without its end mark."""
     return " ".join(SENTENCE_END.sub(" ", text).lower().split())
 
 
@@ -76,7 +71,7 @@ def split_sentences(line: str) -> list[str]:
 
 
 def story_fault(line: str, shape: StoryShape) -> str:
-    """Return why a line is no story of this shape; "" if it is one."""
+    """Return the reason why a line is no story of this shape; "" if it is one."""
     lengths = [len(sentence.split()) for sentence in split_sentences(line)[-shape.sentences :]]
     if not lengths:
         return "this story has no sentence"
@@ -86,9 +81,7 @@ def story_fault(line: str, shape: StoryShape) -> str:
 
 
 def tokenizer_lines(recipe: Recipe, side: str, lines: Iterable[str]) -> Iterable[str]:
-    """Return what a side gives its tokenizer: its lines, normalized of a question, or the sentences
-    of its stories.
-    """
+    """Return the texts that train a side's tokenizer: lines, normalized questions, or sentences."""
     if story_shape(recipe, side):
         return (sentence for line in lines for sentence in split_sentences(line))
     return map(normalize_sentence, lines) if recipe.data.babi and side == QUESTION else lines
@@ -97,8 +90,7 @@ def tokenizer_lines(recipe: Recipe, side: str, lines: Iterable[str]) -> Iterable
 def encode_side(
     recipe: Recipe, tokenizers: Tokenizers, side: str, lines: Sequence[str]
 ) -> list[Any]:
-    """Return the ids of each line of a side, without bos and eos; of a story of each sentence,
-    padded on the right.
+    """Return the ids of each line of a side, without bos and eos; of a story (sentences, words).
 
     A story has its last sentences, all of which are padded to the words that its shape has room
     for.
@@ -115,9 +107,7 @@ def encode_side(
 
 
 class Question(NamedTuple):
-    """A question with its answer, the sentences of its story before it, and the indices of its
-    facts among them.
-    """
+    """A question with its answer, the sentences before it, and the indices of its facts."""
 
     story: tuple[str, ...]
     question: str
@@ -131,9 +121,7 @@ class Question(NamedTuple):
         return self._replace(story=self.story[dropped:], facts=facts)
 
     def is_in_validation(self, share: float) -> bool:
-        """Return True if a training question is held out for validation; equal questions all are,
-        or none.
-        """
+        """True if a training question is held out for validation, with all its equals."""
         text = "\n".join((*self.story, self.question))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") < share * 2**64
 
@@ -141,9 +129,7 @@ class Question(NamedTuple):
 def open_babi(
     recipe: Recipe, split: str, folders: Sequence[Path]
 ) -> tuple[dict[str, list[str]], list[tuple[int, ...]], list[str]]:
-    """Return the lines of every side of a split, the facts of each pair, and notes, from files
-    without faults.
-    """
+    """Return the pairs of a split, with the facts of each, from files without faults."""
     settings = babi_settings(recipe)
     folder = _babi_folder(recipe, folders) or Path(settings.folder)
     full: list[Question] = []
@@ -205,9 +191,7 @@ def parse_file(path: Path, words: int) -> Iterator[Question | Fault]:
 
 @dataclass
 class BabiParser:
-    """Parser of the lines of a bAbI file: the sentences of the present story, and by line number
-    their indices.
-    """
+    """Parser of a bAbI file: sentences of the present story, and indices by line number."""
 
     words: int
     story: list[str] = field(default_factory=list)
@@ -215,9 +199,7 @@ class BabiParser:
     number: int = 0
 
     def parse_line(self, line: str) -> Question | Fault | None:
-        """Read the next line; return its question or its fault, whose column counts from 1, if it
-        has one.
-        """
+        """Read the next line; return its question or its fault, whose column counts from 1."""
         match = re.fullmatch(r"(\d{1,9}) +(\S.*?)\s*", line)
         if match is None:
             fix = "number the lines of each story from 1, as in `1 Mary moved to the bathroom.`"

@@ -1,5 +1,4 @@
-"""Files with columns, TSV, CSV, JSON lines and Parquet: reading a column, and the faults of such
-files.
+"""Files with columns, TSV, CSV, JSON lines and Parquet: columns, and the faults of such files.
 
 All are read in place, so that a name means the file of that name and is no pattern. Only the hub
 goes through `datasets`. Nothing here imports torch, and the checks do not import `datasets`.
@@ -44,8 +43,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class DatasetColumn(Column):
-    """Column of a `datasets.Dataset`, which is memory-mapped; `a.b` reaches into a structure. A
-    null is an empty line.
+    """Column of a memory-mapped `Dataset`; `a.b` reaches into a structure, null is an empty line.
 
     `origin` is what the data set is called in a fault; `as_line` makes a line of a text of several.
     """
@@ -99,7 +97,7 @@ def _text_column(kind: str, path: Path, name: str) -> FileColumn:
 
 
 def root_cause(error: BaseException) -> str:
-    """Return what went wrong first: `datasets` wraps the error that says it."""
+    """Return the root cause of an error that `datasets` wrapped."""
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error) or type(error).__name__
@@ -114,9 +112,7 @@ def import_datasets() -> Any:
 
 
 def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of a UTF-8 (or Parquet) file from which `columns` are to be read, by the
-    keys naming them.
-    """
+    """Yield problems of a UTF-8 (or Parquet) file and its `columns`, by the keys naming them."""
     kind = KINDS[suffix_of(path)[0]]
     if kind == "parquet":
         yield from check_parquet(path, columns)
@@ -134,9 +130,7 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def text_columns(path: Path) -> list[str]:
-    """Return the columns of text of a readable file of JSON lines or Parquet, from its start alone;
-    [] of none.
-    """
+    """Return the columns of text of JSON lines or Parquet, from a file's start; [] of others."""
     with suppress(*UNPACKING_ERRORS, ValueError):
         if KINDS[suffix_of(path)[0]] == "parquet":
             return parquet_text_names(path)
@@ -147,8 +141,7 @@ def text_columns(path: Path) -> list[str]:
 
 
 def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
-    """Return the problems of names of columns in a readable file of JSON lines or Parquet, from its
-    start alone.
+    """Return problems of names of columns in a file of JSON lines or Parquet, from its start.
 
     Of a file that is neither there is none: what is wrong with it is found where it is read.
     """
@@ -205,8 +198,9 @@ def _wrong_separator(kind: str, header: str, line: int) -> Problem | None:
 def _check_rows(
     kind: str, header: Sequence[str], columns: Mapping[str, str], rows: Iterable[tuple[int, int]]
 ) -> Iterator[Problem]:
-    """Yield the problems of a TSV or CSV. rows: of each, the header first, its line and how many
-    fields it has.
+    """Yield problems of a TSV or CSV.
+
+    rows: The line and the number of fields of each row, the header first.
     """
     counted = enumerate(rows, start=1)
     _, (first, names) = next(counted, (0, (0, 0)))
@@ -259,9 +253,7 @@ SPACE = " \t\n\r"
 
 
 def parse_row(line: str) -> Any:
-    """Return the data in a line of JSON. Raises ValueError, RepeatedKey with a key that is there
-    twice.
-    """
+    """Parse a line of JSON. Raises ValueError, RepeatedKey with a key that occurs twice."""
     try:
         # faster than `decode`, which pays for the look at the keys
         row, end = DECODER.raw_decode(line, len(line) - len(line.lstrip(SPACE)))

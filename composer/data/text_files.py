@@ -43,8 +43,9 @@ MAGIC = {
 
 
 class Problem(NamedTuple):
-    """A fault of a data file. `key` is the key of the split that names it, or a column: a side, or
-    `file`.
+    """A fault of a data file.
+
+    key: The key of the split that names the file, or a column: a side, or `file`.
 
     is_name: The fault is the name of a column that the file does not have. line: The file's own
     line at fault, else 0.
@@ -74,8 +75,7 @@ class Problem(NamedTuple):
 def name_faults(
     recipe: Recipe, place: KeyPath, lacking: Sequence[tuple[KeyPath, str, Problem]], count: int
 ) -> list[Fault]:
-    """Return the faults of a column's name that stands at one place of the recipe for `count`
-    files.
+    """Return faults of a column's name at one place of the recipe, for `count` files.
 
     It is at fault itself if none of them has it, else the files that lack it are. lacking: where
     the recipe names those, their names, and the problem of each.
@@ -108,8 +108,7 @@ def missing_file(
     suffixes: Sequence[str] = ("",),
     taken: Collection[Path] = (),
 ) -> Problem:
-    """Return the problem of a file that is in none of the folders, with the name that was probably
-    meant.
+    """Return the problem of a file that is in none of the folders, with the closest name.
 
     suffixes, taken: A name that was meant ends in one of these, and is of none of those files.
     """
@@ -132,9 +131,7 @@ def closest_file(
     suffixes: Sequence[str] = ("",),
     taken: Collection[Path] = (),
 ) -> str | None:
-    """Return the file that was probably meant by a name that is in none of the folders, see
-    `missing_file`.
-    """
+    """Return the file closest to a name that is in none of the folders, see `missing_file`."""
     return next(
         (path for folder in folders if (path := suggest_file(name, folder, suffixes, taken))), None
     )
@@ -154,9 +151,7 @@ def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:
 
 
 def named_files(settings: object, folders: Sequence[Path]) -> set[Path]:
-    """Return the files that settings name anywhere, as absolute paths: what is missing there is
-    none of them.
-    """
+    """Return existing files that settings name anywhere, as absolute paths."""
     if isinstance(settings, str):
         return {path.absolute() for path in matching_files(settings, folders)}
     parts = (
@@ -195,14 +190,12 @@ def open_text(path: Path) -> io.TextIOWrapper:
 
 
 def file_identity(path: Path) -> list[Any]:
-    """Return what the content of a file, unpacked, and its kind depend on: its name decides how it
-    is read.
-    """
+    """Return a key of a file and the way it is read, which its name decides."""
     return [str(path.resolve()), *suffix_of(path), *file_stamp(path)]
 
 
 def check_readable(path: Path) -> Problem | None:
-    """Return why a file cannot be read at all: a directory, a pipe, no permission, no content."""
+    """Return the problem of a file that cannot be read at all, such as a directory or a pipe."""
     if path.is_dir():
         return Problem("file", f"`{path}` is a directory", "name a file")
     if not path.is_file():
@@ -220,7 +213,7 @@ def check_readable(path: Path) -> Problem | None:
 
 
 def check_utf8(path: Path) -> Problem | None:
-    """Return where a file stops being UTF-8, by line and byte; None for UTF-8."""
+    """Return the line and byte where a file stops being UTF-8; None for UTF-8."""
     try:
         line_starts(path)
     except UnicodeDecodeError:
@@ -229,8 +222,7 @@ def check_utf8(path: Path) -> Problem | None:
 
 
 def line_starts(path: Path) -> np.ndarray:
-    """Return the offset of each line's first byte, unpacked, and of the end; of a large file from
-    the cache, mapped.
+    """Return the offsets of all lines, unpacked, and of the end; of a large file from the cache.
 
     A file counts as unchanged while its stamp is the same. Raises UnicodeDecodeError where it is
     not UTF-8.
@@ -241,7 +233,7 @@ def line_starts(path: Path) -> np.ndarray:
 
 
 def are_starts(starts: np.ndarray) -> bool:
-    """Return whether these can be offsets of lines. starts: (lines + 1,) int64"""
+    """True if these can be offsets of lines. starts: (lines + 1,) int64"""
     ascends = bool((np.diff(starts) >= 0).all())
     return starts.dtype == np.int64 and starts.ndim == 1 and starts[0] in (0, len(BOM)) and ascends
 
@@ -266,9 +258,7 @@ def _line_starts(path: Path) -> np.ndarray:
 
 
 def check_text(path: Path) -> Problem | None:
-    """Return why a readable file is no text in lines: it cannot be unpacked, or is not UTF-8, or
-    has no line feeds.
-    """
+    """Return the problem of a file that cannot be unpacked, is not UTF-8, or has no line feeds."""
     try:
         return check_utf8(path) or check_breaks(path)
     except UNPACKING_ERRORS as error:

@@ -1,5 +1,4 @@
-"""Texts that were tokenised before: ids in files of the user's cache, which a training maps into
-memory.
+"""Texts that were tokenised before: ids in the user's cache, which a training maps into memory.
 
 An entry has `ids`, those of all documents, each with its end; and `starts` and `ends`, where each
 starts and ends, without its end.
@@ -48,9 +47,7 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
 
 
 def kept_facts(documents: Documents, tokenizers: Tokenizers) -> list[FileFacts]:
-    """Return what the text has that the ids of documents hold, which a loss is of. Raises
-    DataError.
-    """
+    """Return the facts of the text that the ids of documents hold. Raises DataError."""
     if tokenizers.is_exact:
         return documents.facts
     key = ["kept", tokenizers.sha256, documents.sha256]
@@ -58,7 +55,7 @@ def kept_facts(documents: Documents, tokenizers: Tokenizers) -> list[FileFacts]:
 
 
 def count_text(files: Sequence[FileFacts], ids: Ids, unknown: int) -> TextCounts:
-    """Return what files, or texts, have together, and their ids: with the end of each document."""
+    """Return the counts of files or texts together, with the end of each document."""
     ends = len(ids)
     return TextCounts(
         documents=ends,
@@ -71,8 +68,7 @@ def count_text(files: Sequence[FileFacts], ids: Ids, unknown: int) -> TextCounts
 
 
 def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Ids:
-    """Return the ids of a side's lines, those without text as empty ones, through the cache where a
-    file has many.
+    """Return the ids of a side's lines, blank ones as empty, from the cache if a file has many.
 
     Raises as `encode_documents`.
     """
@@ -89,7 +85,7 @@ def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Id
 
 
 def is_cached(lines: Sequence[str]) -> bool:
-    """Return whether the ids of a column's lines are in the cache, once they are encoded."""
+    """True if the ids of a column's lines are in the cache once they are encoded."""
     column = whole_column(lines)
     return (
         isinstance(column, Column)
@@ -106,7 +102,7 @@ def whole_column(lines: Sequence[str]) -> Sequence[str]:
 def cached_ids(
     sha256: str, pieces: Iterator[Piece], characters: int, side: str, tokenizers: Tokenizers
 ) -> tuple[dict[str, Any], Ids]:
-    """Return what an entry says of its ids, and these; it is made first where the cache has none.
+    """Return facts and ids of a text from the cache, which are made first if missing.
 
     sha256: of the text in these pieces, which has so many characters, about.
     """
@@ -133,9 +129,7 @@ def cached_ids(
 def append_ids(
     append: Append, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType
 ) -> dict[str, object]:
-    """Append the ids of some pieces at a time, and how many each document has that ends there;
-    return what they are.
-    """
+    """Append chunks of ids, with the lengths of the documents that end in each; return facts."""
     digest, unknown, total, last = hashlib.sha256(), 0, 0, 0
     # if there is no document
     append(ids=np.zeros(0, dtype), starts=np.zeros(0, np.int64), ends=np.zeros(0, np.int64))
@@ -154,9 +148,7 @@ def append_ids(
 def encoded_chunks(
     pieces: Iterator[Piece], side: str, tokenizers: Tokenizers, advance: Callable[[int], None]
 ) -> Iterator[tuple[list[list[int]], list[int]]]:
-    """Yield the ids of some pieces at a time, and how many each document has that ends there, its
-    end included.
-    """
+    """Yield chunks of ids, and the lengths of the documents that end in each, with their ends."""
     begun = 0
     for chunk, rows in _ahead(pieces, side, tokenizers):
         lengths: list[int] = []
@@ -173,9 +165,7 @@ def encoded_chunks(
 def _ahead(
     pieces: Iterator[Piece], side: str, tokenizers: Tokenizers
 ) -> Iterator[tuple[list[Piece], list[list[int]]]]:
-    """Yield lists of pieces with their ids; the library's threads tokenise the next list while one
-    is used.
-    """
+    """Yield chunks of pieces with their ids; the next one is tokenised while one is used."""
     continues, waiting = False, None
     with ThreadPoolExecutor(1) as pool:
         for chunk in _chunks(pieces):

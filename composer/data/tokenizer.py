@@ -1,6 +1,4 @@
-"""The tokenizers of all sides of a run, trained once on the training part of the data, and their
-file.
-"""
+"""The tokenizers of all sides of a run, trained once on its training data, and their file."""
 
 from __future__ import annotations
 
@@ -44,25 +42,20 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
 def tokenizer_kind(choice: Mapping[str, Mapping[str, Any]]) -> TokenizerKind:
-    """Return the kind that a canonical recipe chooses: a single-key mapping of its word to its
-    settings.
-    """
+    """Return the kind that a canonical recipe chooses, by its word with settings."""
     ((word, settings),) = choice.items()
     return TOKENIZERS[word](**settings)
 
 
 def training_text(line: str, lowercase: bool) -> str:
-    """Return what of a line a tokenizer is trained on; a trainer's time grows with the square of a
-    word's length.
-    """
+    """Return the part of a line that trains a tokenizer: time grows with the square of a word."""
     line = (line.lower() if lowercase else line)[:MAX_LINE]
     return re.sub(r"\S+", lambda word: word[0][:MAX_WORD], line) if len(line) > MAX_WORD else line
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """Tokenizers of every side: `target`, and `source` or the encoders' names. Joint sides share
-    one.
+    """Tokenizers of every side: `target`, and `source` or encoders' names; joint sides share one.
 
     `settings` is the tokenizer of the recipe with its defaults, which `kind` is made of;
     `lowercase` belongs to it, so that the input of a trained run is treated as its training text
@@ -84,8 +77,9 @@ class Tokenizers:
     def encode_pieces(
         self, side: str, pieces: Sequence[str], follows: Sequence[bool]
     ) -> list[list[int]]:
-        """Return the ids of pieces of texts, without bos and eos. follows: which go on where the
-        one before was cut.
+        """Return the ids of pieces of texts, without bos and eos.
+
+        follows: True for pieces that continue the one before.
         """
         later = [
             self._prepare(piece) for piece, goes_on in zip(pieces, follows, strict=True) if goes_on
@@ -109,9 +103,7 @@ class Tokenizers:
     def decode_answers(
         self, side: str, rows: Sequence[Sequence[int]], ended: Sequence[bool]
     ) -> list[str]:
-        """Return the text of each row; what was cut before it `ended` is without the beginning of a
-        last character.
-        """
+        """Return the text of each row; if it was cut, without an incomplete last character."""
         texts = zip(self.decode(side, rows), ended, strict=True)
         return [text if is_whole else text.removesuffix(UNFINISHED) for text, is_whole in texts]
 
@@ -121,9 +113,7 @@ class Tokenizers:
         return self.kind.is_exact and not self.lowercase
 
     def kept_text(self, side: str, text: str) -> str:
-        """Return what of a text its ids hold; a token that is unknown is as it was where the kind
-        can tell.
-        """
+        """Return the text that ids hold; unknown tokens stay if the kind can tell them."""
         return self.kind.kept_text(self._part(side), self._lower(text))
 
     def vocabulary(self, side: str) -> list[str]:

@@ -1,5 +1,4 @@
-"""Tokenizers that were trained before, in the user's cache: the next training on the same text
-reads its own.
+"""Trained tokenizers in the user's cache: the next training on the same text reads them.
 
 But for `unigram`, which is not trained twice alike: a cache must decide nothing.
 """
@@ -10,11 +9,11 @@ from contextlib import suppress
 
 from composer.data.cache_entries import cached_facts
 from composer.data.documents import Documents
-from composer.data.encoding import train_source_tokenizers
 from composer.data.line_hashes import sha256_of_hashes
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import Unigram
+from composer.data.tokenizer_training import train_source_tokenizers
 from composer.errors import RunError
 
 
@@ -42,7 +41,7 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
 
 
 def is_tokenizer(value: object) -> bool:
-    """Return whether a value is the text of tokenizers."""
+    """True for the text of tokenizers."""
     with suppress(RunError):
         return isinstance(value, str) and bool(Tokenizers.from_text(value).parts)
     return False

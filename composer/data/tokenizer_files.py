@@ -1,7 +1,6 @@
-"""Tokenizers of other models, from files: a `tokenizer.json` of the library tokenizers, or a
-SentencePiece model.
+"""Tokenizers of other models: a `tokenizer.json` of the library tokenizers, or SentencePiece's.
 
-The ids are ours: the special ones, then the pieces of the file in their order, but for its own
+The ids are ours: special tokens, then the pieces of the file in their order, without its own
 special tokens.
 """
 
@@ -11,7 +10,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import cached_property, lru_cache
@@ -30,14 +29,14 @@ NO_CHARACTER = "\U0010ffff"
 """A code point that no text has: with it our special tokens are pieces of no text."""
 SPECIAL = [f"{NO_CHARACTER}{token}" for token in SPECIAL_TOKENS]
 NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
-"""Behind a SentencePiece model, in protocol buffers: `normalizer_spec {add_dummy_prefix: false}`.
-"""
-BEFORE, HEAD = "a", 20
-"""What stands before the head of a text that goes on, to see whether it comes back, and how long
-that is.
-"""
+"""Protocol buffer to append to a SentencePiece model: `normalizer_spec {add_dummy_prefix: false}`"""
+BEFORE = "a"
+"""A text before one that goes on, to try whether the head of the latter is decoded unchanged."""
+HEAD = 20
+"""Characters of that head."""
 SUFFIXES = (".json", ".model")
-"""How the names of such files end, as their libraries write them."""
+"""Suffixes of such files, as their libraries write them."""
+STEPS = ("normalizer", "pre_tokenizer", "decoder")
 MAX_BYTES = 1 << 27
 MAX_GROWTH = 1000
 ATOM = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|(?<=\()\?[^:=!>()]*[:=!>]", re.DOTALL)
@@ -46,13 +45,13 @@ NESTED = re.compile(r"(?:[*+?|]|,\d*\})[^(]*\)[*+{]")
 
 
 class File(TokenizerKind):
-    """Take the tokenizer of another model: `{file: tokenizer.json}` of the library tokenizers, or
-    `{file: x.model}` of
-    SentencePiece. A run has a copy of it. The file's special tokens have no ids, and text is never
-    read as one.
+    """Take the tokenizer of another model; its special tokens get no ids and match no text.
+
+    A run keeps a copy of the file.
 
     Settings:
-        path: the file, looked up under `--data`, then beside the recipe
+        path: a tokenizer.json of the library tokenizers, or a SentencePiece `.model`; looked up
+            under `--data`, then beside the recipe
     """
 
     word = "file"
@@ -77,32 +76,24 @@ class File(TokenizerKind):
 
     @cached_property
     def part(self) -> Tokenizer:
-        """Return the tokenizer of the file, or the copy in the run whose recipe this is. Raises
-        RunError.
-        """
+        """The tokenizer of the file, or its copy in the run of this recipe. Raises RunError."""
         with suppress(OSError, ValueError, LookupError, TypeError):
             stored = parse_json(read_text(self.folders[-1] / "tokenizer.json"))
             if stored["settings"] == {"file": {"path": self.path}}:
                 return self.load(stored["parts"][0])
-        # which need NumPy
+        # imported late, since it needs NumPy
         from composer.data.text_files import check_readable, find_file, missing_file
 
         path = find_file(self.path, self.folders)
-        if problem := (
-            check_readable(path) if path else missing_file(self.path, self.folders, SUFFIXES)
-        ):
+        if path is None:
+            raise RunError([missing_file(self.path, self.folders, SUFFIXES).in_file(self.path)])
+        if problem := check_readable(path):
             raise RunError([problem.in_file(self.path)])
         try:
-            with open_regular(Path(path or "")) as file:
-                data = file.read(MAX_BYTES)
-            if self.path.endswith(".model"):
-                return self.load({SentencePiece.KEY: base64.b64encode(data).decode()})
-            return self.load(
-                json.loads(Tokenizer.from_str(json.dumps(adapt(parse_json(data)))).to_str())
-            )
+            return self.read(path)
         except (KeyboardInterrupt, SystemExit, RunError):
             raise
-        except BaseException as error:  # the library panics with what is no Exception
+        except BaseException as error:  # the library's panics are no Exception
             reason = f"it has no {error}" if isinstance(error, KeyError) else one_line_error(error)
             message = f"`{path}` is no tokenizer that can be read: {reason}"
             hint = (
@@ -110,6 +101,15 @@ class File(TokenizerKind):
                 " `.model`"
             )
             raise RunError([Fault(self.path, 0, 0, "tokenizer", "", message, hint)]) from error
+
+    def read(self, path: Path) -> Tokenizer:
+        """Read and adapt the tokenizer of a file."""
+        with open_regular(path) as file:
+            data = file.read(MAX_BYTES)
+        if self.path.endswith(".model"):
+            return self.load({SentencePiece.KEY: base64.b64encode(data).decode()})
+        adapted = Tokenizer.from_str(json.dumps(adapt(parse_json(data))))
+        return self.load(json.loads(adapted.to_str()))
 
     def load(self, content: dict[str, Any]) -> Tokenizer:
         if SentencePiece.KEY in content:
@@ -139,9 +139,7 @@ class File(TokenizerKind):
         return [self._encode_rest(part, text) for text in texts]
 
     def _encode_rest(self, part: Any, text: str) -> list[int]:
-        """Return the ids of a text that goes on: of the ways to encode it, the first in which its
-        head comes back.
-        """
+        """Encode a text that goes on, in the first way that brings its head back when decoded."""
         before, joined = self.encode(part, [BEFORE, BEFORE + text[:HEAD]])
         (expected,) = part.decode_batch([joined], skip_special_tokens=False)
         bare = text.removeprefix(" ")  # many put a space before a text
@@ -174,8 +172,13 @@ def _unprefixed(step: dict[str, object]) -> dict[str, object]:
     return step | {key: value for key, value in never.items() if key in step}
 
 
+def look_up(table: Sequence[int], indices: Iterable[int]) -> list[int]:
+    """Return the entries of a table at these indices."""
+    return [table[index] for index in indices]
+
+
 class SentencePiece:
-    """A SentencePiece model in base64, with those methods of the library's Tokenizer that are used."""
+    """A SentencePiece model in base64, with the methods of the library's Tokenizer that we use."""
 
     KEY = "sentencepiece"
 
@@ -186,100 +189,118 @@ class SentencePiece:
             message = "this tokenizer is read by the library SentencePiece, which is not installed"
             hint = "run `pip install sentencepiece`"
             raise RunError([Fault("", 0, 0, "package", "", message, hint)]) from error
-        own = self.own = SentencePieceProcessor(model_proto=base64.b64decode(model, validate=True))
-        self.model, everything = model, range(len(own))
-        special = {
-            at for at in everything if own.is_unknown(at) or own.is_control(at) or own.is_unused(at)
-        }
-        self.theirs = [own.unk_id()] * NUM_SPECIAL + [at for at in everything if at not in special]
-        ours = {at: index for index, at in enumerate(self.theirs) if index > UNK}
-        self.ours = [ours.get(at, UNK) for at in everything]
+        self.processor = SentencePieceProcessor(model_proto=base64.b64decode(model, validate=True))
+        self.model, pieces = model, range(len(self.processor))
+        normal = [piece for piece in pieces if not self.is_special(piece)]
+        self.piece_of_id = [self.processor.unk_id()] * NUM_SPECIAL + normal
+        ids = {piece: index for index, piece in enumerate(self.piece_of_id) if index > UNK}
+        self.id_of_piece = [ids.get(piece, UNK) for piece in pieces]
+
+    def is_special(self, piece: int) -> bool:
+        processor = self.processor
+        return (
+            processor.is_unknown(piece) or processor.is_control(piece) or processor.is_unused(piece)
+        )
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[self.ours[at] for at in row] for row in self.own.encode(list(texts))]
+        rows = self.processor.encode(list(texts))
+        return [look_up(self.id_of_piece, row) for row in rows]
 
     def decode_batch(self, rows: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
-        texts = self.own.decode([[self.theirs[index] for index in row] for row in rows])
+        pieces = [look_up(self.piece_of_id, row) for row in rows]
+        texts = self.processor.decode(pieces)
         return [text.replace(" \u2047 ", UNK_TOKEN) for text in texts]
 
     def id_to_token(self, index: int) -> str:
-        return (
-            SPECIAL_TOKENS[index] if index <= UNK else str(self.own.id_to_piece(self.theirs[index]))
-        )
+        if index <= UNK:
+            return SPECIAL_TOKENS[index]
+        return str(self.processor.id_to_piece(self.piece_of_id[index]))
 
     def get_vocab_size(self) -> int:
-        return len(self.theirs)
+        return len(self.piece_of_id)
 
     def get_vocab(self) -> dict[str, int]:
-        return {self.id_to_token(index): index for index in range(len(self.theirs))}
+        return {self.id_to_token(index): index for index in range(len(self.piece_of_id))}
 
     def to_str(self) -> str:
         return json.dumps({self.KEY: self.model})
 
 
 def adapt(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON of a tokenizer with our special tokens in place of its own; what is adapted
-    stays as it is.
+    """Return the JSON of a tokenizer with our special tokens in place of its own.
 
-    Raises ValueError, LookupError or TypeError where it is none, or could stall or crash the
-    library.
+    JSON that is adapted already stays as it is. Raises ValueError, LookupError or TypeError if it
+    is no tokenizer, or could stall or crash the library.
     """
-    model, steps = (
-        content["model"],
-        {key: content.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")},
-    )
-    parts: list[dict[str, Any]] = []
-    json.loads(json.dumps(steps), object_hook=parts.append)
-    if any("Regex" in part and is_exponential(part["Regex"]) for part in parts):
-        raise ValueError("one of its patterns could take exponential time")
-    if math.prod(len(part.get("content", "")) + 1 for part in parts) > MAX_GROWTH:
-        raise ValueError("its replacements could make a text far longer")
+    model, steps = content["model"], {key: content.get(key) for key in STEPS}
+    check_steps(steps)
     if model["type"] == "BPE" and model.get("continuing_subword_prefix"):
         raise ValueError("its merges are of pieces with a prefix, which can crash the library")
-    unknown = (
-        model["vocab"][model["unk_id"]][0]
-        if model.get("unk_id") is not None
-        else model.get("unk_token")
-    )
     added = sorted(content.get("added_tokens") or [], key=lambda token: int(token["id"]))
-    own = {unknown, *SPECIAL, *(token["content"] for token in added if token["special"])}
-    if model["type"] == "Unigram":
-        pieces = [[token, 0.0] for token in SPECIAL] + [
-            piece for piece in model["vocab"] if piece[0] not in own
-        ]
-        model, tokens = {**model, "vocab": pieces, "unk_id": UNK}, [token for token, _ in pieces]
-    else:
-        tokens = [
-            *SPECIAL,
-            *(
-                token
-                for token in sorted(model["vocab"], key=model["vocab"].get)
-                if token not in own
-            ),
-        ]
-        model = {
-            **model,
-            "vocab": {token: at for at, token in enumerate(tokens)},
-            "unk_token": SPECIAL[UNK],
-        }
-    model |= {"dropout": None} if "dropout" in model else {}
-    ids = {token: at for at, token in enumerate(tokens)}
-    added = [
-        {**token, "id": ids.setdefault(token["content"], len(ids))}
-        for token in added
-        if token["content"] not in own
-    ]
-    unused = {"truncation": None, "padding": None, "post_processor": None}
-    added.sort(key=lambda token: token["id"])
+    special = {*SPECIAL, unknown_token(model)}
+    special |= {token["content"] for token in added if token["special"]}
+    adapt_model = adapt_unigram if model["type"] == "Unigram" else adapt_vocabulary
+    model, tokens = adapt_model(model, special)
+    if "dropout" in model:
+        model["dropout"] = None
     return {
         "version": content.get("version"),
         **steps,
-        **unused,
-        "added_tokens": added,
+        "truncation": None,
+        "padding": None,
+        "post_processor": None,
+        "added_tokens": renumber(added, tokens, special),
         "model": model,
     }
 
 
+def check_steps(steps: Mapping[str, object]) -> None:
+    """Raise ValueError if a normalizer, pre-tokenizer or decoder could take too long."""
+    parts: list[dict[str, Any]] = []
+    json.loads(json.dumps(steps), object_hook=parts.append)
+    for part in parts:
+        if "Regex" in part and is_exponential(part["Regex"]):
+            raise ValueError("one of its patterns could take exponential time")
+    if math.prod(len(part.get("content", "")) + 1 for part in parts) > MAX_GROWTH:
+        raise ValueError("its replacements could make a text far longer")
+
+
+def unknown_token(model: Mapping[str, Any]) -> object:
+    """Return a model's token for unknown text, or None."""
+    if model.get("unk_id") is not None:
+        return model["vocab"][model["unk_id"]][0]
+    return model.get("unk_token")
+
+
+def adapt_unigram(
+    model: Mapping[str, Any], special: Collection[object]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return a Unigram model and its tokens, our special tokens first and none of `special`."""
+    pieces: list[Any] = [[token, 0.0] for token in SPECIAL]
+    pieces += [piece for piece in model["vocab"] if piece[0] not in special]
+    return {**model, "vocab": pieces, "unk_id": UNK}, [token for token, _ in pieces]
+
+
+def adapt_vocabulary(
+    model: Mapping[str, Any], special: Collection[object]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return a model whose vocabulary maps tokens to ids, as `adapt_unigram`."""
+    ordered = sorted(model["vocab"], key=model["vocab"].get)
+    tokens = [*SPECIAL, *(token for token in ordered if token not in special)]
+    vocabulary = {token: at for at, token in enumerate(tokens)}
+    return {**model, "vocab": vocabulary, "unk_token": SPECIAL[UNK]}, tokens
+
+
+def renumber(
+    added: Sequence[dict[str, Any]], tokens: Sequence[str], special: Collection[object]
+) -> list[dict[str, Any]]:
+    """Return the added tokens without `special`, in the order of their new ids."""
+    ids = {token: at for at, token in enumerate(tokens)}
+    kept = [token for token in added if token["content"] not in special]
+    renumbered = [{**token, "id": ids.setdefault(token["content"], len(ids))} for token in kept]
+    return sorted(renumbered, key=lambda token: token["id"])
+
+
 def is_exponential(regex: str) -> bool:
-    """Return whether a regular expression repeats a group in which something varies."""
+    """True if a regular expression repeats a group in which something varies."""
     return NESTED.search(ATOM.sub("", regex)) is not None

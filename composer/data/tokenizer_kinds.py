@@ -1,5 +1,4 @@
-"""The kinds of tokenizer: what a text is made of, how it is learned, and what is done to text
-before and after.
+"""The kinds of tokenizer: units of a text, how they are learned, and what is done to text.
 
 No text is parsed for special tokens: `<pad>` in the input is only a text. To add a kind, write a
 subclass of `TokenizerKind` here, name it in `composer.data.tokenizer.TOKENIZERS`, and run
@@ -76,9 +75,7 @@ NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
 
 
 class TokenizerKind(choices.Tokenizer):
-    """Kind of tokenizer with its settings: how it is trained, what it does to text, which limits it
-    has.
-    """
+    """Kind of tokenizer with its settings: its training, its changes of text, its limits."""
 
     model: ClassVar[type[models.Model]] = models.WordLevel
     is_trained: ClassVar[bool] = True
@@ -104,7 +101,7 @@ class TokenizerKind(choices.Tokenizer):
         return self
 
     def identity(self) -> str | None:
-        """Return what else than its settings decides about an id before it is trained."""
+        """Return the facts beside its settings that decide ids before training."""
         return None
 
     def max_size(self, target: bool) -> int:
@@ -112,9 +109,7 @@ class TokenizerKind(choices.Tokenizer):
         return self.size
 
     def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
-        """Return a tokenizer for all sides if they are joint, else one for each, trained on their
-        lines.
-        """
+        """Train a tokenizer for all sides if they are joint, else one for each, on their lines."""
         trainer = self.trainer(
             vocab_size=self.size, show_progress=False, special_tokens=SPECIAL_TOKENS
         )
@@ -140,8 +135,9 @@ class TokenizerKind(choices.Tokenizer):
         return _word_level()
 
     def load(self, content: dict[str, Any]) -> Tokenizer:
-        """Return a trained tokenizer of the library from its JSON. Raises ValueError if training
-        does not write such.
+        """Load a trained tokenizer of the library from JSON.
+
+        Raises ValueError if training writes none such.
 
         The library can do more: pad every text, replace short texts by long ones, search in
         exponential time, panic.
@@ -159,7 +155,7 @@ class TokenizerKind(choices.Tokenizer):
         return trainers.WordLevelTrainer(**options)
 
     def training_text(self, line: str) -> str:
-        """Return what of a line the library is trained on."""
+        """Return the part of a line that trains the library."""
         return line
 
     def prepare(self, line: str) -> str:
@@ -173,9 +169,7 @@ class TokenizerKind(choices.Tokenizer):
         ]
 
     def encode_rest(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of prepared texts, each of which goes on where another one was cut; see
-        `documents`.
-        """
+        """Return the ids of prepared texts, each the rest of a cut text; see `documents`."""
         return self.encode(part, texts)
 
     def restore(self, text: str) -> str:
@@ -183,13 +177,11 @@ class TokenizerKind(choices.Tokenizer):
         return text
 
     def kept_text(self, part: Tokenizer, text: str) -> str:
-        """Return what of a text its ids hold, with what is unknown as it was."""
+        """Return the text that the ids of a text hold, with unknown parts as they were."""
         return text if self.is_exact else " ".join(text.split())
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
-        """Return what to write in a recipe so that a token of a side is known, and every other
-        token of these texts.
-        """
+        """Return a fix that makes a token of a side known, with all other tokens of `texts`."""
         if self.is_trained:
             return "raise its `size`, or train its tokenizer on this text"
         return write(("data", "tokenizer"), "word", ", or correct the text")
@@ -372,9 +364,7 @@ class Bpe(BytePieces):
 
 
 def then_one_thread(texts: Iterable[str]) -> Iterator[str]:
-    """Yield texts, whose words several threads count; then, if there were few, let one thread merge
-    the pairs.
-    """
+    """Yield texts, whose words several threads count; then let one thread merge few pairs."""
     characters = 0
     for text in texts:
         characters += len(text)
@@ -541,9 +531,7 @@ def split_marks(line: str) -> str:
 
 
 def mask_special(line: str) -> str:
-    """Return the words of a line with single spaces between; one that looks like a special token
-    becomes `unk`.
-    """
+    """Return the words of a line with single spaces; one like a special token becomes `unk`."""
     words = line.split()
     if SPECIAL_START in line:
         words = [UNK_TOKEN if word in SPECIAL_TOKENS else word for word in words]

@@ -1,5 +1,4 @@
-"""Windows of a text: rows of so many tokens, whatever its documents are; shuffled, or with state
-carried between them.
+"""Windows of a text: rows of as many tokens, shuffled, or with state carried between them.
 
 The text is one stream of tokens, documents one after another, each with its end. A window reads the
 token before it, bos at the beginning of the text, and all its own but the last; it writes all its
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Windows(Ids):
-    """Rows of a stream of tokens, whose ends of documents are tokens like others. A row may have
-    none.
+    """Rows of a stream of tokens, where ends of documents are tokens. A row may have none.
 
     reads: (rows,) where the reading of each window begins; tokens before its start are read, and
     not written.
@@ -45,16 +43,15 @@ class Windows(Ids):
         return self.ends - self.reads
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the token before each window and all its own but the last, padded on the right. ->
-        (B, T) int64
-        """
+        """Return the inputs of windows: the token before, and all but the last. -> (B, T) int64"""
         reads, tokens = self.reads[rows], self._read(rows)
         first = np.where(reads > 0, self.values[np.maximum(reads, 1) - 1], BOS).astype(np.int64)
         return np.where(tokens == PAD, PAD, np.concatenate([first[:, None], tokens[:, :-1]], 1))
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the tokens of each window, padded on the right, and on the left for context. ->
-        (B, T) int64
+        """Return the tokens of each window, padded on the right, and left for context.
+
+        -> (B, T) int64
         """
         context = (self.starts - self.reads)[rows]  # (B,)
         tokens = self._read(rows)
@@ -66,8 +63,7 @@ class Windows(Ids):
 
 
 def cut_windows(text: Encoded, size: int, start: int = 0, context: int = 0) -> Encoded:
-    """Return the text in windows of `size` tokens from `start` on; the first has those before it,
-    where it is not 0.
+    """Return the text in windows of `size` tokens from `start` on, after one of those before.
 
     So many tokens of `context` are read before each, where there are as many.
     """
@@ -84,8 +80,7 @@ def _windows(text: Encoded, starts: np.ndarray, ends: np.ndarray, reads: np.ndar
 
 
 def measured_lines(recipe: Recipe, lines: Encoded) -> Encoded:
-    """Return the rows in which lines are measured, each line a text of its own; `originals` says of
-    which line each is.
+    """Return the rows in which lines are measured, each a text; `originals` are the lines of rows.
 
     Of a model of windows they are those of `evaluation_order`, so that none reads more than what it
     was trained on.
@@ -107,9 +102,7 @@ def measured_lines(recipe: Recipe, lines: Encoded) -> Encoded:
 
 
 def evaluation_window(recipe: Recipe, window: int) -> tuple[int, int]:
-    """Return how many tokens of each window of a recipe are measured, and how many before them are
-    read.
-    """
+    """Return the tokens of each window that are measured, and those read before them."""
     size = recipe.evaluation.stride or window
     return size, window - size
 
@@ -123,8 +116,7 @@ on it.
 def evaluation_order(
     recipe: Recipe, text: Encoded, tokens_per_batch: int, rank: int = 0, world: int = 1
 ) -> tuple[Encoded, Sampler[BatchSlice]]:
-    """Return the rows in which pairs or a text are measured, and a device's part of them, in
-    batches.
+    """Return the rows in which pairs or a text are measured, and a device's batches of them.
 
     A text whose state is carried is read from its start to its end; in windows, each is read after
     `window - stride` tokens of context; else documents are rows.
@@ -139,9 +131,7 @@ def evaluation_order(
 
 
 def shuffle_windows(text: Encoded, size: int, seed: int) -> EpochCorpus:
-    """Return a corpus whose epochs are the windows of a text, each epoch's cut from another place
-    on.
-    """
+    """Return a corpus whose epochs are the windows of a text, each epoch's cut at another place."""
 
     def make(epoch: int) -> Encoded:
         start = int(np.random.default_rng([seed, epoch, 2]).integers(size))
@@ -151,8 +141,7 @@ def shuffle_windows(text: Encoded, size: int, seed: int) -> EpochCorpus:
 
 
 def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRows] | None:
-    """Return what chooses the rows of an epoch where training files have weights; None where none
-    has.
+    """Return a function that draws the rows of an epoch by file weights; None without weights.
 
     A row is there as often as the file weighs in which it begins; of a fraction of a weight an
     epoch draws as many rows, one at least.
@@ -184,8 +173,7 @@ def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRo
 
 
 def cut_streams(text: Encoded, count: int, size: int) -> Encoded:
-    """Return a text as `count` streams of equal length, in windows of `size` tokens; the last may
-    be shorter.
+    """Return a text as `count` streams of equal length, in windows of `size` tokens or fewer.
 
     Of W windows in a stream, row s W + t is window t of stream s.
     """
@@ -199,8 +187,7 @@ def cut_streams(text: Encoded, count: int, size: int) -> Encoded:
 
 
 class StreamSampler(EpochSampler):
-    """Yield one device's slices of a text whose state is carried: batch t has window t of every
-    stream.
+    """Yield a device's slices of a text with carried state: batch t has window t of each stream.
 
     Every epoch is the same. A device has the same streams in all batches, whose states it keeps;
     with accumulation, as many sets of them. rows: of `cut_streams`.
@@ -232,9 +219,7 @@ class StreamSampler(EpochSampler):
 
 
 class WholeText(Sampler[BatchSlice]):
-    """Yield the windows of a text one after another, as one row each, for the first device; for
-    others as padding.
-    """
+    """Yield the windows of a text in order, a row each, to the first device; padding to others."""
 
     def __init__(self, windows: Encoded, rank: int = 0) -> None:
         self.lengths, self.rank = windows.target.lengths(), rank

@@ -161,9 +161,9 @@ class CostPlanner:
 
     def trained_vocabularies(self, recipe: Recipe) -> dict[str, int] | None:
         """Return the sizes of a recipe's vocabularies, or None without its training data."""
-        from composer.data.encoding import train_source_tokenizers
         from composer.data.pairs import side_names
         from composer.data.sources import DataSource, find_hub_folder
+        from composer.data.tokenizer_training import train_source_tokenizers
 
         settings = dict(recipe.canonical["data"])
         settings.pop("max_length", None)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Sampler
 from blocks.core.fixes import Fix, Remove
 from composer.data.answer_limits import AnswerLimits
 from composer.data.collate import Batch, BatchLoader
-from composer.data.encoding import answerable_rows, encode_data, measured_pairs
+from composer.data.encoding import encode_data
 from composer.data.epochs import training_corpus
 from composer.data.ids import Encoded
 from composer.data.pairs import available_splits
@@ -28,6 +28,7 @@ from composer.data.sampler import (
 )
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
+from composer.data.training_pairs import answerable_rows, measured_pairs
 from composer.data.windows import (
     StreamSampler,
     cut_streams,

@@ -9,14 +9,7 @@ from typing import Literal
 from composer.checks.budget import EpochSize
 from composer.data.answer_limits import AnswerLimits
 from composer.data.documents import Documents
-from composer.data.encoding import (
-    Data,
-    answerable_rows,
-    cache_faults,
-    encode_data,
-    split_faults,
-    train_source_tokenizers,
-)
+from composer.data.encoding import Data, cache_faults, encode_data
 from composer.data.epochs import encode_trainable
 from composer.data.ids import Encoded
 from composer.data.largest_batch import BatchSize, largest_batch
@@ -24,7 +17,10 @@ from composer.data.pairs import TARGET
 from composer.data.sampler import TrainBatchSampler
 from composer.data.samples import in_memory, read_sample
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless
+from composer.data.split_faults import split_faults
 from composer.data.tokenizer_cache import cached_tokenizers
+from composer.data.tokenizer_training import train_source_tokenizers
+from composer.data.training_pairs import answerable_rows
 from composer.errors import DataError
 from composer.model.features import feature_settings
 from composer.recipe.recipe import Recipe

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from blocks.core.fixes import Fix, Set
-from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import Bits
+from composer.data.tokenizer_training import train_tokenizers
 from composer.model.special_tokens import BOS, EOS, PAD, UNK
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}

@@ -31,12 +31,13 @@ from composer.data.cache_entries import (
 from composer.data.columns import FileNames, TextColumn
 from composer.data.csv_files import csv_index
 from composer.data.documents import CorpusFile, Documents, DocumentSubset, inspect
-from composer.data.encoding import load_data, train_tokenizers
+from composer.data.encoding import load_data
 from composer.data.feature_files import encode_features
 from composer.data.pairs import TARGET
 from composer.data.sources import DataSource
 from composer.data.token_cache import encode_column, encode_documents
 from composer.data.tokenizer_cache import cached_tokenizers
+from composer.data.tokenizer_training import train_tokenizers
 from composer.errors import RunError
 from composer.recipe.data_sections import TableColumn
 from composer.recipe.section import read_section

@@ -17,10 +17,11 @@ import pytest
 from composer.data import documents, tables
 from composer.data.corpora import check_corpora, open_corpus
 from composer.data.documents import CorpusFile, Documents
-from composer.data.encoding import load_data, train_tokenizers
+from composer.data.encoding import load_data
 from composer.data.pairs import TARGET
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer_training import train_tokenizers
 from composer.errors import DataError
 from composer.model.special_tokens import UNK
 from composer.training.dry_run import dry_run

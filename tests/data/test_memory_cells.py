@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from composer.data.encoding import train_tokenizers
 from composer.data.tasks import TASKS, TaskError
 from composer.data.tasks.numbers import RamAccess
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import Integers
+from composer.data.tokenizer_training import train_tokenizers
 from composer.model.special_tokens import NUM_SPECIAL, UNK
 
 

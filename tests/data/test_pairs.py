@@ -16,11 +16,12 @@ import pytest
 from composer.api import check
 from composer.data import cache_entries, encoding, line_hashes, sources, token_cache
 from composer.data.columns import Concatenation, PackedColumn, RowSubset, TextColumn
-from composer.data.encoding import Data, load_data, train_tokenizers
+from composer.data.encoding import Data, load_data
 from composer.data.pairs import TARGET
 from composer.data.sampler import TrainBatchSampler, global_batches, plan_buckets
 from composer.data.sources import DataSource
 from composer.data.token_cache import encode_column
+from composer.data.tokenizer_training import train_tokenizers
 from composer.data.windows import file_weights
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprints

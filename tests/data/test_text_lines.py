@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from composer.data import documents
 from composer.data.corpora import check_corpora
 from composer.data.documents import CorpusFile, Documents
-from composer.data.encoding import load_data, nonempty, train_tokenizers
+from composer.data.encoding import load_data
 from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer_training import train_tokenizers
 from composer.recipe.text_lines import (
     answer_line,
     is_blank,
@@ -131,7 +132,7 @@ def test_a_blank_line_is_not_trained_on(make: Make, tmp_path: Path, kind: str, b
     data = load_data(make(table), [tmp_path])
     assert len(data.splits["train"]) == 1
     text = load_data(make({"text": {"train": "a.s"}, "tokenizer": kind}, LM), [tmp_path])
-    assert nonempty(text.splits["train"]).tolist() == [True, False, True, True]
+    assert text.splits["train"].nonempty().tolist() == [True, False, True, True]
 
 
 @given(st.text(max_size=20))

@@ -14,10 +14,10 @@ import pytest
 from composer.data import cache_entries
 from composer.data.cache_entries import write_entry
 from composer.data.documents import CorpusFile, Documents
-from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer_training import train_tokenizers
 from composer.errors import DataError, RunError
 from composer.model.special_tokens import EOS
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer.data import tokenizer_kinds
-from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import MANY_TEXTS, THREADS, TokenizerKind, Word
+from composer.data.tokenizer_training import train_tokenizers
 from composer.errors import RunError
 from composer.model.special_tokens import UNK
 

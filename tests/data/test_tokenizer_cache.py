@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from composer.data import cache_entries, tokenizer_cache
-from composer.data.encoding import train_source_tokenizers
 from composer.data.sources import DataSource
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.data.tokenizer_kinds import Bpe
+from composer.data.tokenizer_training import train_source_tokenizers
 from tests.data.conftest import Make
 
 TASK = {"reverse": {"train": 50, "val": 5, "test": 5}}

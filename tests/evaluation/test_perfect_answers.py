@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import composer
-from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
 from composer.data.round_trips import lost_references
 from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer_training import train_tokenizers
 from composer.errors import Fault
 from composer.recipe.metrics import (
     METRICS,

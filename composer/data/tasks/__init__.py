@@ -49,9 +49,7 @@ class Lines(NamedTuple):
 
 
 class TaskError(ValueError):
-    """Settings with which a task cannot be generated; `setting` is the one at fault. It knows no
-    YAML.
-    """
+    """Settings with which a task cannot be generated; `setting` is at fault. It knows no YAML."""
 
     def __init__(self, setting: str, message: str, fix: str) -> None:
         super().__init__(message)
@@ -59,8 +57,7 @@ class TaskError(ValueError):
 
 
 class Draws(NamedTuple):
-    """Random draws of the pairs of one split: their number, seed and epoch, and the lengths of a
-    task that has some.
+    """Random draws of the pairs of one split: their number, seed and epoch, and a task's lengths.
 
     `shortest` to `longest` are the lengths of training and validation, `test_lengths` those of the
     test; without these the test is as training.
@@ -82,9 +79,7 @@ class Draws(NamedTuple):
         )
 
     def keys(self, make: Callable[[random.Random], Key], *about: object) -> list[Key]:
-        """Draw keys that belong to the split. Those of val and test are all different. Raises
-        TaskError.
-        """
+        """Draw keys of the split; those of val and test all differ. Raises TaskError."""
         numbers = self.generator(*about)
         keys: list[Key] = []
         seen: set[Key] = set()
@@ -103,9 +98,7 @@ class Draws(NamedTuple):
         raise TaskError(self.split, message, "ask for fewer pairs, or make the task larger")
 
     def keys_by_length(self, make: Callable[[random.Random, int], Key]) -> list[Key]:
-        """Draw keys of evenly drawn lengths; in the test, all pairs of each test length, whatever
-        the others are.
-        """
+        """Draw keys of evenly drawn lengths; in the test, all pairs of each test length."""
         if self.split != "test" or not self.test_lengths:
             return self.keys(
                 lambda numbers: make(numbers, numbers.randint(self.shortest, self.longest))
@@ -141,9 +134,7 @@ class DrawnTask(Task):
         """Return the lines of a split. Raises TaskError."""
 
     def generate(self, split: str, epoch: int = 0) -> Lines:
-        """Return the lines of a split; only the training pairs of an endless task change from epoch
-        to epoch.
-        """
+        """Return the lines of a split; of an endless task those of an epoch."""
         return self.lines(self.draws(split, epoch if self.endless and split == "train" else 0))
 
     def draws(self, split: str, epoch: int) -> Draws:
@@ -152,9 +143,7 @@ class DrawnTask(Task):
 
 
 class SequenceTask(DrawnTask):
-    """Task whose sources have lengths: `items` are what is counted, and a `row` is what has so
-    many.
-    """
+    """Task with sources of several lengths: a `row` is a source, and `items` are its parts."""
 
     items: ClassVar[str]
     row: ClassVar[str] = "sequence"

@@ -109,9 +109,7 @@ class MemoryTask(SequenceTask):
     max_length: Longest = 8
 
     def check_cells(self, draws: Draws, needed: Callable[[int], int]) -> None:
-        """Raise TaskError if the longest array and what is beside it need more cells than a tape
-        has.
-        """
+        """Raise TaskError if the longest array and the cells beside it do not fit on a tape."""
         tested = draws.test_lengths if draws.split == "test" else ()
         longest = max(tested, default=draws.longest)
         if needed(longest) > self.cells:

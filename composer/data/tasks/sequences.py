@@ -174,9 +174,7 @@ class Parentheses(SequenceTask):
 
 
 def _brackets(numbers: random.Random, length: int, kinds: int) -> Key:
-    """Draw brackets: 0 to 3 open and 4 to 7 close. Every second one closes if it can; then perhaps
-    one is changed.
-    """
+    """Draw brackets, 0 to 3 open and 4 to 7 close; every second row is balanced if possible."""
     open_: list[int] = []
     row = []
     for _ in range(length):
@@ -191,9 +189,7 @@ def _brackets(numbers: random.Random, length: int, kinds: int) -> Key:
 
 
 def closing_next(row: Sequence[str]) -> list[str]:
-    """Return what must close next after each bracket; `.` if nothing, `x` once it cannot be
-    balanced any more.
-    """
+    """Return the bracket that must close next, after each; `.` if none, `x` once unbalanced."""
     open_: list[str] = []
     answer: list[str] = []
     for bracket in row:
@@ -246,9 +242,7 @@ class DynamicNgrams(SequenceTask):
 
 
 class Form(NamedTuple):
-    """Form of a counting language's strings: letters, how often each comes for some n, and the
-    least n.
-    """
+    """Strings of a counting language: letters, repeats of each for some n, and the least n."""
 
     letters: str
     counts: Callable[[random.Random, int], tuple[int, ...]]

@@ -1,5 +1,4 @@
-"""Generated tasks of what a model keeps while it reads. Each word of a source has a word of the
-answer.
+"""Generated tasks of a state kept while reading: an answer's word for each word of a source.
 
 modular_sum: a state that every word changes. multi_query_recall: pairs, of which each is asked for
 once.

@@ -1,5 +1,4 @@
-"""Sequences of binary vectors, for the tokenizer `bits`: the tasks of Graves et al. 2014, section
-4, but for N-grams.
+"""Sequences of binary vectors, for the tokenizer `bits` (Graves et al. 2014, section 4).
 
 A vector is a word of its digits, "01101001", and every digit is drawn evenly. A number behind a
 vector, "01101001@-0.37", is a channel of its own.
