@@ -370,7 +370,7 @@ def test_hypotheses_scores_and_prefixes_are_asked_for_in_python(run: Run) -> Non
     with pytest.raises(TypeError, match="lines are a list of texts"):
         run.translate("a b")
     for line in (3, ("a", "b"), {"a": "b"}, Path("a")):
-        with pytest.raises(RunError, match="which is no text"):
+        with pytest.raises(RunError, match="expected a string"):
             run.translate([line])
 
 

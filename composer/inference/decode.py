@@ -69,10 +69,11 @@ def make_rows(
     counts = [len(column) for column in sources.values()]
     count = counts[0] if counts else len(prefixes or ())
     prefixes, numbers = prefixes or [()] * count, numbers or range(count)
-    return [
-        Row({key: column[at] for key, column in sources.items()}, prefixes[at], numbers[at])
-        for at in range(count)
-    ]
+    rows = []
+    for at in range(count):
+        own = {key: column[at] for key, column in sources.items()}
+        rows.append(Row(own, prefixes[at], numbers[at]))
+    return rows
 
 
 def decode_all(
@@ -162,10 +163,9 @@ def row_batch(
     """Return the rows of these queries as a batch on a device."""
     chosen = [rows[query.row] for query in queries]
     prefixes = [row.prefix for row in chosen]
-    sources = {
-        key: source_tensor([row.sources[key] for row in chosen], device)
-        for key in chosen[0].sources
-    }
+    sources = {}
+    for key in chosen[0].sources:
+        sources[key] = source_tensor([row.sources[key] for row in chosen], device)
     numbers = [row.number for row in chosen]
     return RowBatch(sources, prefixes, numbers, length_constraint(queries, prefixes, device))
 

@@ -85,19 +85,17 @@ def generate(
     }
     sampling = {name: value for name, value in sampling.items() if value is not None}
     decoding = generation_settings(opened.recipe, sampling, samples, beam, max_length)
-    proposing = None if draft is None else open_draft(draft, [opened], decoding)
-    begun = [ids for ids in encode_prompts(opened, prompts) for _ in range(samples)]
-    texts = [
-        text if scores else text.text
-        for text in write_texts(opened, begun, decoding, on_text, proposing)
-    ]
-    if proposing:
-        on_draft(proposing)
-    return (
-        texts
-        if samples == 1
-        else [texts[at : at + samples] for at in range(0, len(texts), samples)]
-    )
+    drafting = None if draft is None else open_draft(draft, [opened], decoding)
+    begun = []
+    for ids in encode_prompts(opened, prompts):
+        begun += [ids] * samples
+    translations = write_texts(opened, begun, decoding, on_text, drafting)
+    if drafting:
+        on_draft(drafting)
+    texts: list[Any] = translations if scores else [text.text for text in translations]
+    if samples == 1:
+        return texts
+    return [texts[at : at + samples] for at in range(0, len(texts), samples)]
 
 
 def generation_settings(

@@ -1,4 +1,4 @@
-"""Lines of text as ids, and what a model computes of given targets: losses and log-probabilities."""
+"""Lines of text as ids, and measures of given targets: losses and log-probabilities."""
 
 from __future__ import annotations
 
@@ -38,24 +38,22 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank
 
 Line: TypeAlias = tuple[str, ...]
-"""What a model reads of a line: a text for each encoder, in the recipe's order; without encoders
-how a text begins.
-"""
+"""A text for each encoder, in the recipe's order; without encoders the beginning of a text."""
 GivenLine: TypeAlias = "str | Path | Sequence[str | Path]"
-"""A line as Python gives it: its text, or the path of a file; of several encoders a tuple of them,
-or their texts with
-tabs between, as on the command line."""
+"""A line in Python: its text or the path of a file; for several encoders a tuple of these, or texts
+with tabs between, as on the command line.
+"""
 LINES = "<lines>"
-"""What lines are called in faults that no file has."""
+"""The name of lines without a file in faults."""
 POSITIONS = 2048
-"""Target positions that are measured at once."""
+"""Target positions measured at once."""
 
 
 class Score(NamedTuple):
     """The log-probabilities of a target's tokens in nats, eos last, and their sum `total`.
 
-    Of CTC beside a decoder it is another: the two are normalised together at each token here, and
-    in a search they are not (`JointModel`).
+    With CTC beside a decoder the sum differs from the score of a search: only here are the two
+    normalised together at each token (`JointModel`).
     """
 
     total: float
@@ -66,7 +64,7 @@ class Score(NamedTuple):
 def score_targets(
     recipe: Recipe, model: EncoderDecoder, lines: Encoded, tokenizers: Tokenizers
 ) -> list[Score]:
-    """Return the score of every target, measured as `evaluate` measures a text of this line alone."""
+    """Score every target as `evaluate` measures a text of this line alone."""
     rows, read = measured_lines(recipe, lines), dict[int, tuple[list[int], list[float]]]()
     with evaluation_mode([model]):
         for batch, measures in measure_targets([model], rows):
@@ -190,34 +188,32 @@ def line_texts(recipe: Recipe, line: GivenLine, number: int, origin: str) -> Lin
             len(texts), sides, number, origin, "give it a text for each, in this order"
         )
     columns = [feature_settings(recipe.data, side) for side in sides] or [None]
-    read = [
-        str(text) if column is not None and isinstance(text, Path) else text
-        for text, column in zip(texts, columns, strict=True)
-    ]
-    for text in read:
-        check_text(recipe, text, line)
+    read = []
+    for text, column in zip(texts, columns, strict=True):
+        is_file = column is not None and isinstance(text, Path)
+        read.append(str(text) if is_file else text)
+        check_text(recipe, read[-1], line)
     return tuple(read)
 
 
 def check_text(recipe: Recipe, text: object, line: object) -> None:
-    """Raise RunError where a text of a line is none, or cannot be written as UTF-8."""
+    """Raise RunError if a text of a line is no string, or cannot be written as UTF-8."""
     if not isinstance(text, str):
         raise no_text(recipe, line)
     if half := SURROGATE.search(text):
-        begun = text[max(0, half.start() - 30) : half.start()]
-        message = f"a text has no whole character after `{begun}`: it is no UTF-8"
+        before = text[max(0, half.start() - 30) : half.start()]
+        message = f"a text has an unpaired surrogate after `{before}`, so it is no UTF-8"
         raise RunError.of(message, "do not cut texts between the bytes of a character")
 
 
 def no_text(recipe: Recipe, value: object) -> RunError:
-    """Return the error of a value that is no text."""
+    """Return the error of a value that is no string."""
     sides = recipe.sources
     reads_files = any(feature_settings(recipe.data, side) for side in sides)
     fix = "write texts, or paths of files" if reads_files else "write texts"
     fix = f"{fix}; of several encoders a tuple of them for each line" if len(sides) > 1 else fix
-    return RunError.of(
-        f"a line is `{shorten(repr(value), 60, placeholder='...')}`, which is no text", fix
-    )
+    shown = shorten(repr(value), 60, placeholder="...")
+    return RunError.of(f"expected a string, got `{shown}`", fix)
 
 
 def encode_targets(
@@ -243,11 +239,9 @@ def split_source(line: str, sides: Sequence[str], number: int, origin: str) -> L
 
     Raises DataError.
     """
-    return (
-        split_line(line, sides, number, origin)
-        if not is_blank(line)
-        else ("",) * max(1, len(sides))
-    )
+    if is_blank(line):
+        return ("",) * max(1, len(sides))
+    return split_line(line, sides, number, origin)
 
 
 def split_line(line: str, sides: Sequence[str], number: int, origin: str) -> Line:
@@ -263,7 +257,7 @@ def split_line(line: str, sides: Sequence[str], number: int, origin: str) -> Lin
 def text_count_error(
     count: int, sides: Sequence[str], number: int, origin: str, fix: str, excerpt: str = ""
 ) -> DataError:
-    """Return the error of a line that has not a text for each encoder."""
+    """Return the error of a line whose texts are not as many as the encoders."""
     texts = "1 text" if count == 1 else f"{count} texts"
     message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
     return DataError([Fault(origin, number, 1, "columns", "", message, fix, excerpt[:200])])
@@ -276,20 +270,19 @@ def encode_lines(
 
     `origin` is the file that faults name, of a story that is not one.
     """
-    texts = {
-        side: [line[column] for line in lines.values()]
-        for column, side in enumerate(recipe.sources)
-    }
-    numbered = {side: NumberedLines(column, [*lines]) for side, column in texts.items()}
+    texts = {}
+    for column, side in enumerate(recipe.sources):
+        texts[side] = [line[column] for line in lines.values()]
+    numbered = {side: NumberedLines(own, [*lines]) for side, own in texts.items()}
     if faults := [*story_faults(recipe, numbered, origin)]:
         raise DataError(faults)
     ids: dict[str, list[SourceIds]] = {}
-    for side, column in numbered.items():
+    for side, own in numbered.items():
         if settings := feature_settings(recipe.data, side):
-            features = encode_features(column, settings, origin)
+            features = encode_features(own, settings, origin)
             ids[side] = [features[row] for row in range(len(features))]
         else:
-            ids[side] = encode_side(recipe, tokenizers, side, column)
+            ids[side] = encode_side(recipe, tokenizers, side, own)
     return texts, ids
 
 

@@ -72,8 +72,7 @@ class Greedy(Decoder):
 
 
 class Sample(Decoder):
-    """Sample tokens by their probability. A row's answers depend on the seed and its number, not on
-    its batch.
+    """Sample tokens by their probability; draws depend on the seed and the row's number alone.
 
     Settings:
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
@@ -107,10 +106,10 @@ class Beam(Decoder):
     """Beam search with a length penalty (Wu et al. 2016, section 7).
 
     A hypothesis y of n tokens, eos counted, is ranked by log p(y) / ((5 + n) / 6) ^ length_penalty.
-    A hypothesis that ends keeps its place in the beam, so that the beam of the others narrows
-    (Sutskever et al. 2014, section 3.2) and a beam of 1 is greedy search. A sequence is done when
-    nothing that is still growing could come to a better rank than what is asked for; a hypothesis
-    that was cut ranks behind all that ended.
+    A hypothesis that ends keeps its place in the beam, so the beam of the others narrows
+    (Sutskever et al. 2014, section 3.2), and a beam of 1 is greedy search. A sequence is done when
+    no open hypothesis can still reach a better rank than the n best; a hypothesis that was cut
+    ranks behind all that ended.
 
     Settings:
         size: hypotheses side by side; 1 is greedy search
@@ -139,12 +138,11 @@ class Beam(Decoder):
 
 
 class Viterbi(Decoder):
-    """Find the most probable answer of all, for a decoder that depends on the last token alone
-    (Viterbi 1967).
+    """Find the most probable answer of a decoder that depends on the last token (Viterbi 1967).
 
     best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural
-    GPU, or one that reads no tokens. A token costs a step for each word of the vocabulary; one,
-    where no tokens are read.
+    GPU, or one that reads no tokens. A token costs a step for each word of the vocabulary, or one
+    step if no tokens are read.
 
     Settings:
         max_length: tokens of an answer at most, eos included
@@ -169,12 +167,11 @@ class Viterbi(Decoder):
 
 
 class Mbr(Decoder):
-    """Minimum Bayes risk: the sample with the highest mean score against all samples (Eikema & Aziz
-    2020, section 5).
+    """Minimum Bayes risk: choose the sample most like all samples (Eikema & Aziz 2020, section 5).
 
-    The mean over the samples is an estimate of the expected score of an answer, which its
-    log-probability is not. Where a model makes room for its answer, the answers of different
-    lengths are compared by log-probability.
+    The mean score against the samples estimates the expected score of an answer, which its
+    log-probability does not. A model that allocates positions for its answer compares answers of
+    different lengths by log-probability.
 
     Settings:
         samples: samples of each row, which are candidates and references at once; the time grows

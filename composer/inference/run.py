@@ -124,11 +124,11 @@ class Run:
             )
         decoding = decoding_settings(self.recipe, beam)
         runs = [self, *ensemble]
-        proposing = None if draft is None else open_draft(draft, runs, decoding)
-        results = translate_lines(runs, texts, decoding, prefix, n_best, draft=proposing)
-        rows = [
-            list(row) if scores else [translation.text for translation in row] for row in results
-        ]
+        drafting = None if draft is None else open_draft(draft, runs, decoding)
+        results = translate_lines(runs, texts, decoding, prefix, n_best, draft=drafting)
+        rows: list[list[Any]] = [list(row) for row in results]
+        if not scores:
+            rows = [texts_of(row) for row in results]
         return rows if n_best > 1 else [row[0] for row in rows]
 
     def generate(
@@ -224,7 +224,7 @@ class Run:
         from composer.viz.alignments import alignments
 
         lines_maps = alignments(self, lines, targets=targets, max_tokens=MAX_TOKENS)
-        return [{one.block: one.weights for one in maps.attentions} for maps in lines_maps]
+        return [attention_weights(maps) for maps in lines_maps]
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
         """Return the folders of data files: `data` or the training's, then the recipe's own."""
@@ -234,6 +234,16 @@ class Run:
             else self.run_dir.read().data.folders
         )
         return [*map(Path, known), *self.recipe.folders(data)]
+
+
+def attention_weights(alignment: Alignment) -> dict[str, np.ndarray]:
+    """Return the attention weights of a line by block."""
+    return {attention.block: attention.weights for attention in alignment.attentions}
+
+
+def texts_of(translations: Sequence[Translation]) -> list[str]:
+    """Return the texts of translations."""
+    return [translation.text for translation in translations]
 
 
 def open_run(

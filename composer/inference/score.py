@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,9 @@ from composer.inference.run import Run, open_run
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 PARADIGMS = ("field", "linguistics_term", "UID")
-"""What BLiMP says of a pair besides its sentences (Warstadt et al. 2020)."""
+"""Properties of a pair in BLiMP, beside its sentences (Warstadt et al. 2020)."""
 TIE = 1e-6
-"""Relative difference up to which two log-probabilities are the same: sums of float32 are as
-inexact.
-"""
+"""Relative difference up to which two log-probabilities are equal: float32 sums are as inexact."""
 
 
 def score(
@@ -56,40 +53,38 @@ def score_files(
     opened = open_run(run, checkpoint=checkpoint)
     sides = opened.recipe.sources
     if (target or sources) and (files or target is None or len(sources) != len(sides)):
-        path = opened.run_dir.path
-        if not sides:
-            raise RunError.of(
-                "this model has no source", f"write `seqcomposer score {path} lines.txt`", str(path)
-            )
-        message = (
-            f"texts in files of their own are a `--source` for each encoder, {', '.join(sides)},"
-            " and a `--target`"
-        )
-        raise RunError.of(
-            message,
-            f"write, for example, `{file_options(opened.recipe)}`, and no other file",
-            str(path),
-        )
+        raise side_files_error(opened)
     for file in (*files, *sources, *filter(None, [target])):
         refuse_columns(file)
-    groups: list[list[Path | None]] = (
-        [[*sources, target]] if target else [[file] for file in files] or [[None]]
-    )
+    groups: list[list[Path | None]] = [[*sources, target]] if target else [[file] for file in files]
     longest = max(MAX_TOKENS, opened.recipe.data.max_length or 0)
     lines, tokens, total = 0, 0, 0.0
-    for place, columns in (row for group in groups for row in read_rows(group, [*sides, TARGET])):
-        *read, targets = columns
-        own = [*zip(*read, strict=True)]
-        for text, result in zip(
-            targets, opened.score(own, targets) if sides else opened.score(targets), strict=True
-        ):
-            lines, tokens, total = lines + 1, tokens + len(result.tokens), total + result.total
-            if len(result.tokens) > longest:
-                write_note(
-                    f"{place}: only the first {longest:,} tokens of `{text[:30]}...` are scored"
-                )
-            yield {**summarise(result.total, len(result.tokens)), "text": text}
+    for group in groups or [[None]]:
+        for name, (*read, targets) in read_rows(group, [*sides, TARGET]):
+            sources_read = [*zip(*read, strict=True)]
+            scores = opened.score(sources_read, targets) if sides else opened.score(targets)
+            for text, result in zip(targets, scores, strict=True):
+                count = len(result.tokens)
+                lines, tokens, total = lines + 1, tokens + count, total + result.total
+                if count > longest:
+                    shown = f"only the first {longest:,} tokens of `{text[:30]}...` are scored"
+                    write_note(f"{name}: {shown}")
+                yield {**summarise(result.total, count), "text": text}
     yield {**summarise(total, tokens), "lines": lines}
+
+
+def side_files_error(run: Run) -> RunError:
+    """Return the error of files of sides that do not fit a run's encoders."""
+    path, sides = run.run_dir.path, run.recipe.sources
+    if not sides:
+        fix = f"write `seqcomposer score {path} lines.txt`"
+        return RunError.of("this model has no source", fix, str(path))
+    message = (
+        f"texts in files of their own are a `--source` for each encoder, {', '.join(sides)},"
+        " and a `--target`"
+    )
+    fix = f"write, for example, `{file_options(run.recipe)}`, and no other file"
+    return RunError.of(message, fix, str(path))
 
 
 def refuse_columns(file: Path) -> None:
@@ -126,9 +121,9 @@ def read_rows(
             if len(group) == 1:
                 lines = enumerate(columns[0], start=count + 1)
                 rows = [split_line(line, sides, number, names[0]) for number, line in lines]
-                columns = [list(column) for column in zip(*rows, strict=True)] or [
-                    [] for _ in sides
-                ]
+                columns = [[] for _ in sides]
+                if rows:
+                    columns = [list(column) for column in zip(*rows, strict=True)]
             yield names[0], columns
             count += len(columns[0])
     if not count:
@@ -147,27 +142,49 @@ def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, obje
             "minimal pairs are for language models, and this model has an encoder",
             "score translations",
         )
-    texts = list(dict.fromkeys(row[key] for row in rows for key in (GOOD, BAD)))
-    ids = [tuple(row) for row in run.tokenizers.encode(TARGET, texts)]
-    # what has the same ids has the same score, to the last bit
-    known = dict(zip(ids, texts, strict=True))
-    totals = dict(
-        zip(known, (result.total for result in run.score([*known.values()])), strict=True)
-    )
-    of_text = {text: totals[row] for text, row in zip(texts, ids, strict=True)}
-    counts: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    texts = []
     for row in rows:
-        good, bad = of_text[row[GOOD]], of_text[row[BAD]]
+        texts += [row[GOOD], row[BAD]]
+    totals = text_scores(run, texts)
+    results: list[bool] = []
+    by_paradigm: dict[str, dict[str, list[bool]]] = {}
+    for row in rows:
+        good, bad = totals[row[GOOD]], totals[row[BAD]]
         is_right = good > bad and not math.isclose(good, bad, rel_tol=TIE)
-        for key in ("", *(key for key in PARADIGMS if key in row)):
-            counts[key, str(row[key]) if key else ""].append(is_right)
-    shares = {key: {"pairs": len(of), "accuracy": sum(of) / len(of)} for key, of in counts.items()}
-    names = [key for key in PARADIGMS if any(of == key for of, _ in shares)]
-    by_name = {
-        f"by_{name}": {value: share for (of, value), share in shares.items() if of == name}
-        for name in names
-    }
-    return {**shares.get(("", ""), {"pairs": 0, "accuracy": math.nan}), **by_name}
+        results.append(is_right)
+        for key in PARADIGMS:
+            if key in row:
+                by_value = by_paradigm.setdefault(key, {})
+                by_value.setdefault(str(row[key]), []).append(is_right)
+    scores: dict[str, object] = {**accuracy(results)}
+    for key in PARADIGMS:
+        if key in by_paradigm:
+            scores[f"by_{key}"] = {value: accuracy(own) for value, own in by_paradigm[key].items()}
+    return scores
+
+
+def text_scores(run: Run, texts: Iterable[str]) -> dict[str, float]:
+    """Return the log-probability of each text; texts with the same ids have the very same."""
+    distinct = [*dict.fromkeys(texts)]
+    ids = [tuple(row) for row in run.tokenizers.encode(TARGET, distinct)]
+    text_of_ids = dict(zip(ids, distinct, strict=True))
+    totals = {}
+    for row, result in zip(text_of_ids, run.score([*text_of_ids.values()]), strict=True):
+        totals[row] = result.total
+    return {text: totals[row] for text, row in zip(distinct, ids, strict=True)}
+
+
+def accuracy(results: Sequence[bool]) -> dict[str, float]:
+    """Return the number of pairs, and the share that is right."""
+    share = sum(results) / len(results) if results else math.nan
+    return {"pairs": len(results), "accuracy": share}
+
+
+def pair_fault(name: str, number: int, line: str) -> Fault:
+    """Return the fault of a line that is no pair of sentences."""
+    message = f"this line is no JSON object with `{GOOD}` and `{BAD}`"
+    fix = f'write `{{"{GOOD}": "...", "{BAD}": "..."}}`, as BLiMP has it'
+    return Fault(name, number, 1, "pair", "", message, fix, line[:200])
 
 
 def read_pairs(files: Sequence[Path]) -> list[dict[str, object]]:
@@ -178,15 +195,15 @@ def read_pairs(files: Sequence[Path]) -> list[dict[str, object]]:
     pairs: list[dict[str, Any]] = []
     faults: list[Fault] = []
     for file in files or (None,):
-        lines = [(name, line) for name, (chunk,) in read_rows([file], [TARGET]) for line in chunk]
-        for number, (name, line) in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-                pairs.append({**row, GOOD: str(row[GOOD]), BAD: str(row[BAD])})
-            except (ValueError, KeyError, TypeError):
-                message = f"this line is no JSON object with `{GOOD}` and `{BAD}`"
-                fix = f'write `{{"{GOOD}": "...", "{BAD}": "..."}}`, as BLiMP has it'
-                faults.append(Fault(name, number, 1, "pair", "", message, fix, line[:200]))
+        number = 0
+        for name, (chunk,) in read_rows([file], [TARGET]):
+            for line in chunk:
+                number += 1
+                try:
+                    row = json.loads(line)
+                    pairs.append({**row, GOOD: str(row[GOOD]), BAD: str(row[BAD])})
+                except (ValueError, KeyError, TypeError):
+                    faults.append(pair_fault(name, number, line))
     if faults:
         raise DataError(faults)
     return pairs

@@ -91,7 +91,7 @@ def answer_sizes(
 def length_constraint(
     queries: Sequence[LengthQuery], prefixes: Sequence[Sequence[int]], device: torch.device
 ) -> LengthConstraint | None:
-    """Return the lengths of the queries, whose answers begin with `prefixes`; None without sizes."""
+    """Return the lengths of queries whose answers begin with `prefixes`; None without sizes."""
     if not any(query.size for query in queries):
         return None
     left = [query.size - len(prefix) for query, prefix in zip(queries, prefixes, strict=True)]

@@ -67,7 +67,8 @@ def translate(
 
     Raises RunError, RecipeError and DataError; lines before a line at fault have been translated.
     """
-    opened = [open_run(path, () if at else overrides, checkpoint) for at, path in enumerate(runs)]
+    opened = [open_run(runs[0], overrides, checkpoint)]
+    opened += [open_run(path, checkpoint=checkpoint) for path in runs[1:]]
     recipe = opened[0].recipe
     decoding = decoding_settings(recipe, beam)
     drafting = None if draft is None else open_draft(draft, opened, decoding)

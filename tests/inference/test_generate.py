@@ -117,7 +117,7 @@ def test_no_prompts_have_no_texts(language: Path) -> None:
     run = open_run(language)
     assert run.generate([]) == run.generate([], samples=2) == run.translate([]) == []
     assert len(run.generate()) == 1
-    with pytest.raises(RunError, match="a line is `3`, which is no text"):
+    with pytest.raises(RunError, match="expected a string, got `3`"):
         run.generate([3])  # type: ignore[list-item]
 
 

@@ -246,13 +246,11 @@ def test_in_python_a_line_may_be_the_path_of_a_file(recipe: Path, tmp_path: Path
         run.alignments,
         lambda lines: run.score(lines, ["one"]),
     ):
-        with pytest.raises(
-            RunError, match=r"a line is `\(3,\)`, which is no text.*\n.*paths of files"
-        ):
+        with pytest.raises(RunError, match=r"expected a string, got `\(3,\)`.*\n.*paths of files"):
             call([(3,)])
         with pytest.raises(DataError, match=r"^<lines>:1:1: error\[file\]: `gone\.wav`"):
             call(["gone.wav"])
-    with pytest.raises(RunError, match="a line is `None`, which is no text"):
+    with pytest.raises(RunError, match="expected a string, got `None`"):
         run.score([sound], [None])
 
 
