@@ -1,4 +1,4 @@
-"""Which answers a model can write at all: those that fit its room for an answer, or CTC's frames."""
+"""Answers that a model can write: they fit the length it allocates, or CTC's frames."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def augment_image(image: np.ndarray, random: np.random.Generator, settings: Imag
 def augment_sound(
     frames: np.ndarray, random: np.random.Generator, settings: SpecAugment
 ) -> np.ndarray:
-    """Return frames with masks of their mean over bands and over time. frames: (T, F) -> the same"""
+    """Mask bands and stretches of time of frames with their mean. (T, F) -> (T, F)"""
     masked, mean = frames.copy(), frames.mean()
     for _ in range(settings.band_masks):
         start, end = draw_span(random, frames.shape[1], min(settings.bands, frames.shape[1]))

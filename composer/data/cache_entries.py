@@ -52,17 +52,15 @@ FORMAT = 2
 LARGE = 1 << 24
 """Bytes from which on an entry is not verified by each process, but once on each machine."""
 PACKAGES = (
-    *(
-        "datasets",
-        "numpy",
-        "pillow",
-        "pyarrow",
-        "sentencepiece",
-        "soundfile",
-        "soxr",
-        "tokenizers",
-        "torch",
-    ),
+    "datasets",
+    "numpy",
+    "pillow",
+    "pyarrow",
+    "sentencepiece",
+    "soundfile",
+    "soxr",
+    "tokenizers",
+    "torch",
 )
 """Libraries that read, cut or decode what is cached."""
 VERIFIED = set[str]()
@@ -94,10 +92,12 @@ def code_identity() -> list[str]:
     digest = hashlib.sha256()
     for file in (*sorted(here.rglob("*.py")), *others):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
-    versions = [
-        version(package) if importlib.util.find_spec(package) else "" for package in PACKAGES
-    ]
-    return [digest.hexdigest(), *versions, unicodedata.unidata_version]
+    return [digest.hexdigest(), *map(version_of, PACKAGES), unicodedata.unidata_version]
+
+
+def version_of(package: str) -> str:
+    """Return the version of a package; "" if it is not installed."""
+    return version(package) if importlib.util.find_spec(package) else ""
 
 
 def cached_facts(

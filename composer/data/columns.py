@@ -273,8 +273,10 @@ def row_type(count: int) -> type[np.signedinteger[Any]]:
 def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
     """Open line-aligned files of a user, by side. Raises DataError with the faults of all sides."""
     problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])
-    others = [side for side in files if side != "target" and not problems]
-    same = [side for side in others if files[side].samefile(files["target"])]
+    same: list[str] = []
+    if not problems:
+        sides = [side for side in files if side != "target"]
+        same = [side for side in sides if files[side].samefile(files["target"])]
     if same and same[0].startswith(REFERENCE):
         problems = [
             Problem("file", "this file is named twice as a target", "name each once", same[0])
@@ -323,7 +325,7 @@ class NumberedLines(list[str]):
 
 
 def locate(lines: Sequence[str], row: int) -> tuple[Path | None, int]:
-    """Return the file that a row comes from, None without one, and its line there, counted from 1."""
+    """Return the file of a row, None without one, and the row's line there, counted from 1."""
     match lines:
         case NumberedLines():
             return None, lines.numbers[row]

@@ -65,9 +65,8 @@ def held_out_files(recipe: Recipe, folders: Sequence[Path]) -> list[Path]:
         if is_trained[before : before + facts.documents].any():
             trained.add(file.path)
         before += facts.documents
-    return [
-        path for path in dict.fromkeys(file.path for file in documents.files) if path not in trained
-    ]
+    paths = dict.fromkeys(file.path for file in documents.files)
+    return [path for path in paths if path not in trained]
 
 
 def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
@@ -81,11 +80,12 @@ def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents
 
 def open_documents(paths: Sequence[Path], unit: str, column: str) -> Documents:
     """Open files that a user names as one text. Raises DataError with the faults of all."""
-    problems = [
-        (path, _kind_problem(path) if path.exists() else missing_file(str(path), [Path()]))
-        for path in paths
-    ]
-    if faults := [problem.in_file(path) for path, problem in problems if problem]:
+    faults: list[Fault] = []
+    for path in paths:
+        problem = _kind_problem(path) if path.exists() else missing_file(str(path), [Path()])
+        if problem:
+            faults.append(problem.in_file(path))
+    if faults:
         raise DataError(faults)
     return Documents([CorpusFile(path, ()) for path in paths], unit, column)
 
@@ -94,11 +94,11 @@ def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the files of the recipe's text."""
     text, files, faults = corpus_of(recipe), list[CorpusFile](), list[Fault]()
     held_out, documents = held_out_sizes(text), 0
-    for split in (
-        split for split in SPLITS if getattr(text, split) is not None and split not in held_out
-    ):
-        own, missing = find_files(recipe, split, folders)
-        files, faults = [*files, *own], [*faults, *missing]
+    for split in SPLITS:
+        if getattr(text, split) is not None and split not in held_out:
+            split_files, missing = find_files(recipe, split, folders)
+            files += split_files
+            faults += missing
     lacking = _lacking_column(files, text.column)
     of_column = [(file.key, str(path), problem) for path, (file, problem) in lacking.items()]
     with_columns = {file.path for file in files if not is_plain(file.path)}

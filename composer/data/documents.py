@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -344,11 +344,14 @@ def first_line(path: Path, unit: str, number: int) -> int:
         return number + 1
     if unit == "file":
         return 1
+    begun, after_blank = 0, True
     with open_text(path) as file:
-        blank = [True, *map(is_blank, file)]
-    return [
-        line for line, (before, own) in enumerate(pairwise(blank), start=1) if before and not own
-    ][number]
+        for line, blank in enumerate(map(is_blank, file), start=1):
+            begun += after_blank and not blank
+            if begun > number:
+                return line
+            after_blank = blank
+    raise IndexError(number)
 
 
 def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fault:
@@ -406,10 +409,15 @@ def remembered_count(key: Sequence[object], pieces: Callable[[], Iterable[Piece]
 
 def are_facts(value: Any) -> bool:
     """True if a value can be the fields of FileFacts."""
-    names = {field.name: field.type for field in fields(FileFacts)}
-    return value.keys() == names.keys() and all(
-        is_hash(value[name]) if kind == "str" else type(value[name]) is int and value[name] >= 0
-        for name, kind in names.items()
+    types = {field.name: field.type for field in fields(FileFacts)}
+    if value.keys() != types.keys():
+        return False
+    hashes = [value[name] for name, kind in types.items() if kind == "str"]
+    counts = [value[name] for name, kind in types.items() if kind != "str"]
+    return (
+        all(map(is_hash, hashes))
+        and all(type(count) is int for count in counts)
+        and min(counts) >= 0
     )
 
 

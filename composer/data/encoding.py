@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,10 +97,12 @@ def encode_data(
             model's output.
     """
     recipe = source.recipe
-    wanted = [split for split in available_splits(recipe) if wanted is None or split in wanted]
+    if wanted is None:
+        wanted = available_splits(recipe)
+    wanted = [split for split in available_splits(recipe) if split in wanted]
     pairs = {split: source.pairs(split) for split in wanted}
     tokenizers = tokenizers or train_source_tokenizers(source)
-    notes = [note for split in wanted for note in pairs[split].notes]
+    notes = [*itertools.chain.from_iterable(pairs[split].notes for split in wanted)]
     encoded, faults = dict[str, Encoded](), list[Fault]()
     for split in wanted:
         try:
@@ -150,7 +153,7 @@ def encode_split(
 
 
 def encode_train(source: DataSource, tokenizers: Tokenizers) -> tuple[Encoded, list[str]]:
-    """Encode the pairs that are trained on, as `encode_split`; the cache has those of large files."""
+    """Encode the pairs that are trained on, as `encode_split`; those of large files are cached."""
     recipe, pairs = source.recipe, source.pairs("train")
     if recipe.reads_text or recipe.data.babi or not all(map(is_cached, pairs.sides.values())):
         return encode_split(source, tokenizers, "train")
@@ -240,13 +243,16 @@ def sha256_of_rows(lines: Sequence[str]) -> str:
 def cache_faults(source: DataSource) -> list[Fault]:
     """Return the faults of the parts of the cache that the data need and that cannot be written."""
     pairs = {} if source.recipe.data.generate else source.all_pairs()  # a task's are drawn anew
-    columns = [whole_column(lines) for part in pairs.values() for lines in part.sides.values()]
-    is_read = {
-        FEATURES: any(isinstance(column, FileNames) for column in columns),
-        CORPORA: any(isinstance(column, Documents) or is_cached(column) for column in columns),
-    }
+    columns: list[Sequence[str]] = []
+    for part in pairs.values():
+        columns += map(whole_column, part.sides.values())
+    kinds = []
+    if any(isinstance(column, FileNames) for column in columns):
+        kinds.append(FEATURES)
+    if any(isinstance(column, Documents) or is_cached(column) for column in columns):
+        kinds.append(CORPORA)
     faults: list[Fault] = []
-    for kind in (kind for kind, needed in is_read.items() if needed):
+    for kind in kinds:
         try:
             make_folder(kind)
         except RunError as error:
@@ -284,11 +290,8 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
         padded = [[*row, *[NO_FACT] * (most - len(row))] for row in pairs.facts]
         facts = np.array(padded, np.int64).reshape(len(padded), most)
     target = sides.pop(TARGET)
-    sources = {
-        side: sides[side] if side in sides else features[side]
-        for side in pairs.sides
-        if side != TARGET
-    }
+    encoded: dict[str, Ids | Features] = {**sides, **features}
+    sources = {side: encoded[side] for side in pairs.sides if side != TARGET}
     counts = None
     if recipe.reads_text:
         pieces = kept_pieces(tokenizers, (Piece(text, True) for text in documents))
@@ -309,9 +312,11 @@ def story_faults(
         "end each sentence with a full stop; the model's sentences are no longer than those it was"
         " trained on"
     )
-    shapes = {side: shape for side in sides if (shape := story_shape(recipe, side))}
-    for side, shape in shapes.items():
-        for row, text in enumerate(sides[side]):
+    for side, lines in sides.items():
+        shape = story_shape(recipe, side)
+        if shape is None:
+            continue
+        for row, text in enumerate(lines):
             if message := story_fault(text, shape):
-                file, number = locate(sides[side], row)
+                file, number = locate(lines, row)
                 yield Fault(str(file or origin), number, 1, "story", "", message, fix, text[:200])

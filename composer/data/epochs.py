@@ -58,11 +58,14 @@ def training_corpus(
 
     if is_endless(recipe):
         return EpochCorpus(generate)
-    settings = {side: feature_settings(recipe.data, side) for side in first.sources}
-    ways = {side: way for side, own in settings.items() if own and (way := augmentation(own))}
-    return (
-        EpochCorpus(partial(augment_sources, first, ways, recipe.training.seed)) if ways else first
-    )
+    ways = {}
+    for side in first.sources:
+        settings = feature_settings(recipe.data, side)
+        if settings and (way := augmentation(settings)):
+            ways[side] = way
+    if not ways:
+        return first
+    return EpochCorpus(partial(augment_sources, first, ways, recipe.training.seed))
 
 
 def encode_trainable(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:

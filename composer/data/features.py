@@ -57,7 +57,7 @@ class Ragged:
         return self.ends - self.starts
 
     def keep(self, rows: np.ndarray) -> Self:
-        """Return only these rows, by a bool of each or by number. The values stay where they are."""
+        """Return only these rows, by a bool of each or by number; values stay in place."""
         return replace(self, starts=self.starts[rows], ends=self.ends[rows])
 
 

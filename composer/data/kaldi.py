@@ -68,12 +68,9 @@ def _part(line: str, recordings: Mapping[str, str]) -> str:
 def check_folder(folder: Path, columns: Collection[str]) -> Iterator[Fault]:
     """Yield the faults of a folder and these columns: the first of each kind, with their number."""
     own = [SEGMENTS] if (folder / SEGMENTS).exists() else []
-    names = [
-        SOUNDS,
-        *own,
-        *(file for name, file in COLUMNS.items() if name in columns and file != SOUNDS),
-    ]
-    faults = [fault for name in names if (fault := _check_file(folder / name))]
+    wanted = [file for name, file in COLUMNS.items() if name in columns]
+    names = [SOUNDS, *own, *(file for file in wanted if file != SOUNDS)]
+    faults = [*filter(None, [_check_file(folder / name) for name in names])]
     if faults:
         yield from faults
         return

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from composer.data.ids import Encoded
+from composer.data.features import Features
+from composer.data.ids import Encoded, Ids
 from composer.data.pairs import TARGET
 from composer.data.sampler import pair_lengths, plan_buckets
 from composer.data.stories import story_shape
@@ -21,13 +22,14 @@ FRAMES = 1_000
 """Frames of a sound, or vectors, that are assumed where there are no data: ten seconds."""
 
 QUADRATIC = 1_000
-"""Positions of a pair at which what compares all of them takes about as much as all else: of
-several batches with as
-many positions, that of the longest rows is the largest."""
+"""Positions of a pair at which comparing all of them costs about as much as everything else.
+
+Of several batches with as many positions, the one with the longest rows is the largest.
+"""
 
 
 class BatchSize(NamedTuple):
-    """Rows of a batch and the positions of each side, padding included; of a story its sentences."""
+    """Rows of a batch, and padded positions of each side; of a story its sentences."""
 
     rows: int
     target: int
@@ -86,8 +88,13 @@ def side_positions(train: Encoded) -> np.ndarray:
 
     Of a story they are sentences.
     """
-    sources = (ids.lengths() if ids.is_story else ids.positions() for ids in train.sources.values())
+    sources = map(source_positions, train.sources.values())
     return np.stack([train.target.positions(), *sources], 1)
+
+
+def source_positions(ids: Ids | Features) -> np.ndarray:
+    """Return the positions of each row, of a story its sentences. -> (rows,)"""
+    return ids.lengths() if ids.is_story else ids.positions()
 
 
 def relative_size(rows: Any, positions: Any) -> Any:

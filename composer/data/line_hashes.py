@@ -62,9 +62,8 @@ def file_hashes(names: Sequence[str]) -> np.ndarray:
     """
 
     def make() -> np.ndarray:
-        return np.frombuffer(
-            b"".join(content[: DTYPE.itemsize] for content in hash_contents(names)), DTYPE
-        )
+        hashes = [content[: DTYPE.itemsize] for content in hash_contents(names)]
+        return np.frombuffer(b"".join(hashes), DTYPE)
 
     return cached_array("files", [hash_states(names)], make, are_hashes_of(len(names)))
 
@@ -81,13 +80,15 @@ def hash_lines(lines: Sequence[str]) -> np.ndarray:
 
 def hash_chunk(lines: Sequence[str]) -> bytes:
     """Return the hashes of some lines, one after another."""
-    encoded = (
-        line.encode("utf-8", "surrogatepass") if not is_blank(line) else b"" for line in lines
-    )
-    return b"".join(
-        hashlib.blake2b(text, digest_size=DTYPE.itemsize).digest() if text else BLANK
-        for text in encoded
-    )
+    return b"".join(map(hash_line, lines))
+
+
+def hash_line(line: str) -> bytes:
+    """Return the hash of a line; that of blank lines is 0."""
+    if is_blank(line):
+        return BLANK
+    text = line.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=DTYPE.itemsize).digest()
 
 
 def sha256_of_hashes(lines: Sequence[str]) -> str:

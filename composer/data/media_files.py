@@ -206,7 +206,7 @@ def unpack_members(archive: Path, stamp: int) -> dict[str, bytes]:
 
 
 def hash_states(names: Sequence[str]) -> str:
-    """Return a hash of the names and stamps of files: while it is the same, so is what is in them."""
+    """Return a hash of the names and stamps of files, which changes with their content."""
     files = hashlib.sha256()
     for name in names:
         with suppress(OSError):  # that a file is not there is found where it is read

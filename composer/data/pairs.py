@@ -90,10 +90,8 @@ def text_names(recipe: Recipe) -> list[str]:
 
 def file_options(recipe: Recipe) -> str:
     """Return example options: a file for each encoder in the recipe's order, and a target."""
-    return " ".join(
-        f"--{'target' if side == TARGET else 'source'} news.{side}"
-        for side in (*recipe.sources, TARGET)
-    )
+    sources = [f"--source news.{side}" for side in recipe.sources]
+    return " ".join([*sources, f"--target news.{TARGET}"])
 
 
 def available_splits(recipe: Recipe) -> list[str]:
@@ -102,7 +100,7 @@ def available_splits(recipe: Recipe) -> list[str]:
     if data.generate:
         return list(SPLITS)
     if data.babi:
-        return [split for split in SPLITS if split != "val" or data.babi.val]
+        return list(SPLITS) if data.babi.val else ["train", "test"]
     section = data.parallel or data.table or data.text or data.hub
     test_sets = section.test_sets if isinstance(section, Parallel | Table) else None
     return [*(split for split in SPLITS if getattr(section, split)), *(test_sets or {})]

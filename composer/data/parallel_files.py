@@ -59,30 +59,29 @@ def held_out_rows(recipe: Recipe, pairs: Pairs, sizes: Mapping[str, int]) -> dic
     assert section is not None
     if section.hold_out == "pairs":
         return split_rows(len(pairs), sizes)
-    columns = [lines for side, lines in pairs.sides.items() if side != TARGET] or [
-        pairs.sides[TARGET]
-    ]
-    # files by their names: what is in all of them would take long to read
-    sources = row_hashes(
-        *(lines.lines if isinstance(lines, FileNames) else lines for lines in columns)
-    )
-    return split_sources(sources, sizes)
+    sources = [lines for side, lines in pairs.sides.items() if side != TARGET]
+    columns = map(_texts_or_names, sources or [pairs.sides[TARGET]])
+    return split_sources(row_hashes(*columns), sizes)
+
+
+def _texts_or_names(lines: Sequence[str]) -> Sequence[str]:
+    # reading all named files would take long
+    return lines.lines if isinstance(lines, FileNames) else lines
 
 
 def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     named = split_parts(recipe, split)
     parts = [_open_files(recipe, files, folders) for files in named]
-    weights = [files.weight if isinstance(files, Split) else 1.0 for files in named]
-    if len(parts) == 1 and weights == [1.0]:
+    file_weights = [getattr(files, "weight", 1.0) for files in named]
+    if len(parts) == 1 and file_weights == [1.0]:
         return parts[0]
-    sides = {side: Concatenation([part.sides[side] for part in parts]) for side in parts[0].sides}
-    is_weighted = any(weight != 1 for weight in weights)
-    return Pairs(
-        sides,
-        weights=np.repeat(np.array(weights, np.float32), [*map(len, parts)])
-        if is_weighted
-        else None,
-    )
+    sides = {}
+    for side in parts[0].sides:
+        sides[side] = Concatenation([part.sides[side] for part in parts])
+    weights = None
+    if any(weight != 1 for weight in file_weights):
+        weights = np.repeat(np.array(file_weights, np.float32), [*map(len, parts)])
+    return Pairs(sides, weights=weights)
 
 
 def _open_files(recipe: Recipe, named: Split | MeasuredSplit, folders: Sequence[Path]) -> Pairs:
@@ -102,9 +101,9 @@ def _open_files(recipe: Recipe, named: Split | MeasuredSplit, folders: Sequence[
 
 def open_table(path: Path, names: Mapping[str, str]) -> dict[str, Sequence[str]]:
     """Open the columns `names`, by side, of a checked table or data folder."""
-    return {
-        **(open_folder(path, names) if is_kaldi_folder(path) else tables.open_columns(path, names))
-    }
+    return dict(
+        open_folder(path, names) if is_kaldi_folder(path) else tables.open_columns(path, names)
+    )
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:
@@ -121,42 +120,29 @@ def check_parallel(
 
     opened: see `open_parallel`.
     """
-    sizes, taken = (
-        held_out_sizes(recipe.data.parallel or recipe.data.table),
-        data_files(recipe, folders),
-    )
-    splits = [split for split in available_splits(recipe) if split not in sizes]
-    faults, lacking, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
-    for named in (files for split in splits for files in split_parts(recipe, split)):
-        names, file = column_names(recipe, named), named.file
-        table = text_files.find_file(file, folders) if file else None
-        problems = (
-            check_columns(file, names, folders, taken)
-            if file
-            else text_files.check_texts(names, folders, taken)
-        )
-        # the names of the columns of `data.table` stand at another place, which all its files share
-        shared = [problem for problem in problems if problem.is_name and recipe.data.table]
-        own = (problem for problem in problems if problem not in shared)
-        faults += [
-            it.in_file(table) if table and it.line else it.at(recipe, named.at) for it in own
-        ]
-        faults += [] if problems else _content_faults(recipe, named, folders)
+    sizes = held_out_sizes(recipe.data.parallel or recipe.data.table)
+    taken = data_files(recipe, folders)
+    named: list[Split | MeasuredSplit] = []
+    for split in available_splits(recipe):
+        if split not in sizes:
+            named += split_parts(recipe, split)
+    faults, wrong_names, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
+    for files in named:
+        names = column_names(recipe, files)
+        if files.file:
+            problems = check_columns(files.file, names, folders, taken)
+        else:
+            problems = text_files.check_texts(names, folders, taken)
+        shared: list[Problem] = []
+        if recipe.data.table:  # its names of columns stand in one place for all files
+            shared = [problem for problem in problems if problem.is_name]
+        faults += _file_faults(recipe, files, [it for it in problems if it not in shared], folders)
+        if not problems:
+            faults += _content_faults(recipe, files, folders)
         if shared == problems:
-            readable, lacking = (
-                readable + 1,
-                [*lacking, *((named.at, str(file), problem) for problem in shared)],
-            )
-    for side in {problem.key: None for *_, problem in lacking}:
-        column = recipe.data.table and recipe.data.table.of_side(side)
-        place = (
-            ("data", "table", side)
-            if isinstance(column, str)
-            else ("data", "table", side, "column")
-        )
-        faults += text_files.name_faults(
-            recipe, place, [it for it in lacking if it[2].key == side], readable
-        )
+            readable += 1
+            wrong_names += [(files.at, str(files.file), problem) for problem in shared]
+    faults += _column_name_faults(recipe, wrong_names, readable)
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
@@ -164,10 +150,38 @@ def check_parallel(
     return held_out_faults(recipe, section, len(opened[UNDIVIDED]), "pairs")
 
 
+def _column_name_faults(
+    recipe: Recipe, wrong_names: Sequence[tuple[KeyPath, str, Problem]], readable: int
+) -> Iterator[Fault]:
+    """Yield the faults of the names in `data.table`, each once for all files."""
+    for side in dict.fromkeys(problem.key for *_, problem in wrong_names):
+        column = recipe.data.table and recipe.data.table.of_side(side)
+        place: KeyPath = ("data", "table", side)
+        if not isinstance(column, str):
+            place = (*place, "column")
+        of_side = [it for it in wrong_names if it[2].key == side]
+        yield from text_files.name_faults(recipe, place, of_side, readable)
+
+
+def _file_faults(
+    recipe: Recipe,
+    files: Split | MeasuredSplit,
+    problems: Sequence[Problem],
+    folders: Sequence[Path],
+) -> Iterator[Fault]:
+    """Yield problems of files as faults: in a line of a table, or where the recipe names it."""
+    table = text_files.find_file(files.file, folders) if files.file else None
+    for problem in problems:
+        if table and problem.line:
+            yield problem.in_file(table)
+        else:
+            yield problem.at(recipe, files.at)
+
+
 def _content_faults(
     recipe: Recipe, named: Split | MeasuredSplit, folders: Sequence[Path]
 ) -> Iterator[Fault]:
-    """Yield the faults of the lines of a folder of Kaldi's, else of the names of files in a table."""
+    """Yield the faults of a folder of Kaldi's, else of the names of files in a table."""
     folder = _kaldi_folder(named.file, folders)
     faults = [*check_folder(folder, {*column_names(recipe, named).values()})] if folder else []
     yield from faults
@@ -224,11 +238,10 @@ def split_parts(recipe: Recipe, split: str) -> Sequence[Split | MeasuredSplit]:
     """Return the files of a split that has its own, in the form of `parallel`."""
     parallel, table = recipe.data.parallel, recipe.data.table
     if table is not None:
-        columns = {side: table.of_side(side) for side in side_names(recipe)}
-        names = {
-            side: column if isinstance(column, str) else column.column
-            for side, column in columns.items()
-        }
+        names = {}
+        for side in side_names(recipe):
+            column = table.of_side(side)
+            names[side] = column if isinstance(column, str) else column.column
         file = getattr(table, split) if split in SPLITS else (table.test_sets or {})[split]
         return [read_section(MeasuredSplit, {"file": file, **names}, split_path(recipe, split))]
     assert parallel is not None
@@ -237,12 +250,10 @@ def split_parts(recipe: Recipe, split: str) -> Sequence[Split | MeasuredSplit]:
 
 
 def column_names(recipe: Recipe, files: Split | MeasuredSplit) -> dict[str, str]:
-    """Return the file, or the column, of every side and of further references, see `Pairs.columns`."""
+    """Return the file or column of every side and further references, see `Pairs.columns`."""
     target, *references = [files.target] if isinstance(files.target, str) else files.target
-    sides = {
-        side: target if side == TARGET else str(files.of_side(side)) for side in side_names(recipe)
-    }
-    return {
-        **sides,
-        **{f"{REFERENCE}{number}": name for number, name in enumerate(references, start=2)},
-    }
+    names = {side: str(files.of_side(side)) for side in recipe.sources}
+    names = {side: names.get(side, target) for side in side_names(recipe)}
+    for number, name in enumerate(references, start=2):
+        names[f"{REFERENCE}{number}"] = name
+    return names

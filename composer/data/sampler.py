@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -339,11 +340,9 @@ def plan_buckets(target: np.ndarray, source: np.ndarray, budget: int) -> Buckets
         return cost + source_cost + pairs * longest, buckets
 
     _, target_buckets = _cut_cells(len(lengths), MAX_TARGET_LENGTHS, join_targets)
-    flat = [
-        (at * (GRID + 1) + length, n)
-        for at, (_, buckets) in enumerate(target_buckets)
-        for length, n in buckets
-    ]
+    flat: list[tuple[int, int]] = []
+    for at, (_, buckets) in enumerate(target_buckets):
+        flat += [(at * (GRID + 1) + length, batches) for length, batches in buckets]
     ends, batches = np.array(flat, dtype=np.int64).T
     return Buckets(lengths[[end - 1 for end, _ in target_buckets]], ends, batches, width)
 
@@ -364,11 +363,10 @@ def global_batches(
     bucket = np.concatenate([buckets.of(target[rows], source[rows]) for rows in parts])
     order = order[np.argsort(bucket, kind="stable")]
     ends = np.cumsum(np.bincount(bucket, minlength=len(buckets.batches)))
-    batches = [
-        rows[len(rows) * at // count : len(rows) * (at + 1) // count]
-        for rows, count in zip(np.split(order, ends[:-1]), buckets.batches.tolist(), strict=True)
-        for at in range(count)
-    ]
+    batches = []
+    for rows, count in zip(np.split(order, ends[:-1]), buckets.batches.tolist(), strict=True):
+        edges = [len(rows) * at // count for at in range(count + 1)]
+        batches += [rows[start:end] for start, end in pairwise(edges)]
     return [batches[at] for at in draw.permutation(len(batches))]
 
 

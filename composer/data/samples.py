@@ -83,7 +83,7 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
 def count_drawn(recipe: Recipe) -> int:
     """Return the number of training pairs to draw of a recipe's task: fewer of long ones."""
     first = generate_pairs(recipe, "train", train=MEASURED_PAIRS)
-    size = sum(len(line) for lines in first.sides.values() for line in lines) / len(first)
+    size = sum(sum(map(len, lines)) for lines in first.sides.values()) / len(first)
     return min(DRAWN_PAIRS, max(MEASURED_PAIRS, int(READ_SIZE / (1 + size))))
 
 

@@ -150,7 +150,7 @@ def _are_chunks(file: IO[bytes], layout: Layout, at: int, end: int) -> bool:
 def read_chunks(
     file: IO[bytes], layout: Layout, at: int, end: int
 ) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the id of each chunk, where its content begins, and how many bytes it says that it has."""
+    """Yield the id of each chunk, the place of its content, and the bytes that it declares."""
     head = layout.id_bytes + layout.size_bytes
     while at + head <= end:
         data = _bytes_at(file, at, head)

@@ -183,7 +183,8 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     datasets = tables.import_datasets()
     try:
         dataset = datasets.load_dataset(place, hub.config, split=part)
-    except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
+    # the hub's client has no common class of errors: no network, no such id, no such split
+    except Exception as error:
         message = (
             f"the data set `{hub.id}` has no `{part}` that can be read: {tables.root_cause(error)}"
         )
@@ -223,4 +224,5 @@ def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -
     except TaskError as error:
         path = (*task.at, error.setting)
         raise DataError([recipe.fault("task", path, error.message, error.fix)]) from error
-    return Pairs({side: target if side == TARGET else source for side in side_names(recipe)})
+    sides = dict.fromkeys(side_names(recipe), source)
+    return Pairs({**sides, TARGET: target})

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,11 +64,8 @@ def normalize_sentence(text: str) -> str:
 
 def split_sentences(line: str) -> list[str]:
     """Return the sentences of a story, normalized."""
-    return [
-        " ".join(words)
-        for sentence in SENTENCE_END.split(line.lower())
-        if (words := sentence.split())
-    ]
+    sentences = [" ".join(sentence.split()) for sentence in SENTENCE_END.split(line.lower())]
+    return [sentence for sentence in sentences if sentence]
 
 
 def story_fault(line: str, shape: StoryShape) -> str:
@@ -83,7 +81,7 @@ def story_fault(line: str, shape: StoryShape) -> str:
 def tokenizer_lines(recipe: Recipe, side: str, lines: Iterable[str]) -> Iterable[str]:
     """Return the texts that train a side's tokenizer: lines, normalized questions, or sentences."""
     if story_shape(recipe, side):
-        return (sentence for line in lines for sentence in split_sentences(line))
+        return chain.from_iterable(map(split_sentences, lines))
     return map(normalize_sentence, lines) if recipe.data.babi and side == QUESTION else lines
 
 
@@ -100,10 +98,15 @@ def encode_side(
         return tokenizers.encode(side, list(tokenizer_lines(recipe, side, lines)))
     stories = [split_sentences(line)[-shape.sentences :] for line in lines]
     # many stories share a sentence, so each is encoded once
-    sentences = [*dict.fromkeys(sentence for story in stories for sentence in story)]
-    encoded = zip(sentences, tokenizers.encode(side, sentences), strict=True)
-    padded = {sentence: [*ids, *[PAD] * (shape.words - len(ids))] for sentence, ids in encoded}
-    return [[padded[sentence] for sentence in story] for story in stories]
+    sentences = [*dict.fromkeys(chain.from_iterable(stories))]
+    padded = {}
+    for sentence, ids in zip(sentences, tokenizers.encode(side, sentences), strict=True):
+        padded[sentence] = [*ids, *[PAD] * (shape.words - len(ids))]
+
+    def grid(story: Sequence[str]) -> list[list[int]]:
+        return [padded[sentence] for sentence in story]
+
+    return [*map(grid, stories)]
 
 
 class Question(NamedTuple):
@@ -117,8 +120,16 @@ class Question(NamedTuple):
     def keep_last(self, count: int) -> Question:
         """Return the question with the last `count` sentences of its story."""
         dropped = max(0, len(self.story) - count)
-        facts = tuple(fact - dropped if fact >= dropped else NO_FACT for fact in self.facts)
-        return self._replace(story=self.story[dropped:], facts=facts)
+        facts = [NO_FACT] * len(self.facts)
+        for at, fact in enumerate(self.facts):
+            if fact >= dropped:
+                facts[at] = fact - dropped
+        return self._replace(story=self.story[dropped:], facts=tuple(facts))
+
+    @property
+    def text(self) -> str:
+        """The sentences of the story."""
+        return " ".join(f"{sentence}." for sentence in self.story)
 
     def is_in_validation(self, share: float) -> bool:
         """True if a training question is held out for validation, with all its equals."""
@@ -152,7 +163,7 @@ def open_babi(
     commas = "," if settings.split_answers else None  # no answer has spaces
     sides = {
         QUESTION: [question.question for question in questions],
-        STORY: [" ".join(f"{sentence}." for sentence in question.story) for question in questions],
+        STORY: [question.text for question in questions],
         "target": [" ".join(question.answer.split(commas)) for question in questions],
     }
     notes = []
@@ -290,8 +301,10 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
             " `--data DIR`"
         )
         return [recipe.fault("file", ("data", "babi", "folder"), message, fix)]
-    files = [(at, split) for at in range(len(settings.tasks)) for split in ("train", "test")]
-    faults = [fault for at, split in files for fault in _check_task(recipe, folder, at, split)]
+    faults: list[Fault] = []
+    for at in range(len(settings.tasks)):
+        faults += _check_task(recipe, folder, at, "train")
+        faults += _check_task(recipe, folder, at, "test")
     if faults:
         return faults
     for split in ("train", "val", "test"):

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,9 @@ from composer.recipe.text_lines import one_line, without_break
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """Kind of a file with columns, by its suffix."""
 MAY_BE_PACKED = ("tsv", "json")
-SUFFIXES = (
-    *KINDS,
-    *(suffix + end for suffix, kind in KINDS.items() if kind in MAY_BE_PACKED for end in PACKED),
-)
-"""How the names of files with columns end, packed ones among them."""
+PACKABLE = [suffix for suffix, kind in KINDS.items() if kind in MAY_BE_PACKED]
+SUFFIXES = (*KINDS, *map("".join, product(PACKABLE, PACKED)))
+"""Suffixes of files with columns, plain and packed."""
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 NAMES_OF_SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -240,9 +239,8 @@ class RepeatedKey(ValueError):
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise RepeatedKey(
-            next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        )
+        counts = Counter(key for key, _ in pairs)
+        raise RepeatedKey(next(key for key in counts if counts[key] > 1))
     return row
 
 

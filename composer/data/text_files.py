@@ -9,7 +9,7 @@ import io
 import os
 import shlex
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -132,9 +132,10 @@ def closest_file(
     taken: Collection[Path] = (),
 ) -> str | None:
     """Return the file closest to a name that is in none of the folders, see `missing_file`."""
-    return next(
-        (path for folder in folders if (path := suggest_file(name, folder, suffixes, taken))), None
-    )
+    for folder in folders:
+        if path := suggest_file(name, folder, suffixes, taken):
+            return path
+    return None
 
 
 def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:
@@ -143,25 +144,22 @@ def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:
         return [path]
     if not glob.has_magic(name):
         return []
-    matches = (
-        [folder / path for path in glob.glob(name, root_dir=folder, recursive=True)]
-        for folder in folders
-    )
-    return sorted(next(filter(None, matches), []))
+    for folder in folders:
+        if matches := glob.glob(name, root_dir=folder, recursive=True):
+            return sorted(folder / match for match in matches)
+    return []
 
 
 def named_files(settings: object, folders: Sequence[Path]) -> set[Path]:
     """Return existing files that settings name anywhere, as absolute paths."""
     if isinstance(settings, str):
         return {path.absolute() for path in matching_files(settings, folders)}
-    parts = (
-        settings.values()
-        if isinstance(settings, Mapping)
-        else settings
-        if isinstance(settings, list)
-        else ()
-    )
-    return {path for part in parts for path in named_files(part, folders)}
+    parts: Iterable[object] = ()
+    if isinstance(settings, Mapping):
+        parts = settings.values()
+    elif isinstance(settings, list):
+        parts = settings
+    return set[Path]().union(*(named_files(part, folders) for part in parts))
 
 
 def suffix_of(path: Path) -> tuple[str, str]:

@@ -75,7 +75,7 @@ def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Id
     if isinstance(lines, RowSubset):
         return encode_column(lines.column, side, tokenizers).keep(lines.rows)
     if not is_cached(lines):
-        chunks = ([empty_if_blank(line) for line in chunk] for chunk in chunks_of(lines))
+        chunks = (list(map(empty_if_blank, chunk)) for chunk in chunks_of(lines))
         return Ids.of((tokenizers.encode(side, chunk) for chunk in chunks), tokenizers.sizes[side])
     first = lines[:MEASURED_LINES]
     characters = len(lines) * sum(map(len, first)) // len(first)

@@ -53,6 +53,11 @@ def training_text(line: str, lowercase: bool) -> str:
     return re.sub(r"\S+", lambda word: word[0][:MAX_WORD], line) if len(line) > MAX_WORD else line
 
 
+def without_special(ids: Sequence[int]) -> list[int]:
+    """Return the ids of a row without pad, bos and eos."""
+    return [index for index in ids if index >= UNK]
+
+
 @dataclass(frozen=True)
 class Tokenizers:
     """Tokenizers of every side: `target`, and `source` or encoders' names; joint sides share one.
@@ -72,7 +77,10 @@ class Tokenizers:
         """Return the ids of each line, without bos and eos."""
         texts = map(self._prepare, lines)
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
-        return [ids for chunk in chunks for ids in self.kind.encode(self._part(side), chunk)]
+        rows: list[list[int]] = []
+        for chunk in chunks:
+            rows += self.kind.encode(self._part(side), chunk)
+        return rows
 
     def encode_pieces(
         self, side: str, pieces: Sequence[str], follows: Sequence[bool]
@@ -81,31 +89,33 @@ class Tokenizers:
 
         follows: True for pieces that continue the one before.
         """
-        later = [
-            self._prepare(piece) for piece, goes_on in zip(pieces, follows, strict=True) if goes_on
-        ]
-        rest = iter(self.kind.encode_rest(self._part(side), later) if later else ())
-        first = iter(
-            self.encode(
-                side, [piece for piece, goes_on in zip(pieces, follows, strict=True) if not goes_on]
-            )
-        )
-        return [next(rest if goes_on else first) for goes_on in follows]
+        first: list[str] = []
+        later: list[str] = []
+        for piece, goes_on in zip(pieces, follows, strict=True):
+            (later if goes_on else first).append(piece)
+        ids = {False: iter(self.encode(side, first)), True: iter(self._encode_rest(side, later))}
+        return [next(ids[bool(goes_on)]) for goes_on in follows]
+
+    def _encode_rest(self, side: str, pieces: Sequence[str]) -> list[list[int]]:
+        if not pieces:
+            return []
+        return self.kind.encode_rest(self._part(side), [*map(self._prepare, pieces)])
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
-        real = [[index for index in row if index >= UNK] for row in rows]
-        return [
-            self.kind.restore(text)
-            for text in self._part(side).decode_batch(real, skip_special_tokens=False)
-        ]
+        """Return the text of each row of ids, without pad, bos and eos; unk shows as `⟨unk⟩`."""
+        rows = [*map(without_special, rows)]
+        texts = self._part(side).decode_batch(rows, skip_special_tokens=False)
+        return [self.kind.restore(text) for text in texts]
 
     def decode_answers(
         self, side: str, rows: Sequence[Sequence[int]], ended: Sequence[bool]
     ) -> list[str]:
         """Return the text of each row; if it was cut, without an incomplete last character."""
-        texts = zip(self.decode(side, rows), ended, strict=True)
-        return [text if is_whole else text.removesuffix(UNFINISHED) for text, is_whole in texts]
+        texts = self.decode(side, rows)
+        for at, is_whole in enumerate(ended):
+            if not is_whole:
+                texts[at] = texts[at].removesuffix(UNFINISHED)
+        return texts
 
     @property
     def is_exact(self) -> bool:

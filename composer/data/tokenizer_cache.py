@@ -5,6 +5,7 @@ But for `unigram`, which is not trained twice alike: a cache must decide nothing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from composer.data.cache_entries import cached_facts
@@ -26,18 +27,18 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
     if isinstance(kind, Unigram) or not kind.is_trained:
         return train_source_tokenizers(source)
     settings = {key: dataset.get(key) for key in ("tokenizer", "lowercase", "babi")}
-    sides = source.pairs("train").sides.items()
-    texts = {
-        side: it.sha256 if isinstance(it, Documents) else sha256_of_hashes(it) for side, it in sides
-    }
-    return Tokenizers.from_text(
-        cached_facts(
-            "tokenizers",
-            [settings, texts],
-            lambda: train_source_tokenizers(source).text,
-            is_tokenizer,
-        )
-    )
+    texts = {side: sha256_of_text(lines) for side, lines in source.pairs("train").sides.items()}
+
+    def make() -> str:
+        return train_source_tokenizers(source).text
+
+    text = cached_facts("tokenizers", [settings, texts], make, is_tokenizer)
+    return Tokenizers.from_text(text)
+
+
+def sha256_of_text(lines: Sequence[str]) -> str:
+    """Return the SHA-256 of documents, or of lines."""
+    return lines.sha256 if isinstance(lines, Documents) else sha256_of_hashes(lines)
 
 
 def is_tokenizer(value: object) -> bool:

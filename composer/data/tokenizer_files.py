@@ -296,8 +296,11 @@ def renumber(
 ) -> list[dict[str, Any]]:
     """Return the added tokens without `special`, in the order of their new ids."""
     ids = {token: at for at, token in enumerate(tokens)}
-    kept = [token for token in added if token["content"] not in special]
-    renumbered = [{**token, "id": ids.setdefault(token["content"], len(ids))} for token in kept]
+    renumbered = []
+    for token in added:
+        if token["content"] not in special:
+            index = ids.setdefault(token["content"], len(ids))
+            renumbered.append({**token, "id": index})
     return sorted(renumbered, key=lambda token: token["id"])
 
 

@@ -204,7 +204,11 @@ class WordLevel(TokenizerKind):
         if len(texts) < MANY_TEXTS or any(map(OWN_SPACES.search, texts)):
             return super().encode(part, texts)
         ids = vocabulary_of(part)  # several times as fast as the library
-        return [[ids.get(unit, UNK) for unit in self.units(text)] for text in texts]
+
+        def encode(text: str) -> list[int]:
+            return [ids.get(unit, UNK) for unit in self.units(text)]
+
+        return [*map(encode, texts)]
 
 
 class Word(WordLevel):
@@ -243,7 +247,7 @@ class Word(WordLevel):
 
     def encode_rest(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         if not self.splits_at_spaces:  # on the side of the piece before, too
-            texts = [f"{JOINER}{text}" if MARK.match(text) else text for text in texts]
+            texts = [*map(join_mark, texts)]
         return self.encode(part, texts)
 
     def restore(self, text: str) -> str:
@@ -257,6 +261,11 @@ class Word(WordLevel):
             if self.min_count > 1
             else super().unknown_fix(token, target, texts)
         )
+
+
+def join_mark(text: str) -> str:
+    """Return the rest of a cut text, with a joiner if it begins with a mark."""
+    return f"{JOINER}{text}" if MARK.match(text) else text
 
 
 class Char(WordLevel):
@@ -295,7 +304,10 @@ class Byte(TokenizerKind):
     def untrained(self) -> Tokenizer:
         # which stand, in their order, for bytes that do not print
         others = (char for char in BYTES if ord(char) > 255)
-        chars = [chr(byte) if chr(byte) in BYTES else next(others) for byte in range(256)]
+        chars = [chr(byte) for byte in range(256)]
+        for byte, char in enumerate(chars):
+            if char not in BYTES:
+                chars[byte] = next(others)
         ids = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars])}
         part = Tokenizer(models.BPE(ids, []))
         part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -308,9 +320,12 @@ class Byte(TokenizerKind):
         return super().load(content)
 
     def encode(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-        return [
-            [byte + NUM_SPECIAL for byte in text.encode()] for text in texts
-        ]  # several times as fast as the library
+        return [*map(byte_ids, texts)]  # several times as fast as the library
+
+
+def byte_ids(text: str) -> list[int]:
+    """Return the ids of a text's bytes."""
+    return [byte + NUM_SPECIAL for byte in text.encode()]
 
 
 class BytePieces(TokenizerKind):
@@ -411,13 +426,11 @@ class Bits(WordLevel):
         vectors = [f"{index:0{self.size}b}" for index in range(2**self.size)]
         if target:
             return vectors
-        levels = (
-            [f"@{level / 100:.2f}" if level else "" for level in LEVELS] if self.numbers else [""]
-        )
-        return [
-            *dict.fromkeys(self.marks),
-            *(vector + level for vector in vectors for level in levels),
-        ]
+        words: list[str] = [*dict.fromkeys(self.marks)]
+        levels = [level_word(level) for level in LEVELS] if self.numbers else [""]
+        for vector in vectors:
+            words += [vector + level for level in levels]
+        return words
 
     def features(self, target: bool) -> Tensor:
         """Return the features of each id of a side: (ids, features) float32.
@@ -434,12 +447,11 @@ class Bits(WordLevel):
         features = torch.zeros(first + len(vectors), digits + self.size + 1, dtype=torch.float32)
         features[BOS, 0] = features[EOS, 1] = 1
         features[NUM_SPECIAL:first, 2:digits] = torch.eye(len(marks))
+        numbers = [float(number or 0) for _, _, number in vectors]
         features[first:, digits:-1] = torch.tensor(
-            [[digit == "1" for digit in vector] for vector, _, _ in vectors]
+            [[*map(int, vector)] for vector, _, _ in vectors]
         )
-        features[first:, -1] = torch.tensor(
-            [float(number or 0) for _, _, number in vectors], dtype=torch.float32
-        )
+        features[first:, -1] = torch.tensor(numbers, dtype=torch.float32)
         return features if self.numbers and not target else features[:, :-1]
 
     def max_size(self, target: bool) -> int:
@@ -452,10 +464,11 @@ class Bits(WordLevel):
         return mask_special(ZERO.sub("", line))
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
-        parts = {other.partition("@")[0] for text in texts for other in text.split()} - {
-            *get_args(Mark)
-        }
-        sizes = {0 if part.strip("01") else len(part) for part in parts}
+        words = set(itertools.chain.from_iterable(map(str.split, texts)))
+        vectors = {word.partition("@")[0] for word in words} - {*get_args(Mark)}
+        sizes = {len(vector) for vector in vectors}
+        if any(vector.strip("01") for vector in vectors):
+            sizes.add(0)
         # else they are not vectors of one size
         if len(sizes) == 1 and min(sizes) in get_args(NumBits)[1]:
             if not target and token in get_args(Mark):
@@ -468,6 +481,11 @@ class Bits(WordLevel):
             if needs_numbers:
                 return Fix("add `numbers: true` to `bits`", Set((*self.at, "numbers"), True))
         return super().unknown_fix(token, target, texts)
+
+
+def level_word(level: int) -> str:
+    """Return the word of a number in hundredths behind a vector; zero has none."""
+    return f"@{level / 100:.2f}" if level else ""
 
 
 class Integers(WordLevel):
@@ -493,25 +511,24 @@ class Integers(WordLevel):
         return mask_special(line)
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
-        tokens = {other for text in texts for other in text.split()}
-        numbers = [
-            int(one) if one.isdecimal() and len(one) < 9 and str(int(one)) == one else -1
-            for one in tokens
-        ]
-        if min(numbers) >= 0 and max(numbers) + 1 in get_args(NumIntegers)[1]:
-            below = max(numbers) + 1
-            words = f"write `integers: {{below: {below}}}` or more, or `tokenizer: word`"
-            return Fix(words, Set((*self.at, "below"), below))
+        words = set(itertools.chain.from_iterable(map(str.split, texts)))
+        below = max(map(int, words)) + 1 if all(map(is_integer, words)) else 0
+        if below in get_args(NumIntegers)[1]:
+            fix = f"write `integers: {{below: {below}}}` or more, or `tokenizer: word`"
+            return Fix(fix, Set((*self.at, "below"), below))
         return super().unknown_fix(token, target, texts)
 
 
+def is_integer(word: str) -> bool:
+    """True for a number of fewer than 9 digits, as Python writes it."""
+    return word.isdecimal() and len(word) < 9 and str(int(word)) == word
+
+
 def _word_level(words: Sequence[str] | None = None) -> Tokenizer:
-    """Return a tokenizer of text between spaces: of just these words, or one that is to learn them."""
-    ids = (
-        {}
-        if words is None
-        else {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
-    )
+    """Return a tokenizer of text between spaces, of these words or untrained."""
+    ids = {}
+    if words is not None:
+        ids = {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
     part = Tokenizer(models.WordLevel(ids, UNK_TOKEN))
     part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return part
@@ -527,12 +544,18 @@ def split_marks(line: str) -> str:
         return f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}"
 
     # most words have no mark, and the marks of a word are next to nothing of another
-    return " ".join([word if word.isalnum() else MARK.sub(part, word) for word in line.split(" ")])
+    words = line.split(" ")
+    for at, word in enumerate(words):
+        if not word.isalnum():
+            words[at] = MARK.sub(part, word)
+    return " ".join(words)
 
 
 def mask_special(line: str) -> str:
     """Return the words of a line with single spaces; one like a special token becomes `unk`."""
     words = line.split()
     if SPECIAL_START in line:
-        words = [UNK_TOKEN if word in SPECIAL_TOKENS else word for word in words]
+        for at, word in enumerate(words):
+            if word in SPECIAL_TOKENS:
+                words[at] = UNK_TOKEN
     return " ".join(words)

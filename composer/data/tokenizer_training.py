@@ -51,7 +51,9 @@ def train_tokenizers(
     kind, lowercase = kind or tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
     texts = {side: training_texts(lines, lowercase) for side, lines in sides.items()}
     parts = kind.train(texts)
-    indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
+    indices = dict.fromkeys(sides, 0)
+    if len(parts) > 1:
+        indices = {side: at for at, side in enumerate(sides)}
     return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))
 
 

@@ -14,6 +14,7 @@ import pkgutil
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Annotated, ClassVar, NamedTuple
 
 from blocks.core.settings import Bounds, Distinct
@@ -107,7 +108,7 @@ class Draws(NamedTuple):
         def keys_of(length: int) -> list[Key]:
             return self.keys(lambda numbers: make(numbers, length), "length", length)
 
-        return [key for length in self.test_lengths for key in keys_of(length)]
+        return [*chain.from_iterable(map(keys_of, self.test_lengths))]
 
 
 def split_of(key: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Annotated, ClassVar, Literal
 
@@ -125,7 +125,7 @@ class MemoryTask(SequenceTask):
             lambda numbers, length: tuple(numbers.choices(range(1, below), k=length))
         )
 
-    def tapes(self, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> Lines:
+    def tapes(self, before: Iterable[Sequence[int]], after: Iterable[Sequence[int]]) -> Lines:
         """Return the lines of tapes, whose other cells are 0."""
 
         def fill(values: Sequence[int]) -> list[int]:
@@ -152,6 +152,11 @@ class RamAccess(MemoryTask):
         return self.tapes(keys, [(key[1 + key[0]], *key[1:]) for key in keys])
 
 
+def increment(values: Sequence[int]) -> list[int]:
+    """Return each value plus one."""
+    return [value + 1 for value in values]
+
+
 class RamIncrement(MemoryTask):
     """Add one to each element of an array that ends with 0. "3 1 4 0 0 0" becomes "4 2 5 0 0 0"."""
 
@@ -160,7 +165,7 @@ class RamIncrement(MemoryTask):
     def lines(self, draws: Draws) -> Lines:
         self.check_cells(draws, lambda length: length + 1)
         keys = self.arrays(draws, self.cells - 1)
-        return self.tapes(keys, [[value + 1 for value in key] for key in keys])
+        return self.tapes(keys, map(increment, keys))
 
 
 class RamCopy(MemoryTask):
@@ -215,9 +220,8 @@ class NumberWords(DrawnTask):
                 ),
             )
 
-        values = [
-            value for (value,) in draws.keys(with_short_ones if draws.split == "train" else evenly)
-        ]
+        keys = draws.keys(with_short_ones if draws.split == "train" else evenly)
+        values = [value for (value,) in keys]
         return Lines(
             [spell(value, self.source) for value in values],
             [spell(value, self.target) for value in values],

@@ -52,7 +52,12 @@ class SymbolTask(SequenceTask):
         keys = draws.keys_by_length(
             lambda numbers, length: tuple(numbers.choices(range(self.symbols), k=length))
         )
-        return [[names[index] for index in key] for key in keys]
+        return [look_up(names, key) for key in keys]
+
+
+def look_up(words: Sequence[str], key: Key) -> list[str]:
+    """Return the words at the indices of a key."""
+    return [words[index] for index in key]
 
 
 class Rearrangement(SymbolTask):
@@ -113,7 +118,10 @@ class BigramFlip(Rearrangement):
     word = "bigram_flip"
 
     def rearrange(self, row: list[str]) -> list[str]:
-        return [word for at in range(0, len(row), 2) for word in reversed(row[at : at + 2])]
+        flipped: list[str] = []
+        for at in range(0, len(row), 2):
+            flipped += reversed(row[at : at + 2])
+        return flipped
 
 
 class Dialect(SymbolTask):
@@ -146,9 +154,10 @@ class Dialect(SymbolTask):
 
 def mark(row: Sequence[str], every: int, suffix: str = "") -> list[str]:
     """Return the row with each `every`-th symbol in capitals, and the suffix behind it."""
-    return [
-        f"{word.upper()}{suffix}" if at % every == 0 else word for at, word in enumerate(row, 1)
-    ]
+    marked = list(row)
+    for at in range(every - 1, len(row), every):
+        marked[at] = f"{row[at].upper()}{suffix}"
+    return marked
 
 
 class Parentheses(SequenceTask):
@@ -169,7 +178,7 @@ class Parentheses(SequenceTask):
 
     def lines(self, draws: Draws) -> Lines:
         keys = draws.keys_by_length(lambda numbers, length: _brackets(numbers, length, self.kinds))
-        sources = [[(OPENING + CLOSING)[index] for index in key] for key in keys]
+        sources = [look_up(OPENING + CLOSING, key) for key in keys]
         return Lines.of(sources, map(closing_next, sources))
 
 

@@ -39,7 +39,11 @@ class ModularSum(SequenceTask):
         keys = draws.keys_by_length(
             lambda numbers, length: tuple(numbers.choices(range(self.modulus), k=length))
         )
-        return Lines.of(keys, ((total % self.modulus for total in accumulate(key)) for key in keys))
+        return Lines.of(keys, map(self.sums, keys))
+
+    def sums(self, key: Key) -> list[int]:
+        """Return each sum so far."""
+        return [total % self.modulus for total in accumulate(key)]
 
 
 class MultiQueryRecall(SequenceTask):
@@ -69,7 +73,7 @@ class MultiQueryRecall(SequenceTask):
             count = len(row) // 3
             value_of = dict(zip(row[:count], row[count : 2 * count], strict=True))
             queries = row[-count:]
-            pairs = [word for key, value in value_of.items() for word in (f"k{key}", f"v{value}")]
+            pairs = [f"k{key} v{value}" for key, value in value_of.items()]
             sources.append([*pairs, *(f"k{key}" for key in queries)])
             targets.append([*[NOT_ASKED] * 2 * count, *(f"v{value_of[key]}" for key in queries)])
         return Lines.of(sources, targets)

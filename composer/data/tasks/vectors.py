@@ -76,11 +76,9 @@ class RepeatCopy(SequenceTask):
         tested = self.test_repeats or ()
         self._check_repeats(max(tested, default=0))
         if draws.split == "test" and tested:
-            keys = [
-                key
-                for times in tested
-                for key in draws.keys_by_length(partial(self._random_pair, times=times))
-            ]
+            keys = []
+            for times in tested:
+                keys += draws.keys_by_length(partial(self._random_pair, times=times))
         else:
             keys = draws.keys_by_length(self._random_pair)
         rows = [(times, join_vectors(key, self.bits)) for times, *key in keys]
@@ -140,14 +138,13 @@ class AssociativeRecall(SequenceTask):
             vectors = (index >> self.bits * at & 2**self.bits - 1 for at in range(self.vectors))
             return join_vectors(vectors, self.bits)
 
-        pairs = [
-            (which, [item(index) for index in key])
-            for which, *key in draws.keys_by_length(random_items)
-        ]
-        sources = [
-            f"{' '.join(f'; {text}' for text in items)} ? {items[which]}" for which, items in pairs
-        ]
-        return Lines(sources, [items[which + 1] for which, items in pairs])
+        sources, targets = list[str](), list[str]()
+        for which, *key in draws.keys_by_length(random_items):
+            items = [item(index) for index in key]
+            listed = " ".join(f"; {text}" for text in items)
+            sources.append(f"{listed} ? {items[which]}")
+            targets.append(items[which + 1])
+        return Lines(sources, targets)
 
     def _check_items(self, different: int) -> None:
         tested = self.test_lengths or ()
@@ -190,17 +187,15 @@ class PrioritySort(SequenceTask):
             return *numbers.choices(range(2**self.bits), k=length), *numbers.sample(LEVELS, length)
 
         keys = draws.keys_by_length(random_vectors)
-        rows = [list(zip(key[len(key) // 2 :], key[: len(key) // 2], strict=True)) for key in keys]
-        sources = [
-            " ".join(f"{vector:0{self.bits}b}{channel(level / 100)}" for level, vector in row)
-            for row in rows
-        ]
-        highest = [
-            sorted(row, reverse=True)[: max(1, round(self.share * len(row)))] for row in rows
-        ]
-        return Lines(
-            sources, [join_vectors((vector for _, vector in row), self.bits) for row in highest]
-        )
+        sources, targets = list[str](), list[str]()
+        for key in keys:
+            vectors, levels = key[: len(key) // 2], key[len(key) // 2 :]
+            row = [*zip(levels, vectors, strict=True)]
+            words = [f"{vector:0{self.bits}b}{channel(level / 100)}" for level, vector in row]
+            highest = sorted(row, reverse=True)[: max(1, round(self.share * len(row)))]
+            sources.append(" ".join(words))
+            targets.append(join_vectors((vector for _, vector in highest), self.bits))
+        return Lines(sources, targets)
 
 
 def join_vectors(vectors: Iterable[int], bits: int) -> str:
