@@ -73,7 +73,7 @@ def references(read: ReadData) -> Problems:
             fix = WRITE_CASE if recipe.data.lowercase else WRITE_ALL
             yield warning("unwritable", recipe.data.tokenizer.at, f"{split}: {message}", fix)
         if _measures_bleu(read) and (message := describe_tokenised(texts)):
-            hint = "detokenise them, and compare BLEU with no other until then"
+            hint = "detokenise them; until then BLEU cannot be compared with that of others"
             yield warning("tokenised", split_path(recipe, split), f"{split}: {message}", hint)
 
 

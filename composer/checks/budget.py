@@ -174,7 +174,7 @@ def validations(recipe: Recipe, epoch: EpochSize | None) -> Problems:
             )
     if averaged > limits.validations + 1:
         message = (
-            f"no more than {limits.validations + 1:.0f} checkpoints will be there to be averaged"
+            f"no more than {limits.validations + 1:.0f} checkpoints will be available to average"
         )
         hint = "write a smaller number, validate more often, or train longer"
         yield warning("budget", ("training", "average_checkpoints"), message, hint)

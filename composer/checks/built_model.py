@@ -22,7 +22,7 @@ from composer.errors import BlockCodeErrors, KeyPath, error_of_code
 from composer.model.builder import encoder_stacks
 from composer.model.costs import BlockFailed, wrap_blocks
 from composer.model.encoder_decoder import (
-    FEW,
+    EXAMPLE_LENGTH,
     EncoderDecoder,
     OneHotEmbedding,
     example_ids,
@@ -265,7 +265,7 @@ def growing_blocks(model: EncoderDecoder) -> list[Block]:
         return run
 
     with torch.no_grad():
-        ids = example_ids(model, FEW)
+        ids = example_ids(model, EXAMPLE_LENGTH)
         state = model.step(ids, None, {})[1]
         with wrap_blocks(model, watched), MetaCache():
             model.step(ids, state, {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from blocks.core.fixes import Fix, Remove, Set, write
 from composer.checks.problem import Problem, Problems
 from composer.errors import KeyPath, fault_at, format_path
-from composer.recipe.canonical_form import OF_KINDS
+from composer.recipe.canonical_form import SETTINGS_BY_KIND
 from composer.recipe.data_sections import Split, TableColumn, WeightedFile
 from composer.recipe.metrics import SAMPLE
 from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
@@ -29,16 +29,16 @@ RESERVED_ENCODERS = (
 """Words that no encoder can be called."""
 RESERVED_TEST_SETS = (*SPLITS, SAMPLE)
 """Words that no test set can be called."""
-OF_HUB = ("id", "config")
+HUB_KEYS = ("id", "config")
 """Keys of `data.hub` that no encoder can have as its own there, where it names its column."""
-OF_TEXT = ("hold_out", "unit", "column")
+TEXT_KEYS = ("hold_out", "unit", "column")
 """Settings of `data.text` beside its splits, which no file among named ones can be called."""
 PACKING, WINDOW, TOKENIZER = ("data", "packing"), ("training", "window"), ("data", "tokenizer")
 
 
 def reserved_names(recipe: Recipe) -> Problems:
     """No encoder and no test set has a reserved name."""
-    of_hub = OF_HUB if recipe.data.hub else ()
+    of_hub = HUB_KEYS if recipe.data.hub else ()
     for name in recipe.model.encoders or ():
         if name in RESERVED_ENCODERS or name in of_hub or name.startswith(REFERENCE):
             yield _reserved(("model", "encoders", name))
@@ -96,7 +96,7 @@ def columns(recipe: Recipe) -> Problems:
             continue
         path, kind = column.at, column.kind
         for key in recipe.explicit["data"]["table"][side]:
-            others = [other for other, keys in OF_KINDS.items() if key in keys]
+            others = [other for other, keys in SETTINGS_BY_KIND.items() if key in keys]
             if others and kind not in others:
                 message = (
                     f"`{key}` is a setting of {quote_all(others)}, and this column is `{kind}`"
@@ -137,7 +137,7 @@ def file_names(recipe: Recipe) -> Problems:
             message = "`source` and `target` would be two files of one text"
             hint = "write `parallel` in place of `text` for pairs, or give the files other names"
             yield Problem("pairs", path, message, hint)
-        for key in files.keys() & {*OF_TEXT}:
+        for key in files.keys() & {*TEXT_KEYS}:
             message = (
                 f"`{key}` would be a file of this name, and is a setting of `text`, of all its"
                 " files"
@@ -160,10 +160,8 @@ def windows(recipe: Recipe) -> Problems:
         message = "a text has no source that an encoder could read"
         yield Problem("encoders", _encoder_path(recipe), message, hint)
     if window and stride and stride > window:
-        message, path = (
-            f"of a window of {window:,} tokens no more than those are measured",
-            ("evaluation", "stride"),
-        )
+        path = ("evaluation", "stride")
+        message = f"a window has {window:,} tokens, and no more can be measured"
         yield Problem("value", path, message, write(path, window, " or less"))
     if not recipe.reads_text:
         return

@@ -34,7 +34,7 @@ ADVICE = {
         "resample them before, or leave it at that",
     ),
     "header": Advice(
-        "have a header that says less than there is, and are read to their end",
+        "are longer than their header says, and are read to their end",
         "listen to what follows, and save them again, as WAV or FLAC",
     ),
     "end": Advice(

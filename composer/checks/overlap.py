@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 USUAL_SHARE = 0.01
-"""Share of lines, or of a text, that is trained on, too, in any data: short sentences repeat."""
-MOSTLY = 0.5
+"""Share of lines, or of a text, that training repeats in any data: short sentences."""
+DISTINCT_SHARE = 0.5
 """Share of different targets in the training from which on a target tells of its pair; labels and
 numbers repeat.
 """
 SHORT_DOCUMENT = 20
 """Characters of a document below which it may be repeated by chance."""
-FLATTERS = "which flatters the scores"
+TOO_GOOD = "so the scores will be too good"
 
 
 def overlap(read: ReadData) -> Problems:
@@ -102,29 +102,26 @@ def shared_pairs(
     recipe: Recipe, split: str, measured: PairHashes, trained: PairHashes, is_all: bool
 ) -> Iterator[Problem]:
     """Yield warnings of a split's pairs, and of other sources and targets, that are trained on."""
-    path, total, least = (
-        split_path(recipe, split),
-        len(measured.pairs),
-        "" if is_all else "at least ",
-    )
+    path, total = split_path(recipe, split), len(measured.pairs)
+    least = "" if is_all else "at least "
     fix = Fix(f"remove them from the training pairs, or choose others for {split}")
     if recipe.data.parallel:
         fix = write(("data", "parallel", "decontaminate"), True, " under `parallel`")
     is_pair = is_shared(measured.pairs, trained.pairs)
     if is_unusual(is_pair):
         message = (
-            f"{least}{is_pair.sum():,} of {total:,} pairs of {split} are trained on, too,"
-            f" {FLATTERS}"
+            f"{least}{is_pair.sum():,} of {total:,} pairs of {split} are also in the training data,"
+            f" {TOO_GOOD}"
         )
         yield warning("overlap", path, message, fix)
     others = [("source", "target", measured.sources, trained.sources)]
-    if len(np.unique(trained.targets)) > MOSTLY * len(trained.targets):
+    if len(np.unique(trained.targets)) > DISTINCT_SHARE * len(trained.targets):
         others.append(("target", "source", measured.targets, trained.targets))
     for side, other, own, known in others if measured.sides else ():
         is_other = is_shared(own, known) & ~is_pair
         if is_unusual(is_other):
             count = f"{least}{is_other.sum():,} of {total:,} pairs of {split}"
-            message = f"the {side} of {count} is trained on with another {other}, {FLATTERS}"
+            message = f"the {side} of {count} is trained on with another {other}, {TOO_GOOD}"
             yield warning("overlap", path, message, fix)
 
 
@@ -159,7 +156,7 @@ def shared_files(source: DataSource) -> Iterator[Problem]:
             raise DataError([recipe.fault("overlap", path, message, "name another")])
         if shared:
             file = corpora[split].files[shared[0]].path
-            message = f"`{file}` of {split} is trained on, too, {FLATTERS}"
+            message = f"`{file}` of {split} is also in the training data, {TOO_GOOD}"
             fix = "leave it out of the training files"
             yield warning("overlap", split_path(recipe, split), message, fix)
 
@@ -190,7 +187,7 @@ def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -
                 f"{'' if is_all else 'at least '}{is_repeated.sum():,} of {len(sizes):,} documents"
                 f" of {split}"
             )
-            message = f"{count} are repeated in the training text, {FLATTERS}"
+            message = f"{count} are repeated in the training text, {TOO_GOOD}"
             fix = "remove the repeated ones from the files"
             yield warning("overlap", split_path(recipe, split), message, fix)
 

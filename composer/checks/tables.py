@@ -111,7 +111,7 @@ def line_breaks(path: Path) -> Iterator[Fault]:
         return
     row = int(index.heights.argmax())
     message = (
-        f"of {int(index.fields.sum()):,} fields {count:,} have line breaks, which become spaces;"
+        f"{count:,} of {int(index.fields.sum()):,} fields have line breaks, which become spaces;"
         f" the row that begins here has {index.heights[row]:,} lines"
     )
     hint = (
@@ -141,8 +141,8 @@ def quotes(path: Path, names: Sequence[str]) -> Iterator[Fault]:
             count = f"{own.quoted:,} of {number - 1:,} cells of `{name}`"
             message = f"{count} stand in quotes, which are text in a TSV: `{shown}`"
             hint = (
-                "if a program put them there, save the table as CSV, where they are none of the"
-                " text"
+                "if a program put them there, save the table as CSV, where quotes are no part of"
+                " the text"
             )
             yield Fault(str(path), example[0], 1, "quotes", "", message, hint).as_warning()
 

@@ -17,7 +17,7 @@ FORMS: tuple[tuple[Form, Form], ...] = (("NFC", "NFD"), ("NFD", "NFC"))
 """Forms of Unicode for letters with accents, each with the other: as one character, and with the
 marks behind it.
 """
-SMALLER = "write a smaller number, or train on more text"
+SMALLER_NUMBER = "write a smaller number, or train on more text"
 
 
 def column(read: ReadData) -> Problems:
@@ -45,10 +45,14 @@ def windows(read: ReadData) -> Problems:
     )
     message = f"the training text has {tokens:,} tokens"
     if recipe.window > tokens:
-        yield warning("budget", ("training", "window"), f"{message}, fewer than a window", SMALLER)
+        yield warning(
+            "budget", ("training", "window"), f"{message}, fewer than a window", SMALLER_NUMBER
+        )
     elif recipe.carries_state and streams > tokens:
         path = ("training", "tokens_per_batch")
-        yield warning("budget", path, f"{message}, and is cut into {streams:,} streams", SMALLER)
+        yield warning(
+            "budget", path, f"{message}, and is cut into {streams:,} streams", SMALLER_NUMBER
+        )
 
 
 def forms(read: ReadData) -> Problems:

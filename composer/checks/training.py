@@ -22,7 +22,7 @@ from composer.suggest import did_you_mean
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-WATCHED = ("training", "early_stopping", "metric")
+METRIC_PATH = ("training", "early_stopping", "metric")
 
 
 def curriculum(recipe: Recipe) -> Problems:
@@ -61,7 +61,9 @@ def early_stopping(recipe: Recipe) -> Problems:
         return
     watched, goal = stopping.metric, stopping.goal
     if (reason := unavailable_metric(recipe, watched)) is not None:
-        yield Problem("metric", WATCHED, f"`{watched}` is never measured: {reason[0]}", reason[1])
+        yield Problem(
+            "metric", METRIC_PATH, f"`{watched}` is never measured: {reason[0]}", reason[1]
+        )
     highest = METRICS[metric_name(watched)].highest
     if goal is not None and highest is not None and goal > highest:
         message = f"`{watched}` is never above {highest:g}, and the goal is {goal:g}"
@@ -83,7 +85,7 @@ def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, Fix] | None:
     if needs == "logits" and head.evaluates_on_cost:
         return f"`{head.word}` measures the target alone", _loss_or("another `model.output.kind`")
     if needs == "texts" and not recipe.reads_text:
-        return "it is measured of texts without a source", _loss_or("give `data: {text: ...}`")
+        return "only texts without a source have it", _loss_or("give `data: {text: ...}`")
     share = recipe.trainer.limit_val_batches
     if needs == "texts" and key.startswith("val/") and (type(share) is int or share != 1.0):
         return "`limit_val_batches` leaves out words that it counts", _loss_or(
@@ -106,7 +108,7 @@ def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, Fix] | None:
 
 
 def _loss_or(other: str) -> Fix:
-    return Fix(f"write `val/loss`, or {other}", Set(WATCHED, "val/loss"))
+    return Fix(f"write `val/loss`, or {other}", Set(METRIC_PATH, "val/loss"))
 
 
 RULES: Sequence[Callable[[Recipe], Problems]] = (curriculum, averages, early_stopping)

@@ -20,7 +20,7 @@ from blocks.core.linear_recurrence import log_linear_recurrence
 from blocks.core.stack import Stack
 from composer.model.encoder_decoder import (
     NEVER,
-    NOTHING,
+    NO_INPUTS,
     Encoder,
     EncoderDecoder,
     OutputHead,
@@ -180,7 +180,7 @@ class CtcModel(EncoderDecoder):
         ids: Tensor,
         state: State | None,
         memories: Mapping[str, Output],
-        inputs: StepInputs = NOTHING,
+        inputs: StepInputs = NO_INPUTS,
         answer: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         return self.output.step(ids, self.start(memories, len(ids)) if state is None else state)
@@ -189,7 +189,7 @@ class CtcModel(EncoderDecoder):
         self,
         sources: Mapping[str, Tensor],
         target: Tensor,
-        inputs: StepInputs = NOTHING,
+        inputs: StepInputs = NO_INPUTS,
         answer: Tensor | None = None,
     ) -> Tensor:
         """In training return the cost at an answer's last position, 0 elsewhere; else log p."""
@@ -258,7 +258,7 @@ class JointModel(EncoderDecoder):
         ids: Tensor,
         state: State | None,
         memories: Mapping[str, Output],
-        inputs: StepInputs = NOTHING,
+        inputs: StepInputs = NO_INPUTS,
         answer: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Decode as `EncoderDecoder.step`, but return scores that sum to at most 1 in p."""
@@ -278,7 +278,7 @@ class JointModel(EncoderDecoder):
         self,
         sources: Mapping[str, Tensor],
         target: Tensor,
-        inputs: StepInputs = NOTHING,
+        inputs: StepInputs = NO_INPUTS,
         answer: Tensor | None = None,
     ) -> Tensor:
         """In training return logits or costs, with CTC's cost as a penalty; else as `step`."""

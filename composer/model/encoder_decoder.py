@@ -22,7 +22,7 @@ from blocks.core.contract import Block, Context, Output, Penalties, State
 from blocks.core.functional import apply_dropout
 from blocks.core.stack import Stack
 from composer.model.special_tokens import BOS, EOS, NUM_SPECIAL, PAD
-from composer.model.step_inputs import NOTHING as NOTHING
+from composer.model.step_inputs import NO_INPUTS as NO_INPUTS
 from composer.model.step_inputs import StepInputs as StepInputs
 
 ROUNDING = 1e-9
@@ -267,7 +267,7 @@ class EncoderDecoder(nn.Module):
     def encode(
         self,
         sources: Mapping[str, Tensor],
-        inputs: StepInputs = NOTHING,
+        inputs: StepInputs = NO_INPUTS,
         target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
         """Return the outputs of all encoders.
@@ -297,7 +297,7 @@ class EncoderDecoder(nn.Module):
         ids: Tensor,
         state: State | None,
         memories: Mapping[str, Output],
-        inputs: StepInputs = NOTHING,
+        inputs: StepInputs = NO_INPUTS,
         answer: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Decode any number of positions from a state, None at the start; `answer` as in `forward`.
@@ -311,7 +311,7 @@ class EncoderDecoder(nn.Module):
         self,
         sources: Mapping[str, Tensor],
         target: Tensor,
-        inputs: StepInputs = NOTHING,
+        inputs: StepInputs = NO_INPUTS,
         answer: Tensor | None = None,
     ) -> Tensor:
         """Return the logits of all positions. target: bos and answer, (B, T) -> (B, T, V)
@@ -372,7 +372,7 @@ def force_length(logits: Tensor, before: Tensor, length: int) -> Tensor:
     return logits.masked_fill(over != is_eos, NEVER).masked_fill(over & is_eos, 0.0)
 
 
-FEW = 4
+EXAMPLE_LENGTH = 4
 """Tokens of a pair that is long enough to see which parameters the loss reaches; a loop over more
 takes seconds.
 """
@@ -402,9 +402,11 @@ def example_source(encoder: Encoder, ids: Tensor) -> Tensor:
 def training_logits(model: EncoderDecoder, penalties: Penalties) -> Tensor:
     """Return the logits of one short pair, as in a training step; penalties are added."""
     has_stories = any(encoder.reads_story for encoder in model.readers().values())
-    facts = torch.zeros(1, FEW if has_stories else 0, dtype=torch.long, device=model.device)
+    facts = torch.zeros(
+        1, EXAMPLE_LENGTH if has_stories else 0, dtype=torch.long, device=model.device
+    )
     inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
-    return model(example_sources(model, FEW), example_ids(model, FEW), inputs)
+    return model(example_sources(model, EXAMPLE_LENGTH), example_ids(model, EXAMPLE_LENGTH), inputs)
 
 
 def has_state(model: EncoderDecoder) -> bool:
@@ -413,8 +415,8 @@ def has_state(model: EncoderDecoder) -> bool:
     Whole numbers count positions, and what a step leaves as it was is the same tensor.
     """
     with torch.no_grad():
-        ids = example_ids(model, FEW)
-        memories = model.encode(example_sources(model, FEW), target_mask=ids != PAD)
+        ids = example_ids(model, EXAMPLE_LENGTH)
+        memories = model.encode(example_sources(model, EXAMPLE_LENGTH), target_mask=ids != PAD)
         before = model.start(memories, 1)
         after = model.step(ids[:, :1], before, memories)[1]
     return any(

@@ -37,4 +37,4 @@ class StepInputs(NamedTuple):
         return context._replace(starts=documents.starts, documents=documents)
 
 
-NOTHING = StepInputs()
+NO_INPUTS = StepInputs()

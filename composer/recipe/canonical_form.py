@@ -45,7 +45,7 @@ MOST_STEPS = 100_000
 FACTORS = ("times", "layers", "hops", "experts")
 """Settings that say how often something is done."""
 
-OF_KINDS = {
+SETTINGS_BY_KIND = {
     "text": (),
     "image": ("size", "channels", "positions", "augment"),
     "audio": ("rate", "features", "normalize", "spec_augment"),
@@ -131,9 +131,9 @@ def keep_own_settings(column: object) -> object:
     """Return a column of a table without the settings of other kinds."""
     if not isinstance(column, dict) or "kind" not in column:
         return column
-    own_keys = OF_KINDS[column["kind"]]
+    own_keys = SETTINGS_BY_KIND[column["kind"]]
     settings = dict(column)
-    for keys in OF_KINDS.values():
+    for keys in SETTINGS_BY_KIND.values():
         for key in keys:
             if key not in own_keys:
                 settings.pop(key, None)

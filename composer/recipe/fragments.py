@@ -17,7 +17,7 @@ from composer.recipe.yaml_reader import Node, read, to_data
 
 FOLDER = "fragments"
 """The folder of parts of recipes."""
-LACKING = ("missing", "unused")
+INCOMPLETE = ("missing", "unused")
 """Codes of what is an error in a recipe alone: in a part, others may give it, or read it."""
 
 
@@ -39,7 +39,7 @@ def _lacks_something(file: Path, root: Node) -> bool:
             return True
         load(file)
     except RecipeError as error:
-        return any(fault.code in LACKING for fault in error.faults)
+        return any(fault.code in INCOMPLETE for fault in error.faults)
     return False
 
 

@@ -146,14 +146,14 @@ def _as_trained(recipe: Recipe, root: Node, stored: Stored) -> Node:
         # `model.dropout` did not reach a setting that is newer
         if not location.is_written or location.path == ("model", "dropout"):
             key, text = ".".join(map(str, path)), json.dumps({"default": value})
-            mark = Mark(EARLIER, 1, 1, len(key), key)
+            mark = Mark(DEFAULTS_SOURCE, 1, 1, len(key), key)
             root = apply_override(
                 root, key, mark, parse(text, mark.file).value["default"], recipe.rules
             )
     return root
 
 
-EARLIER = "run.json"
+DEFAULTS_SOURCE = "run.json"
 """The file to which what an earlier version trained with is ascribed."""
 
 

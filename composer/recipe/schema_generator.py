@@ -45,7 +45,7 @@ from composer.recipe.section import Section, SidedSection, type_hints
 from composer.recipe.yaml_reader import strings_in
 
 Constructors = Mapping[str, Callable[..., Any]]
-OF_ITS_KEY = ("description", "markdownDescription", "default")
+KEYWORDS_OF_KEY = ("description", "markdownDescription", "default")
 """What a setting has as the value of its key alone, and not as a short form of the whole block."""
 
 
@@ -190,7 +190,7 @@ def _entry(constructor: Callable[..., object], has_name: bool) -> Schema:
         properties["as"] = {"description": meaning, "x-open": True, **_text(IDENTIFIER)}
     if first is None or set(schema["required"]) - {first}:
         return {"type": "object", **schema}
-    setting = {key: value for key, value in properties[first].items() if key not in OF_ITS_KEY}
+    setting = {key: value for key, value in properties[first].items() if key not in KEYWORDS_OF_KEY}
     short = [
         branch
         for branch in setting.get("anyOf", [setting])

@@ -30,7 +30,7 @@ MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
 MAX_SYNTAX_FAULTS = 100
 _SETTING = re.compile(r"(vars|data|model|training|trainer|decoding|evaluation|logging)\.[\w.]+$")
-ONCE = (
+NO_ALIASES = (
     "define a value once under `vars` and write `$name`; define a stack once under `model.stacks`,"
     " and `use` it"
 )
@@ -307,7 +307,9 @@ class _Builder:
             end = self.lines.after(event.end_mark) if closed.is_flow else closed.end
             self._add(Node(closed.value, mark, end=end))
         elif isinstance(event, yaml.AliasEvent):
-            self._fault(mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none", ONCE)
+            self._fault(
+                mark, "alias", f"`*{event.anchor}` is an alias; a recipe has none", NO_ALIASES
+            )
             self._add(Node(None, mark))
         elif isinstance(event, (yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             self._refuse_anchor_and_tag(event, mark)
@@ -334,7 +336,7 @@ class _Builder:
     def _refuse_anchor_and_tag(self, event: Any, mark: Mark) -> None:
         if event.anchor is not None:
             message = f"`&{event.anchor}` is an anchor; a recipe has none"
-            self._fault(mark._replace(length=len(event.anchor) + 1), "alias", message, ONCE)
+            self._fault(mark._replace(length=len(event.anchor) + 1), "alias", message, NO_ALIASES)
         if event.tag is not None:
             tag = re.sub("^tag:yaml.org,2002:", "!!", event.tag)
             message = f"`{tag}` is a tag; a recipe is plain data"

@@ -19,7 +19,7 @@ from blocks.core.contract import Penalties, State, reduce_penalties
 from blocks.core.functional import default_dtype
 from composer.data.largest_batch import BatchSize
 from composer.model.characters import Spelled, expect_characters
-from composer.model.encoder_decoder import NOTHING, EncoderDecoder, example_source, map_leaves
+from composer.model.encoder_decoder import NO_INPUTS, EncoderDecoder, example_source, map_leaves
 from composer.model.footprint import training_device, weight_bytes
 from composer.model.meta_device import device_of, is_in_place, is_pure, shapes_of
 from composer.model.parameter_paths import count_frozen, learning_rate_factors
@@ -328,7 +328,7 @@ def carried_state(
         return None
     # with an answer, or a head whose cost is cheap would tell p of all tokens
     with torch.no_grad():
-        state = model.step(target, None, {}, NOTHING._replace(facts=facts), target)[1]
+        state = model.step(target, None, {}, NO_INPUTS._replace(facts=facts), target)[1]
     return map_leaves(state, Tensor.detach)
 
 
@@ -342,7 +342,7 @@ def training_loss(
 ) -> Tensor:
     """Return the loss of a batch, as a training step computes it."""
     penalties: Penalties = {}
-    inputs = NOTHING._replace(
+    inputs = NO_INPUTS._replace(
         penalties=penalties, progress=torch.zeros((), device=model.device), facts=facts
     )
     if state is None:

@@ -21,7 +21,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
 from composer.model.characters import write_characters
-from composer.model.encoder_decoder import NOTHING, EncoderDecoder, StepInputs, map_leaves
+from composer.model.encoder_decoder import NO_INPUTS, EncoderDecoder, StepInputs, map_leaves
 from composer.model.parameter_paths import learning_rate_factors
 from composer.model.special_tokens import BOS, EOS, PAD
 from composer.model.trained_parameters import trained_parameters
@@ -224,7 +224,7 @@ class Seq2SeqModule(LightningModule):
         read: Tensor,
         window: int,
         streams: int,
-        inputs: StepInputs = NOTHING,
+        inputs: StepInputs = NO_INPUTS,
         answer: Tensor | None = None,
     ) -> Tensor:
         """Return what `EncoderDecoder.step` does of the next window of some streams, and keep the

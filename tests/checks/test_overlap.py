@@ -56,7 +56,9 @@ def test_check_and_train_count_test_pairs_that_are_trained_on(
         "the target of 10 of 10 pairs of val is trained on with another source"
     )
     assert path == "data.parallel.test"
-    assert message == "5 of 10 pairs of test are trained on, too, which flatters the scores"
+    assert message == (
+        "5 of 10 pairs of test are also in the training data, so the scores will be too good"
+    )
     assert hint == "write `decontaminate: true` under `parallel`"
     recipe.file.write_text(
         recipe.file.read_text() + "training: {max_steps: 1}\nlogging: {wandb: false}\n"
@@ -85,7 +87,9 @@ def test_files_of_a_text_that_are_trained_on_are_a_warning(make: Make, tmp_path:
         overlaps(make({"text": text}, {"decoder": ["rnn"]})), reverse=True
     )
     assert (path, other) == ("data.text.val", "data.text.test")
-    assert message == f"`{tmp_path / 'c.txt'}` of val is trained on, too, which flatters the scores"
+    file = tmp_path / "c.txt"
+    consequence = "so the scores will be too good"
+    assert message == f"`{file}` of val is also in the training data, {consequence}"
     text |= {"train": ["a.txt", "a.txt", "b.txt"], "test": 1}
     assert [path for path, *_ in overlaps(make({"text": text}, {"decoder": ["rnn"]}))] == [
         "data.text.val"

@@ -51,7 +51,7 @@ def test_line_breaks_in_a_csv_are_counted_at_the_row_with_the_most(make, tmp_pat
     (tmp_path / "t.csv").write_text('en,de\na,"b\nc"\n"d\ne","f\ng\nh"\ni,"j, k"\n')
     (warning,) = warnings_of(make(parallel("t.csv")))
     assert (warning.file, warning.line, warning.code) == (str(tmp_path / "t.csv"), 4, "lines")
-    assert "of 8 fields 3 have line breaks" in warning.message
+    assert "3 of 8 fields have line breaks" in warning.message
     assert "has 4 lines" in warning.message
     (tmp_path / "t.csv").write_text('en,de\na,"b, c"\n\n\nd,"e ""f"""\n')
     assert warnings_of(make(parallel("t.csv"))) == []

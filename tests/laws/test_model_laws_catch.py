@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from blocks.core.contract import Output, State
 from composer.model.builder import build
-from composer.model.encoder_decoder import NOTHING, EncoderDecoder, StepInputs
+from composer.model.encoder_decoder import NO_INPUTS, EncoderDecoder, StepInputs
 from composer.model.special_tokens import PAD, UNK
 from composer.recipe.recipe import load
 from composer.testing import LawError, check_model, model_laws
@@ -55,7 +55,7 @@ class StepsOverPadding(EncoderDecoder):
 
 class KnowsTheAnswer(EncoderDecoder):
     def forward(
-        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NO_INPUTS
     ) -> Tensor:
         logits = super().forward(sources, target, beside)
         return logits + 0.1 * logits.flip(1)
@@ -65,7 +65,7 @@ class ReadsPadding(EncoderDecoder):
     def encode(
         self,
         sources: Mapping[str, Tensor],
-        beside: StepInputs = NOTHING,
+        beside: StepInputs = NO_INPUTS,
         target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
         return super().encode(
@@ -81,7 +81,7 @@ class MakesRoomForTheLongest(EncoderDecoder):
     def encode(
         self,
         sources: Mapping[str, Tensor],
-        beside: StepInputs = NOTHING,
+        beside: StepInputs = NO_INPUTS,
         target_mask: Tensor | None = None,
     ) -> dict[str, Output]:
         return super().encode(
@@ -93,7 +93,7 @@ class DecodesWithoutRoom(EncoderDecoder):
     """A search would not ask for the size that was trained."""
 
     def forward(
-        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NO_INPUTS
     ) -> Tensor:
         return self.step(
             target, self.start(memories := self.encode(sources), len(target)), memories
@@ -126,7 +126,7 @@ class PrefersTheLast(EncoderDecoder):
 
 class Overflows(EncoderDecoder):
     def forward(
-        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NO_INPUTS
     ) -> Tensor:
         logits = super().forward(sources, target, beside)
         return logits / (0 if logits.dtype is torch.bfloat16 else 1)
@@ -142,7 +142,7 @@ class OverflowsInSteps(EncoderDecoder):
 
 class Diverges(EncoderDecoder):
     def forward(
-        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NO_INPUTS
     ) -> Tensor:
         return super().forward(sources, target, beside) * (float("nan") if self.training else 1.0)
 
@@ -164,7 +164,7 @@ class CountsRows(EncoderDecoder):
         self.register_buffer("rows", torch.zeros(()))
 
     def forward(
-        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING
+        self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NO_INPUTS
     ) -> Tensor:
         self.get_buffer("rows").add_(len(target))
         return super().forward(sources, target, beside)

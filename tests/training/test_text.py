@@ -359,7 +359,7 @@ FAULTS = [
         {"training.carry": False, "evaluation": {"stride": 6}},
         "value",
         "evaluation.stride",
-        "no more than those",
+        "no more can be measured",
     ),
     (
         {
