@@ -208,10 +208,9 @@ class EncoderDecoder(nn.Module):
 
     Pad is id 0 in every vocabulary, and NaN among features: masks are made from the sources.
     `embedding` is None where the decoder reads no tokens; zeros of `width` arrive there then.
-    `max_target_ratio`
-    is that of the encoders: not 0 where an answer's size is part
-    of the question. `length`: every answer has exactly so many tokens; None where it ends when the
-    model says so. `decoder_share` is what the decoder's cross-entropy is multiplied by in the loss.
+    `max_target_ratio` is that of the encoders: not 0 where an answer's size is part of the
+    question. `length`: every answer has exactly so many tokens; None where it ends when the model
+    says so. `decoder_share` is what the decoder's cross-entropy is multiplied by in the loss.
     `begins_after_end`: bos is read as eos, so that what a model is asked begins as a document does
     in the windows of its text: after the end of another.
     """

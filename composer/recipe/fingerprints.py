@@ -25,8 +25,8 @@ from composer.recipe.schema_reader import Schema, dereference, ref_name
 
 FINGERPRINT_VERSION = "2"
 """Of what fingerprints are made of. Those of another version are computed anew from what a run
-stores: 1 counted every
-default, and files of texts by their bytes."""
+stores: 1 counted every default, and files of texts by their bytes.
+"""
 
 Data = dict[str, Any]
 

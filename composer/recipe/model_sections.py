@@ -20,8 +20,7 @@ EMPTY: Any = ()
 @dataclass(frozen=True, kw_only=True)
 class Ctc(Section):
     """CTC over the positions that an encoder leaves, beside the decoder or alone (Graves et al.
-    2006). Its answers have
-    no more tokens than these positions.
+    2006). Its answers have no more tokens than these positions.
 
     The training minimises (1 - w) times the decoder's cross-entropy plus w times the cost of CTC,
     and a search ranks by (1 - w) log p of the decoder plus w log p of CTC (Watanabe et al. 2017).

@@ -128,8 +128,7 @@ class Curriculum(Section):
 @dataclass(frozen=True, kw_only=True)
 class ValidationSample(Section):
     """Lines that are decoded at each validation. Their scores are called `val_sample/bleu` and so
-    on; losses are of
-    all lines, and so are the scores at the end of the training, `val/bleu`.
+    on; losses are of all lines, and so are the scores at the end of the training, `val/bleu`.
 
     Settings:
         lines: How many of those with a source, from the beginning of the validation part; all with
@@ -144,8 +143,7 @@ class ValidationSample(Section):
 @dataclass(frozen=True, kw_only=True)
 class Ema(Section):
     """Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and
-    the final weights
-    are of the average; the training goes on with its own.
+    the final weights are of the average; the training goes on with its own.
 
     Settings:
         decay: The share of the average that stays in a step, above 0 and below 1; in step t (1 + t)
@@ -158,9 +156,8 @@ class Ema(Section):
 @dataclass(frozen=True, kw_only=True)
 class Asgd(Section):
     """Averaged SGD, with the trigger of NT-ASGD (Merity et al. 2018): the mean of the weights of
-    all steps since the
-    validation has stalled. Validations, `--checkpoint` and the final weights are of the mean; the
-    training goes on with its own. The paper's optimizer is `sgd`.
+    all steps since the validation has stalled. Validations, `--checkpoint` and the final weights
+    are of the mean; the training goes on with its own. The paper's optimizer is `sgd`.
 
     Settings:
         patience: It has stalled when its loss is above the best of those more than so many
@@ -303,8 +300,7 @@ class Evaluation(Section):
 @dataclass(frozen=True, kw_only=True)
 class Trainer(Section):
     """The machine: on what a recipe is trained, by how many processes. All may change on
-    `--resume`, but for
-    `limit_val_batches`, which has a say in the weights that are kept.
+    `--resume`, but for `limit_val_batches`, which has a say in the weights that are kept.
 
     Settings:
         accelerator: auto, cpu, gpu, mps, tpu.

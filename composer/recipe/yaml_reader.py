@@ -68,9 +68,8 @@ class Node:
     `value` is a scalar, a list of nodes or a dictionary of nodes.
 
     `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted`
-    True if in quotes;
-    `replaced` is the value of a base that it replaces whole; `end` is the location after the value,
-    if it was read.
+    True if in quotes; `replaced` is the value of a base that it replaces whole; `end` is the
+    location after the value, if it was read.
     """
 
     value: Any
