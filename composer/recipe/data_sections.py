@@ -49,8 +49,7 @@ class Split(SidedSection):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSplit(SidedSection):
-    """A part of the data that is measured: as a part that is trained on, and with several
-    references if there are.
+    """A part of the data to evaluate on: like a training part, with one or more references.
 
     Settings:
         file: A file with columns; `source` and `target` then name its columns.
@@ -75,10 +74,10 @@ class Parallel(Section):
         test: Test split, for `evaluate`; an integer as for `val`.
         test_sets: Further test sets by name, measured as `test` is; their scores are called
             `NAME/bleu` and so on.
-        max_ratio: Training pairs are left out of which a side has more than so many times the
-            tokens of another.
-        deduplicate: Whether of training pairs that are repeated only the first is used.
-        decontaminate: Whether training pairs are left out of which a side is a line of `val`,
+        max_ratio: Leave out training pairs in which a side has more than so many times the tokens
+            of another.
+        deduplicate: Whether only the first of repeated training pairs is used.
+        decontaminate: Whether to leave out training pairs with a side that is a line of `val`,
             `test` or a test set.
         hold_out: sources | pairs: whether a number in `val` and `test` holds out all pairs of a
             source together, or pairs one by one, some of whose sources are then trained on with
@@ -123,8 +122,7 @@ class AudioFeatures(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment(Section):
-    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time
-    warping).
+    """New masks over frames and bands in each epoch (Park et al. 2019, section 2, no time warping).
 
     Settings:
         bands: A mask covers up to so many bands; F of the paper.
@@ -158,8 +156,7 @@ class ImageAugment(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumn(Section):
-    """A column of a table, and what it holds: text, or the names of files with an image, a sound or
-    vectors.
+    """A column of a table: text, or names of files with an image, a sound or vectors.
 
     Files are looked up beside the table; `images.zip/a.png` is a file in an archive,
     `a.wav#t=1.5,4` a part of a sound, in seconds. What they hold is decoded once, into a cache.
@@ -176,8 +173,7 @@ class TableColumn(Section):
         rate: Of a sound: samples a second; one of another rate is resampled.
         features: Of a sound: `{log_mel: {bands: 40}}`.
         normalize: Of a sound: whether each band of an utterance gets mean 0 and variance 1.
-        spec_augment: Of a sound, or of vectors: masks over frames and bands of those that are
-            trained on.
+        spec_augment: Of a sound, or of vectors: masks over frames and bands in training.
         width: Of vectors: the numbers of a frame.
     """
 
@@ -196,16 +192,14 @@ class TableColumn(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(SidedSection):
-    """Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or
-    vectors.
+    """Pairs from tables (TSV, CSV, JSON lines, Parquet) of text, images, sounds or vectors.
 
     A data folder of Kaldi, with `wav.scp`, is a table with the columns `id`, `sound`, `text` and
     `speaker`.
 
     Settings:
         train: The table to train on.
-        val: The table to watch the training with; an integer holds out that many training pairs,
-            evenly spaced.
+        val: The validation table; an integer holds out that many training pairs, evenly spaced.
         test: The table that `evaluate` measures; an integer as for `val`.
         test_sets: Further tables to measure, by name.
         source: The column that the encoder reads. With several encoders, one key per encoder in its
@@ -234,7 +228,7 @@ class Hub(SidedSection):
         id: The data set's id, such as `bentrevett/multi30k`.
         config: The configuration of a data set that has several.
         train: The split to train on.
-        val: The split to watch the training with.
+        val: The validation split.
         test: The split that `evaluate` measures.
         source: The column with the source text. With several encoders, one key per encoder in its
             place.
@@ -263,13 +257,12 @@ class Babi(Section):
         folder: The folder with files such as `qa1_..._train.txt`, looked up under `--data`, then
             beside the recipe.
         tasks: The numbers of the tasks, a list; several are trained on together.
-        val: The share of the training questions that the training is watched with and not trained
-            on; 0 is none.
+        val: The share of the training questions held out for validation; 0 is none.
         words: Words that a sentence has room for, the columns of the grid; a longer sentence is
             refused.
         sentences: Of a longer story only the last so many sentences are read.
-        split_answers: Whether an answer of several words, which commas join, is so many tokens, and
-            not one.
+        split_answers: Whether an answer of several words, joined by commas, is several tokens, not
+            one.
     """
 
     folder: Text
@@ -346,8 +339,8 @@ class Data(Section):
         lowercase: Whether all text is made lower case first, as Unicode does for every language
             alike: a Turkish I becomes i with its dot. References keep their case, and answers
             cannot match it.
-        packing: Whether the pairs of a training batch stand in one row, one behind the other,
-            without padding; what is learned is the same.
+        packing: Whether the pairs of a training batch are packed into one row, without padding; the
+            model learns the same.
     """
 
     parallel: Parallel | None = None

@@ -41,10 +41,10 @@ class Output(Section):
     """From the decoder's last output to the vocabulary.
 
     Settings:
-        tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's
-            name.
-        kind: Output head: what makes the logits, and what it trains on.
-        length: How many tokens every target has, where all have as many; its end then costs
+        tie: Sides whose embeddings share one matrix with the output: `source`, `target`, or an
+            encoder's name.
+        kind: Output head: how logits are computed, and the training cost.
+        length: Number of tokens of every target, if all have the same; their end then costs
             nothing.
         ctc: A second way to the vocabulary, from the positions of an encoder.
         bias: Whether each token has a bias, of the heads `linear` and `sampled`.
@@ -65,7 +65,7 @@ class Model(Section):
     Settings:
         width: The width of the stream; learned token embeddings have it, and blocks with a `width`
             default to it.
-        embedding: What makes a vector of each token.
+        embedding: How a token becomes a vector.
         embedding_dropout: Probability of dropping a word, 0 <= embedding_dropout < 1: its vector is
             zero wherever it stands in a batch (Gal & Ghahramani 2016, section 4; Merity et al.
             2018, section 4.3).

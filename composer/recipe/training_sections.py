@@ -81,19 +81,18 @@ class GradientNoise(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledSampling(Section):
-    """Some tokens of the target so far are the model's own, as they are when it translates (Bengio
-    et al. 2015).
+    """The decoder reads some of its own tokens in training, as in translation (Bengio et al. 2015).
 
-    The parallel form of Mihaylova & Martins 2019: a first pass over the reference says what the
-    model would write at each position, and the second pass, which learns, reads some of that. A
-    step costs one more forward pass.
+    The parallel form of Mihaylova & Martins 2019: a first pass over the reference predicts a token
+    at each position, and the second pass, which learns, reads some of these. A step costs one more
+    forward pass.
 
     Settings:
-        rate: Probability at the end that a token which the decoder reads is replaced; the first
-            one, bos, never is.
+        rate: Final probability that a token which the decoder reads is replaced; the first one,
+            bos, never is.
         warmup: The share of the budget over which the probability rises from 0 to `rate`.
-        choose: What replaces it: argmax, the most probable token, or sample, one drawn as probable
-            as it is.
+        choose: The replacement: argmax, the most probable token, or sample, one drawn by its
+            probability.
     """
 
     rate: Proportion = 0.1
@@ -103,19 +102,16 @@ class ScheduledSampling(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Curriculum(Section):
-    """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as
-    they are mastered.
+    """Short pairs first: an epoch has pairs up to a length, its level, which rises with mastery.
 
     Settings:
         start: The level of the first two epochs; tokens of a pair, eos not counted.
-        step: How much the level rises after an epoch that was mastered; each level lasts two epochs
-            or more.
+        step: How much the level rises after a mastered epoch; each level lasts two epochs or more.
         error: Raise the level when the error rate on the longest pairs within it (its last `step`
             lengths) is below this; above 0, at most 1.
-        beyond: The probability, 0 to 1, with which an epoch has a pair that is longer than its
-            level.
-        by: Whose tokens count: `source`, `target` or an encoder's name; without it the longest of a
-            pair's sources.
+        beyond: The probability, 0 to 1, that an epoch has a pair that is longer than its level.
+        by: The side whose tokens count: `source`, `target` or an encoder's name; without it the
+            longest of a pair's sources.
     """
 
     start: Count = 6
@@ -160,8 +156,8 @@ class Asgd(Section):
     are of the mean; the training goes on with its own. The paper's optimizer is `sgd`.
 
     Settings:
-        patience: It has stalled when its loss is above the best of those more than so many
-            validations before it.
+        patience: Validation has stalled when its loss is above the best loss before the last so
+            many validations.
     """
 
     patience: Count = 5
@@ -173,10 +169,9 @@ class ParameterGroup(Section):
 
     Settings:
         blocks: Their paths, as `plan` prints them: `encoder`, `decoder[1].repeat`,
-            `encoder.embedding`, `output`. What is in a block belongs to it, and of several paths
+            `encoder.embedding`, `output`. A path covers everything in the block; of several paths
             the longest counts.
-        factor: What the learning rate is multiplied with; 0 freezes: no gradient, and no state of
-            the optimizer.
+        factor: Factor of the learning rate; 0 freezes: no gradient, and no optimizer state.
         weight_decay: Weight decay of all their parameters, matrices or not, in place of the
             optimizer's.
     """
@@ -193,7 +188,7 @@ class Training(Section):
 
     Settings:
         optimizer: Optimizer.
-        schedule: How the learning rate changes over the budget.
+        schedule: The learning rate over the budget.
         parameter_groups: Blocks with a learning rate or weight decay of their own, or frozen. A
             parameter that several share has the smallest: with tied embeddings, a frozen `encoder`
             freezes the output.
@@ -209,10 +204,10 @@ class Training(Section):
             `tokens_per_batch` / `window`.
         label_smoothing: The share of the probability that is spread over the whole vocabulary.
         clip_norm: The gradient is scaled down to this norm if it is larger.
-        gradient_noise: Normal noise that is added to the gradient, ever less of it.
+        gradient_noise: Normal noise on the gradient, which decays.
         scheduled_sampling: How often the decoder reads its own tokens in place of the true ones.
-        initialization: What the matrices of the blocks are at first; not where a run starts from
-            another one's weights.
+        initialization: Initial values of the blocks' matrices; without effect where a run starts
+            from another run's weights.
         accumulate: Gradient accumulation steps; the update is the same, with less memory.
         validate_every: Steps between validations; once an epoch without it.
         validation_sample: What is decoded at each validation.
@@ -227,9 +222,8 @@ class Training(Section):
             deleted first, the last and the best never; without it, the last two and the best.
         precision: Floating-point precision. `bf16-mixed` is fast on a GPU and on a CPU with
             AVX-512, slow on others.
-        compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not
-            where there are loops over positions (rnn, recurrent, ...), of which each length is
-            compiled anew.
+        compile: Whether the model is compiled first. It pays on a GPU after a minute or more, but
+            not with loops over positions (rnn, recurrent, ...), which are compiled for each length.
         workers: Processes that prepare batches beside the training; the result is the same.
         seed: Seed of all random number generators.
     """
@@ -287,9 +281,9 @@ class Evaluation(Section):
         bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character;
             zh, Chinese characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for
             200 languages.
-        stride: Of a text in windows whose state is not carried, how many tokens of each window are
-            measured, the last ones; those before are read. By default all of a window, so that its
-            first tokens are read after nothing.
+        stride: Of a text in windows whose state is not carried, the tokens measured at the end of
+            each window; those before are context. By default all, so the first tokens of a window
+            have no context.
     """
 
     metrics: Annotated[Sequence[str], Kind("text_metrics")] | None = None
@@ -299,14 +293,13 @@ class Evaluation(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer(Section):
-    """The machine: on what a recipe is trained, by how many processes. All may change on
-    `--resume`, but for `limit_val_batches`, which has a say in the weights that are kept.
+    """The machine: devices and processes. All may change on `--resume` except `limit_val_batches`,
+    because it affects which checkpoint is best.
 
     Settings:
         accelerator: auto, cpu, gpu, mps, tpu.
-        devices: How many devices of each machine, a list of their numbers, or auto: all; of a
-            launcher's, as many as it has started; of CPUs, one, whose threads use the whole
-            machine.
+        devices: Devices per machine, a list of their numbers, or auto: all; under a launcher as
+            many as it started; on CPUs one process, whose threads use the whole machine.
         num_nodes: How many machines, or auto: as many as the launcher says, else one.
         strategy: How several devices work together: ddp, each with the whole model; fsdp, each with
             a part of it; auto is ddp where there are several.
@@ -314,9 +307,9 @@ class Trainer(Section):
         deterministic: Whether only deterministic algorithms are used: true, false or warn; without
             it, as torch is set.
         benchmark: Whether cuDNN looks for the fastest algorithms.
-        limit_val_batches: The share of the validation that is measured (0.5), or about how many
-            batches of it (3): the same sample of its lines, long and short, at every validation; of
-            a carried text its beginning.
+        limit_val_batches: The share of the validation data that is measured (0.5), or roughly the
+            number of batches (3): the same sample of long and short lines at every validation; of a
+            carried text its beginning.
         log_every_n_steps: Steps between two rows of the metrics; 10 at most.
         inference_mode: Whether validation runs in inference mode.
         detect_anomaly: Whether autograd looks for the origin of a NaN; slow.
@@ -350,7 +343,7 @@ class WandB(Section):
         project: The project; `seqcomposer` without it.
         name: The run's name; the recipe's without it.
         entity: The user or team; the default one of the login without it.
-        group: What the run belongs to; for a sweep's trial, the sweep.
+        group: The run's group; for a sweep's trial, the sweep.
         tags: Tags, beside the families of blocks that the model has, such as attention or
             recurrence.
         config: Keys of the run's config beside the recipe's own; for a sweep's trial, the values of
