@@ -64,7 +64,7 @@ def test_check_and_train_count_test_pairs_that_are_trained_on(
         recipe.file.read_text() + "training: {max_steps: 1}\nlogging: {wandb: false}\n"
     )
     train(load(recipe.file), run=tmp_path / "run")
-    assert "5 of 10 pairs of test are trained on" in capsys.readouterr().out
+    assert "5 of 10 pairs of test are also in the training data" in capsys.readouterr().out
 
 
 def test_of_a_sample_it_is_at_least_so_many(
@@ -180,7 +180,7 @@ def test_the_fix_of_repeated_pairs_leaves_them_out_of_training(make: Make, texts
         "hold_out": "pairs",
     }
     ((_, message, hint),) = overlaps(make({"parallel": parallel}, MODEL))
-    assert "of 10 pairs of test are trained on" in message
+    assert "of 10 pairs of test are also in the training data" in message
     assert hint == "write `decontaminate: true` under `parallel`"
     assert overlaps(make({"parallel": {**parallel, "decontaminate": True}}, MODEL)) == []
 
