@@ -40,7 +40,8 @@ def test_the_tests_of_the_example_pass(example: dict[str, object], name: str) ->
 
 
 def test_every_file_that_is_named_is_there() -> None:
-    named = re.findall(r"[\w./]+\.(?:py|json|yaml)\b", TEXT)
+    decisions = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/decisions/*.md")]
+    named = re.findall(r"[\w./]+\.(?:py|json|yaml)\b", "\n".join([TEXT, *decisions]))
     there = {path.name for path in ROOT.rglob("*") if not {".venv", ".git"} & set(path.parts)}
     example = {"file.yaml", "shift.py", "test_shift.py", "run.json", "tokenizer.json"}
     assert {Path(item).name for item in named} - there <= example
