@@ -77,11 +77,9 @@ def reach(recipe: Recipe, epoch: EpochSize | None) -> Reach:
     steps, epochs = recipe.training.max_steps or math.inf, recipe.training.max_epochs or math.inf
     steps, epochs = min(steps, epochs * most), min(epochs, steps / fewest)
     every = recipe.training.validate_every
-    validations = (
-        max(0.0, math.ceil(steps / every if every else epochs) - 1.0)
-        if steps < math.inf
-        else math.inf
-    )
+    validations = math.inf
+    if steps < math.inf:
+        validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0)
     return Reach(steps, epochs, validations)
 
 
@@ -102,10 +100,8 @@ def drawing(recipe: Recipe, epoch: EpochSize | None) -> Problems:
     """The pairs of a task are drawn before the first step in less than minutes."""
     task = recipe.data.generate
     if task and (minutes := task.train * PAIR_SECONDS / 60) > 1:
-        gib, times = (
-            task.train * PAIR_BYTES / 2**30,
-            " in every epoch" if is_endless(recipe) else "",
-        )
+        gib = task.train * PAIR_BYTES / 2**30
+        times = " in every epoch" if is_endless(recipe) else ""
         message = (
             f"drawing so many pairs takes about {minutes:,.0f} minutes and {gib:,.1f} GiB of"
             f" memory{times}"
@@ -192,11 +188,8 @@ def curriculum(recipe: Recipe, epoch: EpochSize | None) -> Problems:
     settings = recipe.training.curriculum
     if settings is None or recipe.window:  # of windows the plan says that it changes nothing
         return
-    epochs, start, longest = (
-        reach(recipe, epoch).epochs,
-        settings.start,
-        epoch.longest if epoch else settings.start + 1,
-    )
+    epochs, start = reach(recipe, epoch).epochs, settings.start
+    longest = epoch.longest if epoch else start + 1
     # a shortest length is known where all lengths are
     if epoch and epoch.shortest and max(start, epoch.shortest) >= longest:
         hint, which = "write a smaller `start`, or remove it", "no pair has more than"

@@ -124,7 +124,7 @@ def _deciding(numbers: Sequence[tuple[GroupPath, float | None]]) -> set[KeyPath]
 def gradients(built: BuiltModel) -> Problems:
     """The loss reaches each parameter; at fault is the outermost block that lost it."""
     model, unreached = built.model, unreached_by_loss(built.model)
-    paths = {memory: path for _, memory, path, _ in encoder_stacks(built.recipe.model)}
+    paths = {stack.memory: stack.path for stack in encoder_stacks(built.recipe.model)}
     lost = [*_unread_encoders(model, paths, unreached), *_unread_blocks(model, unreached)]
     yield from lost or _unread_tokens(model, paths, unreached)
 
@@ -142,10 +142,8 @@ def _unread_encoders(
             or {id(buffer) for buffer in encoder.buffers()}
         )
         if own <= unreached:
-            path, message = (
-                paths[encoder.memory],
-                f"nothing reads `{encoder.memory}`, so it would never learn",
-            )
+            path = paths[encoder.memory]
+            message = f"nothing reads `{encoder.memory}`, so it would never learn"
             fix = Fix("add a `cross_attention` that reads it, or remove it", Remove(path))
             yield Problem("unused", path, message, fix)
             unreached -= parameter_ids(encoder)

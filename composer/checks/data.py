@@ -117,10 +117,8 @@ def _frames(column: TableColumn) -> Problems:
     for key, seconds in (("window", log_mel.window), ("hop", log_mel.hop)):
         if seconds * rate < 1:
             message = f"at `rate: {rate}` a `{key}` of {seconds:g} seconds is less than one sample"
-            shortest, path = (
-                Context(prec=6, rounding=ROUND_UP).divide(Decimal(1), Decimal(rate)),
-                (*log_mel.at, key),
-            )
+            shortest = Context(prec=6, rounding=ROUND_UP).divide(Decimal(1), Decimal(rate))
+            path = (*log_mel.at, key)
             fix = Fix(f"write `{key}: {shortest:f}` or more", Set(path, f"{shortest:f}"))
             yield Problem("bound", path, message, fix)
 

@@ -299,9 +299,9 @@ def idle_in_blocks(builder: RecordingBuilder) -> Iterator[Problem]:
 def idle_stacks(builder: RecordingBuilder) -> Iterator[Problem]:
     """Yield the warnings of named stacks that nothing uses, and of a `copy` that shares nothing."""
     for name, uses in builder.uses.items():
-        if len(uses) == 1 and uses[0][1]:
+        if len(uses) == 1 and uses[0].is_copy:
             message = f"this is the only use of `{name}`, so it shares with none"
-            yield unused((*uses[0][0], "copy"), message)
+            yield unused((*uses[0].path, "copy"), message)
     for name in builder.recipe.model.stacks or {}:
         if name not in builder.uses:
             stack = ("model", "stacks", name)

@@ -177,16 +177,11 @@ def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -
     trained = document_hashes(pairs["train"].sides[TARGET])
     for split in held_out:
         texts = pairs[split].sides[TARGET]
-        is_repeated, sizes = (
-            is_shared(document_hashes(texts), trained),
-            np.array([*map(len, texts)]),
-        )
-        is_repeated &= sizes >= SHORT_DOCUMENT
+        sizes = np.array([*map(len, texts)])
+        is_repeated = is_shared(document_hashes(texts), trained) & (sizes >= SHORT_DOCUMENT)
         if sizes[is_repeated].sum() > USUAL_SHARE * sizes.sum():
-            count = (
-                f"{'' if is_all else 'at least '}{is_repeated.sum():,} of {len(sizes):,} documents"
-                f" of {split}"
-            )
+            least = "" if is_all else "at least "
+            count = f"{least}{is_repeated.sum():,} of {len(sizes):,} documents of {split}"
             message = f"{count} are repeated in the training text, {TOO_GOOD}"
             fix = "remove the repeated ones from the files"
             yield warning("overlap", split_path(recipe, split), message, fix)

@@ -8,9 +8,9 @@ fault, since it would never learn, and distributed training fails on it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -122,8 +122,42 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder = RecordingBuilder(recipe, at_most=at_most)
     with torch.device("meta"), MetaCache():
         model = builder.model(vocabularies)
-    built = built_model.BuiltModel(builder, model)
     builder.faults += builder.unused_stack_faults()
+    measured = _check_and_measure(builder, model)
+    values = block_values.planned_values(recipe, vocabularies, count_parameters(model))
+    if errors := [*faults(recipe, values)]:
+        raise RecipeError(errors)
+    rows = plan_rows(builder, model, measured.costs)
+    draws = measured.draws_random_numbers or model.output.draws_samples
+    encoders = model.readers().items()
+    return Plan(
+        rows=tuple(_with_bounds(recipe, rows)) if at_most else tuple(rows),
+        parameters=count_parameters(model),
+        flops=measured.flops,
+        state_bytes=measured.costs.state_bytes[id(model.decoder)],
+        tokens=TOKENS,
+        vocabularies=vocabularies,
+        at_most=at_most,
+        warnings=tuple(sorted({*recipe.warnings, *builder.warnings})),
+        max_target_ratios={key: encoder.max_target_ratio for key, encoder in encoders},
+        frozen=count_frozen(recipe, model),
+        decaying=count_decaying(recipe, model),
+        ctc_frames=ctc_frames(model),
+        draws_random_numbers=draws or bool(recipe.training.scheduled_sampling),
+    )
+
+
+class Measured(NamedTuple):
+    """What running a model shows."""
+
+    costs: Costs
+    flops: int
+    draws_random_numbers: bool
+
+
+def _check_and_measure(builder: RecordingBuilder, model: EncoderDecoder) -> Measured:
+    """Run a model and the rules of built models. Raises RecipeError with the errors of a group."""
+    built = built_model.BuiltModel(builder, model)
     built_model.check(built, built_model.STRUCTURE)
     try:
         costs, flops = measure_costs(model)
@@ -134,67 +168,46 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     except BlockFailed as failed:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
-    values = block_values.planned_values(recipe, vocabularies, count_parameters(model))
-    if errors := [*faults(recipe, values)]:
-        raise RecipeError(errors)
+    return Measured(costs, flops, step.draws)
+
+
+def _with_bounds(recipe: Recipe, rows: Iterable[PlanRow]) -> Iterator[PlanRow]:
+    """Mark the rows whose sizes grow with the vocabularies, which are upper bounds."""
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
-    everywhere, sized = recipe.model.embedding.depends_on_size, ("embedding", "output", "ctc")
-    planned = plan_rows(builder, model, costs)
-    rows = tuple(
-        replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in planned
-    )
-    return Plan(
-        rows=rows,
-        parameters=count_parameters(model),
-        flops=flops,
-        state_bytes=costs.state_bytes[id(model.decoder)],
-        tokens=TOKENS,
-        vocabularies=vocabularies,
-        at_most=at_most,
-        warnings=tuple(sorted({*recipe.warnings, *builder.warnings})),
-        max_target_ratios={
-            key: encoder.max_target_ratio for key, encoder in model.readers().items()
-        },
-        frozen=count_frozen(recipe, model),
-        decaying=count_decaying(recipe, model),
-        ctc_frames=ctc_frames(model),
-        draws_random_numbers=step.draws
-        or model.output.draws_samples
-        or bool(recipe.training.scheduled_sampling),
-    )
+    are_all = recipe.model.embedding.depends_on_size
+    for row in rows:
+        grows = are_all or row.block in ("embedding", "output", "ctc")
+        yield replace(row, at_most=True) if grows else row
 
 
 def at_sizes(planned: Plan, recipe: Recipe, vocabularies: Mapping[str, int]) -> Plan:
     """Return a plan for known vocabulary sizes; the model is built again only if they differ."""
     if dict(planned.vocabularies) == dict(vocabularies):
-        return replace(
-            planned, rows=tuple(replace(row, at_most=False) for row in planned.rows), at_most=False
-        )
+        rows = tuple(replace(row, at_most=False) for row in planned.rows)
+        return replace(planned, rows=rows, at_most=False)
     return replace(plan(recipe, vocabularies), warnings=planned.warnings)
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:
     """Yield one row for each path in the recipe, in its order; repeated blocks are summed."""
     recipe = builder.recipe
-    for key, _, path, _ in encoder_stacks(recipe.model):
-        encoder = model.readers()[key]
+    for stack in encoder_stacks(recipe.model):
+        encoder = model.readers()[stack.key]
         stream = Stream(encoder.embedding.embedding_dim, columns=encoder.columns)
-        yield _plan_row(recipe, path, "embedding", [encoder.embedding], stream, costs)
+        yield _plan_row(recipe, stack.path, "embedding", [encoder.embedding], stream, costs)
         # an encoder runs once, so it keeps no state between decoding steps
         yield from _block_rows(builder, encoder.stack, costs._replace(state_bytes=Counter()))
     embeddings = [model.embedding] if model.embedding is not None else []
     if recipe.model.decoder is not None:
-        yield _plan_row(
-            recipe, ("model", "decoder"), "embedding", embeddings, Stream(model.width), costs
-        )
+        path: Path = ("model", "decoder")
+        yield _plan_row(recipe, path, "embedding", embeddings, Stream(model.width), costs)
     yield from _block_rows(builder, model.decoder, costs)
     out, ctc = Stream(model.vocabulary), ctc_of(model)
     if model.output is not ctc:
         yield _plan_row(recipe, ("model", "output"), "output", [model.output], out, costs)
     if ctc is not None:
-        yield _plan_row(
-            recipe, ("model", "output", "ctc"), "ctc", [ctc], out, costs, reads=(ctc.memory,)
-        )
+        path = ("model", "output", "ctc")
+        yield _plan_row(recipe, path, "ctc", [ctc], out, costs, reads=(ctc.memory,))
 
 
 def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> Iterator[PlanRow]:
@@ -203,17 +216,16 @@ def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> It
         if isinstance(block, Block) and block.path:
             by_path.setdefault(block.path, []).append(block)
     for path, blocks in by_path.items():
+        word = str(path[-1])
         details: dict[str, object] = {
             "loops": blocks[0].loops,
             "reads_stream": blocks[0].reads_stream,
+            "name": builder.names[path],
+            "reads": tuple(builder.reads[path]),
         }
-        details |= {"name": builder.names[path], "reads": tuple(builder.reads[path])}
-        details |= (
-            {"times": builder.recipe.settings_at(path)["times"]} if path[-1] == "repeat" else {}
-        )
-        yield _plan_row(
-            builder.recipe, path, str(path[-1]), blocks, blocks[-1].out, costs, **details
-        )
+        if word == "repeat":
+            details["times"] = builder.recipe.settings_at(path)["times"]
+        yield _plan_row(builder.recipe, path, word, blocks, blocks[-1].out, costs, **details)
 
 
 def _plan_row(

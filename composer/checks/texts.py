@@ -39,10 +39,8 @@ def windows(read: ReadData) -> Problems:
     recipe, train = read.recipe, read.data.train
     if recipe.window is None or train is None or not read.is_all:
         return
-    tokens, streams = (
-        int(train.target.positions().sum()),
-        recipe.training.tokens_per_batch // recipe.window,
-    )
+    tokens = int(train.target.positions().sum())
+    streams = recipe.training.tokens_per_batch // recipe.window
     message = f"the training text has {tokens:,} tokens"
     if recipe.window > tokens:
         yield warning(

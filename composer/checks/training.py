@@ -32,9 +32,8 @@ def curriculum(recipe: Recipe) -> Problems:
     side, allowed = settings.by, [*recipe.sources, "target"]
     if side is not None and side not in allowed:
         message = f"a pair has no side called `{side}`{did_you_mean(side, allowed)}"
-        yield Problem(
-            "unknown", (*settings.at, "by"), message, f"its sides are {quote_all(allowed)}"
-        )
+        hint = f"its sides are {quote_all(allowed)}"
+        yield Problem("unknown", (*settings.at, "by"), message, hint)
     if recipe.training.workers:
         message = "workers prefetch batches, and a curriculum chooses the next ones later"
         path = ("training", "workers")
@@ -60,10 +59,9 @@ def early_stopping(recipe: Recipe) -> Problems:
     if (stopping := recipe.training.early_stopping) is None:
         return
     watched, goal = stopping.metric, stopping.goal
-    if (reason := unavailable_metric(recipe, watched)) is not None:
-        yield Problem(
-            "metric", METRIC_PATH, f"`{watched}` is never measured: {reason[0]}", reason[1]
-        )
+    if (unavailable := unavailable_metric(recipe, watched)) is not None:
+        reason, fix = unavailable
+        yield Problem("metric", METRIC_PATH, f"`{watched}` is never measured: {reason}", fix)
     highest = METRICS[metric_name(watched)].highest
     if goal is not None and highest is not None and goal > highest:
         message = f"`{watched}` is never above {highest:g}, and the goal is {goal:g}"
@@ -73,36 +71,28 @@ def early_stopping(recipe: Recipe) -> Problems:
 def unavailable_metric(recipe: Recipe, key: str) -> tuple[str, Fix] | None:
     """Say why no run has a metric such as `val/bleu`, and what to do; None if one has."""
     name, metric, training = metric_name(key), metric_of(key), recipe.training
-    needs, reads_source = metric.needs if metric else "tokens", bool(recipe.sources)
-    watched = training.early_stopping.metric if training.early_stopping else ""
-    if needs == "translations" and not reads_source:
+    needs, head = metric.needs if metric else "tokens", recipe.model.output.kind
+    if needs == "translations" and not recipe.sources:
         return "a model without encoders translates nothing", _loss_or("give the model an encoder")
-    head = recipe.model.output.kind
     if needs == "bits" and not head.is_of_bits:
-        return "the answers are of words, not of bits", _loss_or(
-            "`model: {output: {kind: sigmoid}}`"
-        )
+        fix = _loss_or("`model: {output: {kind: sigmoid}}`")
+        return "the answers are of words, not of bits", fix
     if needs == "logits" and head.evaluates_on_cost:
         return f"`{head.word}` measures the target alone", _loss_or("another `model.output.kind`")
     if needs == "texts" and not recipe.reads_text:
         return "only texts without a source have it", _loss_or("give `data: {text: ...}`")
     share = recipe.trainer.limit_val_batches
-    if needs == "texts" and key.startswith("val/") and (type(share) is int or share != 1.0):
-        return "`limit_val_batches` leaves out words that it counts", _loss_or(
-            "remove `limit_val_batches`"
-        )
-    if (
-        key.startswith(SAMPLE)
-        and training.validation_sample.lines == 0
-        and not decodes_all(watched)
-    ):
-        return "no validation lines are decoded", _loss_or(
-            "`training: {validation_sample: {lines: 200}}`"
-        )
-    if name in text_metrics() and name not in (
-        *(recipe.evaluation.metrics or SUITABLE),
-        metric_name(watched),
-    ):
+    is_partial = type(share) is int or share != 1.0
+    if needs == "texts" and key.startswith("val/") and is_partial:
+        fix = _loss_or("remove `limit_val_batches`")
+        return "`limit_val_batches` leaves out words that it counts", fix
+    watched = training.early_stopping.metric if training.early_stopping else ""
+    decodes_none = training.validation_sample.lines == 0 and not decodes_all(watched)
+    if key.startswith(SAMPLE) and decodes_none:
+        fix = _loss_or("`training: {validation_sample: {lines: 200}}`")
+        return "no validation lines are decoded", fix
+    measured = (*(recipe.evaluation.metrics or SUITABLE), metric_name(watched))
+    if name in text_metrics() and name not in measured:
         return "it is not among the metrics", Fix(f"write `evaluation: {{metrics: [{name}, ...]}}`")
     return None
 

@@ -74,6 +74,13 @@ class IdleSetting(NamedTuple):
     fix: Fix
 
 
+class Use(NamedTuple):
+    """A use of a named stack, and whether it is a copy with parameters of its own."""
+
+    path: Path
+    is_copy: bool
+
+
 class StandIn(Block):
     """Placeholder for a block at fault, so that the faults after it are found too."""
 
@@ -91,17 +98,16 @@ class Builder:
 
     `widened` has, by the path of a stack, the last block in it that changes the width;
     `named_paths` the blocks by the names that they have in the encoder or decoder that is being
-    built. `shared` are the first uses of named stacks, and `open_stacks` those that are being
-    built; `uses` has the paths of all uses, and whether they are copies. `idle_settings` are
-    those that change nothing, by their paths. `refused` are the memories that blocks
-    which were refused would have left. `is_dry`: count no fault. `at_most`: vocabularies are
+    built. Of named stacks, `shared` are the first uses, `uses` all of them, and `open_stacks` those
+    that are being built. `idle_settings` change nothing, by their paths. `refused` are the memories
+    that refused blocks would have left. `is_dry`: count no fault. `at_most`: vocabularies are
     bounds.
     """
 
     recipe: Recipe
     faults: list[Fault] = field(default_factory=list)
     warnings: list[Fault] = field(default_factory=list)
-    uses: dict[str, list[tuple[Path, bool]]] = field(default_factory=dict)
+    uses: dict[str, list[Use]] = field(default_factory=dict)
     idle_settings: dict[Path, IdleSetting] = field(default_factory=dict)
     shared: dict[str, Stack] = field(default_factory=dict)
     open_stacks: list[str] = field(default_factory=list)
@@ -446,7 +452,7 @@ class Builder:
         if name not in stacks:
             add = f"define it: `model: {{stacks: {{{name}: [...]}}}}`"
             raise site.names.unknown_name(name, "stack", stacks, "no stack", add)
-        self.uses.setdefault(name, []).append((site.path, copy))
+        self.uses.setdefault(name, []).append(Use(site.path, copy))
         if name in self.open_stacks:
             fix = "write `repeat` to run a stack several times"
             raise BlockError("stack", f"`{name}` contains itself", code="cycle", fix=fix)

@@ -71,10 +71,8 @@ class Tree(NamedTuple):
             parents = [before[prefix[:-1]] for prefix in prefixes]
             levels.append(Level(parents, [prefix[-1] for prefix in prefixes], goes_on))
             places |= {prefix: count + place for place, prefix in enumerate(prefixes)}
-            before, count = (
-                {prefixes[place]: index for index, place in enumerate(goes_on)},
-                count + len(prefixes),
-            )
+            before = {prefixes[place]: index for index, place in enumerate(goes_on)}
+            count += len(prefixes)
         return cls(levels, [places[word] for word in words])
 
 
@@ -190,11 +188,8 @@ class CharLstmOutput(OutputHead):
     def _spell(self, tree: TreeIndices, arriving: Tensor) -> Tensor:
         """Return log p of all tokens, level by level of the tree. arriving: P y (N, C) -> (N, V)"""
         rows, device = len(arriving), arriving.device
-        symbols, log_p, results = (
-            torch.full((1,), BEGIN, device=device),
-            arriving.new_zeros(rows, 1),
-            [],
-        )
+        symbols = torch.full((1,), BEGIN, device=device)
+        log_p, results = arriving.new_zeros(rows, 1), []
         state = self._start(arriving, rows)
         for parents, following_symbols, goes_on in tree.levels:
             x = (self.embedding(symbols) + arriving[:, None]).flatten(0, 1)[:, None]  # (N Q, 1, C)
@@ -202,11 +197,8 @@ class CharLstmOutput(OutputHead):
             following = self._log_probs(m).view(rows, len(symbols), SYMBOLS)
             log_p = log_p[:, parents] + following[:, parents, following_symbols]  # (N, P)
             results.append(log_p)
-            log_p, parents, symbols = (
-                log_p[:, goes_on],
-                parents[goes_on],
-                following_symbols[goes_on],
-            )
+            log_p, parents = log_p[:, goes_on], parents[goes_on]
+            symbols = following_symbols[goes_on]
             state = tuple(
                 leaf.view(rows, -1, leaf.shape[-1])[:, parents].flatten(0, 1) for leaf in state
             )

@@ -190,11 +190,9 @@ def contract_violation(block: Block, name: str, x: Tensor, result: Any) -> str:
     if name == "mask":
         return "" if isinstance(result, Tensor) else f"`mask` of `{word}` returns no tensor"
     if name == "start":
-        return (
-            ""
-            if is_state(result)
-            else f"`start` of `{word}` returns what is neither a tensor nor a tuple of them"
-        )
+        if is_state(result):
+            return ""
+        return f"`start` of `{word}` returns neither a tensor nor a tuple of tensors"
     # combinators return their named outputs too
     is_step = isinstance(result, tuple) and 2 <= len(result) <= 3 and isinstance(result[0], Tensor)
     if not (

@@ -48,12 +48,8 @@ class Ctc(OutputHead):
 
     def __init__(self, memory: str, frames: Stream, vocabulary: int) -> None:
         super().__init__()
-        self.memory, self.frames, self.in_features, self.out_features = (
-            memory,
-            frames,
-            frames.width,
-            vocabulary,
-        )
+        self.memory, self.frames = memory, frames
+        self.in_features, self.out_features = frames.width, vocabulary
         self.map = nn.Linear(frames.width, vocabulary)
         nn.init.normal_(self.map.weight, std=frames.width**-0.5)
         nn.init.zeros_(self.map.bias)
@@ -99,10 +95,8 @@ class Ctc(OutputHead):
             is_label = token > EOS  # (B,)
             longer, of_longer = extend(frames, real, paths, last, token)
             paths = torch.where(is_label[:, None, None], longer, paths)
-            last, log_p = (
-                torch.where(is_label, token, last),
-                torch.where(is_label, of_longer, log_p),
-            )
+            last = torch.where(is_label, token, last)
+            log_p = torch.where(is_label, of_longer, log_p)
             results.append(next_log_probs(frames, real, paths, last, log_p))
         return torch.stack(results, 1), (frames, real, paths, last, log_p)
 
@@ -304,13 +298,9 @@ _derived: WeakKeyDictionary[JointModel, dict[float, tuple[object, EncoderDecoder
 
 def ctc_of(model: EncoderDecoder) -> Ctc | None:
     """Return the CTC of a model, alone or beside a decoder; None of others."""
-    return (
-        model.ctc
-        if isinstance(model, JointModel)
-        else model.output
-        if isinstance(model, CtcModel)
-        else None
-    )
+    if isinstance(model, JointModel):
+        return model.ctc
+    return model.output if isinstance(model, CtcModel) else None
 
 
 def ctc_frames(model: EncoderDecoder) -> tuple[str, Stream] | None:

@@ -337,15 +337,13 @@ class EncoderDecoder(nn.Module):
         self, ids: Tensor, state: State, context: Context, answer: Tensor | None = None
     ) -> tuple[Tensor, State]:
         ids = ids.masked_fill(ids == BOS, EOS) if self.begins_after_end else ids
-        x = (
-            self._zeros(*ids.shape, self.width)
-            if self.embedding is None
-            else self.embedding.embed(ids)
-        )  # (B, T, D)
+        if self.embedding is None:
+            x = self._zeros(*ids.shape, self.width)
+        else:
+            x = self.embedding.embed(ids)  # (B, T, D)
         inner = state if self.length is None else state[0]
-        x, inner, _ = self.decoder(
-            x, inner, context.with_outputs({"input": Output(x, context.mask)})
-        )
+        context = context.with_outputs({"input": Output(x, context.mask)})
+        x, inner, _ = self.decoder(x, inner, context)
         if answer is not None and self.output.returns_cost:
             return self.output.cost(x, answer), inner
         logits = self.output(x)  # (B, T, V)
@@ -435,11 +433,9 @@ def state_leaves(state: State) -> Iterator[Tensor]:
 
 def map_leaves(state: State, change: Callable[[Tensor], Tensor]) -> State:
     """Return the state with every tensor changed."""
-    return (
-        tuple(map_leaves(part, change) for part in state)
-        if isinstance(state, tuple)
-        else change(state)
-    )
+    if isinstance(state, tuple):
+        return tuple(map_leaves(part, change) for part in state)
+    return change(state)
 
 
 def state_bytes(state: State) -> int:

@@ -28,8 +28,5 @@ def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
 
 def training_device(recipe: Recipe) -> str:
     """Return the kind of device that a training of this process takes: `cuda` or `cpu`."""
-    return (
-        "cuda"
-        if torch.cuda.is_available() and recipe.trainer.accelerator in ("auto", "gpu")
-        else "cpu"
-    )
+    wants_gpu = recipe.trainer.accelerator in ("auto", "gpu")
+    return "cuda" if wants_gpu and torch.cuda.is_available() else "cpu"

@@ -157,10 +157,8 @@ class AdaptiveOutput(OutputHead):
 
     def _expected(self, rows: Tensor) -> Tensor:
         """Return a result that takes the memory of a batch with even clusters. (N, D) -> (N,)"""
-        log_p, share = (
-            self.softmax.head(rows).log_softmax(-1)[:, 0],
-            len(rows) // (1 + len(self.softmax.tail)),
-        )
+        log_p = self.softmax.head(rows).log_softmax(-1)[:, 0]
+        share = len(rows) // (1 + len(self.softmax.tail))
         for at, tail in enumerate(self.softmax.tail, start=1):
             part = tail(rows[at * share : (at + 1) * share]).log_softmax(-1)[
                 :, 0
@@ -240,11 +238,9 @@ class CnnOutput(OutputHead):
     def rows(self, ids: Tensor) -> Tensor:
         """Return the vectors with which the products of these words are. (N,) -> (N, D)"""
         rows: Tensor = self.map(self.characters(ids))
-        return (
-            rows
-            if self.correction is None or self.mix is None
-            else rows + self.mix(self.correction(ids))
-        )
+        if self.correction is None or self.mix is None:
+            return rows
+        return rows + self.mix(self.correction(ids))
 
     def all_rows(self) -> Tensor:
         """Return the rows of all words, (V, D); cached without gradients."""

@@ -37,8 +37,8 @@ class Owner(NamedTuple):
 def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
     """Return the innermost block of the recipe that each module belongs to, by its name."""
     ends = {
-        f"encoders.{key}.embedding": (*path, "embedding")
-        for key, _, path, _ in encoder_stacks(recipe.model)
+        f"encoders.{stack.key}.embedding": (*stack.path, "embedding")
+        for stack in encoder_stacks(recipe.model)
     }
     output = "model", "output"
     ends |= {
@@ -49,9 +49,8 @@ def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
     copies: Counter[Path] = Counter()
     owners: dict[str, Owner] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        owners[name] = (
-            Owner(ends[name]) if name in ends else owners.get(name.rpartition(".")[0], Owner(()))
-        )
+        around = owners.get(name.rpartition(".")[0], Owner(()))
+        owners[name] = Owner(ends[name]) if name in ends else around
         if isinstance(module, Block) and module.path:
             owners[name] = Owner(module.path, copies[module.path])
             copies[module.path] += 1

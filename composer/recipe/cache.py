@@ -135,41 +135,29 @@ def check_pin(node: Node) -> None:
         message = (
             f"a recipe is named by its path, or pinned by `{PIN_FORM}`, and this is another mapping"
         )
-        raise error_at(
-            node.mark, "type", "extends", message, "write it into a file, and the path of that here"
-        )
+        hint = "write it into a file, and the path of that here"
+        raise error_at(node.mark, "type", "extends", message, hint)
+    form = f"write `{PIN_FORM}`"
     for key in [key for key in node.value if key not in PIN_KEYS]:
         message = f"a pinned recipe has no key `{key}`{did_you_mean(key, PIN_KEYS)}"
-        faults.append(
-            fault_at(
-                node.value[key].place, "unknown", f"extends.{key}", message, f"write `{PIN_FORM}`"
-            )
-        )
+        mark = node.value[key].place
+        faults.append(fault_at(mark, "unknown", f"extends.{key}", message, form))
     if ref is not None and not _is_reference(ref.value):
         message = (
             "`pull` takes what `seqcomposer pull` takes: a path, `git+URL`, `wandb:NAME` or"
             " `hub:NAME`"
         )
-        faults.append(
-            fault_at(ref.value_mark, "type", "extends.pull", message, f"write `{PIN_FORM}`")
-        )
+        faults.append(fault_at(ref.value_mark, "type", "extends.pull", message, form))
     if sha256 is not None and not is_hash(sha256.value):
-        message, hint = (
-            "a sha256 is a text of 64 digits, 0-9 and a-f",
-            "copy it from what `seqcomposer pull` printed",
-        )
+        message = "a sha256 is a text of 64 digits, 0-9 and a-f"
+        hint = "copy it from what `seqcomposer pull` printed"
         faults.append(fault_at(sha256.value_mark, "sha256", "extends.sha256", message, hint))
     missing = next((key for key in PIN_KEYS if key not in node.value), "")
     if missing and not faults:
-        hint = (
-            f"run `{_pull_command(ref.value)}`, which prints it"
-            if ref is not None
-            else f"write `{PIN_FORM}`"
-        )
+        hint = form if ref is None else f"run `{_pull_command(ref.value)}`, which prints it"
         mark = node.place if node.key else node.mark._replace(length=1)
-        faults.append(
-            fault_at(mark, "missing", "extends", f"a pinned recipe needs `{missing}`", hint)
-        )
+        message = f"a pinned recipe needs `{missing}`"
+        faults.append(fault_at(mark, "missing", "extends", message, hint))
     if faults:
         raise RecipeError(faults)
 

@@ -203,11 +203,8 @@ class DefaultFiller(NamedTuple):
         if table == "block":  # `model.NAME` comes before `model.dropout`
             key = "rate" if name == "dropout" else "dropout"
             setting = entry["properties"].get(key, {"x-earlier": True})
-            dropout = (
-                {key: self.dropout}
-                if self.dropout is not None and "x-earlier" not in setting
-                else {}
-            )
+            is_given = self.dropout is not None and "x-earlier" not in setting
+            dropout = {key: self.dropout} if is_given else {}
             settings = dropout | _as_mapping(self.defaults.get(name, {}), entry) | settings
         return {name: self.section(settings, entry)}
 

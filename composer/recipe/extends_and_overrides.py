@@ -513,10 +513,8 @@ class _Setter(NamedTuple):
         first = first_setting(self.rules, path)
         if first is None:
             shown = format_path(path)
-            message, hint = (
-                f"`{shown}` is a single value and has no key `{name}`",
-                f"set `{shown}` itself",
-            )
+            message = f"`{shown}` is a single value and has no key `{name}`"
+            hint = f"set `{shown}` itself"
             settings = self.rules["$defs"].get(f"block.{node.value}", {"properties": ()})[
                 "properties"
             ]

@@ -47,11 +47,9 @@ def block(word: str | Kind = "") -> Any:
         own, before = describe_class(kind), registry.OWN.get(name)
         is_taken = before is None and name in registry.blocks()
         if is_taken or not re.fullmatch("[a-z][a-z0-9_]*", name):
-            message = (
-                f"there is a block called `{name}` already"
-                if is_taken
-                else f"`{name}` is no word for a block"
-            )
+            message = f"`{name}` is no word for a block"
+            if is_taken:
+                message = f"there is a block called `{name}` already"
             raise RunError.of(
                 message, "write another, of small letters, digits and `_`", own.origin
             )

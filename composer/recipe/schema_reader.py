@@ -67,10 +67,8 @@ def duplicate_fault(
 
 def unlisted_fault(faults: Iterable[Fault]) -> Fault:
     """Return the fault that says, after some, that there are more."""
-    message, last = (
-        f"there are more than {MAX_EXPLAINED:,} faults, and the others are not listed",
-        max(faults),
-    )
+    message = f"there are more than {MAX_EXPLAINED:,} faults, and the others are not listed"
+    last = max(faults)
     return replace(
         last, column=last.column + 1, code="size", path="", message=message, hint="fix these first"
     )
@@ -217,11 +215,8 @@ def _describe_alone(schema: Schema, keyword: str) -> str:
         return (
             "`true` or `false`" if kind == "boolean" else schema.get("patternErrorMessage", "text")
         )
-    return (
-        "a mapping of names to stacks"
-        if is_stack(schema.get("additionalProperties") or {})
-        else "a mapping"
-    )
+    has_stacks = is_stack(schema.get("additionalProperties") or {})
+    return "a mapping of names to stacks" if has_stacks else "a mapping"
 
 
 def _describe_among(schema: Schema, keyword: str) -> list[str]:

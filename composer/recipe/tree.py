@@ -108,11 +108,9 @@ def stack_trees(recipe: Recipe) -> dict[str, TreeNode]:
     trees: dict[str, TreeNode] = {}
     for key in STACKS:
         value = getattr(recipe.model, key)
-        named = (
-            {(key, name): x for name, x in value.items()}
-            if isinstance(value, Mapping)
-            else {(key,): value}
-        )
+        named: dict[tuple[Any, ...], Any] = {(key,): value}
+        if isinstance(value, Mapping):
+            named = {(key, name): entry for name, entry in value.items()}
         for steps, stack in named.items() if value else ():
             name, path = ".".join(steps), ("model", *steps)
             trees[name] = TreeNode(BRANCH, name, path, {}, to_nodes(recipe, stack, path))

@@ -102,13 +102,9 @@ def to_data(node: Node) -> Any:
 
 def items_of(data: object) -> Iterable[tuple[Any, Any]]:
     """Return the keys and values of a mapping, the indices and items of a list, or nothing."""
-    return (
-        data.items()
-        if isinstance(data, dict)
-        else enumerate(data)
-        if isinstance(data, list)
-        else ()
-    )
+    if isinstance(data, dict):
+        return data.items()
+    return enumerate(data) if isinstance(data, list) else ()
 
 
 def strings_in(data: object) -> Iterator[str]:
@@ -187,11 +183,9 @@ def _wide_encoding(start: bytes) -> str:
     if start in (b"\xff\xfe\0\0", b"\0\0\xfe\xff") or start.count(0) == 3:
         return "UTF-32"
     is_marked = start[:2] in (b"\xff\xfe", b"\xfe\xff")
-    return (
-        "UTF-16"
-        if is_marked or [byte == 0 for byte in start] in ([True, False] * 2, [False, True] * 2)
-        else ""
-    )
+    zeros = [byte == 0 for byte in start]
+    is_wide = is_marked or zeros in ([True, False] * 2, [False, True] * 2)
+    return "UTF-16" if is_wide else ""
 
 
 def _file_error(shown: str, code: str, message: str, hint: str) -> RecipeError:
@@ -388,10 +382,8 @@ class _Builder:
     def _key(self, siblings: dict[str, Node], node: Node) -> tuple[str | None, Mark]:
         mark = node.mark
         if isinstance(node.value, (dict, list)):
-            message, hint = (
-                "a key is a word, not a list or a mapping",
-                "put quotes around it if it is text",
-            )
+            message = "a key is a word, not a list or a mapping"
+            hint = "put quotes around it if it is text"
             self._fault(mark._replace(length=1), "syntax", message, hint)
         elif node.text == "<<" and not node.quoted:
             hint = "use `extends`, or name a stack under `model.stacks`"

@@ -138,7 +138,7 @@ ILL = {
     ),
     "a state that is none": (
         START + "return None",
-        "`start` of `odd` returns what is neither a tensor nor a tuple",
+        "`start` of `odd` returns neither a tensor nor a tuple",
     ),
     "a state of dictionaries": (
         FORWARD + "return x, {}",
