@@ -1,23 +1,18 @@
 """Rules of recipes beyond the types and bounds of the JSON Schema.
 
-A rule takes what it needs and yields problems: a code, the path at fault, what is wrong, and what
-to do. There are four kinds, by what they need; in this order they run, and each module lists its
-own in a tuple:
+A rule takes its inputs and yields problems: a code, the path at fault, a message and a fix. There
+are four kinds, by their inputs, which run in this order. Each module lists its rules in a tuple:
 
-1. The recipe alone. The modules `data`, `model`, `training` and `trainer` have the RULES of these
-sections. Loading a
-   recipe runs them (`sections.refuse`), after its schema: what they find are errors.
-2. The recipe and its built model: `built_model`, without numbers, and `block_values`, of blocks
-that are not ours, with
-   numbers. Planning runs them. `no_effect` is of this kind, too: settings that change nothing
-   beside the others, which are warnings.
-3. The recipe and its data, or a sample: `answers`, `media`, `overlap`, `tables` and `texts`,
-warnings all; `budget`
-   needs no more of the data than how many steps an epoch has.
+1. The recipe alone: `data`, `model`, `training` and `trainer`. Loading a recipe runs them after
+   its schema (`sections.refuse`); their problems are errors.
+2. The recipe and its built model: `built_model`, without numbers; `block_values`, of foreign blocks,
+   with numbers; `no_effect`, whose problems are warnings. Planning runs them (`planner`).
+3. The recipe and its data, or a sample: `answers`, `media`, `overlap`, `tables` and `texts`, whose
+   problems are warnings; `budget` needs only the number of steps of an epoch.
 4. The recipe and this machine: `machine`. `check --any-machine` leaves these out.
 
-An error is what cannot be trained, or would train something else than what is written. A warning is
-of what trains, and probably not as was meant. `seqcomposer check` and `train` run the same rules,
-and so say the same: `check` of a sample of large data, and of this machine before anything has
-begun (`composer.training.preflight`), `train` of all data and of the model that it has built.
+An error: the recipe cannot be trained, or something else than written would be. A warning: it
+trains, but probably not as meant. `seqcomposer check` and `train` run the same rules: `check` on a
+sample of large data and before anything has begun (`composer.training.preflight`), `train` on all
+data and on the model that it has built.
 """

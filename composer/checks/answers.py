@@ -1,4 +1,4 @@
-"""Rules of answers and references: what is measured worse than it is, or not at all."""
+"""Rules of answers and references: scores that come out too low, or not at all."""
 
 from __future__ import annotations
 

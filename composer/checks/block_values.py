@@ -31,7 +31,7 @@ LEAST_CHANGE = 1e-3
 
 
 class Call(NamedTuple):
-    """What a block was given, and what it left."""
+    """The input and the output of a call of a block."""
 
     block: Block
     x: Tensor  # (1, T, D), of a grid (1, T, W, D)

@@ -147,7 +147,7 @@ def file_names(recipe: Recipe) -> Problems:
 
 
 def windows(recipe: Recipe) -> Problems:
-    """A text has no encoder beside it, and there are windows for what is written of them."""
+    """A text has no encoder beside it, and settings of windows need windows."""
     training, stride = recipe.training, recipe.evaluation.stride
     window, tokens = training.window, training.tokens_per_batch
     if recipe.data.text and recipe.sources:

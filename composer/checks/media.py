@@ -1,4 +1,4 @@
-"""Rules of images and sounds: what is noticed when they are read, at the first line that has it."""
+"""Rules of images and sounds: remarks on their files, at the first line that has one."""
 
 from __future__ import annotations
 

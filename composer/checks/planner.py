@@ -173,7 +173,7 @@ def _check_and_measure(builder: RecordingBuilder, model: EncoderDecoder) -> Meas
 
 def _with_bounds(recipe: Recipe, rows: Iterable[PlanRow]) -> Iterator[PlanRow]:
     """Mark the rows whose sizes grow with the vocabularies, which are upper bounds."""
-    # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
+    # a one-hot vector is as wide as the vocabulary, and so may be everything computed from it
     are_all = recipe.model.embedding.depends_on_size
     for row in rows:
         grows = are_all or row.block in ("embedding", "output", "ctc")

@@ -1,4 +1,4 @@
-"""The rules of all data, which need them, or a sample: what they find are warnings."""
+"""The rules of data that were read, all or a sample; their problems are warnings."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "audio": {"kind": "audio", "rate": 16000},
     "vectors": {"kind": "vectors", "width": 512},
 }
-"""How a recipe says what is in files, by kind."""
+"""How a recipe declares the content of files, by kind."""
 
 
 @dataclass

@@ -415,7 +415,7 @@ class Builder:
 
     def _refuse_block(self, site: Site, error: BlockError) -> None:
         message = error.message
-        # what is built dry is thrown away, and so are its faults
+        # a dry build is thrown away with its faults
         if error.code == "width" and not self.is_dry:
             message += self._related_places(site, message)
         self.refuse(error, site.path, message)

@@ -174,7 +174,7 @@ class CharLstmOutput(OutputHead):
         return self.memo[2]
 
     def tree_indices(self, tree: Tree, device: torch.device) -> TreeIndices:
-        """Return a tree in tensors, made once for as long as tree and device stay what they are."""
+        """Return a tree in tensors, cached until the tree or the device changes."""
         if torch.compiler.is_compiling() or device.type == "meta":
             return TreeIndices.of(tree, device)
         if (

@@ -23,7 +23,7 @@ def has_numbers(tensor: Tensor) -> bool:
 
 
 def id_texts(vocabulary: int) -> list[str]:
-    """Return a text for each token of which only the id is known: its digits."""
+    """Return the digits of each id, in place of the texts of unknown tokens."""
     return list(map(str, range(vocabulary)))
 
 

@@ -143,7 +143,7 @@ class AdaptiveOutput(OutputHead):
         return log_p.view(*y.shape[:-1], -1)
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
-        if y.is_meta:  # where nobody knows whose cluster is needed
+        if y.is_meta:  # the clusters of the targets are unknown
             return -self(y).gather(-1, target[..., None])[..., 0]
         with no_autocast(y):
             rows = self._rows(y)  # (B T, D)

@@ -27,7 +27,7 @@ class RecordingSite(Site):
         return memory
 
     def dry_build(self, setting: Path, blocks: Sequence[object], **changes: Any) -> Stack:
-        # what is built is thrown away
+        # a dry build is thrown away
         return super().dry_build(setting, blocks, lookups={}, **changes)
 
 

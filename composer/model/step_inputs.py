@@ -1,4 +1,4 @@
-"""What a call of the model is given beside tokens, and what it writes beside logits."""
+"""Inputs of a call of the model beside tokens, and outputs beside logits."""
 
 from __future__ import annotations
 

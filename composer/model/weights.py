@@ -154,8 +154,8 @@ def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
 MATRICES = ("weight", "arriving", "recurrent", "projection")
 """Names of the matrices and convolution kernels of layers; `arriving` to `projection` are a
 recurrent layer's. A module says otherwise in `layouts`, by a parameter's name: how a matrix is
-stored, "in out", or one for each head, "head out in" or "head in out"; OWN, or NO_MATRIX. Of
-another name of which nothing is said, a parameter is as with OWN.
+stored, "in out", or one for each head, "head out in" or "head in out"; OWN, or NO_MATRIX. Other
+parameters are as with OWN.
 """
 USUAL_LAYOUT = "out in"
 """How a matrix is stored; dimensions after these are those of a convolution kernel."""

@@ -152,7 +152,7 @@ class DefaultFiller(NamedTuple):
     """Walks a value and its schema side by side."""
 
     defs: Schema
-    defaults: Data  # of `model`: a block's name, and what is written there
+    defaults: Data  # of `model`, by the block's name
     dropout: float | None
 
     def value(self, value: Any, schema: Schema) -> Any:

@@ -252,7 +252,7 @@ class EmbeddingKind(Choice):
 
 
 class OutputKind(Choice):
-    """What makes the logits of tokens, and what it trains on.
+    """How logits are computed, and the training cost.
 
     is_of_bits: it predicts the bits of tokens. has_rows: as of embeddings. depends_on_size: whether
     it can be built may depend on the size of the vocabulary. has_impossible_tokens,

@@ -170,7 +170,7 @@ def _with_default(schema: Schema, path: Sequence[str], value: object, defs: Sche
 
 
 def _settings_of(schema: object, defs: Schema) -> Schema:
-    """Return the settings of a section, {} of what is none."""
+    """Return the settings of a section, {} if it is none."""
     properties: Schema = (
         dereference(defs, schema).get("properties", {}) if isinstance(schema, dict) else {}
     )

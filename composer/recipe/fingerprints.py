@@ -3,7 +3,7 @@
 What a fingerprint leaves out is what the first runs were trained with (`earlier_versions`): a
 setting that is added later changes no fingerprint, and one that has a default of another meaning
 changes those of the recipes that it changes. Of blocks that are not of this project all settings
-count, since nobody says how their defaults have changed.
+count, since changes of their defaults are unknown.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _DefaultRemover:
         return self._rules is rules and self._trained_with is earlier_versions.TRAINED_WITH
 
     def reduce(self, canonical: Data) -> Data:
-        """Return a canonical recipe without the settings that are as by default."""
+        """Return a canonical recipe without the settings that equal their defaults."""
         return self.section(canonical, self._earlier)
 
     def value(self, value: Any, schema: Schema) -> Any:
@@ -155,7 +155,7 @@ class _DefaultRemover:
         return value
 
     def section(self, settings: Data, schema: Schema) -> Data:
-        """Return the settings of a mapping that are not as by default, or that have no default."""
+        """Return the settings of a mapping that differ from their defaults, or have none."""
         reduced = {}
         for key, value in settings.items():
             setting = schema["properties"].get(key) or schema["additionalProperties"]

@@ -18,7 +18,7 @@ from composer.recipe.yaml_reader import Node, read, to_data
 FOLDER = "fragments"
 """The folder of parts of recipes."""
 INCOMPLETE = ("missing", "unused")
-"""Codes of what is an error in a recipe alone: in a part, others may give it, or read it."""
+"""Codes of errors that a fragment may have: other files may give the key, or read the variable."""
 
 
 def is_fragment(file: Path, root: Node, extended: Iterable[str] = ()) -> bool:

@@ -273,7 +273,7 @@ def _invalid_name(error: SchemaError) -> Fault:
 
 
 def _fix_of_name(error: SchemaError, text: str) -> Repair:
-    """Return the fix of what is no name, where it is a key or a value."""
+    """Return the fix of an invalid name, a key or a value."""
     name = valid_name(text)
     if isinstance(error.value, dict):
         return Repair(f"write `{name}`: {NAME_RULE}", error.rename(text, name))
@@ -365,7 +365,7 @@ def _unknown_name(error: SchemaError, name: str) -> Fault:
 
 
 def _wrong_choice(error: SchemaError) -> Fault:
-    """Return the fault of what is no mapping where a block, an optimizer, ... should be."""
+    """Return the fault of a value in place of a block, an optimizer, ..."""
     table, names, name = error.schema["x-choice"], error.schema["properties"], error.value
     if not isinstance(name, str):
         message = (
@@ -424,7 +424,7 @@ def _nothing_after_colon(error: SchemaError) -> Fault:
 
 
 def _actual(error: SchemaError) -> str:
-    """Say what is there instead."""
+    """Describe the value that is there."""
     value = error.value
     if isinstance(value, list) and error.keyword in ("minItems", "maxItems"):
         return f"this has {len(value)}"
@@ -440,7 +440,7 @@ def _actual(error: SchemaError) -> str:
 
 
 def _problem(error: SchemaError, value: Any) -> str:
-    """Say what is wrong with a scalar."""
+    """Say why a scalar is not accepted."""
     words = allowed_words(error.schema)
     if isinstance(value, float) and not math.isfinite(value):
         return "not a finite number"
@@ -514,7 +514,7 @@ def _mapping_example(error: SchemaError) -> Repair | None:
 
 
 def _accepted_value(error: SchemaError) -> Repair:
-    """Return the fix that says what is accepted; its edit writes the bound, or the default."""
+    """Return the fix that names accepted values; its edit writes the bound, or the default."""
     value, schema = error.value, error.schema
     if error.keyword in ("minimum", "maximum"):
         replacement = error.detail

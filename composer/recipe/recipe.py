@@ -59,8 +59,8 @@ def load(
 
     `root` is its YAML if that has been read.
 
-    That of a run, in its folder, means what it meant when the run was trained: what was another
-    default then is written in it. Raises RecipeError with every fault of the first stage that has
+    The recipe of a run, in its folder, keeps its meaning: defaults that have changed since the run
+    was trained are written into it. Raises RecipeError with every fault of the first stage that has
     any: reading, inheritance, variables, schema.
     """
     file = Path(path)
@@ -98,8 +98,8 @@ def load_node(
 ) -> Recipe:
     """Return the recipe in a mapping of YAML, by default that in `file`.
 
-    stored: What the run that was trained with it stores, so that it means what it meant then; None
-    of other recipes.
+    stored: The canonical recipe in run.json, by which a run's recipe keeps its meaning; None of
+    other recipes.
     Raises RecipeError like `load`.
     """
     extended = extend(file, root)

@@ -33,7 +33,7 @@ class Choice(NamedTuple):
     entries: str
     """`module:TABLE`, a mapping of names to classes; its module imports no torch."""
     stays_bare: bool = False
-    """Whether a name without settings is a bare name in canonical form, too."""
+    """True if a name without settings is a bare name also in canonical form."""
 
     def constructors(self) -> Mapping[str, Callable[..., Any]]:
         """Import the table of names and classes."""
@@ -101,7 +101,7 @@ OWN: dict[str, OwnBlock] = {}
 
 
 class RegistryError(Exception):
-    """A plug-in gives what is not a block, or a name that is taken."""
+    """A plug-in gives something that is not a block, or a name that is taken."""
 
 
 @cache

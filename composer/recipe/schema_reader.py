@@ -113,7 +113,7 @@ def ref_name(schema: Schema) -> str:
 
 
 def dereference(defs: Schema, schema: Schema) -> Schema:
-    """Return a schema together with what it refers to."""
+    """Return a schema with its reference resolved."""
     return {**defs.get(ref_name(schema), {}), **schema}
 
 

@@ -39,7 +39,7 @@ class Section:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Make its lists tuples, which nobody changes."""
+        """Make its lists tuples, which are immutable."""
         for name, value in vars(self).items():
             if isinstance(value, list):
                 vars(self)[name] = tuple(value)

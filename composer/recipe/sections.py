@@ -128,7 +128,7 @@ class Recipe(Section):
         )
 
     def yaml(self) -> str:
-        """Return it as YAML, without what is as by default.
+        """Return it as YAML, without settings that equal their defaults.
 
         Raises RecipeError if it holds what no recipe can.
         """

@@ -69,7 +69,7 @@ def _section(section: Section, path: KeyPath) -> Any:
 
 
 def _check_class(section: Section, kinds: tuple[type[Section], ...], path: KeyPath) -> None:
-    """Refuse a section of another class: one that is as by default would be taken for any.
+    """Refuse a section of another class: with defaults alone it could be taken for any.
 
     Raises RecipeError.
     """
