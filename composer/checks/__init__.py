@@ -5,8 +5,8 @@ are four kinds, by their inputs, which run in this order. Each module lists its 
 
 1. The recipe alone: `data`, `model`, `training` and `trainer`. Loading a recipe runs them after
    its schema (`sections.refuse`); their problems are errors.
-2. The recipe and its built model: `built_model`, without numbers; `block_values`, of foreign blocks,
-   with numbers; `no_effect`, whose problems are warnings. Planning runs them (`planner`).
+2. The recipe and its built model: `built_model`, without numbers; `block_values`, of foreign
+   blocks, with numbers; `no_effect`, whose problems are warnings. Planning runs them (`planner`).
 3. The recipe and its data, or a sample: `answers`, `media`, `overlap`, `tables` and `texts`, whose
    problems are warnings; `budget` needs only the number of steps of an epoch.
 4. The recipe and this machine: `machine`. `check --any-machine` leaves these out.

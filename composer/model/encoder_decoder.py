@@ -79,12 +79,8 @@ class OneHotEmbedding(TokenEmbedding):
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = vocabulary, vocabulary - NUM_SPECIAL
-        table = torch.cat(
-            [
-                torch.zeros(NUM_SPECIAL, vocabulary - NUM_SPECIAL),
-                torch.eye(vocabulary - NUM_SPECIAL),
-            ]
-        )
+        words = vocabulary - NUM_SPECIAL
+        table = torch.cat([torch.zeros(NUM_SPECIAL, words), torch.eye(words)])
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:

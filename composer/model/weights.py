@@ -24,15 +24,10 @@ from composer.recipe.choices import Initialization
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the weights of `model` atomically, each tensor under the first of its names."""
-    atomic_write(
-        path,
-        save(
-            {
-                name: value.detach().cpu().contiguous()
-                for name, value in unique_tensors(model).items()
-            }
-        ),
-    )
+    tensors = {}
+    for name, tensor in unique_tensors(model).items():
+        tensors[name] = tensor.detach().cpu().contiguous()
+    atomic_write(path, save(tensors))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

@@ -75,9 +75,8 @@ def extend(path: Path, own: Node | None = None) -> Node:
     Raises RecipeError with the faults of all files.
     """
     own = read(path, str(path)) if own is None else own
-    return _without_extends(
-        _Extender(_ceiling(path)).apply(own, str(path), path.parent, (_real_path(path),))
-    )
+    extender = _Extender(_ceiling(path))
+    return _without_extends(extender.apply(own, str(path), path.parent, (_real_path(path),)))
 
 
 def resolve_relative(file: Path, base: Node) -> Node:
@@ -96,19 +95,8 @@ def portable_text(path: Path, ceiling: Path | None = None) -> str:
     """
     top = _ceiling(path) if ceiling is None else Path(os.path.realpath(ceiling))
     if ceiling is not None and not Path(_real_path(path)).is_relative_to(top):
-        raise RecipeError(
-            [
-                Fault(
-                    str(path),
-                    1,
-                    1,
-                    "file",
-                    "",
-                    "this leads out of its folder",
-                    "name a file inside it",
-                )
-            ]
-        )
+        message, hint = "this leads out of its folder", "name a file inside it"
+        raise RecipeError([Fault(str(path), 1, 1, "file", "", message, hint)])
     return dump(to_data(_without_extends(_Extender(top).load(path, str(path), ()))))
 
 
@@ -122,10 +110,10 @@ def _ceiling(path: Path) -> Path:
     A recipe in neither has its own folder.
     """
     folder, working = Path(os.path.realpath(path.parent)), Path.cwd()
-    repository = next(
-        (parent for parent in (folder, *folder.parents) if os.path.exists(parent / ".git")), None
-    )
-    return repository or (working if folder.is_relative_to(working) else folder)
+    for parent in (folder, *folder.parents):
+        if os.path.exists(parent / ".git"):
+            return parent
+    return working if folder.is_relative_to(working) else folder
 
 
 def shipped_folder(name: str) -> Path:
@@ -437,13 +425,8 @@ def apply_override(root: Node, key: str, mark: Mark, value: Node, rules: Schema)
     if not parts or len(parts) > MAX_DEPTH:
         raise error_at(mark, "override", "", "there is no such key", EXAMPLE)
     if len(parts) + nesting_depth(value) > MAX_DEPTH:
-        raise error_at(
-            mark,
-            "override",
-            "",
-            f"this is nested deeper than {MAX_DEPTH} levels",
-            "write it in the recipe",
-        )
+        message = f"this is nested deeper than {MAX_DEPTH} levels"
+        raise error_at(mark, "override", "", message, "write it in the recipe")
     steps = [
         (name, mark._replace(column=column + begin, length=end - begin))
         for name, begin, end in parts

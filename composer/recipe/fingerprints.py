@@ -181,12 +181,8 @@ class _DefaultRemover:
         if entry is None or not isinstance(settings, dict):
             return value
         if entry.get("x-foreign"):
-            return {
-                name: {
-                    key: self.value(item, entry["properties"].get(key, {}))
-                    for key, item in settings.items()
-                }
-            }
+            schemas = entry["properties"]
+            return {name: {k: self.value(v, schemas.get(k, {})) for k, v in settings.items()}}
         return {name: reduced} if (reduced := self.section(settings, entry)) else name
 
 

@@ -166,15 +166,8 @@ def _refuse_unused_variables(extended: Node) -> None:
     for name, node in unused_variables(extended).items():
         if node.place.file == extended.mark.file:
             hint = f"write `${name}` where it is wanted, or remove it"
-            faults.append(
-                fault_at(
-                    node.place,
-                    "unused",
-                    f"vars.{name}",
-                    f"nothing reads the variable `{name}`",
-                    hint,
-                )
-            )
+            message = f"nothing reads the variable `{name}`"
+            faults.append(fault_at(node.place, "unused", f"vars.{name}", message, hint))
     if faults:
         raise RecipeError(faults)
 

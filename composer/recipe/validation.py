@@ -101,11 +101,9 @@ def _validator_class() -> Any:
         "additionalProperties": _additional_properties,
         "properties": _properties,
         "maxProperties": None,
-        **{
-            keyword: _keyword(keyword, kind, violations)
-            for keyword, (kind, violations) in _VIOLATIONS.items()
-        },
     }
+    for keyword, (kind, violations) in _VIOLATIONS.items():
+        keywords[keyword] = _keyword(keyword, kind, violations)
     return extend(Draft202012Validator, keywords, type_checker=types)
 
 
