@@ -40,7 +40,7 @@ _HOMES = {
     ),
     "composer.cli.new": ("new",),
     "composer.errors": ("ComposerError", "DataError", "Fault", "RecipeError", "RunError"),
-    "composer.evaluation": ("evaluate",),
+    "composer.evaluation.evaluate": ("evaluate",),
     "composer.hub.pack": ("pack",),
     "composer.hub.pull": ("pull",),
     "composer.inference.generate": ("generate",),

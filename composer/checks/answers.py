@@ -13,7 +13,7 @@ from composer.data.answer_limits import MORE_FRAMES, NO_FRAMES
 from composer.data.pairs import TARGET, split_path
 from composer.data.round_trips import lost_references
 from composer.inference.target_lengths import MIN_LENGTH_LIMIT
-from composer.recipe.metrics import describe_tokenised, suggest_bleu_tokenizer
+from composer.metrics.bleu import describe_tokenised, suggest_bleu_tokenizer
 
 BLEU_TOKENIZER = ("evaluation", "bleu_tokenizer")
 WRITE_CASE = Fix(

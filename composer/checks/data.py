@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from blocks.core.fixes import Fix, Remove, Set, write
 from composer.checks.problem import Problem, Problems
 from composer.errors import KeyPath, fault_at, format_path
+from composer.metrics.table import SAMPLE
 from composer.recipe.canonical_form import SETTINGS_BY_KIND
 from composer.recipe.data_sections import Split, TableColumn, WeightedFile
-from composer.recipe.metrics import SAMPLE
 from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
 
 if TYPE_CHECKING:

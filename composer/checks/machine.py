@@ -11,9 +11,9 @@ import torch
 from blocks.core.fixes import Fix, Remove, Set, write
 from composer.checks.problem import Problem, Problems, warning
 from composer.formatting import count_noun
+from composer.metrics.bleu import TOKENIZER_PACKAGES, is_downloaded
 from composer.model.footprint import checkpoint_bytes, training_device, weight_bytes
 from composer.model.machine import available_memory, multiplies_bfloat16, runs_on_cpu, visible_cpus
-from composer.recipe.metrics import TOKENIZER_PACKAGES, is_downloaded
 from composer.recipe.recipe import Recipe
 from composer.recipe.training_sections import Trainer
 

@@ -14,6 +14,7 @@ from blocks.core.fixes import Fix, Remove, remove
 from composer.checks.problem import Problem, unused
 from composer.errors import KeyPath, format_path
 from composer.inference.methods import Beam, Sample
+from composer.metrics.table import decodes_all
 from composer.model.builder import IdleSetting
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.output_heads import LinearOutput
@@ -21,7 +22,6 @@ from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import matrices_with_layouts
 from composer.recipe.data_sections import TableColumn
 from composer.recipe.locations import explicit_defaults
-from composer.recipe.metrics import decodes_all
 from composer.recipe.recipe import Recipe
 
 SOURCE_TEXTS = (

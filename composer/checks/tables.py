@@ -29,7 +29,7 @@ from composer.model.features import feature_settings
 from composer.recipe.data_sections import TableColumn
 from composer.recipe.interpolation import recipe_text
 from composer.recipe.schema_reader import REFERENCE
-from composer.recipe.text_lines import is_blank, without_break
+from composer.text_lines import is_blank, without_break
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from blocks.core.fixes import Fix, Set, remove
 from composer.checks.problem import Problem, Problems
-from composer.recipe.metrics import (
+from composer.metrics.choice import SUITABLE
+from composer.metrics.table import (
     METRICS,
     SAMPLE,
-    SUITABLE,
     decodes_all,
     metric_name,
     metric_of,

@@ -22,11 +22,11 @@ from composer.atomic_io import atomic_new_file
 from composer.data.columns import RowSubset, open_texts
 from composer.data.line_hashes import line_hashes
 from composer.errors import DataError, Fault, RecipeError, RunError
+from composer.metrics.bleu import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
 from composer.recipe.interpolation import recipe_text
-from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
 from composer.recipe.schema_file import schema_path
-from composer.recipe.text_lines import is_blank
 from composer.recipe.yaml_reader import parse_value
+from composer.text_lines import is_blank
 
 MIN_PAIRS_TO_SPLIT = 50
 """With fewer pairs than this, none is held out for validation and test."""

@@ -23,7 +23,7 @@ from composer.data.documents import is_plain
 from composer.data.tables import check_first_names, text_columns
 from composer.data.text_files import matching_files, missing_file, suffix_of
 from composer.errors import DataError, Fault
-from composer.recipe.text_lines import is_blank
+from composer.text_lines import is_blank
 
 HEAD = 1 << 22
 """Characters at the beginning of a text from which it is described."""

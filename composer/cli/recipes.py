@@ -15,7 +15,7 @@ from composer.cli import options
 from composer.cli.options import argument, complete_recipe, option
 from composer.errors import ComposerError, Fault
 from composer.formatting import format_bound, format_bytes, si
-from composer.recipe.metrics import format_score
+from composer.metrics.table import format_score
 from composer.run_dir import find_run
 
 if TYPE_CHECKING:

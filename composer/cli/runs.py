@@ -19,8 +19,7 @@ from composer.cli.options import argument, complete_run, option
 from composer.errors import RunError
 from composer.formatting import count_noun, to_json
 from composer.hub.remotes import DEFAULT_MAX_GIB
-from composer.recipe.metrics import METRICS_BY_LENGTH
-from composer.recipe.score_meanings import score_entry
+from composer.metrics.table import METRICS_BY_LENGTH, score_entry
 from composer.run_dir import find_run
 
 if TYPE_CHECKING:
@@ -286,7 +285,7 @@ def evaluate(
     """
     folders, overrides = split_runs(runs)
     with options.show_loading():
-        from composer.evaluation import evaluate as evaluate_run
+        from composer.evaluation.evaluate import evaluate as evaluate_run
     result = evaluate_run(
         folders,
         split,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from composer.errors import RunError
 from composer.formatting import count_noun
-from composer.recipe.metrics import References, compare, is_exact, paired_bootstrap
+from composer.metrics.bootstrap import paired_bootstrap
+from composer.metrics.references import References, compare, is_exact
 
 if TYPE_CHECKING:
     from composer.inference.lines import Line
@@ -69,7 +70,7 @@ def compare_trials(
     Raises RunError if a run has not finished or has nothing to translate, or if their test lines or
     tokenizers of BLEU differ; RecipeError or DataError if a recipe or its data cannot be read.
     """
-    from composer.evaluation import decode_lines  # imports torch
+    from composer.evaluation.evaluate import decode_lines  # imports torch
     from composer.inference.run import open_run
 
     runs = [open_run(one), open_run(other)]
@@ -106,7 +107,7 @@ def read_test_part(run: Run, data: str | Path | None) -> tuple[list[Line], list[
     """Return the test lines that a run's encoders read, and one or more lists of references."""
     from composer.data.pairs import TARGET
     from composer.data.sources import DataSource
-    from composer.evaluation import source_texts
+    from composer.evaluation.evaluate import source_texts
 
     pairs = DataSource(run.recipe, run.folders(data)).pairs("test")
     references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]

@@ -16,11 +16,11 @@ from composer.data import text_files
 from composer.errors import ComposerError
 from composer.fingerprint import averaged_sha256, current_fingerprints, fingerprint_data
 from composer.formatting import align_columns, format_bound, format_bytes, si
+from composer.metrics.table import format_score, is_share
 from composer.model.builder import Builder, vocabulary_bounds
 from composer.model.costs import BlockFailed, measure_costs
 from composer.model.weights import count_parameters
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
-from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RunDir

@@ -88,7 +88,7 @@ class Damaged(Exception):
 def code_identity() -> list[str]:
     """Return the hash of the code that reads and encodes data, and the versions it depends on."""
     here = Path(__file__).parent
-    others = (here.parent / "recipe" / "text_lines.py", here.parent / "model" / "features.py")
+    others = (here.parent / "text_lines.py", here.parent / "model" / "features.py")
     digest = hashlib.sha256()
     for file in (*sorted(here.rglob("*.py")), *others):
         digest.update(hashlib.sha256(file.read_bytes()).digest())

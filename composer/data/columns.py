@@ -26,7 +26,7 @@ from composer.data.text_files import (
 )
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import REFERENCE
-from composer.recipe.text_lines import lines_of, one_line, without_break
+from composer.text_lines import lines_of, one_line, without_break
 
 Item = TypeVar("Item")
 CHUNK_LINES = 10_000

@@ -15,7 +15,7 @@ import numpy as np
 from composer.data.cache_entries import cached_array
 from composer.data.columns import TextColumn
 from composer.data.text_files import READ_BYTES, file_identity, open_text
-from composer.recipe.text_lines import one_line
+from composer.text_lines import one_line
 
 if TYPE_CHECKING:
     from _csv import Reader

@@ -28,7 +28,7 @@ from composer.data.column_names import get_nested
 from composer.data.columns import Column, changed
 from composer.data.text_files import Problem, file_identity, open_text, suffix_of
 from composer.errors import DataError, Fault, KeyPath, one_line_error
-from composer.recipe.text_lines import empty_if_blank, is_blank, unify_breaks, without_break
+from composer.text_lines import empty_if_blank, is_blank, unify_breaks, without_break
 
 PIECE = 1 << 16
 """Characters of a document that are read at once, about; a longer document is cut into pieces, see

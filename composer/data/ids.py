@@ -160,7 +160,7 @@ class TextCounts:
     unknown: int
 
     def units(self) -> dict[str, int]:
-        """Return the sums of `composer.recipe.metrics.Sums` that are known without a model."""
+        """Return the sums of `composer.metrics.table.Sums` that are known without a model."""
         return {"words": self.words, "characters": self.characters, "bytes": self.bytes}
 
 

@@ -17,7 +17,7 @@ from composer.data.columns import (
     chunks_of,
 )
 from composer.data.media_files import hash_contents, hash_states
-from composer.recipe.text_lines import is_blank
+from composer.text_lines import is_blank
 
 CACHED_LINES = 10_000
 """Lines of a file from which on the cache has what is made of them; fewer are made anew in a

@@ -14,7 +14,7 @@ from composer.data.column_names import check_names, get_nested, name_hint
 from composer.data.columns import Column, changed
 from composer.data.text_files import Problem
 from composer.errors import DataError, Fault, one_line_error
-from composer.recipe.text_lines import one_line
+from composer.text_lines import one_line
 
 BATCH_ROWS = 1024
 """Rows of a text that are read at once."""

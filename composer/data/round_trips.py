@@ -9,10 +9,10 @@ from typing import NamedTuple
 from composer.data.documents import Piece
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import CHUNK_LINES, Tokenizers
+from composer.metrics.references import References, is_exact, references_of
 from composer.model.special_tokens import UNK
-from composer.recipe.metrics import References, is_exact, references_of
-from composer.recipe.text_lines import answer_line
 from composer.suggest import character_name
+from composer.text_lines import answer_line
 
 SHOWN = 30
 """Characters of a text that are shown on each side of the first that does not come back."""

@@ -28,7 +28,7 @@ from composer.data.parquet_files import (
 from composer.data.text_files import PACKED, UNPACKING_ERRORS, Problem, open_text, suffix_of
 from composer.errors import DataError, Fault, one_line_error
 from composer.formatting import count_noun
-from composer.recipe.text_lines import one_line, without_break
+from composer.text_lines import one_line, without_break
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """Kind of a file with columns, by its suffix."""

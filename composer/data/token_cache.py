@@ -25,7 +25,7 @@ from composer.data.round_trips import kept_pieces
 from composer.data.tokenizer import Tokenizers
 from composer.formatting import show_progress
 from composer.model.special_tokens import EOS, UNK
-from composer.recipe.text_lines import empty_if_blank
+from composer.text_lines import empty_if_blank
 
 CHUNK = 1 << 21
 """Characters that are tokenised at once, about."""

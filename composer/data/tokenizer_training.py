@@ -13,7 +13,7 @@ from composer.data.tokenizer import Tokenizers, tokenizer_kind, training_text
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.data.training_pairs import NEEDS_TEXT
 from composer.errors import DataError
-from composer.recipe.text_lines import is_blank
+from composer.text_lines import is_blank
 
 
 def train_source_tokenizers(source: DataSource) -> Tokenizers:

@@ -11,8 +11,8 @@ from typing import Any
 from composer.data.pairs import available_splits
 from composer.data.parallel_files import split_parts
 from composer.hub.pack_format import basename
+from composer.metrics.table import METRICS
 from composer.recipe.canonical_form import block_paths
-from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump, strings_in
 from composer.runs.record import RunRecord

@@ -27,7 +27,7 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.special_tokens import UNK
 from composer.recipe.choices import Decoder
 from composer.recipe.recipe import Recipe
-from composer.recipe.text_lines import answer_line, is_blank
+from composer.text_lines import answer_line, is_blank
 
 
 class Translation(NamedTuple):

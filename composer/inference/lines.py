@@ -35,7 +35,7 @@ from composer.model.features import feature_settings
 from composer.model.special_tokens import EOS, PAD, SPECIAL_TOKENS
 from composer.model.weights import is_out_of_memory
 from composer.recipe.recipe import Recipe
-from composer.recipe.text_lines import is_blank
+from composer.text_lines import is_blank
 
 Line: TypeAlias = tuple[str, ...]
 """A text for each encoder, in the recipe's order; without encoders the beginning of a text."""

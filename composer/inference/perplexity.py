@@ -13,9 +13,9 @@ from composer.data.ids import Encoded, Ids
 from composer.data.windows import Windows, evaluation_order
 from composer.inference.decode import evaluation_mode
 from composer.inference.lines import POSITIONS, measure_targets
+from composer.metrics.table import token_scores
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.special_tokens import PAD
-from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe
 
 

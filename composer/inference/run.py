@@ -35,12 +35,12 @@ from composer.inference.lines import (
     write_note,
 )
 from composer.inference.methods import MAX_BEAM, Beam
+from composer.metrics.table import best_validation
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import load_weights, set_weights
 from composer.recipe.choices import Decoder
 from composer.recipe.earlier_versions import TEXTS_AFTER_END
-from composer.recipe.metrics import best_validation
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RESUME,
@@ -191,7 +191,7 @@ class Run:
         data: where data files are looked up first. ensemble: runs that vote. Raises RunError and
         DataError.
         """
-        from composer.evaluation import evaluate
+        from composer.evaluation.evaluate import evaluate
 
         return evaluate([self, *ensemble], split, data)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from blocks.core.fixes import Fix, as_fix
 from composer.atomic_io import sha256_of_file
 from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
+from composer.metrics.table import SAMPLE, decodes_all
 from composer.recipe import edits, schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults
 from composer.recipe.choices import Decoder
@@ -31,7 +32,6 @@ from composer.recipe.extends_and_overrides import (
 from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.locations import Location, locate
-from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.model_sections import Model
 from composer.recipe.schema_reader import Schema, is_block_path
 from composer.recipe.section import read_choice, read_section

@@ -25,9 +25,9 @@ from typing import Any
 
 from blocks.core.settings import Bounds, Distinct, Kind
 from composer.errors import RunError
+from composer.metrics.table import text_metrics, validation_keys
 from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
-from composer.recipe.metrics import text_metrics, validation_keys
 from composer.recipe.schema_file import read_schema
 from composer.recipe.schema_reader import (
     BLOCK,

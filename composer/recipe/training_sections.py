@@ -23,9 +23,9 @@ from blocks.core.settings import (
     Rate,
     Seed,
 )
+from composer.metrics.table import as_maximised
 from composer.recipe.choices import Decoder, Initialization, Optimizer, Schedule, default
 from composer.recipe.data_sections import Text
-from composer.recipe.metrics import as_maximised
 from composer.recipe.model_sections import Names
 from composer.recipe.section import Section
 

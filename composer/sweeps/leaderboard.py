@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from composer.errors import RunError
-from composer.recipe.metrics import logged_key
+from composer.metrics.table import logged_key
 from composer.run_dir import seed_dirs
 from composer.sweeps.directory import find_sweep
 from composer.sweeps.spec import read_ranked_sweep

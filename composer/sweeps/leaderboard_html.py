@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import plotly.graph_objects as go
 
-from composer.recipe.metrics import is_share, metric_of
+from composer.metrics.table import is_share, metric_of
 from composer.run_dir import seed_dirs, utc_now
 from composer.sweeps import leaderboard_text as text
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front

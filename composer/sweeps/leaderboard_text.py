@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from composer.formatting import align_columns, count_each, count_noun, format_bound, si, significant
-from composer.recipe.metrics import format_score, is_share, metric_of
+from composer.metrics.table import format_score, is_share, metric_of
 from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS, ERROR_RATE, Value, format_value
 

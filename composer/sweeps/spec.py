@@ -15,10 +15,10 @@ from typing import Any
 
 from composer.checks.training import unavailable_metric
 from composer.errors import Fault, KeyPath, Mark, RecipeError, error_at, fault_at
+from composer.metrics.table import METRICS, decodes_all, metric_of, training_key
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
-from composer.recipe.metrics import METRICS, decodes_all, metric_of, training_key
 from composer.recipe.recipe import default_name, from_node
 from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_file import schema_path

@@ -25,9 +25,9 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.formatting import count_noun
+from composer.metrics.table import logged_key
 from composer.model.machine import available_memory, visible_cpus, visible_gpus
 from composer.processes.python import python_environment, secure_children, seqcomposer_command
-from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.runs.record import Budget
 from composer.sweeps.leases import Lease

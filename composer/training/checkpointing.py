@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from composer.atomic_io import atomic_open, atomic_write
 from composer.errors import ComposerError, RunError, RunFailed
-from composer.recipe.metrics import best_validation
+from composer.metrics.table import best_validation
 from composer.recipe.recipe import Recipe
 from composer.run_dir import (
     checkpoint_path,

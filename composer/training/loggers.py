@@ -17,7 +17,7 @@ from rich.table import Column
 from composer import formatting
 from composer.atomic_io import atomic_write
 from composer.inference.run import Sample
-from composer.recipe.metrics import format_scores, metric_name, text_metrics
+from composer.metrics.table import format_scores, metric_name, text_metrics
 from composer.run_dir import read_metrics
 from composer.training.wandb_logger import WandbLogger
 

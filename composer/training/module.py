@@ -19,6 +19,7 @@ from blocks.core.contract import Block, Penalties, State, reduce_penalties
 from composer.data.collate import BatchLoader
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
+from composer.metrics.table import token_scores
 from composer.model.builder import build
 from composer.model.characters import write_characters
 from composer.model.encoder_decoder import NO_INPUTS, EncoderDecoder, StepInputs, map_leaves
@@ -27,7 +28,6 @@ from composer.model.special_tokens import BOS, EOS, PAD
 from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import initialize
 from composer.recipe.choices import Progress
-from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_checkpoint_text
 from composer.recipe.training_sections import GradientNoise
 from composer.training.lightning import LightningModule, Strategy

@@ -19,8 +19,8 @@ from composer import run_dir
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
 from composer.fingerprint import is_recorded
+from composer.metrics.table import as_maximised, metric_name
 from composer.processes.python import python_environment, seqcomposer_command
-from composer.recipe.metrics import as_maximised, metric_name
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics, seed_dirs

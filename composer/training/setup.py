@@ -19,7 +19,7 @@ from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint
 from composer.inference.run import open_run
-from composer.recipe.metrics import TextMetrics
+from composer.metrics.choice import TextMetrics
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RESUME, RunDir, latest_checkpoint
 from composer.runs.record import Budget

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from composer.checks.budget import SHORTER_WARMUP, describe_long_warmup
 from composer.data.pairs import TARGET, available_splits
-from composer.evaluation import training_hints
+from composer.evaluation.hints import training_hints
 from composer.inference.lines import Line
 from composer.inference.run import Run, Sample
-from composer.recipe.metrics import format_scores
+from composer.metrics.table import format_scores
 from composer.recipe.registry import OWN
 from composer.run_dir import checkpoint_step, read_metrics
 from composer.runs.record import RunRecord, UsedCheckpoints

@@ -13,14 +13,16 @@ from composer.data.encoding import Data
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
-from composer.evaluation import recipe_metrics, source_texts
+from composer.evaluation.evaluate import recipe_metrics, source_texts
 from composer.inference.answers import SourceLines, answer_lines, encoded_lines
 from composer.inference.decode import length_queries
 from composer.inference.lines import Line
 from composer.inference.run import Sample
+from composer.metrics.choice import TextMetrics
+from composer.metrics.references import References, references_of
+from composer.metrics.table import SAMPLE
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.choices import Decoder
-from composer.recipe.metrics import SAMPLE, References, TextMetrics, references_of
 from composer.recipe.recipe import Recipe
 from composer.training.distributed import Ranks
 

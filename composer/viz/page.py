@@ -21,7 +21,7 @@ from markupsafe import Markup
 from composer.atomic_io import atomic_write, os_errors_as_run_errors
 from composer.errors import RunError
 from composer.formatting import strip_control_characters
-from composer.recipe.metrics import METRICS, METRICS_BY_LENGTH, metric_name, validation_keys
+from composer.metrics.table import METRICS, METRICS_BY_LENGTH, metric_name, validation_keys
 
 if TYPE_CHECKING:
     from jinja2 import Environment

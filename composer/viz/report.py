@@ -11,16 +11,20 @@ from typing import Any
 
 from markupsafe import Markup
 
-from composer import evaluation
 from composer.atomic_io import parse_json, read_text
 from composer.data.pairs import available_splits
 from composer.errors import RecipeError, RunError, one_line_error
+from composer.evaluation.evaluate import (
+    missing_split,
+)
+from composer.evaluation.hints import training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
 from composer.inference.run import Run, open_run
+from composer.metrics.references import is_exact
+from composer.metrics.table import METRICS, SAMPLE
 from composer.model.features import feature_settings
 from composer.recipe.cache import SHORT_HASH
-from composer.recipe.metrics import METRICS, SAMPLE, is_exact
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
@@ -98,7 +102,7 @@ def report(
     recipe = load(run_dir.recipe)
     splits = available_splits(recipe)
     if split is not None and split not in splits:
-        raise evaluation.missing_split(recipe, split)
+        raise missing_split(recipe, split)
     default_split = next((name for name in ("test", "val") if name in splits), "")
     source = open_source(run_dir, record, split or default_split, checkpoint)
     decoded = decode_split(source, split, Path(data) if data is not None else None, say)
@@ -350,9 +354,7 @@ def hints(source: Source, recipe: Recipe) -> list[str]:
         return []
     sizes = record.data.pairs if recipe.sources else {}
     unknown = record.data.val_unknown or 0.0
-    return evaluation.training_hints(
-        source.rows, sizes, record.epochs or 0, recipe.training, unknown
-    )
+    return training_hints(source.rows, sizes, record.epochs or 0, recipe.training, unknown)
 
 
 def facts(source: Source, recipe: Recipe) -> dict[str, str]:

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer import evaluation
 from composer.data.pairs import TARGET, Pairs
 from composer.data.round_trips import lost_references
 from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError
+from composer.evaluation.by_length import scores_by_length
+from composer.evaluation.evaluate import decode_lines, read_split, run_metrics, source_texts
+from composer.evaluation.hypotheses import read_hypotheses
 from composer.inference.answers import has_text
 from composer.inference.lines import Line
 from composer.inference.run import Run
-from composer.recipe.metrics import METRICS, is_exact, references_of
+from composer.metrics.references import is_exact, references_of
+from composer.metrics.table import METRICS
 from composer.run_dir import RunDir
 from composer.runs.record import RunRecord
 from composer.viz.page import Rows
@@ -84,17 +87,17 @@ def decode_split(source: Source, split: str | None, data: Path | None, say: Say)
     by_length: Sequence[Mapping[str, Any]] | None = None
     if is_measured:
         file = source.run_dir.hypotheses(source.split)
-        outputs = evaluation.read_hypotheses(file, [pairs.sides[TARGET], *pairs.references])
+        outputs = read_hypotheses(file, [pairs.sides[TARGET], *pairs.references])
         by_length = source.record.by_length.get(source.split)
     # the length of a question says nothing about its story
     measure = by_length is None and not run.recipe.data.babi
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
     references = first_references(pairs, count)
-    lines = evaluation.source_texts(run.recipe, pairs, count)
+    lines = source_texts(run.recipe, pairs, count)
     if count == len(pairs):
         lost = lost_references(run.tokenizers, references).describe()
         source.notes.extend([f"Of {source.split}, {lost}."] if lost else [])
-    outputs = outputs or [best.text for best in evaluation.decode_lines(run, lines, say)]
+    outputs = outputs or [best.text for best in decode_lines(run, lines, say)]
     sentences = list(map(Sentence, lines, zip(*references, strict=True), outputs))
     worst = worst_sentences(sentences) if count > NUM_EXAMPLES else []
     if measure:
@@ -111,7 +114,7 @@ def continue_texts(run: Run, pairs: Pairs, say: Say) -> list[Sentence]:
     """Return the first texts, with what a language model writes after the first half of each."""
     references = first_references(pairs, min(NUM_EXAMPLES, len(pairs)))
     beginnings = [first_half(text) for text in references[0]]
-    outputs = [best.text for best in evaluation.decode_lines(run, beginnings, say)]
+    outputs = [best.text for best in decode_lines(run, beginnings, say)]
     return list(map(Sentence, beginnings, zip(*references, strict=True), outputs))
 
 
@@ -123,11 +126,11 @@ def measure_outputs(
     references: Sequence[Sequence[str]],
 ) -> Sequence[Mapping[str, Any]]:
     """Return the scores of outputs by source length, and add those of all to the report's scores."""
-    metrics = evaluation.run_metrics(run, references[0])
+    metrics = run_metrics(run, references[0])
     for name, score in metrics.scores(outputs, references).items():
         source.scores.setdefault(f"{source.split}/{name}", score)
     first_sources = [line[0] for line in lines]
-    tables = evaluation.scores_by_length(run.recipe, metrics, first_sources, outputs, references)
+    tables = scores_by_length(run.recipe, metrics, first_sources, outputs, references)
     return next(iter(tables.values()), [])
 
 
@@ -161,7 +164,7 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         return None
     try:
         if source.split == "train":
-            return evaluation.read_split(run, "train", data)[0]
+            return read_split(run, "train", data)[0]
         return DataSource(run.recipe, run.folders(data)).pairs(source.split)
     except DataError as error:
         if data is not None or split is not None:

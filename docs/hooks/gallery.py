@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.results import overrides
-from composer.recipe.metrics import METRICS
+from composer.metrics.table import METRICS
 from docs.hooks.corpus import (
     ROOT,
     Cost,

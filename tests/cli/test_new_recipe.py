@@ -14,7 +14,7 @@ from composer.cli.new import new
 from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, inspect, next_steps, validation_size
 from composer.data.split import split_rows
 from composer.errors import DataError, RunError
-from composer.recipe.metrics import TOKENIZER_PACKAGES
+from composer.metrics.bleu import TOKENIZER_PACKAGES
 from composer.recipe.recipe import load
 
 

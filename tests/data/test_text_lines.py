@@ -23,7 +23,7 @@ from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_training import train_tokenizers
-from composer.recipe.text_lines import (
+from composer.text_lines import (
     answer_line,
     is_blank,
     lines_of,

@@ -65,8 +65,8 @@ def test_another_library_or_code_trains_anew(
         monkeypatch.setattr(cache_entries, "version", lambda _: "0.1")
     else:
         monkeypatch.setattr(cache_entries, "__file__", str(tmp_path / "data" / "cache_entries.py"))
-        for name in ("data/stories.py", "recipe/text_lines.py", "model/features.py"):
-            (tmp_path / name).parent.mkdir()
+        for name in ("data/stories.py", "text_lines.py", "model/features.py"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("")
     cached_tokenizers(source(make))
     cache_entries.code_identity.cache_clear()

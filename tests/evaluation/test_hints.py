@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from composer.evaluation import training_hints
+from composer.evaluation.hints import training_hints
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.sections import EarlyStopping, Training
 from composer.runs.record import UsedCheckpoints

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from composer.cli.runs import print_evaluation
-from composer.evaluation import evaluate, recipe_metrics
+from composer.evaluation.evaluate import evaluate, recipe_metrics
 from composer.hub.model_card import model_card
-from composer.recipe import schema_generator
-from composer.recipe.metrics import (
+from composer.metrics.choice import choose_metrics
+from composer.metrics.references import compare
+from composer.metrics.table import (
     METRICS,
     Metric,
     as_maximised,
-    choose_metrics,
-    compare,
     format_scores,
     text_metrics,
     token_scores,
 )
+from composer.recipe import schema_generator
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard_text import leaderboard_text

@@ -17,16 +17,12 @@ from composer.data.round_trips import lost_references
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_training import train_tokenizers
 from composer.errors import Fault
-from composer.recipe.metrics import (
-    METRICS,
-    TextMetrics,
-    compare,
-    describe_short,
-    references_of,
-    text_metrics,
-)
-from composer.recipe.text_lines import answer_line
+from composer.metrics.bleu import describe_short
+from composer.metrics.choice import TextMetrics
+from composer.metrics.references import compare, references_of
+from composer.metrics.table import METRICS, text_metrics
 from composer.run_dir import read_metrics
+from composer.text_lines import answer_line
 from composer.training.preflight import check_recipe
 
 SCRIPTS = (

@@ -18,12 +18,13 @@ from composer.atomic_io import sha256_of_file
 from composer.cli.runs import print_evaluation
 from composer.data.columns import PackedColumn
 from composer.errors import DataError, RunError
-from composer.evaluation import accuracy_by_length, bleu_by_length, bucket, evaluate
+from composer.evaluation.by_length import accuracy_by_length, bleu_by_length, bucket
+from composer.evaluation.evaluate import evaluate
 from composer.inference import decode
 from composer.inference.perplexity import perplexity_interval
 from composer.inference.run import open_run
+from composer.metrics.choice import choose_metrics
 from composer.model.special_tokens import EOS
-from composer.recipe.metrics import choose_metrics
 from composer.recipe.recipe import load
 from composer.training.train import train
 from tests.inference.untrained import GRU, LANGUAGE, TWO, made, record_hashes

@@ -11,7 +11,7 @@ from composer.errors import RunError
 from composer.inference.decoders.minimum_bayes_risk import best_by_utility
 from composer.inference.decoders.search import Hypothesis, Options, RowBatch, Search
 from composer.inference.methods import Beam, Mbr
-from composer.recipe.metrics import METRICS
+from composer.metrics.table import METRICS
 from tests.inference.small_models import Written, decode, model_of, sized
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], []]

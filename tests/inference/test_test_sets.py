@@ -10,9 +10,11 @@ import sacrebleu
 
 import composer
 from composer.errors import DataError, RunError
-from composer.evaluation import bleu_by_length, evaluate
+from composer.evaluation.by_length import bleu_by_length
+from composer.evaluation.evaluate import evaluate
 from composer.inference.run import open_run
-from composer.recipe.metrics import choose_metrics, suggest_bleu_tokenizer
+from composer.metrics.bleu import suggest_bleu_tokenizer
+from composer.metrics.choice import choose_metrics
 from composer.run_dir import RunDir
 from composer.training.preflight import check_recipe
 from composer.training.train import train

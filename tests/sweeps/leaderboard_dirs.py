@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from composer.recipe.metrics import training_key
+from composer.metrics.table import training_key
 from composer.sweeps.leaderboard import Leaderboard, open_leaderboard
 from composer.sweeps.trial import Trial, write_trial
 

@@ -17,10 +17,10 @@ from composer.cli import main
 from composer.comparison.tables import Side, compare_fingerprints
 from composer.data.pairs import TARGET
 from composer.errors import RunError
-from composer.evaluation import read_split
+from composer.evaluation.evaluate import read_split
 from composer.fingerprint import current_fingerprints, read_verified
 from composer.inference.run import Run
-from composer.recipe.metrics import METRICS
+from composer.metrics.table import METRICS
 from composer.run_dir import RunDir, checkpoint_weights, list_checkpoints
 from composer.runs.record import UsedCheckpoints
 from tests.run_records import change_record

@@ -22,11 +22,11 @@ import composer.data.windows
 import composer.training.module
 from composer.data.encoding import load_data
 from composer.errors import ComposerError, DataError
-from composer.evaluation import evaluate
+from composer.evaluation.evaluate import evaluate
 from composer.inference.run import open_run
+from composer.metrics.table import score_entry
 from composer.model.special_tokens import PAD
 from composer.recipe.recipe import Recipe, load
-from composer.recipe.score_meanings import score_entry
 from composer.run_dir import RunDir, read_checkpoint, read_metrics
 from composer.training.carried_state import join_streams, redistribute_state
 from composer.training.datamodule import RecipeDataModule

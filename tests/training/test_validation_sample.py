@@ -16,7 +16,7 @@ import pytest
 import composer
 from composer.data.columns import PackedColumn
 from composer.errors import RecipeError, RunError
-from composer.recipe.metrics import Metric
+from composer.metrics.table import Metric
 from composer.run_dir import RunDir, read_metrics
 from composer.training.datamodule import RecipeDataModule
 from composer.training.train import train

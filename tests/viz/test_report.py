@@ -15,7 +15,8 @@ from composer.cli import main
 from composer.data.pairs import Pairs
 from composer.data.sources import open_pairs
 from composer.errors import DataError, RecipeError, RunError
-from composer.evaluation import evaluate, write_hypotheses
+from composer.evaluation.evaluate import evaluate
+from composer.evaluation.hypotheses import write_hypotheses
 from composer.inference.run import Translation, open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, locked
@@ -427,7 +428,7 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
         patch.setattr("composer.viz.report_lines.open_split", lambda *arguments: pairs)
         page = read(report(copy))
         patch.setattr(
-            "composer.evaluation.decode_lines",
+            "composer.viz.report.decode_lines",
             lambda run, lines, say: [Translation("", 0.0)] * len(lines),
         )
         file.write_text('{"mt": "cut off', encoding="utf-8")

@@ -9,7 +9,7 @@ from composer.errors import RunError
 from composer.inference.decoders.sampling import sample
 from composer.inference.decoders.search import Hypothesis, Search
 from composer.inference.methods import Mbr, Sample
-from composer.recipe.metrics import METRICS
+from composer.metrics.table import METRICS
 
 
 def mbr(search: Search, settings: Mbr) -> list[list[Hypothesis]]:

@@ -1,0 +1,1 @@
+"""Evaluation of runs: scores of a split, scores by length, hints from a learning curve."""
