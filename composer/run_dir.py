@@ -1,6 +1,4 @@
-"""Run directory: layout, run.json, metrics.jsonl, checkpoint files and the lock against a second
-training.
-"""
+"""Run directory: layout, run.json, metrics.jsonl, checkpoint files, and the lock of a training."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeGuard
+from typing import IO, TYPE_CHECKING, Any
 
 from composer.atomic_io import (
     NO_WAIT,
@@ -26,6 +24,7 @@ from composer.atomic_io import (
     try_lock,
 )
 from composer.errors import RunError, os_error_hint, os_error_reason
+from composer.runs.forms import is_history, is_metrics_row
 from composer.suggest import suggest_file
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ OTHER_RUN = "`--run DIR` (in Python `run=DIR`)"
 START_FROM = "`--from RUN` (in Python `start_from=RUN`)"
 """How errors name these arguments, for the command line and for Python."""
 UNVERIFIED = "SEQCOMPOSER_UNVERIFIED"
-"""Environment variable: set to 1, runs are opened although their files are not those of the
-training.
-"""
+"""Environment variable: with 1, runs are opened although files have changed since the training."""
 REQUIRED_KEYS = (
     "status",
     "fingerprints",
@@ -59,7 +56,7 @@ MODULE_PREFIX = "model."
 
 
 def is_verifying() -> bool:
-    """Return whether runs are refused whose parts are not those of the training."""
+    """True if runs are refused whose files have changed since the training."""
     return os.environ.get(UNVERIFIED, "0") in ("", "0")
 
 
@@ -79,51 +76,41 @@ class RunDir:
 
     @classmethod
     def of_recipe(cls, file: Path) -> RunDir | None:
-        """Return the run whose recipe a file is; None where it is that of no run."""
+        """Return the run to which a recipe file belongs; None if it belongs to none."""
         run = cls(file.parent)
         return run if file.name == run.recipe.name and run.record.is_file() else None
 
     def hypotheses(self, split: str) -> Path:
-        """Return the file of a split's lines as the final weights decode them."""
+        """Return the path of a split's lines as decoded with the final weights."""
         return self.path / f"hypotheses.{split}.jsonl"
 
     def is_empty(self) -> bool:
-        """Return whether there is nothing yet; the lock and temporary files of killed processes do
-        not count.
-        """
-        return not self.path.exists() or all(
-            one.name == LOCK or is_temporary(one) for one in self.path.iterdir()
-        )
+        """True if there is nothing but the lock and temporary files of killed processes."""
+        if not self.path.exists():
+            return True
+        return all(path.name == LOCK or is_temporary(path) for path in self.path.iterdir())
 
     def read(self) -> RunRecord:
-        """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a
-        training writes.
-        """
+        """Return run.json. Raises RunError if it is missing, unreadable, or written by no training."""
         # late: pydantic takes a tenth of a second to import, and most commands open no run
         from composer.runs.record import WrongKey, parse_record, results_sha256
 
         try:
             text = read_text(self.record, 1 << 24)
             data = parse_json(text)
+            if not isinstance(data, dict):
+                raise self.invalid_record("run.json is not a JSON object")
+            record = parse_record(text)
         except (FileNotFoundError, NotADirectoryError):
             raise self.missing_record() from None
         except OSError as error:
-            message, fix = (
-                f"run.json cannot be read: {os_error_reason(error)}",
-                "restore it, or check its permissions",
-            )
+            message = f"run.json cannot be read: {os_error_reason(error)}"
+            fix = "restore it, or check its permissions"
             raise RunError.of(message, fix, str(self.record)) from None
-        except ValueError as error:
-            raise self.invalid_record(f"run.json cannot be read: {error}") from None
-        if not isinstance(data, dict):
-            raise self.invalid_record("run.json is not a JSON object")
-        try:
-            record = parse_record(text)
         except WrongKey as key:
-            raise self.invalid_record(
-                f"in run.json `{key}` is not what a training writes"
-            ) from None
-        except ValueError as error:  # such as half of a surrogate pair, which Python reads
+            message = f"in run.json `{key}` is not what a training writes"
+            raise self.invalid_record(message) from None
+        except ValueError as error:  # no JSON, or such as half of a surrogate pair
             raise self.invalid_record(f"run.json cannot be read: {error}") from None
         recorded = data.get("results_sha256")
         if recorded is not None and is_verifying() and results_sha256(data) != recorded:
@@ -136,29 +123,28 @@ class RunDir:
         return record
 
     def missing_record(self) -> RunError:
-        """Return the error of a path that is no run folder; of a folder with runs in it, it names
-        one.
-        """
-        if runs := sorted(
-            run for at in ("seed-*", "trials/*/seed-*") for run in self.path.glob(f"{at}/run.json")
-        ):
-            what = (
-                "a whole sweep" if (self.path / "sweep.json").exists() else "one run for each seed"
-            )
-            return RunError.of(
-                f"this folder holds {what}", f"name a run in it: `{runs[0].parent}`", str(self.path)
-            )
-        close = None if self.path.exists() else suggest_file(self.record, Path())
-        guess = f"; did you mean `{Path(close).parent}`?" if close else ""
-        reason = "not a run folder: it " + (
-            "has no run.json" if self.path.exists() else f"is not there{guess}"
-        )
-        reason = "a file, and a run is a folder" if self.path.is_file() else reason
+        """Return the error of a path that is no run folder; it names a run that is in it or near."""
+        path = str(self.path)
+        runs = [*self.path.glob("seed-*/run.json"), *self.path.glob("trials/*/seed-*/run.json")]
+        if runs:
+            noun = "one run for each seed"
+            if (self.path / "sweep.json").exists():
+                noun = "a whole sweep"
+            fix = f"name a run in it: `{min(runs).parent}`"
+            return RunError.of(f"this folder holds {noun}", fix, path)
+        if self.path.is_file():
+            reason = "a file, and a run is a folder"
+        elif self.path.exists():
+            reason = "not a run folder: it has no run.json"
+        else:
+            close = suggest_file(self.record, Path())
+            guess = f"; did you mean `{Path(close).parent}`?" if close else ""
+            reason = f"not a run folder: it is not there{guess}"
         fix = (
             "name a folder that `seqcomposer train` has written; a training needs an empty one, or"
             " none"
         )
-        return RunError.of(f"this is {reason}", fix, str(self.path))
+        return RunError.of(f"this is {reason}", fix, path)
 
     def invalid_record(self, message: str) -> RunError:
         """Return the error of a run.json that no training writes."""
@@ -176,10 +162,10 @@ class RunDir:
 
 
 def find_run(reference: str | os.PathLike[str]) -> Path:
-    """Return the folder of a run that is named by its path or, of a sweep's trial, by `SWEEP#RANK`.
+    """Return the folder of a run from its path or, of a sweep's trial, from `SWEEP#RANK`.
 
-    Every command and function that takes a run names it by this. A path need not exist. Raises
-    RunError where the sweep has no such trial, and RecipeError where its file cannot be read.
+    Every command and function that takes a run uses this. A path need not exist. Raises RunError if
+    the sweep has no such trial, and RecipeError if its file cannot be read.
     """
     text = os.fspath(reference)
     if "#" not in text or os.path.exists(text):
@@ -191,35 +177,29 @@ def find_run(reference: str | os.PathLike[str]) -> Path:
 
 
 def recorded_data(folder: Path) -> Path | None:
-    """Return where the training of a run folder looked up its data first, if that is there; None of
-    other folders.
-    """
+    """Return the first data folder of a run that exists; None of a folder that is no run."""
     run = RunDir(folder)
     recorded = run.read().data.folders if run.record.exists() else ()
     return next((Path(path) for path in recorded if os.path.isdir(path)), None)
 
 
 def seed_dirs(folder: Path) -> dict[int, RunDir]:
-    """Return the run folders of several seeds of a recipe, `seed-N` in a folder, by N in order."""
-    runs = {
-        path.name.removeprefix("seed-"): RunDir(path)
-        for path in folder.glob("seed-*")
-        if path.is_dir()
-    }
-    return {int(seed): runs[seed] for seed in sorted(filter(str.isdecimal, runs), key=int)}
+    """Return the run folders `seed-N` in a folder, by N in order."""
+    runs = {}
+    for path in folder.glob("seed-*"):
+        seed = path.name.removeprefix("seed-")
+        if path.is_dir() and seed.isdecimal():
+            runs[int(seed)] = RunDir(path)
+    return dict(sorted(runs.items()))
 
 
 def is_trial_run(run: RunDir) -> bool:
-    """Return whether a run folder is that of a seed of a sweep's trial, where it counts on the
-    leaderboard.
-    """
+    """True if a run is a seed of a sweep's trial, where it counts on the leaderboard."""
     return (run.path.absolute().parent / "trial.json").is_file()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a metrics.jsonl, [] if there is none. Lines that a crash has cut off are
-    skipped.
-    """
+    """Return the rows of a metrics.jsonl, [] if there is none; cut lines of a crash are skipped."""
     rows = []
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         with suppress(ValueError):
@@ -227,64 +207,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if is_metrics_row(row):
                 rows.append(row)
     return rows
-
-
-# ------------------------------------------------------------------------------------------- forms
-# of what is read
-
-MAX_TEXT, MAX_INTEGER, MAX_DEPTH = 4000, 1 << 63, 8
-
-
-def is_count(value: object) -> bool:
-    """Return whether a value is an integer from 0 on."""
-    return type(value) is int and 0 <= value < MAX_INTEGER  # no bool
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a number, and no truth value."""
-    return isinstance(value, float) or (type(value) is int and abs(value) < MAX_INTEGER)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_TEXT
-
-
-def is_plain_data(value: object, depth: int = MAX_DEPTH) -> bool:
-    """Return whether a value is made of scalars, lists and mappings, nested no deeper than `depth`."""
-    if isinstance(value, dict):
-        if not all(_is_text(key) or is_count(key) for key in value):
-            return False
-        value = list(value.values())
-    if isinstance(value, list):
-        return depth > 0 and all(is_plain_data(item, depth - 1) for item in value)
-    return value is None or isinstance(value, bool) or is_number(value) or _is_text(value)
-
-
-def is_metrics_row(row: object) -> bool:
-    """Return whether a value is a row of metrics.jsonl: the `step`, and numbers, lists of numbers
-    or nothing.
-    """
-    if not isinstance(row, dict) or not is_count(row.get("step")):
-        return False
-    values = [
-        item for value in row.values() for item in (value if isinstance(value, list) else [value])
-    ]
-    return all(map(_is_text, row)) and all(value is None or is_number(value) for value in values)
-
-
-def is_history(value: object) -> TypeGuard[list[dict[str, float]]]:
-    """Return whether a value is what a checkpoint has of the validations before it: each the
-    `step`, and scores.
-    """
-    rows = value if isinstance(value, list) else [None]
-    return all(
-        isinstance(row, dict) and "step" in row and all(map(is_number, row.values()))
-        for row in rows
-    )
-
-
-# -------------------------------------------------------------------------------------------
-# checkpoint files, lock
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -309,7 +231,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def is_intact(path: Path) -> bool:
-    """Return whether a checkpoint has the SHA-256 with which it was written."""
+    """True if a checkpoint has the SHA-256 with which it was written."""
     with suppress(OSError, IndexError, ValueError):
         return read_text(checksum_path(path)).split()[0] == sha256_of_file(path)
     return False
@@ -359,30 +281,23 @@ def invalid_checkpoint(path: Path, reason: str) -> RunError:
 
 
 def checkpoint_weights(path: Path) -> dict[str, Tensor]:
-    """Return the model's weights in a checkpoint, by their names in the model: their average with
-    `training.ema`.
-    """
+    """Return the model's weights in a checkpoint by name; with `training.ema` their average."""
     content = read_checkpoint(path)
     state, callbacks = content.get("state_dict"), content.get("callbacks")
     if not isinstance(state, dict):
         raise invalid_checkpoint(path, "it has no `state_dict`")
     averages = callbacks.get("WeightAverage") if isinstance(callbacks, dict) else None
     average = averages.get("average", {}) if isinstance(averages, dict) else {}
-    named = {
-        name.removeprefix(MODULE_PREFIX): it
-        for name, it in state.items()
-        if name.startswith(MODULE_PREFIX)
-    }
-    return {
-        name: average[name].to(value.dtype) if name in average else value
-        for name, value in named.items()
-    }
+    weights = {}
+    for name, value in state.items():
+        if name.startswith(MODULE_PREFIX):
+            own = name.removeprefix(MODULE_PREFIX)
+            weights[own] = average[own].to(value.dtype) if own in average else value
+    return weights
 
 
 def checkpoint_history(path: Path) -> list[dict[str, float]]:
-    """Return the scores of every validation before a checkpoint, each with its `step`. Raises
-    RunError.
-    """
+    """Return the scores of each validation before a checkpoint, with its `step`. Raises RunError."""
     callbacks = read_checkpoint(path, mmap=True).get("callbacks")
     state = callbacks.get("TrainingLoopCallback") if isinstance(callbacks, dict) else None
     history = state.get("history") if isinstance(state, dict) else None
@@ -419,8 +334,7 @@ def locked(
     holder: str = "training",
     fix: str = f"wait for it, or name another with {OTHER_RUN}",
 ) -> IO[str]:
-    """Create the folder, lock it until the returned file is closed, and remove temporary files of
-    killed runs.
+    """Create and lock the folder until the returned file is closed; remove temporary files in it.
 
     Forked children release the lock. Raises RunError, which names the `holder`, if another process
     holds it, or if the folder cannot be written.
@@ -449,7 +363,7 @@ def locked(
 
 
 def is_locked(run_dir: RunDir) -> bool | None:
-    """Return whether a training holds a run folder; None where this system has no locks."""
+    """True if a training holds a run folder; None where this system has no locks."""
     try:
         with (run_dir.path / LOCK).open() as file:
             # NFS gives it also to who may only read

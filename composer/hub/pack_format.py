@@ -27,7 +27,8 @@ from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES, read, strings_in
-from composer.run_dir import RESUME, RunDir, is_plain_data
+from composer.run_dir import RESUME, RunDir
+from composer.runs.forms import is_plain_data
 from composer.runs.record import HASHED, RunRecord
 
 MANIFEST = "pack.json"
