@@ -1,4 +1,5 @@
 """seqcomposer: a recipe describes a sequence model as stacks of blocks; one command trains it.
+
 Python says the same.
 
     import composer

@@ -1,5 +1,6 @@
-"""The commands as functions. What takes a recipe takes its file, or a
-`composer.recipe.sections.Recipe`, too.
+"""The commands as functions.
+
+A recipe is given as its file or as a `composer.recipe.sections.Recipe`.
 
 Torch is imported by the first call that needs a model.
 """
@@ -48,8 +49,7 @@ def check(
     without_data: bool = False,
     strict: bool = False,
 ) -> list[Fault]:
-    """Return every fault of a recipe, of its model and of its data: none where it trains here.
-    Writes nothing.
+    """Return every fault of a recipe, its model and its data; none if it trains here.
 
     Args:
         recipe: A file, a loaded recipe, or one in Python.
@@ -85,8 +85,7 @@ def plan(
     data: str | Path | None = None,
     time: bool = False,
 ) -> TrainingPlan:
-    """Compute what a recipe will cost, block by block: parameters, FLOPs, state; and the `.memory`
-    of its training.
+    """Compute a recipe's cost, block by block: parameters, FLOPs, state; `.memory` of its training.
 
     data: The folder in which data files are looked up first. time: Whether to train ten steps in
     memory, `.trial`. The model is built by the same code as for training, on torch's meta device;
@@ -109,8 +108,7 @@ def plan(
 def build(
     recipe: AnyRecipe, overrides: Sequence[str] = (), vocabularies: Mapping[str, int] | None = None
 ) -> EncoderDecoder:
-    """Build the model of a recipe, a torch module with new weights. Raises RecipeError with every
-    fault.
+    """Build the model of a recipe, a torch module with new weights. Raises RecipeError.
 
     vocabularies: The size of each side's, `{"source": 8000, "target": 8000}`; by default the
     tokenizer's upper bounds.
@@ -196,8 +194,7 @@ def submit_sweep(
     data: str | Path | None = None,
     run: str | Path | None = None,
 ) -> tuple[str, Path]:
-    """Submit the workers of a sweep to Slurm as a job array, and return its number and the sweep's
-    directory.
+    """Submit the workers of a sweep to Slurm as a job array; return its number and folder.
 
     Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those
     of `sweep`.
@@ -223,9 +220,7 @@ def submit_sweep(
 def sweep_points(
     file: str | Path, overrides: Sequence[str] = (), data: str | Path | None = None
 ) -> list[PointCost]:
-    """Return the points of a sweep with their costs and faults, as `sweep --dry-run` lists them.
-    Trains nothing.
-    """
+    """Return the points of a sweep with costs and faults, like `sweep --dry-run`."""
     from composer.sweeps.points import list_points
     from composer.sweeps.spec import read_sweep
 
@@ -235,8 +230,7 @@ def sweep_points(
 def leaderboard(
     sweep: str | Path, *more: str | Path, output: str | Path | None = None
 ) -> Leaderboard:
-    """Rank the trials of a sweep or of several, which may be running: `.ranked`, `.text()`,
-    `.as_json()`.
+    """Rank the trials of one or several sweeps, running or not: `.ranked`, `.text()`, `.as_json()`.
 
     sweep, more: Their directories, or their files. output: An HTML page to write. Raises RunError
     and RecipeError.
@@ -258,8 +252,7 @@ def data_loader(
     overrides: Sequence[str] = (),
     tokenizers: Tokenizers | None = None,
 ) -> BatchLoader:
-    """Return a DataLoader of a recipe's data, for a loop of one's own: padded ids, bucketed by
-    length.
+    """Return a DataLoader of a recipe's data, for your own loop: padded ids, bucketed by length.
 
     `loader.sampler.set_epoch(n)` orders the training batches of each epoch anew. data: The folder
     in which data files are looked up first. tokenizers: Those to encode with, as
@@ -284,8 +277,7 @@ def translate(
     checkpoint: str | int | None = None,
     draft: AnyRun | None = None,
 ) -> list[object]:
-    """Return the translation of each line by a run, or by an ensemble of runs; an empty line stays
-    empty.
+    """Return the translation of each line by a run or an ensemble; an empty line stays empty.
 
     Args:
         runs: A run or several, opened or as folders; a Seq2SeqModule is one, trained by whom it may
@@ -312,9 +304,7 @@ def translate(
 def _open_run(
     run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint: str | int | None
 ) -> Run:
-    """Open a run if it is a folder; make one of a module. Raises RunError, RecipeError, and
-    TypeError for all else.
-    """
+    """Open a run's folder, or make a run of a module. Raises RunError, RecipeError, TypeError."""
     from composer.inference.run import Run, open_run
 
     if isinstance(run, (str, Path, Run)):
@@ -332,8 +322,7 @@ def _open_run(
 
 
 def draw(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
-    """Draw the architecture of a recipe or a run: `.svg()`, `.mermaid()`, `.save()`; a notebook
-    shows it.
+    """Draw the architecture of a recipe or a run: `.svg()`, `.mermaid()`, `.save()`.
 
     overrides: `key=value` settings. Raises RecipeError with every fault, and RunError.
     """
@@ -371,8 +360,9 @@ def diff(
 def fingerprints(
     recipe_or_run: AnyRecipe | AnyRun, data: str | Path | None = None, overrides: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return the SHA-256 fingerprints of a recipe or a run: `model`, `data`, and `run`, all that
-    decides the training.
+    """Return the SHA-256 fingerprints of a recipe or a run: `model`, `data` and `run`.
+
+    `run` covers all that decides the training.
 
     data: The folder in which data files are looked up first; they count by what is read from them.
     overrides: `key=value` settings; a run with these is a recipe. Raises RecipeError, DataError and
@@ -394,8 +384,9 @@ def export(run: AnyRun | Seq2SeqModule, path: str | Path) -> Path:
 
 
 def blocks(name: str | None = None) -> dict[str, Any]:
-    """Return every block by its name, or one: description, `properties` and `required` of its JSON
-    Schema.
+    """Return every block by its name, or one.
+
+    A block is `description`, `properties` and `required` of its JSON Schema.
 
     Raises RunError if there is no such block.
     """
@@ -412,9 +403,7 @@ def blocks(name: str | None = None) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a recipe, for editors; with the blocks of plug-ins and of this
-    process.
-    """
+    """Return the JSON Schema of a recipe, with blocks of plug-ins and of this process."""
     return schema_generator.load()
 
 
@@ -435,8 +424,7 @@ def _recipe_or_folder(
 def _recipe_or_reference(
     recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = (), data: str | Path | None = None
 ) -> Recipe | str | Path:
-    """Return the recipe of one in Python, and of what has overrides; a path and `SWEEP#WHICH` as
-    they are, else.
+    """Return a Recipe of one in Python or with overrides; else the path or `SWEEP#WHICH`.
 
     Raises RecipeError, RunError, and TypeError for overrides of a loaded recipe.
     """
@@ -458,8 +446,9 @@ def _as_list(overrides: Sequence[str]) -> Sequence[str]:
 def _to_recipe(
     recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None
 ) -> Recipe:
-    """Load a recipe in Python or a file: of a sweep the point of `overrides`, of a run its own
-    recipe.
+    """Load a recipe in Python or a file.
+
+    Of a sweep it is the point of `overrides`, of a run its own recipe.
 
     Raises RecipeError, RunError, and TypeError for overrides of a recipe that is loaded.
     """

@@ -1,5 +1,6 @@
-"""Atomic file writes: write to a temporary sibling, fsync, rename. A file is replaced as a whole or
-not at all.
+"""Atomic file writes: write to a temporary sibling, fsync, rename.
+
+A file is replaced as a whole or not at all.
 
 And reads of files that anybody may have written: they wait for no FIFO, and have a limit. And locks
 of files, and where this user's cache is.
@@ -39,8 +40,7 @@ PROBE_SECONDS = 0.5
 
 @contextmanager
 def atomic_open(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that appears under its name only when all of it is on the disk;
-    replaces what is there.
+    """Open a file for writing that replaces `path` only when all of it is on the disk.
 
     Leaves nothing behind where writing fails. Raises OSError, with `path` as its filename.
     """
@@ -67,8 +67,9 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 
 def refuse_overwriting(path: Path, option: str) -> None:
-    """Raise RunError, which says to name another file by `option`, if one is there. A pipe or a
-    device is none.
+    """Raise RunError if a file is there; a pipe or a device is none.
+
+    option: The option that names another file.
     """
     if path.is_file() or (path.is_symlink() and not path.exists()):
         raise RunError.of(
@@ -77,8 +78,9 @@ def refuse_overwriting(path: Path, option: str) -> None:
 
 
 def check_output(path: Path, option: str) -> None:
-    """Raise RunError, which says to name another file by `option`, if a file could not be written
-    later.
+    """Raise RunError if a file could not be written later.
+
+    option: The option that names another file.
     """
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         reason = (
@@ -109,9 +111,7 @@ def _sha256_of_version(path: Path, *version: int) -> str:
 
 
 def file_stamp(path: Path) -> tuple[int, int, int, int]:
-    """Return a file's inode, size and times: while they are the same it counts as unchanged, as it
-    does for git.
-    """
+    """Return inode, size and times of a file; while they are the same it is unchanged."""
     status = os.stat(path)
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -128,14 +128,12 @@ def temporary_sibling(path: Path) -> Path:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return True for temporary files, also of killed processes: hidden, with a number at the end."""
+    """True for temporary files, also of killed processes: hidden, with a number at the end."""
     return re.fullmatch(r"\..+\.\d+(\.part)?", path.name) is not None
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove what killed processes left unfinished; call it only when no other process is writing
-    into `folder`.
-    """
+    """Remove temporary files of killed processes; no other process may be writing into `folder`."""
     if folder.is_dir():
         for path in filter(is_temporary, folder.iterdir()):
             # another folder that is hidden is the user's
@@ -158,9 +156,7 @@ def fsync_directory(folder: Path) -> None:
 
 
 def open_regular(path: Path, follow: bool = True) -> BufferedReader:
-    """Open a regular file for reading. Raises OSError for all else, and for a symbolic link unless
-    `follow`.
-    """
+    """Open a regular file for reading. Raises OSError for all else; for links without `follow`."""
     handle = os.open(path, os.O_RDONLY | NO_WAIT | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -169,9 +165,7 @@ def open_regular(path: Path, follow: bool = True) -> BufferedReader:
 
 
 def read_text(path: Path, limit: int = 1 << 28) -> str:
-    """Return the UTF-8 text of a regular file. Raises OSError, and ValueError if it has more than
-    `limit` bytes.
-    """
+    """Return the UTF-8 text of a regular file. Raises OSError; ValueError above `limit` bytes."""
     with open_regular(path) as file:
         data = read_at_most(file, limit + 1)
     if len(data) > limit:
@@ -180,8 +174,9 @@ def read_text(path: Path, limit: int = 1 << 28) -> str:
 
 
 def read_at_most(file: IO[bytes], count: int) -> bytes:
-    """Return so many bytes of a file at most, in no more memory than they take: `read(count)` asks
-    for all of it.
+    """Return at most `count` bytes of a file, in no more memory than they take.
+
+    `read(count)` asks for memory for all of them.
     """
     parts: list[bytes] = []
     while count > 0 and (part := file.read(min(count, BLOCK))):
@@ -211,9 +206,7 @@ def require_absent(target: Path) -> None:
 
 @contextmanager
 def atomic_directory(target: Path) -> Iterator[Path]:
-    """Yield a directory to fill, which is renamed to `target` at the end; a failed one is removed.
-    Raises RunError.
-    """
+    """Yield a directory to fill, which is renamed to `target` at the end. Raises RunError."""
     with _renamed_at_the_end(target, Path.mkdir) as temporary:
         yield temporary
         fsync_directory(temporary)
@@ -221,9 +214,7 @@ def atomic_directory(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_new_file(target: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write, which is renamed to `target` at the end; a failed one is removed.
-    Raises RunError.
-    """
+    """Yield a file to write; it is renamed to `target` at the end, or removed. Raises RunError."""
     with (
         _renamed_at_the_end(target, lambda path: path.touch(exist_ok=False)) as path,
         path.open("wb") as file,
@@ -264,8 +255,9 @@ def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterato
 
 @contextmanager
 def lock_of(path: Path) -> Iterator[bool]:
-    """Lock a file or folder, which ends with this process at the latest; yield whether nobody else
-    had the lock.
+    """Lock a file or folder; yield whether nobody else had the lock.
+
+    The lock ends with this process at the latest.
     """
     handle, is_free = os.open(path, os.O_RDONLY | NO_WAIT), False
     try:
@@ -277,8 +269,9 @@ def lock_of(path: Path) -> Iterator[bool]:
 
 
 def remove_abandoned(target: Path) -> None:
-    """Remove what processes that were killed left of `target`; whose process lives has a lock on
-    its own.
+    """Remove temporary siblings of `target` that killed processes have left.
+
+    A process that lives has a lock on its own.
     """
     for path in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
         with suppress(OSError), lock_of(path) as is_free:
@@ -290,8 +283,9 @@ def remove_abandoned(target: Path) -> None:
 def os_errors_as_run_errors(
     origin: str | Path, message: str = "the system says", fix: str = ""
 ) -> Iterator[None]:
-    """Turn an OSError into a RunError about its file, or about `origin`. fix: by default that of
-    `os_error_hint`.
+    """Turn an OSError into a RunError about its file, or about `origin`.
+
+    fix: By default that of `os_error_hint`.
     """
     try:
         yield
@@ -303,9 +297,7 @@ def os_errors_as_run_errors(
 
 
 def lock(file: IO[str]) -> None:
-    """Lock a file until this process closes it. Raises BlockingIOError if another process has the
-    lock.
-    """
+    """Lock a file until this process closes it. Raises BlockingIOError if it is locked."""
     give_up = time.monotonic() + PROBE_SECONDS
     while True:
         try:
@@ -327,9 +319,7 @@ def lock(file: IO[str]) -> None:
 
 
 def try_lock(file: IO[str] | int, exclusive: bool) -> bool:
-    """Lock a file, and return whether this system can. Raises BlockingIOError if another process
-    has the lock.
-    """
+    """Lock a file; False if this system cannot. Raises BlockingIOError if it is locked."""
     try:
         import fcntl
 
@@ -342,9 +332,7 @@ def try_lock(file: IO[str] | int, exclusive: bool) -> bool:
 
 
 def cache_dir() -> Path:
-    """Return the folder of this user's cache, which may not exist yet. Raise RunError where there
-    is no home folder.
-    """
+    """Return this user's cache folder, which may be missing. Raises RunError without a home."""
     if chosen := os.environ.get("SEQCOMPOSER_STORE"):
         return Path(os.path.abspath(chosen))
     xdg_cache = os.environ.get("XDG_CACHE_HOME", "")

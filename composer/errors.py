@@ -1,6 +1,4 @@
-"""Errors of users, each with its place and its fix: file, line, column, what is wrong, and what to
-write instead.
-"""
+"""Errors of users: file, line, column, what is wrong, and what to write instead."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ KeyPath = tuple[str | int, ...]
 
 
 class Mark(NamedTuple):
-    """A source location. `line` and `column` count from 1; `text` is the line, `length` how much of
-    it is meant.
+    """A source location.
+
+    `line` and `column` count from 1; `text` is the line, `length` the number of characters meant.
     """
 
     file: str
@@ -42,8 +41,9 @@ class Mark(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A change of a file's text that does what a fix says. Lines and columns count from 1; `end` is
-    not included.
+    """A change of a file's text that applies a fix.
+
+    Lines and columns count from 1; `end` is not included.
     """
 
     file: str
@@ -55,8 +55,9 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One error of a user, or a warning. `line` and `column` count from 1; `line` 0 means that it
-    has no place.
+    """One error of a user, or a warning.
+
+    `line` and `column` count from 1; `line` 0 means that it has no place.
 
     `path` is the place as it is written in the recipe (`model.encoder[1].rnn.cell`), `excerpt` the
     line at fault, `length` the number of characters to underline, `edit` the fix as a change of the
@@ -111,8 +112,9 @@ class Fault:
 
 
 class ComposerError(Exception):
-    """Base of all errors that a user can fix. `faults` are sorted by file, line and column, without
-    duplicates.
+    """Base of all errors that a user can fix.
+
+    `faults` are sorted by file, line and column, without duplicates.
     """
 
     status = 2
@@ -123,9 +125,7 @@ class ComposerError(Exception):
         super().__init__(self.faults)
 
     def render(self) -> str:
-        """Return the first faults of each file and the number of all, as the command line prints
-        them.
-        """
+        """Return the first faults of each file, and their number, as the command line prints."""
         files = [list(faults) for _, faults in groupby(self.faults, attrgetter("file"))]
         return "\n".join(
             [
@@ -182,9 +182,7 @@ def _first_faults(faults: Sequence[Fault]) -> list[str]:
 
 
 def _shorten(text: str) -> str:
-    """Return a text on one line, without its middle if it is very long: what was meant is at the
-    end.
-    """
+    """Return a text on one line, without its middle if it is very long."""
     line = " ".join(text.split())
     return (
         line
@@ -194,7 +192,7 @@ def _shorten(text: str) -> str:
 
 
 def count_faults(faults: Iterable[Fault]) -> str:
-    """Return how many errors and warnings there are: `2 errors, 1 warning`."""
+    """Return the numbers of errors and warnings: `2 errors, 1 warning`."""
     counts = Counter(fault.severity for fault in faults)
     return ", ".join(
         f"{count} {word}{'' if count == 1 else 's'}" for word, count in sorted(counts.items())
@@ -202,7 +200,7 @@ def count_faults(faults: Iterable[Fault]) -> str:
 
 
 def format_path(path: Iterable[str | int]) -> str:
-    """Return a path as people write it: ("model", "encoder", 1, "rnn") is `model.encoder[1].rnn`."""
+    """Return a path as people write it: `model.encoder[1].rnn`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
@@ -213,7 +211,7 @@ def os_error_reason(error: OSError) -> str:
 
 
 def os_error_hint(error: OSError) -> str:
-    """Return what to do where a file cannot be written."""
+    """Return the fix for a file that cannot be written."""
     return OS_ERROR_HINTS.get(
         error.errno or 0, "check the path, and whether the disk is full or damaged"
     )
@@ -235,9 +233,7 @@ BlockCodeErrors = (Exception, SystemExit)
 
 
 def error_of_code(error: Exception | SystemExit) -> str:
-    """Return the type and message of what a block's code raised, and its line if the block is not
-    one of ours.
-    """
+    """Return type and message of an exception from a block's code, with its line if foreign."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [
         frame

@@ -1,5 +1,4 @@
-"""Fingerprints: SHA-256 of a recipe's model, of its data, and of everything that decides the result
-of a training.
+"""Fingerprints: SHA-256 of a recipe's model, its data, and all that decides a training's result.
 
 `Recipe.fingerprints` is of the recipe's text, in which a data file counts by its name. Here it
 counts by the lines that are read from it, whatever it is called, wherever it lies and however its
@@ -77,8 +76,7 @@ def fingerprints(
 
 
 def fingerprint_data(recipe: Recipe, folders: Sequence[Path]) -> dict[str, str]:
-    """Return the fingerprints `model`, `data` and `run` of a recipe, with data files from these
-    folders.
+    """Return the fingerprints `model`, `data` and `run` of a recipe, with data from these folders.
 
     Raises DataError with every fault of the files.
     """
@@ -89,9 +87,7 @@ def fingerprint_data(recipe: Recipe, folders: Sequence[Path]) -> dict[str, str]:
 
 
 def data_sha256(recipe: Recipe, lines: str) -> str:
-    """Return the SHA-256 of the `lines_sha256` of data, and of the settings by which lines become
-    ids.
-    """
+    """Return the SHA-256 of data: of `lines_sha256`, and of settings that make ids of lines."""
     data = without_defaults(recipe.canonical, recipe.rules)["data"]
     tokenizer = recipe.tokenizer.identity() or data.get("tokenizer")
     columns = {
@@ -144,8 +140,7 @@ def lines_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
 
 
 def sha256_of_columns(recipe: Recipe, pairs: Pairs) -> dict[str, str]:
-    """Return the SHA-256 of each column of pairs: of its lines, or of what is in the files that
-    they name.
+    """Return the SHA-256 of each column of pairs: of its lines, or of the files that they name.
 
     Raises DataError if such a file cannot be read.
     """
@@ -158,9 +153,10 @@ def sha256_of_columns(recipe: Recipe, pairs: Pairs) -> dict[str, str]:
 
 
 def sha256_of_lines(lines: Sequence[str]) -> str:
-    """Return the SHA-256 of lines: that of a text file with them, however its own lines end; of
-    documents that of their
-    texts, whatever file they are in."""
+    """Return the SHA-256 of lines: that of a text file with them, whatever ends its lines.
+
+    Of documents it is that of their texts, whatever file they are in.
+    """
     if isinstance(lines, Documents):
         return lines.content_sha256
     digest = hashlib.sha256()
@@ -172,9 +168,7 @@ def sha256_of_lines(lines: Sequence[str]) -> str:
 
 
 def initial_weights(run: RunDir) -> InitialWeights:
-    """Return the SHA-256 of a run's weights and tokenizer, to start another from. Raises RunError
-    if it has none.
-    """
+    """Return the SHA-256 of a run's weights and tokenizer. Raises RunError if it has none."""
     with os_errors_as_run_errors(
         run.path, "cannot start from this run", "name a run that has finished"
     ):
@@ -182,8 +176,7 @@ def initial_weights(run: RunDir) -> InitialWeights:
 
 
 def read_verified(run: RunDir) -> RunRecord:
-    """Return run.json of a run whose files are those that the training wrote: recipe, tokenizer,
-    weights, hypotheses.
+    """Return run.json of a run whose files are those that the training wrote.
 
     So are own blocks, whose sources were hashed. A file that is not there yet is missed by who
     reads it. Raises RunError.
@@ -208,9 +201,7 @@ def read_verified(run: RunDir) -> RunRecord:
 
 
 def _difference(path: Path, key: str, sha256: str | None) -> str:
-    """Return how a file differs from the one with the SHA-256 that `key` of run.json has, "" where
-    it does not.
-    """
+    """Return the difference of a file from the one that `key` of run.json describes, "" if none."""
     try:
         if sha256_of_file(path) == sha256:
             return ""
@@ -228,9 +219,7 @@ def _difference(path: Path, key: str, sha256: str | None) -> str:
 
 
 def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
-    """Raise RunError if a checkpoint is damaged, or was made with another recipe or tokenizer: by
-    another run.
-    """
+    """Raise RunError if a checkpoint is damaged, or has another recipe or tokenizer."""
     content = read_checkpoint(path, mmap=True)
     texts = content.get("hyper_parameters")
     needed = {"state_dict", "optimizer_states", "callbacks", "loops"}
@@ -260,7 +249,7 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
 
 
 def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
-    """Return whether two recipes mean the same training, but for its budget."""
+    """True if two recipes mean the same training, but for its budget."""
     training = {**one.canonical["training"], **other.training.limits}
     prints = of_recipes.fingerprints({**one.canonical, "training": training}, one.rules)
     return prints["run"] == other.fingerprints["run"]
@@ -269,9 +258,7 @@ def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
 def setting_differences(
     old: object, new: object, path: str = ""
 ) -> Iterator[tuple[str, object, object]]:
-    """Yield the path, the old and the new value of every setting in which two recipes differ,
-    defaults filled in.
-    """
+    """Yield path, old and new value of each setting that differs, defaults filled in."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):
             yield from setting_differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
@@ -283,9 +270,7 @@ def setting_differences(
 
 
 def result_differences(one: Recipe, other: Recipe) -> Iterator[tuple[str, Any, Any]]:
-    """Yield those of two recipes' differences that may not be there when a run is resumed: not its
-    budget.
-    """
+    """Yield those differences of two recipes that forbid to resume: all but the budget."""
     free = (*canonical_form.BUDGET_KEYS, *canonical_form.TRAINING_WITHOUT_EFFECT)
     sections = []
     for recipe in (one, other):
@@ -319,9 +304,7 @@ def describe_differences(differences: Iterable[tuple[str, object, object]]) -> s
 
 
 def has_current_fingerprints(record: RunRecord) -> bool:
-    """Return whether the fingerprints of a run.json are of this version, and of settings that it
-    has.
-    """
+    """True if the fingerprints of a run.json are of this version, and of settings that it has."""
     is_current = (
         record.fingerprints is not None
         and record.fingerprints.get("version") == FINGERPRINT_VERSION
@@ -330,7 +313,7 @@ def has_current_fingerprints(record: RunRecord) -> bool:
 
 
 def is_recorded(recipe: Recipe, record: RunRecord) -> bool:
-    """Return whether a recipe means what a run.json says that its run was trained with.
+    """True if a recipe means the training that a run.json records.
 
     Where its fingerprints are of another version, only the run's own file does, unchanged and
     without overrides.
@@ -343,16 +326,12 @@ def is_recorded(recipe: Recipe, record: RunRecord) -> bool:
 
 
 def known_changes(record: RunRecord) -> list[str]:
-    """Return the names of the TRAINING_CHANGES with which a run began: none where its run.json has
-    none.
-    """
+    """Return the names of the TRAINING_CHANGES with which a run began; [] if it has none."""
     return [*record.fingerprint_parts.training_changes] if record.fingerprint_parts else []
 
 
 def run_fingerprints(run: RunDir, data: str | Path | None = None) -> dict[str, str]:
-    """Return the fingerprints of a run, and that of its weights. Raises RunError if a file has
-    changed.
-    """
+    """Return the fingerprints of a run and its weights. Raises RunError if a file has changed."""
     record = read_verified(run)
     if record.fingerprints is None:
         fix = (
@@ -379,8 +358,7 @@ def run_fingerprints(run: RunDir, data: str | Path | None = None) -> dict[str, s
 def current_fingerprints(
     recipe: Recipe, record: RunRecord, data: str | Path | None = None
 ) -> dict[str, str]:
-    """Return a run's fingerprints by this version: the recorded ones, or anew from its recipe and
-    what it records.
+    """Return a run's fingerprints by this version: the recorded ones, or computed from its record.
 
     Those of the first version need the data; where these are not there, or several processes
     trained, `data` and `run` are missing. data: where its files are looked up first, by default
@@ -403,8 +381,7 @@ def current_fingerprints(
 def make_fingerprints(
     recipe: Recipe, parts: FingerprintParts, began: InitialWeights | None, budgets: Sequence[Budget]
 ) -> dict[str, str]:
-    """Return the fingerprints of a run, by its recipe, and by `fingerprint_parts`, weights and
-    budgets of its run.json.
+    """Return the fingerprints of a run, from its recipe, data lines, weights and budgets.
 
     `lines` of the parts are the SHA-256 of the data's lines, "" if unknown, `processes` those that
     count.
@@ -422,8 +399,7 @@ def make_fingerprints(
 
 
 def averaged_sha256(run: str, record: RunRecord) -> str:
-    """Return the fingerprint `run` of an average, by that of its training and the checkpoints that
-    its run.json names.
+    """Return the fingerprint `run` of an average, from that of its training and its checkpoints.
 
     Nobody trains its weights: it is no training's fingerprint, and that of every average of the
     same checkpoints.
@@ -433,9 +409,7 @@ def averaged_sha256(run: str, record: RunRecord) -> str:
 
 
 def _lines_of_run(recipe: Recipe, record: RunRecord, data: str | Path | None) -> str | None:
-    """Return the SHA-256 of the lines that a run was trained on, None where they are not to be
-    found.
-    """
+    """Return the SHA-256 of the lines that a run was trained on; None if they are gone."""
     recorded = () if data is not None else record.data.folders
     folders = [*map(Path, recorded), *recipe.folders(data)]
     with suppress(DataError):
@@ -448,9 +422,7 @@ def _lines_of_run(recipe: Recipe, record: RunRecord, data: str | Path | None) ->
 
 @cache
 def versions() -> Mapping[str, str]:
-    """Return the versions of Python and of those PACKAGES that are installed: of what this process
-    has imported.
-    """
+    """Return the versions of Python and of the PACKAGES that this process has imported."""
     known = {"python": platform.python_version()}
     for package in PACKAGES.split():
         with suppress(importlib.metadata.PackageNotFoundError):

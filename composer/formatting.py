@@ -53,7 +53,7 @@ def format_lines(numbers: Sequence[int]) -> str:
 
 
 def count_each(words: Iterable[str]) -> str:
-    """Return how often each word occurs: `2 killed, 1 failed`; "" without any."""
+    """Return the number of each word: `2 killed, 1 failed`; "" without any."""
     return ", ".join(f"{count} {word}" for word, count in Counter(words).items())
 
 
@@ -91,8 +91,9 @@ def format_number(value: object) -> str:
 
 
 def significant(value: float, digits: int) -> str:
-    """Write a number with so many significant digits, and a large one with an exponent: 0.1900,
-    1.300, 24310, 1e+08.
+    """Write a number with so many significant digits: 0.1900, 1.300, 24310.
+
+    A large one has an exponent: 1e+08.
     """
     if abs(value) >= EXPONENT_FROM:
         return f"{value:.{digits}g}"
@@ -101,8 +102,9 @@ def significant(value: float, digits: int) -> str:
 
 
 def strip_control_characters(text: str) -> str:
-    """Return a text with U+FFFD for every CONTROL_CHARACTER: all that a terminal or a page gets
-    goes through this.
+    """Return a text with U+FFFD in place of every CONTROL_CHARACTER.
+
+    All that a terminal or a page gets goes through this.
     """
     return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
@@ -127,8 +129,9 @@ def make_console(**options: Any) -> Console:
 
 @contextmanager
 def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows on stderr, if that is a terminal, how many more are done; only
-    where it takes long.
+    """Yield a function that shows on stderr how many more are done.
+
+    It shows so only on a terminal, and only where it takes long.
 
     total: How many there are; None where that is not known.
     """
@@ -147,8 +150,9 @@ def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None
 
 
 class UnfailingStream:
-    """Text stream that ignores a closed pipe and a full disk; letters that its encoding lacks
-    become `?`.
+    """Text stream that ignores a closed pipe and a full disk.
+
+    Letters that its encoding lacks become `?`.
     """
 
     def __init__(self, file: IO[str]) -> None:
@@ -174,9 +178,7 @@ class UnfailingStream:
             self.discard()
 
     def discard(self) -> None:
-        """Redirect what is still buffered to the null device, or the interpreter fails over it at
-        exit.
-        """
+        """Redirect buffered text to the null device, or the interpreter fails over it at exit."""
         with suppress(OSError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.file.fileno())
@@ -184,9 +186,9 @@ class UnfailingStream:
 
 
 def to_json(data: object, indent: int | None = 1) -> str:
-    """Return data as JSON, on one line without `indent`. CONTROL_CHARACTERS are escaped; NaN and
-    infinities, which JSON
-    lacks, are null.
+    """Return data as JSON, on one line without `indent`.
+
+    CONTROL_CHARACTERS are escaped; NaN and infinities, which JSON lacks, are null.
     """
     text = json.dumps(null_where_not_finite(data), ensure_ascii=False, indent=indent)
     return CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

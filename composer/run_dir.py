@@ -91,7 +91,7 @@ class RunDir:
         return all(path.name == LOCK or is_temporary(path) for path in self.path.iterdir())
 
     def read(self) -> RunRecord:
-        """Return run.json. Raises RunError if it is missing, unreadable, or written by no training."""
+        """Return run.json. Raises RunError if it is missing, unreadable, or not a training's."""
         # late: pydantic takes a tenth of a second to import, and most commands open no run
         from composer.runs.record import WrongKey, parse_record, results_sha256
 
@@ -123,7 +123,7 @@ class RunDir:
         return record
 
     def missing_record(self) -> RunError:
-        """Return the error of a path that is no run folder; it names a run that is in it or near."""
+        """Return the error of a path that is no run folder; it names a run in it or near it."""
         path = str(self.path)
         runs = [*self.path.glob("seed-*/run.json"), *self.path.glob("trials/*/seed-*/run.json")]
         if runs:
@@ -297,7 +297,7 @@ def checkpoint_weights(path: Path) -> dict[str, Tensor]:
 
 
 def checkpoint_history(path: Path) -> list[dict[str, float]]:
-    """Return the scores of each validation before a checkpoint, with its `step`. Raises RunError."""
+    """Return the scores of each validation before a checkpoint, with its step. Raises RunError."""
     callbacks = read_checkpoint(path, mmap=True).get("callbacks")
     state = callbacks.get("TrainingLoopCallback") if isinstance(callbacks, dict) else None
     history = state.get("history") if isinstance(state, dict) else None

@@ -1,6 +1,4 @@
-"""Suggestions for a wrong word or file name: the closest of those that are allowed, or what it is
-called here.
-"""
+"""Suggestions for a wrong word or file name: the closest allowed one, or its name in recipes."""
 
 from __future__ import annotations
 
@@ -100,14 +98,12 @@ def closest_word(word: str, words: Iterable[str]) -> str:
 
 
 def suggested_form(word: str, words: Iterable[str]) -> str:
-    """Like `closest_word`, together with the settings that make it the same: `rnn: {cell: lstm}`
-    for `lstm`.
-    """
+    """Like `closest_word`, with settings that make it the same: `rnn: {cell: lstm}` for `lstm`."""
     return _suggested_form(word.lower(), tuple(words))
 
 
 def synonyms(word: str) -> list[str]:
-    """Return what recipes call a thing that others call so, each a word or a word and its settings."""
+    """Return the names in recipes of a foreign term, each a word or a word and its settings."""
     return [form for form, others in OTHER_WORDS.items() if word.lower() in others.split()]
 
 
@@ -136,17 +132,13 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def foreign_letter(word: str) -> str:
-    """Name the first character of a word that is not ASCII, for the end of a message; "" if all
-    are.
-    """
+    """Name the first character that is not ASCII, for the end of a message; "" without one."""
     letter = next((char for char in word if char > "~"), "")
     return f"; it has the character {character_name(letter)}" if letter else ""
 
 
 def valid_name(text: str) -> str:
-    """Return a text with `_` for what no name has, and an `x` before it if it begins with no
-    letter.
-    """
+    """Return a text as a name: `_` for other characters, and `x` before anything but a letter."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", text)
     return name if name[:1].isalpha() else f"x{name}"
 
@@ -162,8 +154,7 @@ def character_name(character: str) -> str:
 def suggest_file(
     name: str | Path, folder: Path, suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
 ) -> str | None:
-    """Return the file that `name`, a path from `folder`, was probably meant to be: each part of it
-    equal or similar.
+    """Return the file that `name`, a path from `folder`, probably means: its parts are similar.
 
     suffixes, taken: It ends in one of these, and is none of those files.
     """

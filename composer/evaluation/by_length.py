@@ -26,7 +26,7 @@ def scores_by_length(
     references: References,
     bits: Sequence[float] = (),
 ) -> dict[str, list[dict[str, object]]]:
-    """Return the tables of scores by length that suit a recipe's data, by their names in run.json."""
+    """Return the tables of scores by length that suit a recipe's data, by name."""
     # a question's length says nothing of its story, nor a file's name of its content
     if recipe.data.babi or feature_settings(recipe.data, recipe.sources[0]):
         return {}

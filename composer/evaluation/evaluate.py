@@ -243,7 +243,7 @@ def run_metrics(run: Run, references: Sequence[str]) -> TextMetrics:
 
 
 def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> TextMetrics:
-    """Return the metrics that suit a recipe and these references, with the one that stopping watches.
+    """Return the metrics that suit a recipe and these references, and the watched one.
 
     of: The split of the references in words, " of val".
 
@@ -322,7 +322,7 @@ def _decoded_scores(
 
 
 def decode_lines(run: Run, lines: Sequence[Line], say: Say | None = None) -> list[Translation]:
-    """Return the best translation of each line, as the recipe decodes; now and then say the count."""
+    """Return the best translation of each line; now and then say the count."""
     return _decode(run, [run.model], read_lines(run.recipe, run.tokenizers, lines), say)
 
 

@@ -1,4 +1,4 @@
-"""BLEU's tokenizers: the one that suits a text, packages they need, and texts that BLEU cannot score."""
+"""BLEU's tokenizers: the one that suits a text, their packages, texts that BLEU cannot score."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from composer.metrics.table import METRICS
 def paired_bootstrap(
     systems: Sequence[Texts], references: References, resamples: int, bleu_tokenizer: str
 ) -> tuple[list[Any], str]:
-    """Return sacreBLEU's paired bootstrap of two systems, and its signature with seed and resamples.
+    """Return sacreBLEU's paired bootstrap of two systems, and its signature.
 
     A result has the BLEU of a system, `score`, half the width of its 95 % interval, `ci`, and for
     the second system the `p_value`.

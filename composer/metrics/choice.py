@@ -44,7 +44,7 @@ class TextMetrics:
         return float(metric.scorer(self.bleu_tokenizer).corpus_score(hypotheses, references).score)
 
     def signatures(self, references: int | None = 1) -> dict[str, str]:
-        """Return sacreBLEU's signatures by `NAME_signature`: settings that give others the same score.
+        """Return sacreBLEU's signatures by `NAME_signature`, with which others get the same score.
 
         references: Number of references of a line; None where lines have different numbers.
         """

@@ -1,4 +1,4 @@
-"""Outputs and their references: which lines have one, exact matches, word and character error rates."""
+"""Outputs and their references: exact matches, word and character error rates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def exact_match(hypotheses: Texts, references: References) -> float:
 
 
 def error_rate(name: str) -> Callable[[Texts, References], float]:
-    """Return jiwer's error rate of this name; of several references of a line the closest counts."""
+    """Return jiwer's error rate of this name; of several references the closest counts."""
 
     def compute(hypotheses: Texts, references: References) -> float:
         import jiwer

@@ -271,7 +271,7 @@ def training_key(key: str) -> str:
 
 
 def decodes_all(watched: str) -> bool:
-    """True if a training that watches this key, such as `val/bleu`, decodes all validation lines."""
+    """True if a training that watches this key decodes all validation lines."""
     return watched != training_key(watched)
 
 
@@ -298,7 +298,7 @@ def as_maximised(key: str, scores: Mapping[str, float]) -> float:
 def best_validation(
     key: str, validations: Sequence[Mapping[str, float]]
 ) -> Mapping[str, float] | None:
-    """Return the best validation by a key, ties broken by val/loss; None if it was never measured."""
+    """Return the best validation by a key, ties broken by val/loss; None if never measured."""
 
     def rank(scores: Mapping[str, float]) -> tuple[float, float]:
         return as_maximised(key, scores), as_maximised("val/loss", scores)
@@ -323,7 +323,7 @@ def format_score(key: str, value: float) -> str:
 
 
 def format_scores(row: Mapping[str, float]) -> str:
-    """Write the scores of a row on one line, by label and format of their metrics; no training ones."""
+    """Write the scores of a row on one line, with labels; those of training are left out."""
     parts: dict[bool, list[str]] = {False: [], True: []}  # by whether they are of a sample
     for key, value in row.items():
         if metric_of(key) and not key.startswith("train/"):

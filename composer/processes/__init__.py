@@ -1,3 +1,4 @@
-"""All calls of other programs: git, and Python itself. What they start takes nothing from a folder
-that it runs in.
+"""All calls of other programs: git, and Python itself.
+
+They take nothing from the folder in which they run.
 """

@@ -1,5 +1,6 @@
-"""Subprocess calls of git, all of them. Git runs programs that a repository's configuration,
-attributes and hooks name.
+"""All subprocess calls of git.
+
+Git runs programs that a repository's configuration, attributes and hooks name.
 
 Of a folder that somebody else may have written, only the name of its commit is read: that starts
 nothing. No command reads its files through its own configuration, as `status` and `diff` do. What
@@ -63,9 +64,7 @@ NO_STREAMS: dict[str, object] = dict.fromkeys(("stdin", "stdout", "stderr"), sub
 
 
 def commit_around(folder: Path) -> str | None:
-    """Return the commit of the work tree around `folder`, or None where there is none, or git
-    refuses to say it.
-    """
+    """Return the commit of the work tree around `folder`; None without one, or if git refuses."""
     command = git_command(
         ["safe.bareRepository=explicit", *NO_PROGRAMS], "rev-parse", "--show-toplevel", "HEAD"
     )
@@ -84,9 +83,7 @@ def commit_around(folder: Path) -> str | None:
 
 
 def does_answer(work: Path, url: str) -> bool:
-    """Return whether a remote answers, be it by an error, within ANSWER_SECONDS; git would wait for
-    minutes.
-    """
+    """True if a remote answers within ANSWER_SECONDS, be it by an error; git waits for minutes."""
     # without pipes: a grandchild (ssh) that holds one open would outlast the timeout
     command = git_command(FETCHING, "ls-remote", "--quiet", "--", url, "HEAD")
     options: dict[str, Any] = {**NO_STREAMS, "timeout": ANSWER_SECONDS, "check": False}
@@ -129,9 +126,7 @@ def run_git(
 
 
 def first_bytes(origin: str, work: Path, *words: str, count: int) -> bytes:
-    """Run a command in `work` and return so many bytes of its output at most; it is stopped then.
-    Raises RunError.
-    """
+    """Run a command in `work` and return at most `count` bytes of its output. Raises RunError."""
     streams: dict[str, Any] = {**NO_STREAMS, "stdout": subprocess.PIPE}
     command, environment = git_command(FETCHING, *words), git_environment(INHERITED)
     with subprocess.Popen(command, cwd=work, env=environment, **streams) as process:
@@ -153,9 +148,7 @@ def git_command(settings: Sequence[str], *words: str) -> list[str]:
 
 
 def git_environment(inherited: Sequence[str]) -> dict[str, str]:
-    """Return this process's environment without what it says of another repository, but for the
-    names `inherited`.
-    """
+    """Return this process's environment without variables of git, except those `inherited`."""
     others = {
         key: value
         for key, value in os.environ.items()

@@ -15,18 +15,14 @@ PATH, SAFE = "PYTHONPATH", "PYTHONSAFEPATH"
 
 
 def python_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which Python, and all that it starts, imports nothing from the
-    current folder.
-    """
+    """Return an environment in which Python imports nothing from the current folder."""
     others = {name: value for name, value in environment.items() if name != PATH}
     path = absolute_elements(environment.get(PATH, ""))
     return {**others, **({PATH: path} if path else {}), SAFE: "1"}
 
 
 def absolute_elements(path: str) -> str:
-    """Return a list of folders, as PATH is one, without those that depend on the current folder:
-    empty, relative.
-    """
+    """Return a list like PATH without empty and relative elements."""
     return os.pathsep.join(element for element in path.split(os.pathsep) if os.path.isabs(element))
 
 
@@ -36,8 +32,7 @@ def seqcomposer_command(*words: str) -> list[str]:
 
 
 def same_command() -> tuple[list[str], dict[str, str]]:
-    """Return the command that started this process, and the environment in which it finds the same
-    modules.
+    """Return the command that started this process, and an environment with the same modules.
 
     A script of the user's imports what lies beside it: its folder is named, where Python would have
     added it.

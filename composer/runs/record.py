@@ -52,25 +52,21 @@ class Budget:
         return {"max_steps": self.max_steps, "max_epochs": self.max_epochs, "max_minutes": self.max_minutes}
 
     def as_dict(self) -> dict[str, float | bool]:
-        """Return what is set of it: what decides about the weights that were trained with it."""
+        """Return the limits that are set: all that decides about the weights."""
         limits = {key: value for key, value in asdict(self).items() if value is not None}
         if self.until_step is None:
             del limits["validated"]
         return limits
 
     def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
-        """Return the share of the budget that is used up, 0 to 1. `minutes` is None where they are
-        not known now.
-        """
+        """Return the share of the budget that is used up, 0 to 1. minutes: None if unknown."""
         amounts = ((steps, self.max_steps), (epochs, self.max_epochs), (minutes, self.max_minutes))
         shares = [used / limit for used, limit in amounts if limit is not None and used is not None]
         return min(1.0, max(shares, default=0.0))
 
 
 class Fingerprints(TypedDict):
-    """SHA-256 of `model`, `data` and `run`, of the `recipe`'s text, and the `version` of
-    fingerprints.
-    """
+    """SHA-256 of `model`, `data` and `run`, of the recipe's text; `version` of fingerprints."""
 
     model: Sha256
     data: Sha256
@@ -102,9 +98,7 @@ class InitialWeights:
 
 @dataclass(frozen=True)
 class Transferred:
-    """How many parameters of each block were taken from another run's weights, and how many are
-    new.
-    """
+    """Numbers of parameters of each block that were taken from another run, and that are new."""
 
     taken: Mapping[Text, Size]
     new: Mapping[Text, Size]
@@ -112,9 +106,7 @@ class Transferred:
 
 @dataclass(frozen=True)
 class Reproduces:
-    """The run that is reproduced, all that is known to differ and, at the end, whether the weights
-    are the same.
-    """
+    """The run that is reproduced, all that is known to differ and, at the end, the result."""
 
     run: Text
     weights_sha256: Sha256 | None
@@ -134,8 +126,9 @@ class Averaged:
 
 @dataclass(frozen=True)
 class RecordedData:
-    """Where the data lay, and how many pairs each split had. val_unknown: the share of tokens that
-    are unknown.
+    """Folders of the data, and the number of pairs of each split.
+
+    val_unknown: The share of tokens that are unknown.
     """
 
     folders: tuple[Text, ...] = ()
@@ -148,8 +141,7 @@ class RecordedData:
 
 @dataclass(frozen=True)
 class ChosenMetrics:
-    """The metrics of decoded texts that suited the data, the best first; why BLEU is none of them.
-    """
+    """The metrics that suited the data, the best first; why BLEU is none of them."""
 
     names: tuple[Text, ...]
     bleu_tokenizer: Text
@@ -166,8 +158,9 @@ class UsedCheckpoints:
 
 @dataclass(frozen=True)
 class Commit:
-    """The commit of the repository around the recipe. dirty: whether it had changes, which early
-    versions recorded.
+    """The commit of the repository around the recipe.
+
+    dirty: Whether it had changes; early versions recorded it.
     """
 
     commit: Text

@@ -1,6 +1,4 @@
-"""`average`: a finished run whose weights are the mean of its last checkpoints, as a new run
-folder.
-"""
+"""`average`: the mean of a finished run's last checkpoints, as a new run folder."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ from composer.training.checkpointing import average_weights
 
 
 def average(run: str | Path, last: int, output: str | Path | None = None) -> Path:
-    """Write a new run folder whose weights are the mean of those of the last validations, and
-    return it.
+    """Write a new run folder with the mean of the weights of the last validations, and return it.
 
     It has the recipe, tokenizer and metrics of the run, and no scores yet: `evaluate` computes
     them. Its fingerprint `run` is its own. The run stays as it is.
@@ -82,9 +79,7 @@ def average(run: str | Path, last: int, output: str | Path | None = None) -> Pat
 
 
 def last_checkpoints(run_dir: RunDir, count: int) -> list[Path]:
-    """Return the checkpoints of the last validations, oldest first. Raises RunError for more than
-    are kept.
-    """
+    """Return the checkpoints of the last validations, oldest first. Raises RunError."""
     if count < 2:
         raise RunError.of(
             f"the mean of {count} is none",

@@ -1,4 +1,4 @@
-"""The budget of a training, its clock, how a resumed run changes it, and when a validation has stalled."""
+"""The budget of a training, its clock, and its changes when a run is resumed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def budget_of(training: Training) -> Budget:
 
 
 def limits_of(budget: Budget) -> Budget:
-    """Return a budget of a run without the step at which it ended, to compare it with a recipe's."""
+    """Return a budget without the step at which it ended, to compare it with a recipe's."""
     return replace(budget, until_step=None, validated=False)
 
 
 def is_spent(recipe: Recipe, record: RunRecord) -> bool:
-    """True if a finished run has nothing left of the recipe's budget; always if it is the run's own."""
+    """True if a finished run has nothing left of the recipe's budget, or has the same one."""
     budget = budget_of(recipe.training)
     if record.budgets and limits_of(record.budgets[-1]) == budget:
         return True
@@ -71,7 +71,7 @@ def resumed_budgets(
 def replace_budget(
     budgets: Sequence[Budget], new: Budget, step: int, validated: bool
 ) -> list[Budget]:
-    """Return the budgets of a training, in order, where `new` replaces the last after `step` steps."""
+    """Return the budgets of a training where `new` replaces the last after `step` steps."""
     past = [budget for budget in budgets if (budget.until_step or math.inf) <= step]
     began = past[-1].until_step if past else 0
     if len(past) < len(budgets) and began != step:
@@ -80,7 +80,7 @@ def replace_budget(
 
 
 def file_budget(recipe: Recipe) -> Budget | None:
-    """Return the budget in a recipe's file, without overrides; None if the file alone is at fault."""
+    """Return the budget in a recipe's file, without overrides; None if the file has faults."""
     root = recipe.root
     if recipe.unchanged is not None:
         try:
@@ -149,7 +149,7 @@ def budget_changes(recipe: Recipe, run_dir: RunDir, record: RunRecord) -> list[B
 def resumed_recipe(
     recipe: Recipe, run_dir: RunDir, record: RunRecord, finish: bool, say: Callable[[str], None]
 ) -> Recipe:
-    """Return the recipe with the budget with which its run goes on; say which limits change, and why.
+    """Return the recipe with the budget with which its run goes on, and say the changes.
 
     To `finish`, the run keeps all its limits.
     """
@@ -171,8 +171,7 @@ def resumed_recipe(
 
 
 class Clock:
-    """Minutes of training over all resumptions: process time per thread on a CPU, wall time
-    elsewhere.
+    """Minutes of training over all resumptions: process time on a CPU, else wall time.
 
     Process time makes a budget in minutes independent of other programs on the same CPU.
     """

@@ -1,4 +1,4 @@
-"""Training loop as a Lightning callback: rows of metrics, validations, checkpoints, budget, signals."""
+"""Training loop as a Lightning callback: rows, validations, checkpoints, budget, signals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from composer.training.validation_decoder import ValidationDecoder
 
 @dataclass(frozen=True)
 class ResumedState:
-    """State of a checkpoint that is restored when the training starts; `random` has each process's."""
+    """State of a checkpoint to restore at the start; `random` has that of each process."""
 
     minutes: float
     random: Sequence[dict[str, Any]]
@@ -152,7 +152,7 @@ class TrainingLoopCallback(Callback):
         trainer.should_stop |= self.is_over()
 
     def save_checkpoint(self, trainer: Trainer) -> None:
-        """Save a checkpoint. Raises RunFailed on every device if weights or optimizer are not finite."""
+        """Save a checkpoint. Raises RunFailed on every device if a weight is not finite."""
         if not has_finite_state(trainer):
             cause = "a gradient since the last checkpoint was not finite"
             step = self.progress.step
@@ -189,7 +189,7 @@ class TrainingLoopCallback(Callback):
             raise TrainingInterrupted(signal)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the row of the steps so far, which another callback's validation cuts; show a note."""
+        """Write the row of the steps so far, and show that a validation begins."""
         self.write_row(trainer, pl_module)
         if self.logger:
             self.logger.display.validating(self.progress.step, self.progress.spent)
@@ -240,7 +240,7 @@ class TrainingLoopCallback(Callback):
         return self.poll.ask(self.signals.received, self.progress.step)
 
     def write_row(self, trainer: Trainer, module: Seq2SeqModule, ended_level: bool = False) -> None:
-        """Write a row about the steps since the last one, if any. Raises RunFailed on a loss of NaN."""
+        """Write a row about the steps since the last one. Raises RunFailed on a loss of NaN."""
         steps = self.progress.step - self.meter.since
         if not steps:
             return
@@ -266,7 +266,7 @@ class TrainingLoopCallback(Callback):
         self.resident = trim_if_doubled(self.resident)
 
     def new_row(self, trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
-        """Return a row of these values with step, epoch and minutes; log it with the caller's loggers."""
+        """Return a row with step, epoch and minutes; log it with the caller's loggers."""
         position = {
             "epoch": round(self.sampler.epochs(), 4),
             "minutes": round(self.clock.minutes(), 4),
@@ -340,7 +340,7 @@ class TrainingLoopCallback(Callback):
         )
 
     def restore_streams(self, trainer: Trainer, state: ResumedState) -> None:
-        """Restore the random streams and the sums of an unfinished row of the checkpoint's processes.
+        """Restore the random streams and unfinished sums of the checkpoint's processes.
 
         A stream belongs to one process: with another number of processes, all begin new ones.
         """
@@ -370,7 +370,7 @@ class TrainingLoopCallback(Callback):
         self.module.carried = redistribute_state(carried, turns, rank, world, device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed training needs beside weights and optimizer; a collective call."""
+        """Return all state beside weights and optimizer; a collective call."""
         sums = self.ranks.gather(self.module.train_sums.state_dict())
         carried = {}
         for turn, state in self.module.carried.items():
@@ -389,7 +389,7 @@ class TrainingLoopCallback(Callback):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the position in the data, where the loader starts; `on_train_start` does the rest."""
+        """Take up the position in the data; `on_train_start` restores the rest."""
         self.resumed = ResumedState(
             state["minutes"], state["random"], state["row"]["sums"], state["carried"]
         )

@@ -1,4 +1,4 @@
-"""States that are carried from window to window of a text: of all streams, over processes and turns.
+"""States that are carried from window to window of a text: of all streams of all processes.
 
 Part p of P, for the turns of an accumulation one after another and in each the processes, has the
 streams p, p + P, ...
@@ -15,7 +15,7 @@ from composer.model.encoder_decoder import map_leaves, state_leaves
 
 
 def join_streams(states: Sequence[Mapping[int, State]]) -> State | None:
-    """Return the states of all streams in order, from those of each process by turn; None if empty."""
+    """Return the states of all streams in order, from each process's by turn; None if empty."""
     parts = []
     for turn in sorted(states[0]):
         parts += [of_rank[turn] for of_rank in states]
@@ -34,7 +34,7 @@ def _interleave(parts: Sequence[State]) -> State:
 def redistribute_state(
     state: State, turns: int, rank: int, world: int, device: torch.device
 ) -> dict[int, State]:
-    """Return one process's part of `join_streams` by turn, however many processes it was joined of."""
+    """Return one process's part of `join_streams` by turn, of any number of processes."""
     parts = turns * world
     return {
         turn: map_leaves(state, lambda leaf, part=turn * world + rank: leaf[part::parts].to(device))  # type: ignore[misc]
@@ -43,7 +43,7 @@ def redistribute_state(
 
 
 def has_shapes_of(state: State, fresh: State) -> bool:
-    """True if the state of a checkpoint is of the same blocks, in the same version, as a fresh one."""
+    """True if the state of a checkpoint has the shapes of a fresh one, so of the same blocks."""
     return _stream_shapes(state) == _stream_shapes(fresh)
 
 

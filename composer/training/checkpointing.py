@@ -1,6 +1,4 @@
-"""Checkpoints: atomic writes with a checksum, pruning, averages of weights, and random number
-generators.
-"""
+"""Checkpoints: atomic writes with a checksum, pruning, averages of weights, random generators."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ History = Sequence[Mapping[str, float]]
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of the weights of checkpoints, oldest first. Integers are those of the last
-    one.
-    """
+    """Return the mean of the weights of checkpoints, oldest first; integers are of the last one."""
     last = checkpoint_weights(paths[-1])
     total = {
         name: value.double() if value.is_floating_point() else value for name, value in last.items()
@@ -60,9 +56,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 class HashingWriter(io.RawIOBase):
-    """File object that hashes what is written through it, and keeps the OSError that a write has
-    raised.
-    """
+    """File object that hashes all that is written, and keeps the OSError of a write."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.sha256 = file, hashlib.sha256()
@@ -116,8 +110,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
 @dataclass(frozen=True)
 class CheckpointManager:
-    """Saves checkpoints into a folder; keeps the best by `metric`, those of the last validations,
-    and the newest.
+    """Saves checkpoints; keeps the best by `metric`, the last validations, the newest.
 
     At least two validations count as the last, and as many as are averaged at the end. With a quota
     of `gib` all checkpoints are kept that fit, the oldest deleted first.
@@ -129,9 +122,7 @@ class CheckpointManager:
     gib: float | None = None
 
     def save(self, trainer: Trainer, step: int, history: History) -> None:
-        """Save the checkpoint of `step` (called on every device); delete those that are not kept
-        (on the first).
-        """
+        """Save the checkpoint of `step`, on every device; the first one prunes others."""
         if trainer.is_global_zero and self.gib is not None:
             self.make_room(checkpoint_path(self.folder, step), history)
         trainer.save_checkpoint(checkpoint_path(self.folder, step))
@@ -139,8 +130,7 @@ class CheckpointManager:
             self.prune(step, history)
 
     def make_room(self, new: Path, history: History) -> None:
-        """Delete the oldest checkpoints until another one fits into the quota, but never what is
-        needed.
+        """Delete the oldest checkpoints until one more fits the quota, but never a needed one.
 
         That is the last one, the best, and those that are averaged at the end. Raises RunFailed,
         with nothing deleted, if a new one does not fit beside them.
@@ -173,9 +163,7 @@ class CheckpointManager:
             AtomicCheckpointIO().remove_checkpoint(path)
 
     def prune(self, step: int, history: History) -> None:
-        """Delete the checkpoints that are not to be kept after `step` steps, and checksums without
-        a checkpoint.
-        """
+        """Delete checkpoints that are not kept, and checksums without a checkpoint."""
         keep = {*self.recent(history), self.best(history), checkpoint_path(self.folder, step)}
         for path in list_checkpoints(self.folder) if self.gib is None else ():
             if path not in keep:
@@ -192,16 +180,12 @@ class CheckpointManager:
         ]
 
     def best(self, history: History) -> Path | None:
-        """Return the path of the best checkpoint, ties broken by val/loss; None if the metric was
-        never measured.
-        """
+        """Return the best checkpoint, ties broken by val/loss; None if it was not measured."""
         best = best_validation(self.metric, history)
         return checkpoint_path(self.folder, int(best["step"])) if best is not None else None
 
     def select(self, history: History) -> tuple[str, list[Path]]:
-        """Return which checkpoints the final weights are made of, and how: `average`, `best` or
-        `last`.
-        """
+        """Return the final weights' checkpoints, and the choice: `average`, `best`, `last`."""
         existing = set(list_checkpoints(self.folder))
         recent = [path for path in self.recent(history)[-self.average :] if path in existing]
         if self.average > 1 and len(recent) > 1:
@@ -211,7 +195,7 @@ class CheckpointManager:
 
 
 def has_finite_state(trainer: Trainer) -> bool:
-    """Return whether weights and optimizer states are finite, on all devices; a collective call.
+    """True if weights and optimizer states are finite, on all devices; a collective call.
 
     The loss does not show it: it may have been finite in the step whose gradient was not.
     """
@@ -224,8 +208,9 @@ def has_finite_state(trainer: Trainer) -> bool:
 
 
 def capture_rng_state() -> dict[str, object]:
-    """Return the states of this process's generators (torch, its GPUs, Python, NumPy) as plain
-    types and tensors.
+    """Return the states of this process's generators as plain types and tensors.
+
+    They are those of torch, its GPUs, Python and NumPy.
 
     No lists of numbers: a checkpoint of a small model would take longer for these than for its
     weights.
@@ -252,9 +237,7 @@ def restore_rng_state(states: dict[str, Any]) -> None:
 
 
 def seed_all(*numbers: int) -> None:
-    """Seed all generators from a hash of these numbers, so that neighbouring numbers give unrelated
-    streams.
-    """
+    """Seed all generators from a hash of these numbers; neighbours give unrelated streams."""
     words = np.random.SeedSequence(numbers).generate_state(6)
     torch.manual_seed(int(words[0]) << 31 | int(words[1]))
     random.seed(int(words[2]) << 32 | int(words[3]))
@@ -262,8 +245,7 @@ def seed_all(*numbers: int) -> None:
 
 
 def restore_error(error: BaseException, path: Path) -> RunError | None:
-    """Return the error of a checkpoint whose content Lightning cannot restore; None for an error of
-    anything else.
+    """Return the error of a checkpoint that Lightning cannot restore; None for any other error.
 
     Our callbacks read their part in `load_state_dict`, which Lightning calls; what fails later is a
     bug.

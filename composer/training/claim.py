@@ -1,4 +1,4 @@
-"""The run folder that a training writes: which it is, whether it may be written, what is there already."""
+"""The run folder that a training writes: its choice, its state, and its lock."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class ClaimedRun:
 
     @cached_property
     def initial_run(self) -> Path | None:
-        """The run whose weights this run starts from, or None for random weights. Raises RunError."""
+        """The run whose weights this run starts from; None for random ones. Raises RunError."""
         return resolve_initial_run(self.start_from, self.record, self.run_dir, self.original)
 
     def open_source(self, data: str | Path | None) -> DataSource:
-        """Return the data of the run, from the folder `data` or else from where they were before."""
+        """Return the data of the run, from the folder `data` or else from its own."""
         folders: list[Path] = []
         if data is None:
             before = self.record or _record_of_recipe(self.recipe) or RunRecord()
@@ -154,7 +154,7 @@ def wait_for_record(run_dir: RunDir) -> RunRecord:
 
 
 def check_continuable(run_dir: RunDir) -> None:
-    """Raise RunError if a finished run cannot be trained on, or a sweep's leaderboard would change."""
+    """Raise RunError if a finished run has no checkpoints, or counts in a sweep."""
     path = str(run_dir.path)
     if not list_checkpoints(run_dir.checkpoints):
         message = (
@@ -171,7 +171,7 @@ def check_continuable(run_dir: RunDir) -> None:
 
 @contextmanager
 def locked_run(claimed: ClaimedRun, resume: bool) -> Iterator[None]:
-    """Lock the run folder against other trainings; the main process alone writes, so it alone locks.
+    """Lock the run folder against other trainings; only the main process writes, and locks.
 
     Raises RunError if another process holds it, or has written since the run was claimed.
     """

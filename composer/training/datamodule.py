@@ -54,8 +54,9 @@ COMPOSER_ONLY = {
 
 
 class RecipeDataModule(LightningDataModule):
-    """LightningDataModule of a recipe: batches of its training and validation pairs by token
-    budget, and tokenizers.
+    """LightningDataModule of a recipe: batches of training and validation pairs, and tokenizers.
+
+    Batches are filled up to a budget of tokens.
 
     It serves any `Trainer(use_distributed_sampler=False)`: a batch is split over devices and
     accumulation here. An epoch is one pass over the training pairs, in an order that depends on
@@ -69,8 +70,7 @@ class RecipeDataModule(LightningDataModule):
         data: DataSource | str | Path | None = None,
         tokenizers: Tokenizers | None = None,
     ) -> None:
-        """Read and encode the recipe's data. Raises DataError with everything that is wrong with
-        the files.
+        """Read and encode the recipe's data. Raises DataError with all faults of the files.
 
         data: folder in which files are looked up before the recipe's own, or the data already
         opened. tokenizers: those to encode with; trained on the training part without them.
@@ -91,8 +91,7 @@ class RecipeDataModule(LightningDataModule):
     def plan_batches(
         self, model: EncoderDecoder, accumulate: int, curriculum: Curriculum | None = None
     ) -> None:
-        """Leave out training pairs that `model` could never decode, with a note, and plan the
-        batches of all epochs.
+        """Leave out training pairs that `model` could never decode, and plan all batches.
 
         Raises DataError if no pair is left.
         """
@@ -153,9 +152,7 @@ class RecipeDataModule(LightningDataModule):
             self.limited.limit_val_batches, self.limited = self.val_limit, None
 
     def on_exception(self, exception: BaseException) -> None:
-        """Give the Trainer its `limit_val_batches` back, as `teardown` does at the end of what ends
-        well.
-        """
+        """Give the Trainer its `limit_val_batches` back, as `teardown` does where all goes well."""
         self.teardown("")
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -171,9 +168,7 @@ class RecipeDataModule(LightningDataModule):
         return BatchLoader(self.batches.corpus, order, workers, self.tokenizers, packing)
 
     def split_loader(self, split: str) -> BatchLoader:
-        """Return the loader of a split for a loop of one's own, without a Trainer. Raises RunError
-        if there is none.
-        """
+        """Return the loader of a split for your own loop, without a Trainer. Raises RunError."""
         if split not in available_splits(self.recipe):
             raise missing_split(self.recipe, split)
         with torch.device("meta"):
@@ -189,9 +184,7 @@ class RecipeDataModule(LightningDataModule):
         return self._train_loader(self.batches)
 
     def val_dataloader(self) -> DataLoader[Batch] | list[DataLoader[Batch]]:
-        """Return the loader of this device's parts of the validation batches; an empty list without
-        any.
-        """
+        """Return the loader of this device's parts of the validation batches; [] without any."""
         if not self.val or self.trainer is None:
             return []
         where = self.trainer.global_rank, self.trainer.world_size
@@ -232,8 +225,7 @@ class Curriculum:
         return self.levels[-2]
 
     def choose(self, encoded: Encoded, epoch: int) -> EpochRows:
-        """Return the rows of an epoch: the pairs within its level, and each longer one with
-        probability `beyond`.
+        """Return the rows of an epoch: pairs within its level, others with probability `beyond`.
 
         Where none is within the level, the shortest count as such. The longest within it are
         graded: those whose length is among its last `step`.

@@ -1,4 +1,4 @@
-"""Devices of a training: accelerator, devices and machines with every `auto` resolved, Lightning's strategy."""
+"""Devices of a training: accelerator, devices, machines, and Lightning's strategy."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def resolve_devices(recipe: Recipe) -> Devices:
 
 
 def _launched(recipe: Recipe, key: str, started: int) -> int | list[int]:
-    """Return `trainer.KEY` under a launcher. Raises RecipeError if the recipe wants another number."""
+    """Return `trainer.KEY` under a launcher. Raises RecipeError if the recipe differs."""
     wanted: int | list[int] | Literal["auto"] = recipe.trainer.as_data()[key]
     if wanted == "auto":
         return started
@@ -87,7 +87,7 @@ def _launched(recipe: Recipe, key: str, started: int) -> int | list[int]:
 
 
 def _in_notebook(recipe: Recipe, devices: Devices) -> Devices:
-    """Return the one device of a notebook or a console. Raises RecipeError if several are asked for."""
+    """Return the one device of a notebook or a console. Raises RecipeError for several."""
     if devices.devices == "auto":
         devices = replace(devices, devices=1)
     if devices.processes > 1:

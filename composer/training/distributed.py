@@ -1,5 +1,4 @@
-"""Processes of a training: start them, find their rank, handle signals, end all of them together
-with one error.
+"""Processes of a training: start them, find their rank, handle signals, end all with one error.
 
 Lightning could start them, but ends them badly: a dead peer hangs the others, and each prints its
 own traceback.
@@ -62,9 +61,7 @@ HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 
 def external_launcher() -> str:
-    """Return the launcher that started this process among others: `torchrun`, `srun`, or empty for
-    none.
-    """
+    """Return the launcher of this process, `torchrun` or `srun`; "" for none."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "torchrun"
     # inside an allocation the same variables are there without srun; then there is one process
@@ -77,9 +74,7 @@ def external_launcher() -> str:
 
 
 def cluster_environment() -> ClusterEnvironment:
-    """Return Lightning's description of how the processes find each other. SLURM requeues by
-    itself, not Lightning.
-    """
+    """Return Lightning's environment, by which processes meet; SLURM requeues by itself."""
     started = external_launcher()
     if started == "srun":
         os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(launched_world()[0]))
@@ -88,9 +83,7 @@ def cluster_environment() -> ClusterEnvironment:
 
 
 def launched_world() -> tuple[int, int]:
-    """Return the number of processes that the launcher started on each machine, and the number of
-    machines.
-    """
+    """Return the number of processes that the launcher started on each machine, and of machines."""
     if external_launcher() == "torchrun":
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         return local, int(os.environ["WORLD_SIZE"]) // local
@@ -99,7 +92,7 @@ def launched_world() -> tuple[int, int]:
 
 
 def is_main_process() -> bool:
-    """Return True in the process of rank 0; known from the environment, before the processes meet."""
+    """True in the process of rank 0; known before the processes meet."""
     if started := external_launcher():
         return os.environ["RANK" if started == "torchrun" else "SLURM_PROCID"] == "0"
     if "RANK" in os.environ:
@@ -120,9 +113,7 @@ def exit_with_launcher() -> None:
 def call_when(
     condition: Callable[[], bool], action: Callable[[], object], delay: float = 0.0
 ) -> threading.Event:
-    """Call `action` in a thread `delay` seconds after `condition` becomes true, unless the returned
-    event is set.
-    """
+    """Call `action` in a thread `delay` seconds after `condition` holds, unless it is set."""
     over = threading.Event()
 
     def poll() -> None:
@@ -138,9 +129,7 @@ def call_when(
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together: its rank, their number, and an exchange of
-    objects.
-    """
+    """Rank of this process, number of all that train together, and an exchange of objects."""
 
     rank: int = 0
     world: int = 1
@@ -174,9 +163,7 @@ class SignalHandler:
         self.before = {number: signal.getsignal(number) for number in HANDLED}
 
     def listen(self) -> None:
-        """Install the handler, over whatever has been installed since this was made; only a main
-        thread can.
-        """
+        """Install the handler, over any that was installed since; only a main thread can."""
         if threading.current_thread() is threading.main_thread():
             for number in HANDLED:
                 signal.signal(number, self._handle)
@@ -195,14 +182,14 @@ class SignalHandler:
 
 
 class SignalPoll:
-    """Agreement of all processes on a signal. They ask each other rarely, since each waits for all."""
+    """Agreement of all processes on a signal; they ask rarely, since each waits for all."""
 
     def __init__(self, ranks: Ranks, step: int, max_steps: int) -> None:
         self.ranks, self.step, self.time = ranks, step, time.monotonic()
         self.every, self.max_steps = 1, max_steps
 
     def ask(self, received: int, step: int) -> int:
-        """Return the signal that any process has received, or 0, also where it is not time to ask."""
+        """Return the signal that any process has received; 0 if none, or if not asked."""
         steps, now = step - self.step, time.monotonic()
         if steps < self.every:
             return 0
@@ -221,8 +208,7 @@ def termination_requested() -> bool:
 
 @contextmanager
 def training_processes(local: int, nodes: int) -> Iterator[None]:
-    """Run a block in `local` processes on each of `nodes` machines, starting those of this machine
-    if nobody has.
+    """Run a block in `local` processes on each of `nodes` machines; start those that are missing.
 
     They all end together; the main process raises the first error of any as RunFailed. Lightning's
     own launcher then has nothing to start: with `LOCAL_RANK` set its environment says that the
@@ -266,9 +252,7 @@ def training_processes(local: int, nodes: int) -> Iterator[None]:
 
 
 def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
-    """Start this command again for every other local rank; set the environment in which all of them
-    meet.
-    """
+    """Start this command again for every other local rank, in an environment in which they meet."""
     place = LightningEnvironment()
     os.environ |= {
         LAUNCHED_BY: str(os.getpid()),
@@ -285,9 +269,7 @@ def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
 
 
 def abort(processes: Processes) -> NoReturn:
-    """End this process from another thread: its main thread waits inside a library for a process
-    that is dead.
-    """
+    """End this process from another thread: its main thread waits for a dead process."""
     # one that was interrupted before it could take part has ended by 130 or 143, and has nothing to
     # report
     status = next((process.returncode for process in processes if process.poll() in (130, 143)), 0)
@@ -300,7 +282,7 @@ def abort(processes: Processes) -> NoReturn:
 
 
 def explain_worker_death(error: Exception) -> Exception:
-    """Return a readable error for a DataLoader worker that was killed; any other error unchanged."""
+    """Return a readable error for a killed DataLoader worker; other errors unchanged."""
     match = re.search(r"DataLoader worker \(pid.*\) ([^.]*)", str(error))
     if not isinstance(error, RuntimeError) or match is None:
         return error
@@ -318,9 +300,7 @@ def explain_worker_death(error: Exception) -> Exception:
 
 
 def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
-    """Raise the training's one error in the main process, which may be a peer's; end any other
-    process quietly.
-    """
+    """Raise the first error of all processes in the main one; end any other process quietly."""
     by_peer = is_peer_error(error)
     if is_main_process() and by_peer:
         raise (read_reported_error() or peer_error(processes, str(error))) from error
@@ -349,8 +329,9 @@ def is_peer_error(error: BaseException) -> bool:
 
 
 def peer_error(processes: Processes, message: str = "") -> RunFailed:
-    """Return the error of a training that lost a process. `message`: what the communication library
-    reported.
+    """Return the error of a training that lost a process.
+
+    message: The error of the communication library.
     """
     until = time.monotonic() + 1.0  # a connection breaks a moment before its process ends
     while (
@@ -378,8 +359,9 @@ def peer_error(processes: Processes, message: str = "") -> RunFailed:
 
 
 def report_to_main(error: Exception) -> bool:
-    """Leave the main process this one's error. Return whether it says enough: an unknown one needs
-    its traceback.
+    """Report this process's error to the main one. True if that says enough.
+
+    An unknown error needs its traceback.
     """
     expected = isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError))
     if not isinstance(error, ComposerError):
@@ -398,9 +380,7 @@ def report_to_main(error: Exception) -> bool:
 
 
 def read_reported_error() -> RunFailed | None:
-    """Return the error that another process has left within a second; None without any, or where
-    they have not met.
-    """
+    """Return the error that another process reports within a second; None without any."""
     if not have_met():
         return None
     with suppress(RuntimeError):
@@ -411,7 +391,7 @@ def read_reported_error() -> RunFailed | None:
 
 
 def have_met() -> bool:
-    """Return whether this process is one of several that can reach each other."""
+    """True if this process is one of several that can reach each other."""
     return distributed.is_initialized() and distributed.get_world_size() > 1
 
 
@@ -438,9 +418,7 @@ def destroy_process_group() -> None:
 
 
 def wait_for_exit(processes: Processes) -> None:
-    """Wait until the other processes have ended, and kill those that need over 5 s; none outlives
-    the main one.
-    """
+    """Wait until the other processes have ended, and kill those that need over 5 s."""
     until = time.monotonic() + 5.0
     for process in processes:
         with suppress(subprocess.TimeoutExpired):

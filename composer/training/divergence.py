@@ -32,7 +32,7 @@ class DivergenceTrace:
         )  # (P,)
 
     def error(self, message: str, module: Seq2SeqModule) -> RunFailed:
-        """Return the error of a training that `message` says has diverged, at the first bad block."""
+        """Return the error of a training that has diverged, at the first bad block."""
         loss, gradient = self.first_bad_loss(), self.first_bad_gradient()
         path: KeyPath = ()
         if gradient is not None and (loss is None or gradient < loss):
@@ -71,7 +71,7 @@ class DivergenceTrace:
 
 
 def _last_block(model: nn.Module, marked: list[bool]) -> KeyPath:
-    """Return the path of the innermost block with the last marked parameter; () outside of blocks."""
+    """Return the path of the innermost block with the last marked parameter; () if none."""
     owners: dict[int, KeyPath] = {}
     for module in model.modules():
         # inner blocks come later, and take the place of those around them

@@ -39,8 +39,9 @@ LATER_PAIRS = 2_000
 
 @dataclass(frozen=True)
 class DryRun:
-    """The data, encoded, or a part of them if not `is_all`. `train_pairs`: how many there are in
-    all.
+    """The data, encoded, or a part of them if not `is_all`.
+
+    train_pairs: The number of all training pairs.
 
     beginnings: as of `Sample`. The vocabulary of a part's tokenizer is a lower bound.
     """
@@ -56,7 +57,7 @@ class DryRun:
     unfiltered: Data | None = None
 
     def describe_beginnings(self, noun: str) -> str:
-        """Return which lines were read, in words; "" where all were."""
+        """Return in words which lines were read; "" if all were."""
         parts = [f"{count:,} {noun}s of {split}" for split, count in self.beginnings.items()]
         return f" of the first {' and '.join(parts)}" if parts else ""
 
@@ -77,9 +78,9 @@ class DryRun:
 def dry_run(
     source: DataSource, limits: AnswerLimits | None = None, data_use: DataUse = "required"
 ) -> DryRun | None:
-    """Encode the data as a training does, of large ones a part; None for a data set to be
-    downloaded, and where no
-    files are here or to be read.
+    """Encode the data as a training does, of large ones a part.
+
+    Returns None for a data set to be downloaded, and if no files are here or to be read.
 
     Raises DataError with what training would refuse. A fault of a part is none yet: where it has
     one, everything is read. limits: Of the model's plan.
@@ -146,14 +147,12 @@ def largest_batch_of(recipe: Recipe, sample: DryRun | None) -> BatchSize:
 
 
 def depends_on_sizes(recipe: Recipe) -> bool:
-    """Return whether the sizes of vocabularies decide whether a model can be built."""
+    """True if the sizes of vocabularies decide whether a model can be built."""
     return recipe.model.embedding.depends_on_size or recipe.model.output.kind.depends_on_size
 
 
 def stand_in_sizes(recipe: Recipe) -> dict[str, int] | None:
-    """Return sizes for the vocabularies of a tokenizer whose file is not here; None where they are
-    known.
-    """
+    """Return sizes for the vocabularies of a tokenizer whose file is not here; else None."""
     if not any(fault.code == "file" for fault in recipe.tokenizer_faults()):
         return None
     keys = [key for key in recipe.sources if feature_settings(recipe.data, key) is None]
@@ -161,27 +160,21 @@ def stand_in_sizes(recipe: Recipe) -> dict[str, int] | None:
 
 
 def _encode(source: DataSource, few: DataSource) -> Data:
-    """Encode data with the tokenizers of a few of them, or, where those are the data, with those of
-    a training.
-    """
+    """Encode data with the tokenizers of a few of them, or, if these are all, with a training's."""
     return encode_data(
         source, cached_tokenizers(source) if few is source else train_source_tokenizers(few)
     )
 
 
 def _answerable(recipe: Recipe, data: Data, limits: AnswerLimits) -> Data:
-    """Return data with those training pairs that a model can learn to write. Raises DataError if
-    none is left.
-    """
+    """Return data with the training pairs that a model can write. Raises DataError for none."""
     assert data.train is not None
     train = data.train.keep(answerable_rows(recipe, data.train, limits, data.notes))
     return replace(data, splits={**data.splits, "train": train})
 
 
 def _later_pairs(source: DataSource, data: Data) -> Encoded:
-    """Return pairs that an endless task draws later. Raises DataError if they do not suit the
-    tokenizer or output.
-    """
+    """Return pairs that an endless task draws later. Raises DataError if they do not fit."""
     pairs = generate_pairs(source.recipe, "train", epoch=1, train=LATER_PAIRS)
     encoded = encode_trainable(source.recipe, pairs, data.tokenizers)
     if faults := split_faults(source.recipe, "train", encoded, pairs):

@@ -62,7 +62,7 @@ def describe_interrupt(training: TrainingSetup) -> str:
 
 
 def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed | RunError | None:
-    """Return the error of a full disk, of too little memory or of a checkpoint; None for any other."""
+    """Return the error of a full disk, too little memory or a checkpoint; None for others."""
     if isinstance(error, OSError):
         fix = f"{os_error_hint(error)}, or take another with {OTHER_RUN}; {RESUME_HINT}"
         path = str(error.filename or training.run_dir.path)

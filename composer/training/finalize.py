@@ -119,7 +119,7 @@ def validation_scores(
 
 
 def splits_to_evaluate(training: TrainingSetup, known: Mapping[str, float]) -> list[str]:
-    """Return the splits without known scores; of a sample that was decoded only losses are known."""
+    """Return the splits without known scores; with a sample only losses are known."""
     decoder = training.loop.decoder
     is_complete = decoder is None or decoder.part == "val" or not training.recipe.sources
     without = {"train", "val"} if known and is_complete else {"train"}

@@ -27,7 +27,7 @@ SHOWN_SAMPLES = 3
 
 @dataclass
 class MetricsLogger:
-    """Logger that writes the same rows to metrics.jsonl, W&B and the terminal, in the same order."""
+    """Logger that writes the same rows to metrics.jsonl, W&B and the terminal."""
 
     metrics: JsonLinesWriter
     wandb: WandbLogger
@@ -93,7 +93,7 @@ MAX_SAMPLE_LENGTH = 160
 
 
 class ProgressDisplay:
-    """Progress on a terminal, drawn when a row comes and never by a thread; plain lines elsewhere."""
+    """Progress on a terminal, drawn when a row comes, never by a thread; else plain lines."""
 
     def __init__(self, quiet: bool = False) -> None:
         # a training does not end because nobody watches it any more
@@ -112,7 +112,7 @@ class ProgressDisplay:
         self.console.print(escape(text), highlight=False, soft_wrap=True)
 
     def begin(self, spent: float) -> None:
-        """Measure the pace from here on; `spent` is the share of the budget that was spent before."""
+        """Measure the pace from here on; `spent` is the share of the budget spent before."""
         self.began = (time.monotonic(), spent)
         self.shown = 0.0
 
@@ -147,9 +147,7 @@ class ProgressDisplay:
             self.draw(f"step {step:,}  validating ...", spent)
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """Show the scores of a validation, and a few translations if the last ones were shown a
-        while ago.
-        """
+        """Show the scores of a validation, and now and then a few translations."""
         # the one that suits the data
         best = next((key for key in row if metric_name(key) in text_metrics()), "")
         self.scores = format_scores({key: row[key] for key in ("val/loss", best) if key in row})

@@ -1,6 +1,4 @@
-"""The loss of a batch: cross-entropy with label smoothing, or the cost that an output head computes
-itself.
-"""
+"""The loss of a batch: cross-entropy with label smoothing, or the cost of an output head."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from composer.model.special_tokens import PAD
 def sum_costs(
     output: OutputHead, outputs: Tensor, target: Tensor, label_smoothing: float = 0.0
 ) -> Tensor:
-    """Return the loss in nats, summed over the real tokens, of what the model returned in training.
-    -> scalar
+    """Return the loss of the model's outputs in nats, summed over the real tokens. -> scalar
 
     outputs: costs (B, T) of a head that trains on them, else logits (B, T, V); target: ids (B, T)
     """
@@ -28,8 +25,7 @@ def sum_costs(
 
 
 def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Return the cross-entropy in nats, summed over the real tokens, with label smoothing (Szegedy
-    2016, section 7).
+    """Return the cross-entropy in nats over the real tokens, with label smoothing (Szegedy 2016).
 
     logits: (B, T, V), target: ids (B, T) -> scalar of 32 bits or more.
     """

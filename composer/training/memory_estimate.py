@@ -1,6 +1,4 @@
-"""What a training takes of memory, counted before it: a step on fake tensors, which have shapes and
-no numbers.
-"""
+"""Memory of a training, counted before it: a step on fake tensors, which have shapes only."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ from composer.training.loss import sum_costs
 
 
 def fake_ctc_loss(log_p: Tensor, labels: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """Return costs and forward variables of CTC. log_p: (S, B, V), labels: (B, L) -> (B,), (B, S, 2
-    L + 1)
-    """
+    """Return costs (B,) and forward variables (B, S, 2 L + 1) of CTC. log_p: (S, B, V)"""
     frames, rows, _ = log_p.shape
     return log_p.new_empty(rows), log_p.new_empty(rows, frames, 2 * labels.shape[1] + 1)
 
@@ -78,8 +74,7 @@ LSTM = torch.ops.aten.mkldnn_rnn_layer.default
 
 
 def kept_by_lstm(x: Tensor, y: Tensor) -> int:
-    """Return about the bytes that an LSTM keeps for its backward pass: 6 max(I, H) + 9 H numbers a
-    position.
+    """Estimate the bytes that an LSTM keeps: 6 max(I, H) + 9 H numbers a position.
 
     Fitted to the measured peaks of four recipes. x: (T, B, I), y: (T, B, H)
     """
@@ -96,8 +91,9 @@ def scratch_bytes(function: Any, args: Any, outputs: Any) -> int:
 
 
 class MemoryEstimate(NamedTuple):
-    """Bytes at the peak of a training: of weights, gradients, averages and optimizer; of what a
-    batch adds to them.
+    """Bytes at the peak of a training.
+
+    They are of weights, gradients, averages and optimizer, and of all that a batch adds.
 
     `at_most`: how many words a batch has, and how long they are, is not known, and a part of the
     model reads their characters.
@@ -131,9 +127,7 @@ class Shape:
 
 
 def has_own_storages(outputs: Any, inputs: Any) -> bool:
-    """Return whether outputs are tensors alone, each of which fills a storage that no other output
-    or input has.
-    """
+    """True if outputs are tensors alone, each in a storage of its own."""
     tensors = tree_leaves(outputs)
     if not all(isinstance(tensor, Tensor) for tensor in tensors):
         return False
@@ -147,8 +141,7 @@ def has_own_storages(outputs: Any, inputs: Any) -> bool:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the tensors that are alive, and the most that there were at once: `now`
-    and `peak`.
+    """Counts the bytes of tensors that are alive, `now`, and the most at once, `peak`.
 
     `torch.distributed._tools.mem_tracker.MemTracker` finds the same peak. It also counts by module,
     for which it looks at all of them after each operation: it took six times as long for the quick
@@ -180,9 +173,7 @@ class LiveBytes(TorchDispatchMode):
         return outputs
 
     def run(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> object:
-        """Return the outputs of an operation; where it has run on the same shapes, others like
-        those.
-        """
+        """Return the outputs of an operation; copies if it has run on the same shapes."""
         in_place = is_in_place(function)
         if (function.is_view or function is UNSAFE_VIEW) and isinstance(
             args[0], self.fakes.FakeTensor
@@ -244,7 +235,7 @@ def estimate_memory(
     batch: BatchSize,
     spelled: Spelled | None = None,
 ) -> MemoryEstimate:
-    """Return what a training takes at its peak, on one device, in a step on a batch of this size.
+    """Return the memory of a training step at its peak, on one device and a batch of this size.
 
     spelled: The tokens of the batch, where they are known; who reads characters on a CPU does so
     once for each. The gradients of the step before are there until the forward pass is over, as
@@ -277,7 +268,7 @@ def estimate_memory(
 
 
 def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
-    """Return the optimizer of a fake model after a first step: with its memory, and with gradients."""
+    """Return the optimizer of a fake model after a first step, with its memory and gradients."""
     factors = learning_rate_factors(recipe, model)
     for name, weight in model.named_parameters():
         weight.requires_grad_(factors.get(name, 1.0) > 0)
@@ -301,9 +292,7 @@ def autocast(device: str, precision: str) -> AbstractContextManager[object]:
 
 
 def fake_batch(model: EncoderDecoder, batch: BatchSize) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return sources, target, and the indices of the sentences that support each answer, on the
-    model's device.
-    """
+    """Return sources, target, and the indices of supporting sentences, on the model's device."""
     encoders, device = model.readers(), model.device
 
     def ids(length: int) -> Tensor:

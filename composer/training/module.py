@@ -1,6 +1,4 @@
-"""LightningModule of a recipe: cross-entropy with label smoothing, scheduled sampling, optimizer,
-schedule, scores.
-"""
+"""LightningModule of a recipe: loss, scheduled sampling, optimizer, learning rate, scores."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ UNCOMPILED = (
 
 
 class Seq2SeqModule(LightningModule):
-    """LightningModule of a recipe: its model with the loss, the optimizer and the learning-rate
-    schedule it names.
+    """LightningModule of a recipe: its model with its loss, optimizer and learning-rate schedule.
 
     It trains in any `Trainer` with a `RecipeDataModule`, and then logs `train/loss`,
     `train/learning_rate` and the validation scores itself. In `composer.train`,
@@ -60,8 +57,9 @@ class Seq2SeqModule(LightningModule):
     def __init__(
         self, recipe: str, tokenizer: str, parsed: tuple[Recipe, Tokenizers] | None = None
     ) -> None:
-        """Build the model of a recipe's text for a tokenizer's. `parsed`: what the texts say, if
-        that is known.
+        """Build the model of a recipe's text for a tokenizer's.
+
+        parsed: Recipe and tokenizers, if they have been read from these texts.
         """
         super().__init__()
         self.save_hyperparameters("recipe", "tokenizer", logger=False)
@@ -91,9 +89,7 @@ class Seq2SeqModule(LightningModule):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, tokenizers: Tokenizers) -> Seq2SeqModule:
-        """Return the module with fresh weights, drawn as `training.initialization` says from
-        torch's global stream.
-        """
+        """Return the module with fresh weights, drawn from torch's global stream."""
         module = cls(recipe.dump(), tokenizers.text, (recipe, tokenizers))
         initialize(module.model, recipe.training.initialization)
         return module
@@ -105,9 +101,7 @@ class Seq2SeqModule(LightningModule):
         return model
 
     def configure_model(self) -> None:
-        """Convert and shard the model; Lightning calls this once the devices have met, before
-        loading a checkpoint.
-        """
+        """Convert and shard the model. Lightning calls this before it loads a checkpoint."""
         if self.recipe.training.precision == 64:
             # Lightning would do so after it has loaded: half of each number would be lost
             self.double()
@@ -115,8 +109,9 @@ class Seq2SeqModule(LightningModule):
             shard(self.model, self.device_mesh["data_parallel"])
 
     def compile_model(self, say: Callable[[str], None]) -> None:
-        """Compile the forward pass of training alone: evaluation has other shapes and would compile
-        it anew.
+        """Compile the forward pass of training alone.
+
+        Evaluation has other shapes and would compile it again.
 
         A loop over positions is compiled for each length; after too many of them, training goes on
         uncompiled, with a note through `say`. Raises RunFailed where the compiler cannot do it at
@@ -153,8 +148,7 @@ class Seq2SeqModule(LightningModule):
         self.train_forward = forward
 
     def unsharded_model(self) -> EncoderDecoder:
-        """Return a model for the final weights, in 32 bits: itself, after the training, if it still
-        is a whole one.
+        """Return a model for the final weights in 32 bits: itself, if it is whole, or a new one.
 
         A new one, if it is sharded, or was rounded to 16 bits: a checkpoint has no tables that are
         computed.
@@ -163,9 +157,7 @@ class Seq2SeqModule(LightningModule):
         return self.model.float() if is_whole else self.build_model()
 
     def full_model(self) -> EncoderDecoder:
-        """Return the model to decode with: itself, or a plain copy of a sharded one; a collective
-        call then.
-        """
+        """Return the model to decode with, a copy if it is sharded; a collective call."""
         if not is_sharded(self.model):
             return self.model
         # the copy's random weights must not move the training's stream
@@ -175,9 +167,7 @@ class Seq2SeqModule(LightningModule):
         return model.to(self.device).train(self.model.training)
 
     def progress(self) -> Progress:
-        """Return how far the training is: as the training loop says, or by the steps of a Trainer
-        without it.
-        """
+        """Return the training's progress: of the training loop, or of a Trainer without it."""
         if self.loop_progress is not None:
             return self.loop_progress
         share = self.global_step / self.trainer.estimated_stepping_batches
@@ -186,8 +176,7 @@ class Seq2SeqModule(LightningModule):
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return this batch's part of the loss per target token of the global batch, in nats. ->
-        scalar
+        """Return this batch's part of the loss per target token of the global batch. -> scalar
 
         Lightning divides by `accumulate` and averages over the devices; the factor `parts` undoes
         both, so that the gradient is that of the one global batch.
@@ -227,8 +216,7 @@ class Seq2SeqModule(LightningModule):
         inputs: StepInputs = NO_INPUTS,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """Return what `EncoderDecoder.step` does of the next window of some streams, and keep the
-        state after it.
+        """Compute the next window of some streams, and keep the state after it.
 
         streams: Which set of streams it is: a number of its own for each turn of an accumulation,
         and for validation.
@@ -244,9 +232,7 @@ class Seq2SeqModule(LightningModule):
         return self.carried[streams] if window else None
 
     def decoder_input(self, batch: Batch, spent: float) -> Tensor:
-        """Return what the decoder reads: bos and the target, or with scheduled sampling partly its
-        own. -> (B, T)
-        """
+        """Return the decoder's input: bos and the target, or partly its own outputs. -> (B, T)"""
         target: Tensor = batch["target_in"]
         sampling = self.recipe.training.scheduled_sampling
         rate = (
@@ -269,8 +255,9 @@ class Seq2SeqModule(LightningModule):
         return self.recipe.training.optimizer.build(trained_parameters(self.recipe, self.model))
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Finish the blocks' step, and set its learning rate. No torch scheduler does: a budget may
-        be minutes.
+        """Finish the blocks' step, and set its learning rate.
+
+        No torch scheduler does so: a budget may be minutes.
         """
         for block in self.counting_blocks:
             block.finish_step(lambda counts: self.trainer.strategy.reduce(counts, reduce_op="sum"))
@@ -314,9 +301,7 @@ class Seq2SeqModule(LightningModule):
         self.val_sums.add(**sums, tokens=real.sum(), rows=real.any(1).sum())
 
     def take_validation_scores(self) -> dict[str, float]:
-        """Return `val/loss` and the other scores that need no decoding, and reset their sums; empty
-        without any.
-        """
+        """Return `val/loss` and other scores without decoding, and reset their sums."""
         sums = self.val_sums.take(self.trainer.strategy)
         loader = self.trainer.val_dataloaders
         counts = loader.corpus.of_epoch(0).counts if isinstance(loader, BatchLoader) else None
@@ -326,9 +311,7 @@ class Seq2SeqModule(LightningModule):
         return {f"val/{name}": value for name, value in token_scores(sums).items()} if sums else {}
 
     def on_validation_epoch_end(self) -> None:
-        """Log the scores of a validation, unless the training loop, whose hook runs before, has
-        taken them.
-        """
+        """Log the scores of a validation, unless the training loop has taken them."""
         if scores := self.take_validation_scores():
             if not self.trainer.sanity_checking:
                 self.val_losses.append(scores["val/loss"])
@@ -353,17 +336,13 @@ class DeviceSums:
     def load_state_dicts(
         self, states: Sequence[Mapping[str, Tensor]], device: torch.device
     ) -> None:
-        """Start from the total of several states: those of the processes whose part this one
-        continues.
-        """
+        """Start from the total of several states: those of processes that this continues."""
         self.sums = {}
         for state in states:
             self.add(**{name: value.to(device) for name, value in state.items()})
 
     def take(self, strategy: Strategy) -> dict[str, float]:
-        """Return the sums over all devices and reset them; a collective call, and the only wait for
-        the device.
-        """
+        """Return the sums over all devices and reset them; a collective call."""
         if not self.sums:
             return {}
         names = sorted(self.sums)
@@ -375,14 +354,13 @@ class DeviceSums:
 
 
 def is_frozen(block: Block) -> bool:
-    """Return whether a block has parameters, and none of them is trained."""
+    """True if a block has parameters, and none of them is trained."""
     trained = [parameter.requires_grad for parameter in block.parameters()]
     return bool(trained) and not any(trained)
 
 
 def count_wrong_rows(logits: Tensor, target: Tensor, graded: Tensor) -> dict[str, Tensor]:
-    """Return how many of the graded rows have a wrong token under teacher forcing, and how many are
-    graded.
+    """Return the numbers of graded rows with a wrong token, and of all graded rows.
 
     logits: (B, T, V), target: ids (B, T), graded: (B,) bool.
     """
@@ -394,15 +372,12 @@ Choose = Literal["argmax", "sample"]
 
 
 def replacement_rate(spent: float, *, rate: float, warmup: float) -> float:
-    """Return the probability that a token is replaced: linear up to `rate` over the share `warmup`
-    of the budget.
-    """
+    """Return the probability of replacing a token: linear to `rate` over `warmup`."""
     return rate * min(1.0, spent / warmup) if warmup else rate
 
 
 def sample_decoder_inputs(target: Tensor, logits: Tensor, rate: float, choose: Choose) -> Tensor:
-    """Replace some target tokens by what the model predicts there: scheduled sampling (Bengio et
-    al. 2015).
+    """Replace some target tokens by the model's own: scheduled sampling (Bengio et al. 2015).
 
     Parallel form in two passes over the target (Mihaylova & Martins 2019); logits are those of the
     first. target: bos and the target (B, T), logits: (B, T, V) -> (B, T)
@@ -428,8 +403,7 @@ def predict_tokens(logits: Tensor, choose: Choose) -> Tensor:
 def add_gradient_noise(
     parameters: Iterable[Parameter], seed: int, step: int, noise: GradientNoise
 ) -> None:
-    """Add Gaussian noise of variance scale / (1 + step)^decay to every gradient (Neelakantan 2015,
-    section 3).
+    """Add noise of variance scale / (1 + step)^decay to every gradient (Neelakantan 2015).
 
     A pure function of seed and step, which counts from 0, so that a resumed run gets the noise it
     would have had.

@@ -1,5 +1,4 @@
-"""`train --seeds`: the same recipe with several seeds, one run after another, and a summary of all
-of them.
+"""`train --seeds`: the same recipe with several seeds, one run after another, and a summary.
 
 Each seed's training is a command of its own, so that its folder is a run like any other, and
 nothing is left in this process of one that failed. Nothing here imports torch.
@@ -33,7 +32,10 @@ MAX_SEEDS = 1000
 
 @dataclass(frozen=True)
 class SeedRun:
-    """Result of one seed. The scores of a run that did not finish are those of its last validation."""
+    """Result of one seed.
+
+    The scores of a run that did not finish are those of its last validation.
+    """
 
     seed: int
     folder: str
@@ -45,9 +47,7 @@ class SeedRun:
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """All seeds in a folder, in order; `best` has the best `metric` of those that finished, then
-    the lowest loss.
-    """
+    """All seeds in a folder, in order; `best` has the best `metric`, then the lowest loss."""
 
     metric: str
     best: int | None
@@ -64,8 +64,7 @@ def train_seeds(
     resume: bool = False,
     start_from: Path | None = None,
 ) -> tuple[SeedRuns, int]:
-    """Train one seed after another; return the results and the exit status, 0 if any seed has
-    finished.
+    """Train one seed after another; return results and exit status, 0 if any seed has finished.
 
     Raises RecipeError and RunError, with nothing written, where the recipe, the seeds or the folder
     are not fit.
@@ -121,9 +120,7 @@ def train_seed(run: RunDir, arguments: Sequence[str | Path]) -> int:
 
 
 def wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
-    """Wait for a training and forward signals to it; return its status, or 130 or 143 after a
-    signal.
-    """
+    """Wait for a training and forward signals; return its status, after them 130 or 143."""
     passed: signal.Signals | None = None
     while True:
         try:
@@ -137,9 +134,7 @@ def wait_forwarding_signals(child: subprocess.Popen[bytes]) -> int:
 
 
 def parse_seeds(text: str, first: int) -> list[int]:
-    """Return the seeds of `--seeds`: `3` are three from `first` on, `1,2,5` are these. Raises
-    RunError.
-    """
+    """Return the seeds of `--seeds`: `3` means three from `first` on, `1,2,5` means these."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:

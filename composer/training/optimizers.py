@@ -24,8 +24,9 @@ Momentum = Annotated[Rate, "share of the last step that is kept"]
 
 
 def use_fused(trained: TrainedParameters) -> bool | None:
-    """Return True on a CPU, where the fused step costs a third. Elsewhere None: torch chooses, and
-    16 bits can clip.
+    """Return True on a CPU, where the fused step costs a third; elsewhere None.
+
+    There torch chooses, and 16 bits can clip.
     """
     return trained.is_on_cpu() or None
 

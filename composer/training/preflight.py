@@ -68,8 +68,9 @@ def check_and_sample(
 
 
 def check_built_training(training: TrainingSetup) -> list[Fault]:
-    """Return the warnings of a training that is set up. Raise RecipeError if this machine lacks
-    memory, a device or a package.
+    """Return the warnings of a training that is set up.
+
+    Raises RecipeError if this machine lacks memory, a device or a package.
     """
     recipe, model = training.recipe, training.module.model
     sizes = machine.Sizes(count_parameters(model), count_frozen(recipe, model))
@@ -156,7 +157,7 @@ def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> 
 
 
 def trainer_faults(recipe: Recipe) -> list[Fault]:
-    """Return what Lightning refuses in a recipe."""
+    """Return the faults that Lightning finds in a recipe."""
     # late: Lightning takes seconds to import
     from composer.training.trainer import build_trainer, silence_lightning
 

@@ -1,4 +1,4 @@
-"""What a training changes in its process, and gives back: a notebook goes on as if none had been."""
+"""State of this process that a training changes and gives back: a notebook goes on undisturbed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ LOGGERS = (
 
 @contextmanager
 def restored_process() -> Iterator[None]:
-    """Restore, in the end, variables, loggers, warnings, PyTorch's switches and the states of
-    random numbers.
-    """
+    """Restore, in the end, variables, loggers, warnings, PyTorch's switches and generators."""
     variables, levels = dict(os.environ), [logging.getLogger(name).level for name in LOGGERS]
     numbers = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []

@@ -1,5 +1,4 @@
-"""Reproduction of a run by `train RUN/recipe.yaml`, and the code and hardware recorded for it in
-run.json.
+"""Reproduction of a run by `train RUN/recipe.yaml`; code and hardware in run.json.
 
 A reproduction finds its data where the run found them, reads with the run's own tokenizer (not
 every tokenizer trains to the same result twice), starts from the same initial weights, and repeats
@@ -57,9 +56,7 @@ class ReproducedRun:
     record: RunRecord
 
     def tokenizers(self, source: DataSource) -> Tokenizers | None:
-        """Return the run's tokenizers, or None if the data have changed. Raises RunError if
-        tokenizer.json has.
-        """
+        """Return the run's tokenizers; None if the data have changed. Raises RunError."""
         if not self.has_data(lines_sha256(source.recipe, pairs := source.all_pairs()), pairs):
             return None
         tokenizers = Tokenizers.load(self.run_dir.tokenizer)
@@ -71,17 +68,13 @@ class ReproducedRun:
         return tokenizers
 
     def has_data(self, lines: str, pairs: Mapping[str, Pairs]) -> bool:
-        """Return whether data are the run's, by their `lines_sha256`; of an older run, by the
-        number of their lines.
-        """
+        """True if data are the run's, by `lines_sha256`, or once by the number of lines."""
         if self.record.fingerprint_parts:
             return self.record.fingerprint_parts.lines == lines
         return self.record.data.pairs == {split: len(rows) for split, rows in pairs.items()}
 
     def initial_run(self) -> Path | None:
-        """Return the run whose weights this run started from, None for random ones. Raises RunError
-        if it is lost.
-        """
+        """Return the run whose weights this run started from; None for random ones."""
         weights = self.record.initial_weights
         if not weights:
             return None
@@ -111,9 +104,7 @@ class ReproducedRun:
                 yield path.parent
 
     def comparison_record(self, recipe: Recipe, data: Data, record: RunRecord) -> Reproduces:
-        """Return `reproduces` of the run.json `record` of a reproduction: this run, and all that is
-        known to differ.
-        """
+        """Return `reproduces` of run.json: this run, and all that is known to differ."""
         assert record.fingerprint_parts is not None  # which every training writes
         differs = []
         if not is_recorded(recipe, self.record):
@@ -166,8 +157,7 @@ def find_original_run(
 
 
 def reproduced_steps(run_dir: RunDir) -> Mapping[int, int]:
-    """Return how many steps the minutes of a run made, as it estimated them, by the step after
-    which it did.
+    """Return the number of steps in a run's minutes, as it estimated them after certain steps.
 
     A run of 0.1.0 has no estimates: its minutes made the steps at which it ended.
     """
@@ -185,8 +175,9 @@ def steps_to_repeat(record: RunRecord | None, original: ReproducedRun | None) ->
 
 
 def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) -> Path:
-    """Return the folder of a training where none is given: of a new run, of a reproduction, or of
-    what is resumed.
+    """Return the folder of a training where none is given.
+
+    It is that of a new run, of a reproduction, or of the run that is resumed.
 
     Resumed by the recipe of a run, that is a reproduction of it which has begun, or else the run
     itself.
@@ -207,7 +198,7 @@ def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) 
 
 
 def _matches(run: Path, wanted: InitialWeights | None) -> bool:
-    """Return whether a run has these weights and this tokenizer."""
+    """True if a run has these weights and this tokenizer."""
     run_dir = RunDir(run)
     exists = run_dir.weights.is_file() and run_dir.tokenizer.is_file()
     return wanted is not None and exists and initial_weights(run_dir) == wanted
@@ -216,9 +207,7 @@ def _matches(run: Path, wanted: InitialWeights | None) -> bool:
 def compare_outcome(
     reproduces: Reproduces, recipe: Recipe, weights: Path, on_gpu: bool
 ) -> tuple[bool | None, str]:
-    """Return whether a reproduction has the run's final weights (None if it had none to compare),
-    and a sentence.
-    """
+    """Return True if a reproduction has the same weights, None without any; and a sentence."""
     run, expected = RunDir(Path(reproduces.run)), reproduces.weights_sha256
     if expected is None:
         return (
@@ -265,7 +254,7 @@ def with_environment(record: RunRecord, recipe: Recipe, trainer: Trainer) -> Run
 
 @cache  # what is imported does not follow its files
 def source_sha256() -> str:
-    """Return the SHA-256 of this project's own code, since a checkout changes without its version."""
+    """Return the SHA-256 of this project's code: a checkout changes without its version."""
     digest = hashlib.sha256()
     for path in sorted([*HOME.glob("composer/**/*.py"), *HOME.glob("blocks/**/*.py")]):
         digest.update(f"{path.relative_to(HOME).as_posix()} {sha256_of_file(path)}\n".encode())
@@ -273,8 +262,7 @@ def source_sha256() -> str:
 
 
 def plug_in_versions(recipe: Recipe) -> dict[str, PlugIn]:
-    """Return the plug-ins whose blocks a recipe uses: their distribution, version, and SHA-256 of
-    the module.
+    """Return the plug-ins whose blocks a recipe uses: distribution, version, SHA-256 of the module.
 
     Of a block of this process alone it is the SHA-256 of the class.
     """
@@ -302,9 +290,7 @@ def plug_in_versions(recipe: Recipe) -> dict[str, PlugIn]:
 
 
 def hardware(trainer: Trainer) -> dict[str, Scalar | tuple[str, ...]]:
-    """Return the hardware and what else can change how sums are rounded or which random numbers are
-    drawn.
-    """
+    """Return the hardware, and all else that changes the rounding of sums or the random numbers."""
     kind = trainer.strategy.root_device.type
     on_gpu = kind == "cuda"
     processors: list[str] = []
@@ -332,8 +318,9 @@ def hardware(trainer: Trainer) -> dict[str, Scalar | tuple[str, ...]]:
 
 
 def environment_differences(then: RunRecord, now: RunRecord) -> list[str]:
-    """Describe where the environments of two trainings differ. Versions and machines are compared
-    if both are known.
+    """Return in words the differences of the environments of two trainings.
+
+    Versions and machines are compared if both are known.
     """
     differences = _differing(then.plug_ins, now.plug_ins)
     if then.versions and now.versions:

@@ -1,4 +1,4 @@
-"""What a resumed run must have kept (recipe, tokenizer, data), and which run's weights it starts from."""
+"""What a resumed run must have kept, and the run whose weights it starts from."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def literal_settings(recipe: Recipe) -> Mapping[str, Any]:
 
 
 def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: RunRecord) -> None:
-    """Raise RunError if own blocks, or the recipe but for its budget, have changed since the start."""
+    """Raise RunError if own blocks or the recipe, but for its budget, have changed."""
     check_recorded_blocks(record, run_dir.path, is_verifying())
     if is_recorded(recipe, record):
         return

@@ -86,7 +86,7 @@ def data_record(training: TrainingSetup) -> RecordedData:
 
 
 def chosen_metrics(training: TrainingSetup) -> ChosenMetrics | None:
-    """Return the metrics that suit the data; None where the recipe names them or nothing is decoded."""
+    """Return the metrics that suit the data; None if the recipe names them, or none is needed."""
     metrics = training.metrics
     if metrics is None or training.recipe.evaluation.metrics is not None:
         return None
@@ -94,7 +94,7 @@ def chosen_metrics(training: TrainingSetup) -> ChosenMetrics | None:
 
 
 def resumed_record(training: TrainingSetup, before: RunRecord) -> RunRecord:
-    """Return run.json for a training that resumes: with its new budget, and all that has changed."""
+    """Return run.json for a training that resumes: with its new budget and all changes."""
     recipe, budgets, known = training.recipe, training.start.budgets, known_changes(before)
     record = replace(
         with_environment(before, recipe, training.trainer),

@@ -37,8 +37,7 @@ def warm_up(at: Progress, warmup_steps: float) -> float:
 
 
 def spent_after_warmup(at: Progress, warmup_steps: float) -> float:
-    """Return the used-up share of what the warm-up leaves of the budget: 0 at its end, and 1 with
-    the training.
+    """Return the share of the budget after the warm-up that is used up: 0 to 1.
 
     The warm-up took `spent / warmups` of the budget: of a budget in minutes, too, as much as its
     steps took on average.
@@ -48,30 +47,26 @@ def spent_after_warmup(at: Progress, warmup_steps: float) -> float:
 
 
 class InverseSqrt(Schedule):
-    """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section
-    5.3).
-    """
+    """Linear warm-up, then the inverse square root of the step (Vaswani et al. 2017, sec. 5.3)."""
 
     word = "inverse_sqrt"
     warmup_steps: PositiveWarmup = 400
 
     def factor_at(self, progress: Progress) -> float:
-        """Return what the learning rate is multiplied with."""
+        """Return the factor of the learning rate."""
         warmups = count_warmups(progress, self.warmup_steps)
         return warm_up(progress, self.warmup_steps) / math.sqrt(max(1.0, warmups))
 
 
 class Cosine(Schedule):
-    """A linear warm-up, then half a cosine from 1 to `final` over the rest of the budget
-    (Loshchilov & Hutter 2017).
-    """
+    """Linear warm-up, then half a cosine from 1 to `final` (Loshchilov & Hutter 2017)."""
 
     word = "cosine"
     warmup_steps: WarmupSteps = 0
     final: Final = 0.0
 
     def factor_at(self, progress: Progress) -> float:
-        """Return what the learning rate is multiplied with."""
+        """Return the factor of the learning rate."""
         decay = 0.5 * (1 + math.cos(math.pi * spent_after_warmup(progress, self.warmup_steps)))
         return warm_up(progress, self.warmup_steps) * (self.final + (1 - self.final) * decay)
 
@@ -84,7 +79,7 @@ class Linear(Schedule):
     final: Final = 0.0
 
     def factor_at(self, progress: Progress) -> float:
-        """Return what the learning rate is multiplied with."""
+        """Return the factor of the learning rate."""
         fallen = (1 - self.final) * spent_after_warmup(progress, self.warmup_steps)
         return warm_up(progress, self.warmup_steps) * (1 - fallen)
 
@@ -96,7 +91,7 @@ class Constant(Schedule):
     warmup_steps: WarmupSteps = 0
 
     def factor_at(self, progress: Progress) -> float:
-        """Return what the learning rate is multiplied with."""
+        """Return the factor of the learning rate."""
         return warm_up(progress, self.warmup_steps)
 
 
@@ -128,7 +123,7 @@ class Plateau(Schedule):
         return Wait("patience", validations=self.patience)
 
     def factor_at(self, progress: Progress) -> float:
-        """Return what the learning rate is multiplied with."""
+        """Return the factor of the learning rate."""
         best, waited, cuts = math.inf, 0, 0
         for loss in progress.losses:
             # exp(710) is no float
@@ -142,8 +137,7 @@ class Plateau(Schedule):
 
 
 class EpochDecay(Schedule):
-    """The learning rate as it is in the first epochs, then made smaller with every epoch (Zaremba
-    et al. 2014).
+    """Constant in the first epochs, then smaller with every epoch (Zaremba et al. 2014).
 
     Settings:
         after: epochs with the learning rate as it is
@@ -161,7 +155,7 @@ class EpochDecay(Schedule):
         return Wait("after", epochs=self.after)
 
     def factor_at(self, progress: Progress) -> float:
-        """Return what the learning rate is multiplied with."""
+        """Return the factor of the learning rate."""
         epochs = max(0, math.floor(progress.epochs) + 1 - self.after)
         return warm_up(progress, self.warmup_steps) * self.factor**epochs
 
@@ -180,7 +174,7 @@ class Staircase(Schedule):
     warmup_steps: WarmupSteps = 0
 
     def factor_at(self, progress: Progress) -> float:
-        """Return what the learning rate is multiplied with."""
+        """Return the factor of the learning rate."""
         steps = sum(progress.spent >= share for share in self.shares)
         return warm_up(progress, self.warmup_steps) * self.factor**steps
 

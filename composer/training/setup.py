@@ -166,7 +166,7 @@ def find_checkpoint(
 
 
 def build_module(recipe: Recipe, tokenizers: Tokenizers, has_weights: bool) -> Seq2SeqModule:
-    """Return the module of a recipe, initialized as it says unless it `has_weights` of another run."""
+    """Return the module of a recipe, initialized unless it `has_weights` of another run."""
     if has_weights:
         return Seq2SeqModule(recipe.dump(), tokenizers.text, (recipe, tokenizers))
     return Seq2SeqModule.from_recipe(recipe, tokenizers)

@@ -1,5 +1,4 @@
-"""Sharded training (FSDP2): shard a model, gather and load full weights and optimizer moments,
-Lightning's strategy.
+"""Sharded training (FSDP2): shard a model, gather and load full weights and optimizer moments.
 
 A checkpoint has full weights and moments, so any number of processes can write and read it.
 """
@@ -25,9 +24,7 @@ from composer.training.lightning import ModelParallelStrategy
 
 
 def shard(model: EncoderDecoder, mesh: DeviceMesh) -> None:
-    """Shard every parameter over the processes: a unit is gathered while it runs, the rest
-    throughout a step.
-    """
+    """Shard every parameter over the processes; a unit is gathered only while it runs."""
     # a block may return a view: whatever reads it makes a new tensor of it, by the contract
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for unit in fsdp_units(model):
@@ -45,8 +42,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def fsdp_units(model: EncoderDecoder) -> list[Block]:
-    """Return the blocks that are gathered and freed as one: those of the outermost stacks, and a
-    `repeat`'s iterations.
+    """Return the units of gathering: blocks of the outermost stacks, iterations of a `repeat`.
 
     None is inside a loop: its length may depend on the data, so processes would gather differently
     often. None shares parameters with another place, where they must be gathered as well.
@@ -64,8 +60,7 @@ def fsdp_units(model: EncoderDecoder) -> list[Block]:
 
 
 def shardable_blocks(stack: Stack) -> Iterator[Block]:
-    """Yield the blocks of a stack that name nothing but their own output, and the iterations of an
-    unshared `repeat`.
+    """Yield the blocks of a stack that name only their own output, and iterations of `repeat`.
 
     The gradient of that one output tells FSDP that those of the block's parameters are about to be
     computed.
@@ -83,7 +78,7 @@ def shardable_blocks(stack: Stack) -> Iterator[Block]:
 
 
 def count_parameters(module: nn.Module) -> Counter[int]:
-    """Return how often each parameter is used in a module, by its identity."""
+    """Return the number of uses of each parameter in a module, by its identity."""
     return Counter(
         id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False)
     )
@@ -112,16 +107,12 @@ def shard_unit(module: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def own_part(value: Tensor) -> Tensor:
-    """Return this process's part of a tensor, sharded or not, without gradient; it shares its
-    memory.
-    """
+    """Return this process's part of a tensor, without gradient; it shares its memory."""
     return (value.to_local() if isinstance(value, DTensor) else value).detach()
 
 
 def local_part(value: object, like: Tensor) -> Any:
-    """Return this process's part of a full tensor, sharded as `like` is; anything else, a step
-    count, as it is.
-    """
+    """Return this process's part of a full tensor, sharded like `like`; anything else as it is."""
     if not (isinstance(like, DTensor) and isinstance(value, Tensor) and value.shape == like.shape):
         return value
     return distribute_tensor(
@@ -130,8 +121,7 @@ def local_part(value: object, like: Tensor) -> Any:
 
 
 def full_state(state: Mapping[Any, Any], keep: bool = True) -> dict[Any, Any]:
-    """Return a state with its tensors as one process would have them, in main memory; a collective
-    call.
+    """Return a state with full tensors in main memory; a collective call.
 
     A process that does not `keep` it gets an empty one, and never holds more than one full tensor.
     """
@@ -152,9 +142,7 @@ def load_full_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def full_optimizer_state(optimizer: Optimizer, keep: bool = True) -> dict[str, object]:
-    """Return the state of an optimizer of sharded parameters with full moments, as `full_state`
-    returns them.
-    """
+    """Return the state of an optimizer with full moments, as `full_state` returns them."""
     state = optimizer.state_dict()
     moments = {number: full_state(values, keep) for number, values in state["state"].items()}
     return {**state, "state": moments}
@@ -171,8 +159,9 @@ def load_full_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) ->
 
 
 class ShardedStrategy(ModelParallelStrategy):
-    """Lightning strategy that shards every parameter over all devices; its checkpoints are full, by
-    `CheckpointIO`.
+    """Lightning strategy that shards every parameter over all devices.
+
+    Its checkpoints are full, by `CheckpointIO`.
     """
 
     def lightning_module_state_dict(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def describe_weights(used: UsedCheckpoints, metric: str) -> str:
 
 
 def first_pairs(training: TrainingSetup) -> list[tuple[Line, str]]:
-    """Return the sources and targets of the first test pairs, or else of the first validation pairs."""
+    """Return sources and targets of the first test pairs, or else validation pairs."""
     pairs = training.data.data.pairs
     part = pairs.get("test") or pairs.get("val")
     if not part:

@@ -75,7 +75,7 @@ def train(
 
 
 def open_display(recipe: Recipe) -> ProgressDisplay:
-    """Return the display of a training, which shows nothing in other processes than the main one."""
+    """Return the display of a training; only the main process shows something."""
     is_quiet = not is_main_process() or recipe.trainer.enable_progress_bar is False
     return ProgressDisplay(quiet=is_quiet)
 
@@ -89,7 +89,7 @@ def finished_result(claimed: ClaimedRun, display: ProgressDisplay) -> TrainingRe
 
 
 def check_and_plan(source: DataSource, display: ProgressDisplay) -> Plan:
-    """Return the plan of the model, and print its warnings. Raises ComposerError with every fault."""
+    """Return the plan of the model, and print its warnings. Raises ComposerError."""
     plan, _ = check_model_and_data(source, sampled=False)
     for warning in plan.warnings:
         display.say(warning.render())

@@ -1,6 +1,4 @@
-"""The plan of a training: of its model, of its largest batch, and what a trial on this machine
-showed.
-"""
+"""The plan of a training: of its model and its largest batch, and a trial on this machine."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(Plan):
-    """Plan with the largest batch of the training, and what a trial of it on this machine showed,
-    if there was one.
-    """
+    """Plan with the largest batch of the training, and the trial of it on this machine, if any."""
 
     recipe: Recipe = field(repr=False)
     batch: BatchSize
@@ -33,9 +29,7 @@ class TrainingPlan(Plan):
 
     @cached_property
     def memory(self) -> MemoryEstimate:
-        """What the training takes of memory; it is counted when it is first asked for, which takes
-        seconds.
-        """
+        """Memory of the training; it is counted at the first use, which takes seconds."""
         return estimate_memory(
             self.recipe, self.vocabularies, self.batch, self.trial and self.trial.spelled
         )
@@ -48,8 +42,7 @@ class TrainingPlan(Plan):
 
 
 def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
-    """Return the plan of a recipe and of its training; with `time`, after a trial on its data.
-    Raises ComposerError.
+    """Return the plan of a recipe and its training; with `time`, after a trial.
 
     Without a trial no data need be there. After one the sizes of vocabularies are known; else they
     are upper bounds.
@@ -67,8 +60,7 @@ def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
 
 
 def plan_run(run: RunDir, data: str | Path | None = None, time: bool = False) -> TrainingPlan:
-    """Return the plan of a run: of its recipe, with its vocabularies, and its data if they are
-    where they were.
+    """Return the plan of a run, with its vocabularies, and its data if they are there.
 
     Raises ComposerError.
     """

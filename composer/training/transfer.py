@@ -1,4 +1,4 @@
-"""Weights of another run as the initial ones (`--from`), where its blocks are those of the model."""
+"""Weights of another run as the initial ones (`--from`), for blocks that are the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from composer.recipe.tree import match_trees, stack_trees
 
 @dataclass(frozen=True)
 class Transfer:
-    """Parameters taken from another run, and those that start anew, counted by the paths of blocks."""
+    """Parameters taken from another run, and new ones, counted by the paths of blocks."""
 
     taken: Mapping[str, int]
     new: Mapping[str, int]
@@ -46,7 +46,7 @@ class Transfer:
 def transfer_weights(
     recipe: Recipe, tokenizers: Tokenizers, model: EncoderDecoder, source: Run
 ) -> Transfer:
-    """Load the weights of the run `source` into the blocks that `diff` calls the same, if shapes fit.
+    """Load the weights of the run `source` into blocks that `diff` calls the same.
 
     Embeddings and output are taken where the tokenizer is the same. If anything starts anew, the
     model is initialized first as the recipe says. Raises RunError if no weights fit.

@@ -1,6 +1,4 @@
-"""A training of a few steps in memory, before the real one: its speed on this machine and the
-memory it takes.
-"""
+"""A training of a few steps in memory, before the real one: speed and memory on this machine."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ ONE_DEVICE = ("trainer.devices=1", "trainer.num_nodes=1", "trainer.strategy=auto
 
 
 class TrialRun(NamedTuple):
-    """What a few steps took: `seconds` of `steps` with so many target `tokens`, and `peak_bytes` of
-    all tensors.
+    """Measurements of a few steps: `seconds` of `steps` with so many target `tokens`, `peak_bytes`.
 
     `devices`: among how many the batches are split; the steps are those of one of them, which waits
     for no other.
@@ -96,9 +93,7 @@ class TrialRun(NamedTuple):
 
 
 class TrialMeter(Callback):
-    """Callback that measures the memory of the first steps, then the time of `steps` others, and
-    ends the training.
-    """
+    """Callback that measures memory of the first steps and time of `steps` more, then stops."""
 
     def __init__(self, device: str, steps: int = STEPS) -> None:
         self.device, self.steps, self.peak_bytes, self.seconds = device, steps, 0, 0.0
@@ -162,8 +157,7 @@ def peak_of_profile(profiler: profile) -> int:
 
 @restored_process()
 def time_training(recipe: Recipe) -> TrialRun:
-    """Train some steps on the first batches of the recipe's data, in memory, on one device; write
-    no run.
+    """Train some steps on the first batches of the data, in memory, on one device; write no run.
 
     Raises DataError and RecipeError.
     """
@@ -237,8 +231,7 @@ def run_trial(module: Seq2SeqModule, batches: Iterable[object], meter: TrialMete
 
 
 def trial_slices(batches: EpochSampler) -> list[BatchSlice]:
-    """Return the slices of a trial: those of the largest batch, which come first, and of the first
-    ones of an epoch.
+    """Return the slices of a trial: those of the largest batch, then the first ones of an epoch.
 
     Where a state is carried all are as large, and they stay in their order.
     """

@@ -1,6 +1,4 @@
-"""What is decoded at a validation: the first lines, or all of them where early stopping watches a
-score of all.
-"""
+"""Decoding at a validation: the first lines, or all where early stopping watches their score."""
 
 from __future__ import annotations
 
@@ -53,8 +51,7 @@ class ValidationDecoder:
     def evaluate(
         self, model: EncoderDecoder, ranks: Ranks
     ) -> tuple[dict[str, float], list[Sample]]:
-        """Return the scores of decoded lines, and the lines; both empty where nothing can be
-        decoded.
+        """Return the scores of decoded lines, and the lines; both empty if none can be decoded.
 
         Every rank decodes its part of the sentences; all of them return the same. A collective
         call.
@@ -85,8 +82,7 @@ class ValidationDecoder:
 
 
 def training_metrics(recipe: Recipe, splits: Mapping[str, Encoded]) -> TextMetrics | None:
-    """Return the metrics by which a training compares outputs, the same for all splits so that
-    their scores compare.
+    """Return the metrics by which a training compares outputs, the same for all splits.
 
     They suit the references of val, or else of the first split that is measured; None where nothing
     is decoded.
@@ -99,8 +95,7 @@ def training_metrics(recipe: Recipe, splits: Mapping[str, Encoded]) -> TextMetri
 def validation_decoder(
     recipe: Recipe, data: Data, metrics: TextMetrics | None
 ) -> ValidationDecoder | None:
-    """Return what decodes in training: a sample of the lines, or all where early stopping watches a
-    score of all.
+    """Return the decoder of a training's validations: of a sample, or of all lines.
 
     None without validation lines, or metrics of them.
     """

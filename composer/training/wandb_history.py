@@ -17,8 +17,7 @@ SECONDS = 120.0
 
 
 def recorded_names(folder: Path, own: Path) -> Mapping[int, set[str]]:
-    """Return the names of what W&B has written offline in a run folder of each step, by W&B's own
-    reader.
+    """Return the names that W&B has logged offline for each step of a run, by W&B's own reader.
 
     own: The folder of the segment that begins now. The last rows of a killed training are in no
     file, and of a damaged file what can be read counts. Raises OSError, ValueError and

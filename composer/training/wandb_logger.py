@@ -1,4 +1,4 @@
-"""Weights & Biases: where a run goes, what it has in its config, its rows, pictures and artifacts."""
+"""Weights & Biases: place and config of a run, its rows, pictures and artifacts."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ MIXING_FAMILIES = ("attention", "convolution", "memory", "recurrence")
 def wandb_mode(
     settings: WandB | Literal[False] | None, environment: Mapping[str, str] = os.environ
 ) -> WandbMode:
-    """Return the W&B mode of a run. `settings` is `logging.wandb`: False disables it, None is
-    offline.
+    """Return the W&B mode of a run.
+
+    settings: `logging.wandb`; False disables it, None is offline.
     """
     if settings is False:
         return "disabled"
@@ -60,9 +61,7 @@ def wandb_mode(
 
 
 def is_logged_in(environment: Mapping[str, str]) -> bool:
-    """Return whether there is a W&B key, in the environment or from `wandb login`. Contacts no
-    server.
-    """
+    """True if there is a W&B key, in the environment or from `wandb login`. Contacts no server."""
     if environment.get("WANDB_API_KEY"):
         return True
     named, known = environment.get("NETRC"), set[str]()
@@ -75,9 +74,7 @@ def is_logged_in(environment: Mapping[str, str]) -> bool:
 
 
 def hosts_of_key(environment: Mapping[str, str]) -> set[str | None]:
-    """Return the hosts whose key W&B would send: that of WANDB_BASE_URL, else its default by the
-    installed version.
-    """
+    """Return the hosts whose key W&B would send: of WANDB_BASE_URL, else its installed default."""
     # imported late: it takes half a second, and most machines have no key
     from wandb import Settings
 
@@ -89,9 +86,7 @@ def hosts_of_key(environment: Mapping[str, str]) -> set[str | None]:
 
 
 def is_cache_writable() -> bool:
-    """Return whether W&B can write into its folder of the user's cache; else its service prints its
-    log.
-    """
+    """True if W&B can write into the user's cache; else its service prints its log."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wandb"
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,8 +106,7 @@ def describe_mode(mode: WandbMode, folder: Path) -> str:
 
 
 def run_config(recipe: Recipe, record: RunRecord) -> dict[str, object]:
-    """Return the config of a run: the resolved recipe with all defaults, and of run.json the
-    RUN_FACTS.
+    """Return the config of a run: its recipe with all defaults, and the RUN_FACTS of run.json.
 
     Names of axes are no keys of these; they are `logging.wandb.config`, which the run has from its
     start.
@@ -127,17 +121,14 @@ def run_config(recipe: Recipe, record: RunRecord) -> dict[str, object]:
 
 
 def run_tags(recipe: Recipe) -> list[str]:
-    """Return the families of its blocks by which one looks for an architecture, such as
-    `attention`, in order.
-    """
+    """Return the families of a recipe's blocks, such as `attention`, in order."""
     words = {str(path[-1]) for path in block_paths(recipe.canonical["model"])}
     families = {recipe.rules["$defs"][f"block.{word}"]["x-family"] for word in words}
     return [family for family in MIXING_FAMILIES if family in families]
 
 
 def sweep_overrides(recipe: Recipe, name: str, point: Mapping[str, object]) -> list[str]:
-    """Return the overrides with which W&B shows a run as one of a sweep: its group, and its axes as
-    keys of config.
+    """Return the overrides by which W&B shows a run as one of a sweep: its group, and its axes.
 
     A recipe's own group is kept; without `logging.wandb` it logs offline.
     """
@@ -150,8 +141,7 @@ def sweep_overrides(recipe: Recipe, name: str, point: Mapping[str, object]) -> l
 
 
 class WandbLogger:
-    """One run of W&B, or nothing at all where the mode is disabled or W&B fails: training goes on
-    without.
+    """One run of W&B, or nothing if the mode is disabled or W&B fails: training goes on without.
 
     `trouble` says why it could not start. What fails later is said through `say`, once, and nothing
     more is logged.
@@ -197,9 +187,7 @@ class WandbLogger:
                 )
 
     def _attempt(self, log: Callable[[Any], object]) -> None:
-        """Call `log` with W&B's run, if there is one. Whatever W&B raises, training goes on without
-        it.
-        """
+        """Call `log` with W&B's run, if there is one. Whatever W&B raises, training goes on."""
         try:
             if self.run is not None:
                 log(self.run)
@@ -220,9 +208,7 @@ class WandbLogger:
     def describe(
         self, recipe: Path, config: Mapping[str, Any], tags: Sequence[str] = (), picture: str = ""
     ) -> None:
-        """Log what a run is: its config and tags, the recipe as an artifact, and the architecture
-        as a page of HTML.
-        """
+        """Log a run's config, tags and recipe, and its architecture as a page of HTML."""
 
         def log(run: Any) -> None:
             import wandb
@@ -238,8 +224,7 @@ class WandbLogger:
         self._attempt(log)
 
     def resume(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Learn what W&B has of a resumed run, so that nothing is logged twice; `rows` are its
-        metrics so far.
+        """Read the rows that W&B has of a resumed run, so that nothing is logged twice.
 
         A row is known by its step and its names. Online it is the server that knows up to which
         step there are rows.
@@ -254,9 +239,7 @@ class WandbLogger:
         self._attempt(learn)
 
     def log_row(self, run: Any, row: Mapping[str, Any]) -> None:
-        """Log what W&B does not have of a row, as of the training's own step: it joins the rows of
-        one step.
-        """
+        """Log the part of a row that W&B lacks; rows of one step are joined."""
         step = int(row["step"])
         new = {
             name: value for name, value in row.items() if name not in self.recorded.get(step, ())
@@ -265,8 +248,7 @@ class WandbLogger:
             run.log({"step": step, **new}, step=step)
 
     def model(self, pack: Path, weights: Path) -> str:
-        """Log a pack as the artifact of the final model, and return how it is called, as `pull`
-        takes it, or "".
+        """Log a pack as the artifact of the final model; return its name for `pull`, or "".
 
         weights: The same weights where they stay. W&B reads them there and keeps no copy of its
         own.
