@@ -27,7 +27,11 @@ RESULTS = ("scores", "signatures", "by_length")
 """What run.json says of the final weights; `results_sha256` is its SHA-256, which runs of 0.1.0
 lack.
 """
-HASHED = {"recipe_sha256": "recipe.yaml", "tokenizer_sha256": "tokenizer.json", "weights_sha256": "model.safetensors"}
+HASHED = {
+    "recipe_sha256": "recipe.yaml",
+    "tokenizer_sha256": "tokenizer.json",
+    "weights_sha256": "model.safetensors",
+}
 """Files whose SHA-256 is in run.json, by its key there."""
 
 
@@ -49,7 +53,11 @@ class Budget:
     @property
     def limits(self) -> dict[str, float | None]:
         """Its limits by their keys in a recipe."""
-        return {"max_steps": self.max_steps, "max_epochs": self.max_epochs, "max_minutes": self.max_minutes}
+        return {
+            "max_steps": self.max_steps,
+            "max_epochs": self.max_epochs,
+            "max_minutes": self.max_minutes,
+        }
 
     def as_dict(self) -> dict[str, float | bool]:
         """Return the limits that are set: all that decides about the weights."""
@@ -169,7 +177,12 @@ class Commit:
 
 PlugIn = TypedDict(
     "PlugIn",
-    {"from": Text | None, "distribution": Text | None, "version": Text | None, "sha256": Text | None},
+    {
+        "from": Text | None,
+        "distribution": Text | None,
+        "version": Text | None,
+        "sha256": Text | None,
+    },
     total=False,
 )
 """Where a block of a recipe comes from that is not of this package."""
