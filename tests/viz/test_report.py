@@ -428,7 +428,7 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
         patch.setattr("composer.viz.report_lines.open_split", lambda *arguments: pairs)
         page = read(report(copy))
         patch.setattr(
-            "composer.viz.report.decode_lines",
+            "composer.viz.report_lines.decode_lines",
             lambda run, lines, say: [Translation("", 0.0)] * len(lines),
         )
         file.write_text('{"mt": "cut off', encoding="utf-8")
