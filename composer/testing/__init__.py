@@ -9,6 +9,7 @@ makes of its first position (`start`, `initial_output`), unless that is copied.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -68,15 +69,9 @@ PLACES: tuple[Place, ...] = ("decoder", "encoder")
 
 
 def everywhere(block: type[Block], *variants: Mapping[str, Any]) -> list[Case]:
-    """Return the cases of a block with each of these settings: at every place, of a sequence and of
-    a grid.
-    """
-    return [
-        Case(block, variant, place, columns=columns)
-        for variant in variants
-        for place in PLACES
-        for columns in (0, COLUMNS)
-    ]
+    """Return a case for each of these settings at every place, for sequences and for grids."""
+    places = itertools.product(variants, PLACES, (0, COLUMNS))
+    return [Case(block, variant, place, columns=columns) for variant, place, columns in places]
 
 
 @default_dtype(torch.float32)

@@ -149,9 +149,10 @@ def reach(case: Case) -> None:
 
 
 def felt_positions(case: Case) -> Tensor | None:
-    """Return how much the last of `REACH` outputs of a fresh block depends on each position: (T,);
-    None for grids, and
-    where the length changes."""
+    """Return the gradient of the last of `REACH` outputs of a fresh block by each position: (T,).
+
+    None for grids, and where the length changes.
+    """
     block, batch = case.build(noise=0.0).double(), random_batch(case, (REACH,))
     x = batch.x.requires_grad_()
     y = run(block, batch).y
@@ -505,27 +506,27 @@ def next_positions(case: Case, batch: Batch) -> Batch:
 
 
 def run_padded(case: Case) -> BlockOutput:
-    """Return what a block makes of a batch that is padded beyond its longest row."""
+    """Return the outputs for a batch that is padded beyond its longest row."""
     return run(case.shared(), case.batch(longest=LONGEST))
 
 
 def run_rows(case: Case) -> list[BlockOutput | None]:
-    """Return what a block makes of each row of the padded batch alone, cut to its length; None of
-    an empty one.
-    """
+    """Return the outputs for each row alone, cut to its length; None for an empty row."""
     block, batch = case.shared(), case.batch(longest=LONGEST)
-    return [
-        run(block, single_row(batch, row)) if length else None for row, length in enumerate(LENGTHS)
-    ]
+    alone: list[BlockOutput | None] = []
+    for row, length in enumerate(LENGTHS):
+        alone.append(run(block, single_row(batch, row)) if length else None)
+    return alone
 
 
 def run_next_rows(case: Case) -> list[Tensor]:
-    """Return the outputs that follow each row alone, of an empty one those from `start`: (3, D)
-    each.
-    """
+    """Return the outputs (3, D) that follow each row alone; for an empty row those from `start`."""
     block, future = case.shared(), next_positions(case, case.batch(longest=LONGEST))
-    states = [None if single is None else single.state for single in case.once(run_rows)]
-    return [run(block, rows(future, [row]), state).y[0] for row, state in enumerate(states)]
+    following = []
+    for row, alone in enumerate(case.once(run_rows)):
+        state = alone.state if alone else None
+        following.append(run(block, rows(future, [row]), state).y[0])
+    return following
 
 
 def expect_continues(case: Case, law: str, state: State) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from blocks.core.contract import Block
 from composer.errors import BlockCodeErrors, error_of_code
+from composer.model.encoder_decoder import state_leaves
 from composer.testing.harness import Batch, Case, context_of, random_batch, start
 
 STATELESS = "`()` where the block keeps nothing from one position to the next"
@@ -75,11 +76,13 @@ def form(case: Case) -> None:
             case.broken("form", f"`{signature}` does not take what it is given; {write}")
     state = call(case, "start", lambda: start(block, batch))
     check_state(case, "`start`", state, len(batch.x))
-    before = [leaf.clone() for leaf in (batch.x, batch.mask, *leaves(state))]
+    before = [leaf.clone() for leaf in (batch.x, batch.mask, *state_leaves(state))]
     result = call(case, "forward", lambda: Block.__call__(block, batch.x, state, context_of(batch)))
     check_result(case, block, batch, result)
     names = ["x", "the mask", *["its state"] * (len(before) - 2)]
-    for name, old, new in zip(names, before, (batch.x, batch.mask, *leaves(state)), strict=True):
+    for name, old, new in zip(
+        names, before, (batch.x, batch.mask, *state_leaves(state)), strict=True
+    ):
         if old.shape != new.shape or not bool((old == new).all() | (old != old).any()):
             case.broken(
                 "no_side_effects",
@@ -88,7 +91,7 @@ def form(case: Case) -> None:
 
 
 def takes(method: Callable[..., object], count: int) -> bool:
-    """Return whether a method can be called with so many arguments."""
+    """True if a method can be called with this number of arguments."""
     try:
         inspect.signature(method).bind(*[None] * count)
     except TypeError:
@@ -97,7 +100,7 @@ def takes(method: Callable[..., object], count: int) -> bool:
 
 
 def call(case: Case, name: str, run: Callable[[], object]) -> Any:
-    """Return what a method returns; raise LawError where it stops."""
+    """Call a method; raise LawError if it raises."""
     try:
         return run()
     except BlockCodeErrors as error:  # of the block's code, which may do anything
@@ -153,10 +156,3 @@ def check_result(case: Case, block: Block, batch: Batch, result: object) -> None
             f" {write}",
         )
     check_state(case, "`forward`", state, len(batch.x))
-
-
-def leaves(state: Any) -> list[Tensor]:
-    """Return the tensors of a state, in order."""
-    return (
-        [leaf for part in state for leaf in leaves(part)] if isinstance(state, tuple) else [state]
-    )

@@ -264,9 +264,7 @@ class Case:
         return self.build(seed).double()
 
     def once(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
-        """Return what a function makes of the case, which is made once for all laws; they leave it
-        as it is.
-        """
+        """Return `make(self, *arguments)`, cached for all laws, which must not modify it."""
         if (make, *arguments) not in self.made:
             self.made[make, *arguments] = make(self, *arguments)
         return cast(Made, self.made[make, *arguments])
@@ -284,7 +282,7 @@ class Case:
         return self.once(random_batch, tuple(lengths), longest, seed)
 
     def output(self) -> BlockOutput:
-        """Return what the block makes of the first batch, computed once for all laws."""
+        """Return the outputs for the first batch, computed once for all laws."""
         return self.once(first_output)
 
     def refusal(self) -> BlockError | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blocks.core.contract import Output, Penalties, reduce_penalties
 from composer.errors import one_line_error
-from composer.inference.decode import decode_all, make_rows
+from composer.inference.decode import Row, decode_all, make_rows
 from composer.inference.decoders.decoder_state import reorder_state
 from composer.inference.decoders.search import Hypothesis
 from composer.inference.methods import Beam, Greedy
@@ -99,10 +99,9 @@ def source_rows(sources: Mapping[str, Tensor]) -> dict[str, list[Any]]:
         if source.is_floating_point():
             real = source_mask(source).reshape(len(source), source.shape[1], -1).any(2)  # (B, S)
             return [row[mask] for row, mask in zip(source, real, strict=True)]
-        return [
-            row[row != PAD][:-1].tolist() if row.ndim == 1 else row[row.any(1)].tolist()
-            for row in source
-        ]
+        if source.ndim == 3:  # a story, without eos
+            return [row[row.any(1)].tolist() for row in source]
+        return [row[row != PAD][:-1].tolist() for row in source]
 
     return {key: rows(source) for key, source in sources.items()}
 
@@ -162,14 +161,10 @@ def causality(model: EncoderDecoder) -> None:
 def padding(model: EncoderDecoder) -> None:
     """Check that each row alone, without padding, gives what it gives in a padded batch."""
     pairs = random_pairs(model)
-    wider = {
-        key: F.pad(
-            source,
-            (*[0] * 2 * (source.ndim - 2), 0, 2),
-            value=torch.nan if source.is_floating_point() else PAD,
-        )
-        for key, source in pairs.sources.items()
-    }
+    wider = {}
+    for key, source in pairs.sources.items():
+        sides = (*[0] * 2 * (source.ndim - 2), 0, 2)  # two more positions
+        wider[key] = F.pad(source, sides, value=padding_of(source))
     logits = model(wider, F.pad(pairs.target, (0, 3), value=PAD))
     for row, length in enumerate(TARGETS):
         single, detail = (
@@ -217,10 +212,7 @@ def idle_rows(model: EncoderDecoder) -> None:
     """
     pairs = random_pairs(model.train())
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    nothing = {
-        side: torch.full_like(ids, torch.nan if ids.is_floating_point() else PAD)
-        for side, ids in pairs.sources.items()
-    }
+    nothing = {side: torch.full_like(ids, padding_of(ids)) for side, ids in pairs.sources.items()}
     target = torch.full_like(pairs.target, PAD)
     penalties: Penalties = {}
     facts = (
@@ -297,6 +289,11 @@ def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
     ).sum()
 
 
+def padding_of(source: Tensor) -> float:
+    """Return the value of padding: NaN among features, PAD among ids."""
+    return torch.nan if source.is_floating_point() else PAD
+
+
 def rows(pairs: RandomPairs, row: int) -> RandomPairs:
     """Return one row without its padding."""
     sources = {key: strip_padding(ids[row : row + 1]) for key, ids in pairs.sources.items()}
@@ -334,6 +331,13 @@ DECODERS: tuple[Decoder, ...] = (
 )
 
 
+def best_answers(
+    model: EncoderDecoder, pairs: Sequence[Row], decoding: Decoder
+) -> list[Hypothesis]:
+    """Return the best answer to each row."""
+    return [best for best, *_ in decode_all([model], pairs, decoding)]
+
+
 def searching(model: EncoderDecoder) -> None:
     """Check that greedy search and a beam of 1 write the most probable tokens of `forward`, with
     `forward`'s scores.
@@ -341,8 +345,7 @@ def searching(model: EncoderDecoder) -> None:
     sources = {key: rows * 2 for key, rows in source_rows(random_pairs(model).sources).items()}
     prefixes = ((),) * len(PREFIXES) + PREFIXES
     pairs = make_rows(sources, prefixes)
-    answers = (decode_all([model], pairs, decoding) for decoding in DECODERS)
-    greedy, narrow, wide = ([best for best, *_ in rows] for rows in answers)
+    greedy, narrow, wide = (best_answers(model, pairs, decoding) for decoding in DECODERS)
     by_forward = LogitsByForward(model)
     for at, prefix in enumerate(prefixes):
         row = at % len(PREFIXES)

@@ -158,10 +158,9 @@ def gradcheck(case: Case) -> None:
         followed = iter(
             [part.view(shape) for part, shape in zip(parts, followed_shapes, strict=True)]
         )
-        moved = [
-            next(followed) if there else tensor + step * direction
-            for there, (tensor, direction) in zip(reached, unread, strict=True)
-        ]
+        moved = []
+        for there, (tensor, direction) in zip(reached, unread, strict=True):
+            moved.append(next(followed) if there else tensor + step * direction)
         return torch.cat([part.flatten() for part in call(*moved)])
 
     followed = [

@@ -116,14 +116,14 @@ def pack(batch: Batch) -> tuple[Batch, Documents]:
 
     def packed(output: Output) -> tuple[Output, Documents]:
         lengths = real_rows(output.mask).sum(1).tolist()
-        pieces = [
-            (output.states[at, :length], output.mask[at, :length])
-            for at, length in enumerate(lengths)
-        ]
-        states, mask = (
-            pad_sequence([torch.cat([pieces[at][k] for at in row]) for row in ROWS], True)
-            for k in (0, 1)
-        )
+
+        def joined(tensor: Tensor, row: Sequence[int]) -> Tensor:
+            return torch.cat([tensor[at, : lengths[at]] for at in row])
+
+        def in_rows(tensor: Tensor) -> Tensor:
+            return pad_sequence([joined(tensor, row) for row in ROWS], True)
+
+        states, mask = in_rows(output.states), in_rows(output.mask)
         starts = torch.zeros(mask.shape[:2], dtype=torch.bool)
         for number, row in enumerate(ROWS):
             starts[number, torch.tensor([sum(lengths[row[0] : at]) for at in row])] = True

@@ -53,20 +53,16 @@ def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Set[st
     """
     if message := positional_message(block):
         cases[0].broken("settings", message)
-    # of a section inside a section its own settings are tried: it may be one of which one is wanted
-    settings = {
-        setting: hint
-        for setting, hint in settings_of(block)
-        if setting not in exceptions and not ("." in setting and sections_in(hint))
-    }
-    for setting, hint in settings.items():
+    for setting, hint in settings_of(block):
         group = setting.rpartition(".")[0]
-        # a setting inside another one matters only where that one is given
-        check_setting(
-            setting,
-            hint,
-            [case for case in cases if not group or inner_value(case.settings, group)],
-        )
+        # of a section inside a section only its own settings are tried: the section may be one of
+        # several of which exactly one is allowed
+        if setting in exceptions or (group and sections_in(hint)):
+            continue
+        if group:  # a setting inside another one matters only where that one is given
+            check_setting(setting, hint, [c for c in cases if inner_value(c.settings, group)])
+        else:
+            check_setting(setting, hint, cases)
 
 
 def check_setting(setting: str, hint: object, cases: Sequence[Case]) -> None:
@@ -75,27 +71,33 @@ def check_setting(setting: str, hint: object, cases: Sequence[Case]) -> None:
     if len(words) == 1 and len(candidates) == 1:
         return
     for one, two in itertools.combinations(words, 2):
-        if not any(
-            differs(changed(case, setting, one), changed(case, setting, two)) for case in cases
-        ):
+        pairs = ((changed(case, setting, one), changed(case, setting, two)) for case in cases)
+        if not any(differs(*pair) for pair in pairs):
             cases[0].broken("settings", f"`{setting}: {two}` does the same as `{setting}: {one}`")
-    from_variants = [value for case in cases if (value := setting_value(case, setting)) is not None]
-    values = [*candidates, *from_variants]
-    changes = (
-        (case, changed(case, setting, value))
-        for case in cases
-        for value in values
-        if value != setting_value(case, setting)
-    )
-    others = ((case, other) for case, other in changes if other.refusal() is None)
-    if (first := next(others, None)) is None:
-        cases[0].broken(
-            "settings", f"no other value of `{setting}` could be tried: give a variant with one"
-        )
-    if not any(differs(case, other) for case, other in itertools.chain([first], others)):
-        cases[0].broken(
-            "settings", f"`{setting}` changes nothing: no shape, parameter, output, nor training"
-        )
+    tried = False
+    for case, other in changes_of(setting, candidates, cases):
+        if differs(case, other):
+            return
+        tried = True
+    if not tried:
+        detail = f"no other value of `{setting}` could be tried: give a variant with one"
+    else:
+        detail = f"`{setting}` changes nothing: no shape, parameter, output, nor training"
+    cases[0].broken("settings", detail)
+
+
+def changes_of(
+    setting: str, candidates: Sequence[object], cases: Sequence[Case]
+) -> Iterator[tuple[Case, Case]]:
+    """Yield each case with the same case at every other value of a setting that is accepted."""
+    given = [setting_value(case, setting) for case in cases]
+    values = [*candidates, *(value for value in given if value is not None)]
+    for case, value in itertools.product(cases, values):
+        if value == setting_value(case, setting):
+            continue
+        other = changed(case, setting, value)
+        if other.refusal() is None:
+            yield case, other
 
 
 def settings_of(constructor: type[object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -113,11 +115,8 @@ def settings_of(constructor: type[object], prefix: str = "") -> Iterator[tuple[s
 
 def sections_in(hint: object) -> list[type[object]]:
     """Return the dataclasses of an annotation: mappings with settings of their own."""
-    return [
-        part
-        for part in (hint, *typing.get_args(hint))
-        if is_dataclass(part) and isinstance(part, type)
-    ]
+    classes = [part for part in (hint, *typing.get_args(hint)) if isinstance(part, type)]
+    return [part for part in classes if is_dataclass(part)]
 
 
 def setting_value(case: Case, setting: str) -> object:
@@ -131,7 +130,7 @@ def setting_value(case: Case, setting: str) -> object:
 
 
 def inner_value(settings: Mapping[str, object], setting: str) -> Any:
-    """Return what `outer.inner` is in settings, None where none is given."""
+    """Return the value of `outer.inner` in settings, None if it is not given."""
     value: Any = settings
     for key in setting.split("."):
         value = (value or {}).get(key)
@@ -154,7 +153,7 @@ def literal_values(hint: object) -> list[object]:
     if typing.get_origin(hint) is typing.Literal:
         return list(typing.get_args(hint))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [word for part in typing.get_args(hint) for word in literal_values(part)]
+        return list(itertools.chain(*map(literal_values, typing.get_args(hint))))
     return []
 
 
@@ -164,7 +163,7 @@ def candidate_values(hint: object) -> list[object]:
     if origin is typing.Literal:
         return list(arguments)
     if origin in (typing.Union, types.UnionType):
-        return [value for part in arguments for value in candidate_values(part)]
+        return list(itertools.chain(*map(candidate_values, arguments)))
     if origin is typing.Annotated:
         kinds = [note.name for note in arguments[1:] if isinstance(note, Kind)]
         bounds = [note for note in arguments[1:] if isinstance(note, Bounds)]
@@ -185,7 +184,7 @@ def numbers(hint: Any, bounds: Bounds) -> list[Any]:
 
 
 def differs(case: Case, other: Case) -> bool:
-    """Return whether two settings of one block make any difference."""
+    """True if two settings of one block make any difference."""
     try:
         one, two = case.exact(), other.exact()
     except BlockError:

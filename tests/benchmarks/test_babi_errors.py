@@ -1,8 +1,7 @@
-"""bAbI errors: which restart is selected, what is cached, and the table."""
+"""bAbI errors: those of `evaluate`, of the restart with the lowest training error."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -71,29 +70,6 @@ def test_the_errors_are_those_of_evaluate(trained: Path) -> None:
     both = evaluate(path)["test/exact_match"]
     assert runs[2].test is not None
     assert sum(runs[2].test.values()) / 2 == pytest.approx(100 * (1 - both))
-
-
-def test_errors_are_cached_until_the_run_is_trained_further(
-    trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = babi.find_runs([trained])
-    measured_runs = []
-
-    def measure(path: Path, _: Path | None) -> dict[str, object]:
-        measured_runs.append(path.name)
-        return {"train": 1.0, "loss": 2.0, "test": {"1": 3.0, "2": 4.0}}
-
-    monkeypatch.setattr(babi, "measure", measure)
-    assert babi.find_runs([trained, trained / "1"]) == before
-    record = trained / "both" / "seed-2" / "run.json"
-    text = record.read_text()
-    record.write_text(json.dumps({**json.loads(text), "ended_at": "later"}))
-    assert babi.find_runs([trained])[2].test == {1: 3.0, 2: 4.0}
-    assert measured_runs == ["seed-2"]
-    record.write_text(json.dumps({**json.loads(text), "status": "running"}))
-    assert babi.find_runs([trained])[2].test is None
-    record.write_text(text)
-    (record.parent / babi.CACHE_FILE).unlink()
 
 
 def run(seed: int, train: float, loss: float, test: float | None) -> Run:

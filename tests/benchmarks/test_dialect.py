@@ -66,14 +66,6 @@ def test_a_loss_is_compared_with_the_models_own_optimum(
         dialect.read_run(run)
 
 
-def test_the_table_is_sorted_by_the_ratio_to_the_optimum() -> None:
-    rows = [dialect.Row("one", "all", 0.3, 0.2), dialect.Row("two", "nothing", 0.5, 0.5)]
-    assert dialect.table(rows).splitlines()[2:] == [
-        "| two | nothing | 0.5000 | 0.5000 | 1.000 |",
-        "| one | all previous words | 0.3000 | 0.2000 | 1.500 |",
-    ]
-
-
 @pytest.mark.parametrize("every", [1, 2, 3])
 @pytest.mark.parametrize("dialects", [2, 3])
 def test_the_dialect_optimum_is_that_of_an_enumeration(every: int, dialects: int):

@@ -43,15 +43,3 @@ def test_parameters_are_the_published_ones(name):
             {"source": ladder.VOCABULARIES["de"], "target": ladder.VOCABULARIES["en"]},
         )
     assert sum(parameter.numel() for parameter in model.parameters()) == COUNTS[name]
-
-
-def test_blank_tokens_are_left_out():
-    assert ladder.drop_blank_tokens(["a", " ", "\N{NO-BREAK SPACE}", "b"]) == ["a", "b"]
-
-
-def test_a_row_has_a_cell_for_every_column():
-    for published in ladder.LADDER.values():
-        assert (
-            ladder.format_row("name", published, ["not run"] * 6).count("|")
-            == len(ladder.COLUMNS) + 1
-        )

@@ -14,9 +14,7 @@ import pytest
 from benchmarks import ngrams
 from composer.data.tasks.sequences import DynamicNgrams
 from composer.recipe.recipe import load
-from composer.run_dir import RunDir
 from composer.training.train import train
-from tests.run_records import change_record
 
 RECIPE = """
 recipe: 1
@@ -50,22 +48,6 @@ def test_the_optimum_is_that_of_the_test_lines_of_the_run(run: Path) -> None:
         row.bits == json.loads((run / "run.json").read_text())["scores"]["test/bits_per_sequence"]
     )
     assert row.least < row.bits < 24
-
-
-def test_a_run_of_another_task_is_refused(run: Path, tmp_path: Path) -> None:
-    for name in ("run.json", "recipe.yaml"):
-        (tmp_path / name).write_bytes((run / name).read_bytes())
-    change_record(RunDir(tmp_path), scores={})
-    with pytest.raises(SystemExit, match="no finished run of the task `dynamic_ngrams`"):
-        ngrams.read_run(tmp_path)
-
-
-def test_the_table_is_sorted_by_the_excess_bits() -> None:
-    rows = [ngrams.Row("one", 14.5, 12.25), ngrams.Row("two", 13.0, 12.25)]
-    assert ngrams.table(rows).splitlines()[2:] == [
-        "| two | 13.00 | 12.25 | 0.75 |",
-        "| one | 14.50 | 12.25 | 2.25 |",
-    ]
 
 
 def beta_integral(ones: int, zeros: int) -> float:

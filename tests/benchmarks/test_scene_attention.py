@@ -20,11 +20,6 @@ def test_the_parts_of_a_cell_add_up_to_it():
     )
 
 
-def test_annotations_that_are_no_grid_of_cells_are_refused():
-    with pytest.raises(SystemExit, match="16 annotations are no grid of 3 x 3 cells"):
-        scene_attention.cell_shares(np.ones((1, 16)))
-
-
 def test_only_words_that_name_a_digit_count():
     cells, digits = [2, 7], [7, 3]
     words = digit_scenes.caption(cells, digits).split()

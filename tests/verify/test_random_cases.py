@@ -1,6 +1,4 @@
-"""Random cases: drawn alike for a number, from the whole language; a journal that goes on; failures
-that stay.
-"""
+"""Random cases: the same for a number, of the whole language; a journal; failures are kept."""
 
 from __future__ import annotations
 
@@ -11,14 +9,13 @@ from typing import Any
 import pytest
 
 from composer.errors import Edit, Fault
-from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import parse, to_data
 from verify.random_cases import FAILED, Outcome, options, run_cases
 from verify.random_recipes import SECTIONS, whole_recipes
 from verify.random_settings import definitions, values_of
 from verify.repairs import FixFailed, repair
 from verify.scene import draw_case
-from verify.whole_runs import run_commands, write_recipe
+from verify.whole_runs import run_commands
 
 CHOICES = (
     "tasks",
@@ -30,8 +27,6 @@ CHOICES = (
     "embeddings",
     "outputs",
 )
-ACCEPTED_CASE = "31, 17"
-"""A number whose recipe `check` accepts."""
 
 
 def test_a_case_is_drawn_alike_for_a_number_and_differs_for_others() -> None:
@@ -54,13 +49,6 @@ def test_every_setting_of_the_training_has_values(name: str) -> None:
     assert all(
         values_of(name, key, setting) for key, setting in definitions()[name]["properties"].items()
     )
-
-
-@pytest.mark.slow
-def test_a_recipe_goes_through_every_command(tmp_path: Path) -> None:
-    outcome = run_commands(write_recipe(ACCEPTED_CASE, tmp_path))
-    assert outcome.word == "whole", outcome
-    assert f"tokenizer {load(tmp_path / 'random.yaml').data.tokenizer.word}" in outcome.traits
 
 
 def test_a_recipe_is_repaired_as_its_faults_say(tmp_path: Path) -> None:
@@ -145,15 +133,3 @@ def test_the_journal_goes_on_and_failures_stay(
         (3, FAILED),
     ]
     assert "failed           2  50.0 %" in capsys.readouterr().out
-
-
-def write_no_third(number: str, folder: Path) -> Path:
-    if number.endswith(" 3"):
-        raise ValueError("cannot be drawn")
-    return write_number(number, folder)
-
-
-def test_a_case_that_cannot_be_drawn_ends_the_benchmark(tmp_path: Path) -> None:
-    chosen = options("", count=10_000).parse_args(["--folder", str(tmp_path), "--workers", "2"])
-    with pytest.raises(ValueError, match="cannot be drawn"):
-        run_cases(chosen, write_no_third, fail_odd_numbers)
