@@ -230,7 +230,7 @@ def test_devices(script: Script, run: Path) -> None:
 @pytest.mark.slow
 def test_large_corpora(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path))
-    lines = script(large_corpora, "--folder", tmp_path, "--pairs", "2000", FEW=100)
+    lines = script(large_corpora, "--folder", tmp_path, "--pairs", "2000", FEW=300)
     assert len(lines) == 6
     assert all(re.search(r"first step, seconds \d+\.\d", line) for line in lines)
 
