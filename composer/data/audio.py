@@ -96,7 +96,7 @@ def read_samples(
     if not np.isfinite(samples).all():
         raise MediaError(
             "audio",
-            "this sound has samples that are no numbers",
+            "this sound has samples that are not numbers",
             "save it again, or remove the line",
         )
     mono = samples.mean(1)
@@ -130,7 +130,7 @@ def open_sound(file: IO[bytes]) -> Iterator[tuple[SoundFile, Checked]]:
     except MediaError:
         raise
     except Exception as error:  # libsndfile's errors, and those of files that are cut off
-        message = f"this is no sound that can be read: {getattr(error, 'error_string', error)}"
+        message = f"this is not a readable sound: {getattr(error, 'error_string', error)}"
         raise MediaError(
             "audio", message, "save it again, as WAV or FLAC, or remove the line"
         ) from error

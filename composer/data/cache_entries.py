@@ -40,9 +40,7 @@ from composer.errors import RunError, os_error_reason
 from composer.formatting import strip_control_characters
 
 FEATURES, CORPORA = "features", "corpora"
-"""Kinds of entries without which nothing is trained: what is in files of images, sounds and
-vectors, and texts.
-"""
+"""Kinds of entries that training needs: features of files, and ids of texts."""
 DAYS = 30
 """Days after which an entry is removed that nobody has used."""
 ENTRY = "entry.json"
@@ -69,8 +67,7 @@ VERIFIED = set[str]()
 Append = Callable[..., None]
 """Appends rows to arrays by their names: `append(ids=ids, ends=ends)`."""
 Make = Callable[[Append], Any]
-"""Appends all rows of the arrays of an entry, and returns what else is known, as JSON can hold it.
-"""
+"""Appends all rows of the arrays of an entry, and returns its other facts, as JSON."""
 
 
 class Entry(NamedTuple):

@@ -43,7 +43,7 @@ class Batch(TypedDict):
     # of rows that go on from a state, how many windows came before; -1 where none is carried
     window: int
     turn: int  # of the accumulation
-    # (B, F) the indices of the sentences that support the answer, -1 for none; F = 0 without stories
+    # (B, F) indices of the sentences that support the answer, -1 for none; F = 0 without stories
     facts: Tensor
     # where the documents of `target` and of each source are, if they are in one row
     packed: dict[str, Documents]

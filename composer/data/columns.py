@@ -31,9 +31,8 @@ from composer.text_lines import lines_of, one_line, without_break
 Item = TypeVar("Item")
 CHUNK_LINES = 10_000
 """Lines that are read at once when a whole column is iterated."""
-FEW = 16
-"""Of fewer than one line in so many, a subset reads them alone; else it reads the column through.
-"""
+SPARSE = 16
+"""A subset with fewer than one line in so many reads these alone, else the whole column."""
 
 
 def chunks_of(items: Iterable[Item], size: int = CHUNK_LINES) -> Iterator[list[Item]]:
@@ -240,7 +239,7 @@ class RowSubset(Column):
         return len(self.rows)
 
     def __iter__(self) -> Iterator[str]:
-        if len(self.rows) < len(self.column) // FEW or (np.diff(self.rows) <= 0).any():
+        if len(self.rows) < len(self.column) // SPARSE or (np.diff(self.rows) <= 0).any():
             return super().__iter__()
         is_wanted = np.zeros(len(self.column), dtype=bool)
         is_wanted[self.rows] = True

@@ -31,9 +31,7 @@ from composer.errors import DataError, Fault, KeyPath, one_line_error
 from composer.text_lines import empty_if_blank, is_blank, unify_breaks, without_break
 
 PIECE = 1 << 16
-"""Characters of a document that are read at once, about; a longer document is cut into pieces, see
-`_find_cut`.
-"""
+"""Characters of a document that are read at once, about; longer ones are cut into pieces."""
 FORMAT = 3
 """Of what is remembered of a file: another one where more is, or it is counted in another way."""
 ROWS = 256

@@ -42,10 +42,8 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 MAX_TOKENS = 10_000
-"""Tokens of a line that are measured or translated at most: a line of a million would take hours,
-or all the memory.
-"""
-OF_REFERENCES = "scores leave out those without a reference"
+"""Tokens of a line that are read at most: a line of a million would take hours or all memory."""
+LEFT_OUT_OF_SCORES = "scores leave out those without a reference"
 MAX_UNK_RATE = 0.1
 """Share of unknown tokens above which a note says so."""
 
@@ -147,7 +145,7 @@ def encode_split(
             notes.append(f"{share} are unknown to the tokenizer")
     if split != "train" and not recipe.reads_text and (blank := int((~ids.nonempty()).sum())):
         notes.append(
-            f"{blank:,} of {len(pairs):,} {split} pairs have an empty side; {OF_REFERENCES}"
+            f"{blank:,} of {len(pairs):,} {split} pairs have an empty side; {LEFT_OUT_OF_SCORES}"
         )
     return ids, notes
 

@@ -49,9 +49,7 @@ from composer.model.features import feature_shape
 from composer.recipe.data_sections import TableColumn
 
 PARSING = Lock()
-"""NumPy parses the head of a file by `ast`, which in Python 3.11 fails now and then where several
-threads do.
-"""
+"""Lock for NumPy's parser of headers: in Python 3.11 `ast` fails now and then with threads."""
 CHUNK_FILES = 256
 """Files that are read at once."""
 MAX_FILE_FAULTS = 5
@@ -105,24 +103,25 @@ def are_features_of(files: int, shape: tuple[int, ...], entry: Entry) -> bool:
     """True if an entry can hold the features of so many files of this shape."""
     values, ends, columns = (entry.arrays[name] for name in ("values", "ends", "columns"))
     is_image = len(shape) == 2
+    if values.dtype != (np.uint8 if is_image else np.float32):
+        return False
+    if not (is_image or np.isfinite(values).all()):
+        return False
+    if not ends.dtype == columns.dtype == np.int64:
+        return False
     rows = Ragged(values, np.concatenate([[0], ends])[:-1], ends)
-    fits = ends.shape == (files,) and values.shape[1:] == shape and rows.lies_within(len(values))
-    types = (
-        values.dtype == (np.uint8 if is_image else np.float32)
-        and ends.dtype == columns.dtype == np.int64
-    )
-    types &= is_image or bool(np.isfinite(values).all())
-    widths = len(columns) == files * is_image and bool(
-        ((columns > 0) & (columns <= shape[0])).all()
-    )
-    remarks = [Remark(*fields) for fields in entry.facts]
-    placed = all(0 <= it.line < files and type(it.line) is type(it.count) is int for it in remarks)
+    if ends.shape != (files,) or values.shape[1:] != shape or not rows.lies_within(len(values)):
+        return False
+    if len(columns) != files * is_image or not ((columns > 0) & (columns <= shape[0])).all():
+        return False
+    return all(is_remark(Remark(*fields), files) for fields in entry.facts)
+
+
+def is_remark(remark: Remark, files: int) -> bool:
+    """True if a remark can be one about so many files."""
+    are_integers = type(remark.line) is type(remark.count) is int
     return (
-        fits
-        and types
-        and widths
-        and placed
-        and all(isinstance(it.kind + it.detail, str) for it in remarks)
+        are_integers and 0 <= remark.line < files and isinstance(remark.kind + remark.detail, str)
     )
 
 
@@ -148,7 +147,7 @@ def _missing(name: str) -> MediaError:
     if mark and is_there(file):
         return MediaError(
             "file",
-            f"`{part}` is no part of a sound",
+            f"`{part}` is not a part of a sound",
             "write `#t=1.5,4`, in seconds, or `#t=1.5` to its end",
         )
     message = "it is no regular file" if os.path.exists(name) else "there is no such file"
@@ -297,9 +296,9 @@ def load_frames(file: IO[bytes]) -> np.ndarray:
         with PARSING:
             array = np.load(data, allow_pickle=False)
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise MediaError("vectors", f"this is no array of NumPy: {error}", save) from error
+        raise MediaError("vectors", f"this is not a NumPy array: {error}", save) from error
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
-        raise MediaError("vectors", "this is no array of frames by numbers", save)
+        raise MediaError("vectors", "this is not an array of frames by numbers", save)
     if more := len(data.getbuffer()) - data.tell():
         message = f"it has {count_noun(more, 'byte')} behind its array"
         raise MediaError("vectors", message, "write it again with `numpy.save`, one array a file")

@@ -15,20 +15,13 @@ from composer.model.features import image_size
 from composer.recipe.data_sections import TableColumn
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
-"""What is read, by Pillow's names, whatever a file is called. Pillow would start another program
-for some others.
-"""
+"""Formats that are read, by Pillow's names: for others Pillow would start programs."""
 DEEP = re.compile("(?<!BGR);16")
-"""In how the numbers of an image lie in its file: 16 bits of each colour. `BGR;16` has them of a
-pixel.
-"""
+"""Layouts of 16 bits for each colour in a file; `BGR;16` has them for a pixel."""
 MAX_PIXELS = 89_478_485
-"""Pixels of an image that is opened at most: from more on Pillow warns. In colour they take a
-quarter of a GiB.
-"""
+"""Maximum pixels of an image: from more on Pillow warns. In colour they take 0.25 GiB."""
 THUMBNAIL, COLOURED = 32, 24
-"""Side of a copy in which colour is looked for, and how far apart channels are where there is some.
-"""
+"""Side of a copy in which colour is looked for, and the distance of channels that is colour."""
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 """Modes of Pillow with numbers of 16 bits; it cuts them to 8 by leaving the higher ones out."""
 
@@ -89,7 +82,7 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
         unknown = f"; {', '.join(FORMATS[:-1])} and {FORMATS[-1]} are read"
         reason = unknown if isinstance(error, UnidentifiedImageError) else f": {error}"
         fix = "save it again, as PNG, or remove the line"
-        raise MediaError("image", f"this is no image that can be read{reason}", fix) from error
+        raise MediaError("image", f"this is not a readable image{reason}", fix) from error
 
 
 def is_cut_to_bytes(image: Any) -> bool:

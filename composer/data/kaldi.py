@@ -67,9 +67,9 @@ def _part(line: str, recordings: Mapping[str, str]) -> str:
 
 def check_folder(folder: Path, columns: Collection[str]) -> Iterator[Fault]:
     """Yield the faults of a folder and these columns: the first of each kind, with their number."""
-    own = [SEGMENTS] if (folder / SEGMENTS).exists() else []
+    segments = [SEGMENTS] if (folder / SEGMENTS).exists() else []
     wanted = [file for name, file in COLUMNS.items() if name in columns]
-    names = [SOUNDS, *own, *(file for file in wanted if file != SOUNDS)]
+    names = [SOUNDS, *segments, *(file for file in wanted if file != SOUNDS)]
     faults = [*filter(None, [_check_file(folder / name) for name in names])]
     if faults:
         yield from faults
@@ -77,26 +77,21 @@ def check_folder(folder: Path, columns: Collection[str]) -> Iterator[Fault]:
     lines = {name: [*open_column(folder / name)] for name in names}
     keys = {name: [*map(_key, lines[name])] for name in names}
     for name in names:
-        yield from _first(
-            folder / name, [key == "" for key in keys[name]], "this line is blank", "remove it"
-        )
+        is_blank = [key == "" for key in keys[name]]
+        yield from _first(folder / name, is_blank, "this line is blank", "remove it")
         counts = Counter(keys[name])
-        yield from _first(
-            folder / name,
-            [counts[key] > 1 for key in keys[name]],
-            "its id is there twice",
-            "keep one",
-        )
+        is_repeated = [counts[key] > 1 for key in keys[name]]
+        yield from _first(folder / name, is_repeated, "its id is there twice", "keep one")
     commands = [line.rstrip().endswith("|") for line in lines[SOUNDS]]
     fix = "run it yourself, and name the file that it writes"
     yield from _first(folder / SOUNDS, commands, "this is a command, and a table runs none", fix)
     yield from _first(
         folder / SOUNDS, [not _rest(line) for line in lines[SOUNDS]], "it names no file", "name one"
     )
-    if own:
+    if segments:
         wrong = [not _is_segment(line) for line in lines[SEGMENTS]]
         fix = "write `ID RECORDING START END`, in seconds, the end after the start"
-        yield from _first(folder / SEGMENTS, wrong, "this is no segment", fix)
+        yield from _first(folder / SEGMENTS, wrong, "this is not a segment", fix)
         known = set(keys[SOUNDS])
         unknown = [
             not bad and line.split()[1] not in known
@@ -104,17 +99,15 @@ def check_folder(folder: Path, columns: Collection[str]) -> Iterator[Fault]:
         ]
         fix = f"add it to `{SOUNDS}`, or remove the segment; Kaldi's `utils/fix_data_dir.sh` does"
         yield from _first(folder / SEGMENTS, unknown, f"its recording is not in `{SOUNDS}`", fix)
-    rows = (own or names)[0]
-    for one, other in [(rows, name) for name in names if name not in (SOUNDS, SEGMENTS)]:
-        for here, there in ((one, other), (other, one)):
-            known = set(keys[there])
-            fix = "add it there, or remove it here; Kaldi's `utils/fix_data_dir.sh` does"
-            yield from _first(
-                folder / here,
-                [key not in known for key in keys[here]],
-                f"its id is not in `{there}`",
-                fix,
-            )
+    rows = (segments or names)[0]
+    fix = "add it there, or remove it here; Kaldi's `utils/fix_data_dir.sh` does"
+    for name in names:
+        if name in (SOUNDS, SEGMENTS):
+            continue
+        for file, counterpart in ((rows, name), (name, rows)):
+            known = set(keys[counterpart])
+            unknown = [key not in known for key in keys[file]]
+            yield from _first(folder / file, unknown, f"its id is not in `{counterpart}`", fix)
 
 
 def _check_file(path: Path) -> Fault | None:

@@ -20,9 +20,7 @@ from composer.data.media_files import hash_contents, hash_states
 from composer.text_lines import is_blank
 
 CACHED_LINES = 10_000
-"""Lines of a file from which on the cache has what is made of them; fewer are made anew in a
-moment.
-"""
+"""Lines from which on results of a file are cached; those of fewer are quickly made anew."""
 DTYPE = np.dtype("<u8")
 BLANK = bytes(DTYPE.itemsize)
 

@@ -33,13 +33,10 @@ SUFFIXES = {
 """Of names of files, by what is in them."""
 OPENING = Lock()
 ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError)
-"""What is raised for an archive that is damaged, or packed in a way that is not known, with a
-password for example.
-"""
+"""Errors of an archive that is damaged, or packed in an unknown way, such as with a password."""
 NAMES_FIX = "check the name; those in a table begin at its folder, others where the command runs"
 PART = re.compile(r"(.*)#t=(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?", re.DOTALL)
-"""A part of a recording, as in Media Fragments (https://www.w3.org/TR/media-frags/), section 4.2.1.
-"""
+"""A part of a recording, as in Media Fragments, https://www.w3.org/TR/media-frags/, 4.2.1."""
 NO_SUCH_PART = "part"
 """The code of the fault of a part that its recording does not have."""
 BAD_ARCHIVE = "archive"

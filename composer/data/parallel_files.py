@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 UNDIVIDED = "train, undivided"
-"""Among splits that are open, the training files with the pairs that are held out for val and test.
-"""
+"""Key of the training files with the pairs held out for val and test, among open splits."""
 
 
 def open_parallel(
@@ -121,7 +120,7 @@ def check_parallel(
     opened: see `open_parallel`.
     """
     sizes = held_out_sizes(recipe.data.parallel or recipe.data.table)
-    taken = data_files(recipe, folders)
+    taken = text_files.named_files(recipe.canonical["data"], folders)
     named: list[Split | MeasuredSplit] = []
     for split in available_splits(recipe):
         if split not in sizes:
@@ -227,11 +226,6 @@ def check_columns(
     if not problem and kind != "parquet":
         problem = text_files.check_text(path)
     return [problem] if problem else [*tables.check_table(path, columns)]
-
-
-def data_files(recipe: Recipe, folders: Sequence[Path]) -> set[Path]:
-    """Return all files that a recipe's data name."""
-    return text_files.named_files(recipe.canonical["data"], folders)
 
 
 def split_parts(recipe: Recipe, split: str) -> Sequence[Split | MeasuredSplit]:

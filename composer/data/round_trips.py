@@ -36,10 +36,13 @@ class LostReferences(NamedTuple):
 
     def example(self) -> str:
         """Describe the first lost reference, with the first character that does not come back."""
-        pairs = zip(self.reference, self.output, strict=False)
-        at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(self.output))
-        place = f", at {character_name(self.reference[at])}" if at < len(self.reference) else ""
-        return f"`{cut_around(self.reference, at)}` becomes `{cut_around(self.output, at)}`{place}"
+        at = len(self.output)
+        for place, pair in enumerate(zip(self.reference, self.output, strict=False)):
+            if pair[0] != pair[1]:
+                at = place
+                break
+        name = f", at {character_name(self.reference[at])}" if at < len(self.reference) else ""
+        return f"`{cut_around(self.reference, at)}` becomes `{cut_around(self.output, at)}`{name}"
 
 
 def cut_around(text: str, at: int) -> str:
@@ -51,10 +54,10 @@ def cut_around(text: str, at: int) -> str:
 def lost_references(
     tokenizers: Tokenizers, references: References, are_words_known: bool = True
 ) -> LostReferences:
-    """True for lines without a reference that comes back from its ids, as an answer is written.
+    """Count the lines without a reference that comes back from its ids, as an answer is written.
 
-    references: One or more of each line. are_words_known: False where the tokenizer was trained on
-    a sample, so that a token that it does not know may be known later.
+    references: One or more of each line. are_words_known: False if the tokenizer was trained on a
+    sample, so that unknown tokens may be known later.
     """
     lost, lines, first = 0, 0, ("", "")
     rows = zip(*references, strict=True)
@@ -62,15 +65,19 @@ def lost_references(
         row_ids = tokenizers.encode(TARGET, [row[0] or "" for row in chunk])
         texts = tokenizers.decode(TARGET, row_ids)
         for row, ids, text in zip(chunk, row_ids, texts, strict=True):
-            if not (of := references_of(row)):
+            line_references = references_of(row)
+            if not line_references:
                 continue
             lines += 1
-            if is_exact(answer_line(text), of) or (not are_words_known and UNK in ids):
+            if not are_words_known and UNK in ids:
                 continue
-            others = tokenizers.decode(TARGET, tokenizers.encode(TARGET, of))
-            if any(is_exact(answer_line(other), of) for other in others):
+            if is_exact(answer_line(text), line_references):
                 continue
-            first = first if lost else (of[0].strip(), answer_line(others[0]).strip())
+            decoded = tokenizers.decode(TARGET, tokenizers.encode(TARGET, line_references))
+            if any(is_exact(answer_line(answer), line_references) for answer in decoded):
+                continue
+            if not lost:
+                first = (line_references[0].strip(), answer_line(decoded[0]).strip())
             lost += 1
     return LostReferences(lost, lines, *first)
 

@@ -19,18 +19,13 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 READ_SIZE, PIECES_SIZE = 16_000_000, 2_000_000
-"""Bytes of a split that are read, all sides together, characters where no index has the bytes; and
-where texts become
-pieces of words, which takes long, and a training refuses none for its pieces."""
+"""Bytes (else characters) of a split to read, and to cut into pieces of words, which is slow."""
 SPREAD_PAIRS = 1_000
 """Pairs behind the beginning of a split that are read, too."""
 MEASURED_PAIRS, DRAWN_PAIRS = 10, 50_000
-"""Training pairs of a task that are measured, and so many at most that are drawn: a second's work.
-"""
-FEW_PAIRS, FEW_CHARACTERS = 1_000, 1 << 18
-"""What a tokenizer of a part of the data is trained on: so many of the first pairs and of the rest,
-or so much text.
-"""
+"""Training pairs of a task to measure, and to draw at most: a second's work."""
+TOKENIZER_PAIRS, TOKENIZER_CHARACTERS = 1_000, 1 << 18
+"""First pairs and later pairs, or characters, that train the tokenizer of a part of the data."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
             beginnings[split] = first
     if len(complete) == len(opened):
         return Sample(source, source, beginnings)
-    few = few_pairs(opened["train"])
+    few = tokenizer_sample(opened["train"])
     # of a few lines of a large file the cache would have all
     opened |= {split: pairs_in_memory(opened[split]) for split in complete}
     return Sample(source.with_pairs(opened), source.with_pairs({"train": few}), beginnings)
@@ -119,11 +114,11 @@ def pairs_in_memory(pairs: Pairs) -> Pairs:
     return pairs.sample(len(pairs), 0)
 
 
-def few_pairs(pairs: Pairs) -> Pairs:
+def tokenizer_sample(pairs: Pairs) -> Pairs:
     """Return some pairs of those that are trained on; of a text its first documents."""
     if isinstance(text := pairs.sides[TARGET], Documents):
-        return Pairs({TARGET: SampledLines(text, text.head(FEW_CHARACTERS))})
-    return pairs.sample(FEW_PAIRS, FEW_PAIRS)
+        return Pairs({TARGET: SampledLines(text, text.head(TOKENIZER_CHARACTERS))})
+    return pairs.sample(TOKENIZER_PAIRS, TOKENIZER_PAIRS)
 
 
 def count_first(pairs: Pairs, most: int) -> int:

@@ -16,9 +16,7 @@ from composer.data.media_files import MediaError
 FORMATS = "WAV, FLAC, Ogg, MP3, AIFF, AU, CAF, W64 and NIST SPHERE"
 """The formats that are read: those whose end can be compared with their header."""
 STREAMED = 0x7FFF0000
-"""Bytes of the samples of a WAV file from which on the number means nothing: it was written as a
-stream.
-"""
+"""Bytes of samples in a WAV header from which on the number means a stream of unknown size."""
 UNKNOWN = 0xFFFFFFFF
 """The number of bytes in a header of 4 bytes for it that says none."""
 NIST_FIELD = re.compile(rb"^(channel_count|sample_n_bytes|sample_count) -i (\d+)\s*$", re.MULTILINE)
@@ -77,16 +75,16 @@ def check_sound(file: IO[bytes]) -> Checked:
     if magic[:3] == b"ID3" or _mp3_frame(magic):
         check = check_mp3
     if check is None:
-        message = f"this is no sound that can be read: it is none of {FORMATS}"
+        message = f"this is not a readable sound: it is none of {FORMATS}"
         raise MediaError("audio", message, "save it as WAV or FLAC, or remove the line")
     checked = check(file)
     checked.file.seek(0)
     return checked
 
 
-def cut_off(declared: int, there: int, what: str) -> MediaError:
+def cut_off(declared: int, actual: int, what: str) -> MediaError:
     """Return the error of a sound whose header says more than there is."""
-    message = f"it is cut off: its header says {declared:,} {what}, and there are {there:,}"
+    message = f"it is cut off: its header says {declared:,} {what}, and there are {actual:,}"
     return MediaError("audio", message, GET_AGAIN)
 
 
@@ -124,17 +122,17 @@ def _check_samples(file: IO[bytes], layout: Layout, begin: int, place: int, widt
     """Return a file whose samples begin at `begin`; their bytes are declared at `place`."""
     end, number = file.seek(0, io.SEEK_END), _bytes_at(file, place, width)
     head = begin - place + layout.id_bytes if layout.counts_itself else 0
-    declared, there = int.from_bytes(number, layout.order) - head, end - begin
+    declared, actual = int.from_bytes(number, layout.order) - head, end - begin
     if (width == 4 and declared >= STREAMED) or number == b"\xff" * width:
         return Checked(file)
-    if declared > there:
-        raise cut_off(declared - layout.skip, there - layout.skip, "bytes of samples")
+    if declared > actual:
+        raise cut_off(declared - layout.skip, actual - layout.skip, "bytes of samples")
     if any(
         _are_chunks(file, layout, begin + declared + pad, end)
         for pad in {0, -declared % layout.align}
     ):
         return Checked(file)
-    return mended(file, place, (there + head).to_bytes(width, layout.order))
+    return mended(file, place, (actual + head).to_bytes(width, layout.order))
 
 
 def _are_chunks(file: IO[bytes], layout: Layout, at: int, end: int) -> bool:
@@ -176,10 +174,10 @@ def check_aiff(file: IO[bytes]) -> Checked:
     channels, declared, bits = (
         int.from_bytes(common[at:to], "big") for at, to in ((0, 2), (2, 6), (6, 8))
     )
-    there = (chunks[b"SSND"][1] - layout.skip) // max(1, channels * -(-bits // 8))
-    if declared > there:
-        raise cut_off(declared, there, "samples")
-    return checked._replace(says_less=checked.says_less or declared < there)
+    actual = (chunks[b"SSND"][1] - layout.skip) // max(1, channels * -(-bits // 8))
+    if declared > actual:
+        raise cut_off(declared, actual, "samples")
+    return checked._replace(says_less=checked.says_less or declared < actual)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -189,15 +187,15 @@ def check_aiff(file: IO[bytes]) -> Checked:
 def check_au(file: IO[bytes]) -> Checked:
     """Return a checked file of Sun's format."""
     end, number = file.seek(0, io.SEEK_END), _bytes_at(file, 8, 4)
-    declared, there = (
+    declared, actual = (
         int.from_bytes(number, "big"),
         max(0, end - int.from_bytes(_bytes_at(file, 4, 4), "big")),
     )
-    if declared in (there, UNKNOWN):
+    if declared in (actual, UNKNOWN):
         return Checked(file)
-    if declared > there:
-        raise cut_off(declared, there, "bytes of samples")
-    return mended(file, 8, there.to_bytes(4, "big"))
+    if declared > actual:
+        raise cut_off(declared, actual, "bytes of samples")
+    return mended(file, 8, actual.to_bytes(4, "big"))
 
 
 def check_flac(file: IO[bytes]) -> Checked:
@@ -216,13 +214,13 @@ def check_nist(file: IO[bytes]) -> Checked:
     size = int(_bytes_at(file, 8, 8).strip() or 0)
     fields = {name: int(value) for name, value in NIST_FIELD.findall(_bytes_at(file, 0, size))}
     frame = fields.get(b"channel_count", 1) * fields.get(b"sample_n_bytes", 1)
-    declared, there = (
+    declared, actual = (
         fields.get(b"sample_count"),
         (file.seek(0, io.SEEK_END) - size) // max(1, frame),
     )
-    if declared is not None and declared > there:
-        raise cut_off(declared, there, "samples")
-    return Checked(file, says_less=declared is not None and declared < there)
+    if declared is not None and declared > actual:
+        raise cut_off(declared, actual, "samples")
+    return Checked(file, says_less=declared is not None and declared < actual)
 
 
 def check_ogg(file: IO[bytes]) -> Checked:
@@ -244,7 +242,7 @@ def check_ogg(file: IO[bytes]) -> Checked:
         fix = "get the file again; one that is whole, save again as FLAC"
         raise MediaError("audio", "it is cut off: its last page is not marked as an end", fix)
     if len(streams) > 1:
-        message = f"it has {len(streams)} streams, of which one alone would be read"
+        message = f"it has {len(streams)} streams, and only one would be read"
         raise MediaError("audio", message, "save each as a file, or all as one stream")
     return Checked(file)
 
@@ -270,22 +268,24 @@ def check_mp3(file: IO[bytes]) -> Checked:
         raise MediaError("audio", "it is cut off in the middle of a frame", GET_AGAIN)
     if not count:
         fix = "save it as WAV or FLAC, or remove the line"
-        raise MediaError("audio", "this is no MP3: no frame follows its tag", fix)
+        raise MediaError("audio", "this is not an MP3: no frame follows its tag", fix)
     if not data.startswith(TAGS_BEHIND, at) and data[at:].strip(b"\0"):
         message = (
-            f"the bytes after frame {count:,} are no MP3 frame: the file is damaged, or cut off"
+            f"the bytes after frame {count:,} are not an MP3 frame: the file is damaged, or cut off"
         )
         raise MediaError("audio", message, GET_AGAIN)
     head = _mp3_frame(data[first : first + 4])
     assert head is not None
     place = first + 4 + head.checksum + head.side
     if data[place : place + 4] in (b"Xing", b"Info") and data[place + 7] & 1:
-        declared, there = int.from_bytes(data[place + 8 : place + 12], "big"), count - 1
-        if declared > there + 1:  # some count the frame that has the number
-            raise cut_off(declared, there, "frames")
-        says_less = declared < there
+        declared, actual = int.from_bytes(data[place + 8 : place + 12], "big"), count - 1
+        if declared > actual + 1:  # some count the frame that has the number
+            raise cut_off(declared, actual, "frames")
+        says_less = declared < actual
         fixed = (
-            data[: place + 8] + there.to_bytes(4, "big") + data[place + 12 :] if says_less else data
+            data[: place + 8] + actual.to_bytes(4, "big") + data[place + 12 :]
+            if says_less
+            else data
         )
     else:
         says_less = False

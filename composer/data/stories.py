@@ -272,7 +272,7 @@ class BabiParser:
             fix = "join the words of an answer with commas"
             return Fault("", 0, column, "answer", "", f"the answer `{answer}` is not one word", fix)
         if not self.story:
-            message = "there is no sentence of a story before this question"
+            message = "no sentence of a story precedes this question"
             return Fault(
                 "", 0, at + 1, "story", "", message, "write the story before its questions"
             )

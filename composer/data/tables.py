@@ -185,13 +185,12 @@ def _wrong_separator(kind: str, header: str, line: int) -> Problem | None:
     words = [word for mark, word in NAMES_OF_SEPARATORS.items() if mark in header]
     if not words or SEPARATORS[kind] in header:
         return None
-    own, other = NAMES_OF_SEPARATORS[SEPARATORS[kind]], {"csv": "TSV", "tsv": "CSV"}[kind]
-    return Problem(
-        "table",
-        f"the first row has {words[0]} and no {own}",
-        f"save it with {own}, or as {other}",
-        line=line,
+    separator, alternative = (
+        NAMES_OF_SEPARATORS[SEPARATORS[kind]],
+        {"csv": "TSV", "tsv": "CSV"}[kind],
     )
+    message = f"the first row has {words[0]} and no {separator}"
+    return Problem("table", message, f"save it with {separator}, or as {alternative}", line=line)
 
 
 def _check_rows(
@@ -304,17 +303,9 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
             # of the first the name may be at fault
             yield problem if number == 1 else problem._replace(line=number)
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
-            message = (
-                f"`{name}` in line {number} has half of a character, a surrogate without its other"
-                " half"
-            )
-            yield Problem(
-                "encoding",
-                message,
-                "write the whole character, or remove the `\\ud...`",
-                key,
-                line=number,
-            )
+            message = f"`{name}` in line {number} contains an unpaired surrogate"
+            fix = "write the whole character, or remove the `\\ud...`"
+            yield Problem("encoding", message, fix, key, line=number)
 
 
 def _nested_names(row: Mapping[str, object], prefix: str = "") -> Iterator[str]:

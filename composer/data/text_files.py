@@ -40,6 +40,7 @@ MAGIC = {
     b"\xff\xd8\xff": ("it looks like a picture", "name a text file"),
     b"%PDF": ("it looks like a PDF", "save it as text, one sentence a line"),
 }
+LATIN_HINT = "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
 
 
 class Problem(NamedTuple):
@@ -115,14 +116,14 @@ def missing_file(
     where = " in " + " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
     close = None if glob.has_magic(name) else closest_file(name, folders, suffixes, taken)
     question = f"; did you mean `{close}`?" if close else ""
-    other = "put the file there, or pass `--data DIR`"
+    fix = "put the file there, or pass `--data DIR`"
     if [*folders] == [Path()]:  # the user named this very file
-        where, other = "", "check its name"
+        where, fix = "", "check its name"
     if name.startswith(("~", "$")):
-        other = "write the path out: `~` and `$HOME` are not expanded here"
-    return Problem(
-        "file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other
-    )
+        fix = "write the path out: `~` and `$HOME` are not expanded here"
+    if close:
+        fix = f"write `{close}`"
+    return Problem("file", f"no file `{name}`{where}{question}", fix)
 
 
 def closest_file(
@@ -276,22 +277,30 @@ def _locate_bad_byte(path: Path) -> Problem | None:
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
-                latin = ("", "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1")
-                other = ("it looks like no text", "name a text file") if b"\0" in start else latin
-                format_, hint = next(
-                    (text for magic, text in MAGIC.items() if start.startswith(magic)), other
-                )
-                position = (
-                    f"line {number}, byte {error.start + 1} of the line (offset"
-                    f" {offset + error.start})"
-                )
-                byte = f"0x{line[error.start]:02x}"
-                message = (
-                    f"`{path}` is not UTF-8 at {position}:"
-                    f" {'; '.join(filter(None, (byte, format_)))}"
-                )
-                return Problem("encoding", message, hint)
+                return _encoding_problem(path, start, number, offset, error)
             offset += len(line)
+    return None
+
+
+def _encoding_problem(
+    path: Path, start: bytes, number: int, offset: int, error: UnicodeDecodeError
+) -> Problem:
+    """Return the problem of a byte in line `number`, which begins at `offset`."""
+    kind, hint = "", LATIN_HINT
+    if b"\0" in start:
+        kind, hint = "it does not look like text", "name a text file"
+    kind, hint = magic_kind(start) or (kind, hint)
+    place = f"line {number}, byte {error.start + 1} of the line (offset {offset + error.start})"
+    byte = f"0x{error.object[error.start]:02x}"
+    message = f"`{path}` is not UTF-8 at {place}: {byte}{kind and f'; {kind}'}"
+    return Problem("encoding", message, hint)
+
+
+def magic_kind(start: bytes) -> tuple[str, str] | None:
+    """Return the kind of a file that begins with these bytes, and a fix; None if unknown."""
+    for magic, kind in MAGIC.items():
+        if start.startswith(magic):
+            return kind
     return None
 
 
@@ -329,18 +338,13 @@ def check_texts(
             counts[side] = count_lines(path)
     if problems:
         return problems
-    first, *others = counts
+    first = next(iter(counts))
     start = f"`{names[first]}` has {counts[first]:,} lines"
-    return [
-        Problem(
-            "lines",
-            f"{start} and `{names[side]}` has {counts[side]:,}",
-            "give every line its counterpart",
-            side,
-        )
-        for side in others
-        if counts[side] != counts[first]
-    ]
+    for side, count in counts.items():
+        if count != counts[first]:
+            message = f"{start} and `{names[side]}` has {count:,}"
+            problems.append(Problem("lines", message, "give every line its counterpart", side))
+    return problems
 
 
 def count_lines(path: Path) -> int:

@@ -29,7 +29,7 @@ NO_CHARACTER = "\U0010ffff"
 """A code point that no text has: with it our special tokens are pieces of no text."""
 SPECIAL = [f"{NO_CHARACTER}{token}" for token in SPECIAL_TOKENS]
 NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
-"""Protocol buffer to append to a SentencePiece model: `normalizer_spec {add_dummy_prefix: false}`"""
+"""Protocol buffer that SentencePiece models append: `normalizer_spec {add_dummy_prefix: false}`"""
 BEFORE = "a"
 """A text before one that goes on, to try whether the head of the latter is decoded unchanged."""
 HEAD = 20
@@ -95,7 +95,7 @@ class File(TokenizerKind):
             raise
         except BaseException as error:  # the library's panics are no Exception
             reason = f"it has no {error}" if isinstance(error, KeyError) else one_line_error(error)
-            message = f"`{path}` is no tokenizer that can be read: {reason}"
+            message = f"`{path}` is not a readable tokenizer: {reason}"
             hint = (
                 "name a tokenizer.json as the library tokenizers saves it, or a SentencePiece"
                 " `.model`"

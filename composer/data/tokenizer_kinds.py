@@ -41,23 +41,15 @@ ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 """The characters that stand for bytes in `bpe` and `unigram`."""
 MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
-"""A punctuation mark, or what Unicode combines with the letter before, with the characters next to
-it.
-"""
+"""A punctuation mark or a combining character, with the characters next to it."""
 THREADS = "TOKENIZERS_PARALLELISM"
-"""The environment variable that the library reads before each thing that it could do in several
-threads.
-"""
+"""Environment variable that the library reads before it starts threads."""
 MANY_TEXTS = 100
-"""Texts from which on a table of words, which takes a moment to make, looks up ids faster than the
-library.
-"""
+"""Texts from which on a table of words looks up ids faster than the library."""
 OWN_SPACES = re.compile(r"[\x1c-\x1f]")
 """What is a space for Python, and not for the library."""
-FEW_CHARACTERS = 10_000_000
-"""Characters of a text up to which the threads that merge pairs cost more, waiting for one another,
-than they do.
-"""
+SINGLE_THREAD_CHARACTERS = 10_000_000
+"""Characters up to which one thread merges pairs faster than several."""
 
 Vocabulary = Annotated[
     int, Bounds(minimum=5, maximum=1_000_000), "ids at most, the four special ones included"
@@ -87,9 +79,7 @@ class TokenizerKind(choices.Tokenizer):
     is_exact: ClassVar[bool] = False
     """Whether ids hold all of a text, its spaces too, but what is unknown."""
     is_extendable: ClassVar[bool] = False
-    """Whether a run may start from the weights of one whose tokenizer has other settings, and so
-    fewer ids.
-    """
+    """Whether a run may start from weights whose tokenizer had other settings and fewer ids."""
 
     @property
     def joint(self) -> bool:
@@ -212,8 +202,7 @@ class WordLevel(TokenizerKind):
 
 
 class Word(WordLevel):
-    """Split text into words and punctuation marks; the most frequent ones have ids, the others are
-    `unk`.
+    """Split text into words and punctuation marks; frequent ones have ids, others are `unk`.
 
     A mark keeps a joiner on each side where the text has no space, so that decoding puts it where
     it was. Several spaces in a row become one.
@@ -269,9 +258,7 @@ def join_mark(text: str) -> str:
 
 
 class Char(WordLevel):
-    """Split text into characters, spaces included; the most frequent ones have ids, the others are
-    `unk`.
-    """
+    """Split text into characters, spaces included; frequent ones have ids, others are `unk`."""
 
     word = "char"
     is_exact = is_of_characters = True
@@ -289,9 +276,7 @@ class Char(WordLevel):
 
 
 class Byte(TokenizerKind):
-    """Read the bytes of a text in UTF-8, all of which have ids: nothing is learned, and a text is
-    decoded exactly.
-    """
+    """Read the bytes of a text in UTF-8: nothing is learned, and text is decoded exactly."""
 
     word = "byte"
     is_trained = False
@@ -329,9 +314,7 @@ def byte_ids(text: str) -> list[int]:
 
 
 class BytePieces(TokenizerKind):
-    """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and
-    decoded exactly.
-    """
+    """Kind whose tokens are pieces of bytes, as in GPT-2: every text is decoded exactly."""
 
     is_slow = is_exact = True
     size: Pieces = 8_000
@@ -359,9 +342,7 @@ def without_normalizer(part: Tokenizer) -> Tokenizer:
 
 
 class Bpe(BytePieces):
-    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces,
-    never `unk`.
-    """
+    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words stay whole, none is `unk`."""
 
     word = "bpe"
     model = models.BPE
@@ -384,14 +365,12 @@ def then_one_thread(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         characters += len(text)
         yield text
-    if characters < FEW_CHARACTERS:
+    if characters < SINGLE_THREAD_CHARACTERS:
         os.environ[THREADS] = "false"
 
 
 class Unigram(BytePieces):
-    """Split text into the pieces of a unigram language model on bytes (Kudo 2018); never `unk`.
-    Trainings differ.
-    """
+    """Split text by a unigram language model on bytes (Kudo 2018); trainings differ."""
 
     word = "unigram"
     model = models.Unigram
@@ -401,8 +380,7 @@ class Unigram(BytePieces):
 
 
 class Bits(WordLevel):
-    """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids:
-    nothing is learned.
+    """Encode vectors of binary digits, such as `0110`, as a word each; nothing is learned.
 
     Between the vectors of a source marks can stand, and behind each of them a number,
     `01101001@-0.37`, of two decimals, from -1.00 to 1.00; a vector without one has 0.00. A target
@@ -489,8 +467,7 @@ def level_word(level: int) -> str:
 
 
 class Integers(WordLevel):
-    """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned.
-    Others are `unk`.
+    """Encode integers from 0 as a word each; nothing is learned, and other words are `unk`.
 
     Settings:
         below: how many integers there are: 0 to one less

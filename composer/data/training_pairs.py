@@ -58,7 +58,7 @@ def pair_filters(source: DataSource, encoded: Encoded) -> Iterator[tuple[str, np
     if ratio := parallel.max_ratio:
         lengths = [ids.lengths() for ids in encoded.sides.values()]
         is_uneven = np.max(lengths, 0) > ratio * np.min(lengths, 0)
-        yield f"of which a side is more than {ratio:g} times as long as another", is_uneven
+        yield f"with a side more than {ratio:g} times as long as another", is_uneven
     sides = source.pairs("train").sides
     if parallel.decontaminate:
         yield from measured_lines(source, sides)

@@ -108,9 +108,7 @@ def evaluation_window(recipe: Recipe, window: int) -> tuple[int, int]:
 
 
 READ_TOKENS = 1024
-"""Tokens of a text that are measured at once where the state is carried; the scores do not depend
-on it.
-"""
+"""Tokens measured at once if the state is carried; scores do not depend on it."""
 
 
 def evaluation_order(

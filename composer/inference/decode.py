@@ -30,9 +30,7 @@ from composer.model.special_tokens import EOS, PAD
 from composer.recipe.choices import Decoder
 
 SourceIds: TypeAlias = Sequence[int] | np.ndarray | Tensor
-"""The ids of a source without eos, a sequence; of a story its sentences, an array or lists
-(sentences, words).
-"""
+"""Ids of a source, without eos; of a story (sentences, words)."""
 
 MAX_ROWS = 64
 """Sequences decoded at once, each size of an answer counted; more gain little on a CPU."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from composer.atomic_io import os_errors_as_run_errors, refuse_overwriting
-from composer.data.text_files import MAGIC
+from composer.data.text_files import LATIN_HINT, magic_kind
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 
 STDIN = "<stdin>"
@@ -80,12 +80,8 @@ def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[st
 
 def encoding_fault(error: UnicodeDecodeError, name: str, number: int, raw: bytes) -> Fault:
     """Return the fault of a line that is not UTF-8; the first line may show the kind of file."""
-    kind, hint = "", "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
-    if number == 1:
-        for magic, known in MAGIC.items():
-            if raw.startswith(magic):
-                kind, hint = known
-                break
+    known = magic_kind(raw) if number == 1 else None
+    kind, hint = known or ("", LATIN_HINT)
     byte, column = error.start, len(error.object[: error.start].decode("utf-8", "replace")) + 1
     place = f"line {number}, byte {byte + 1} of the line: 0x{error.object[byte]:02x}"
     message = f"this is not UTF-8 at {place}{kind and f'; {kind}'}"

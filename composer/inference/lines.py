@@ -145,7 +145,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 def check_lines(
     recipe: Recipe,
     lines: Sequence[GivenLine],
-    others: Sequence[str] | None = None,
+    paired: Sequence[str] | None = None,
     what: str = "",
     origin: str = LINES,
 ) -> tuple[list[Line], list[str] | None]:
@@ -153,23 +153,25 @@ def check_lines(
 
     Returns the texts of each line, and the further ones.
 
-    Raises TypeError for a text in place of a list, RunError where not every line has one of the
-    others or is text, and DataError, with `origin` as its file, for a line with another number of
-    texts than there are encoders.
+    paired: A further text of each line, called `what` in errors.
+
+    Raises TypeError for a text in place of a list, RunError if the further texts are not as many as
+    the lines or a line is no text, and DataError, with `origin` as its file, for a line whose texts
+    are not as many as the encoders.
     """
-    if isinstance(lines, str | Path) or isinstance(others, str):
+    if isinstance(lines, str | Path) or isinstance(paired, str):
         raise TypeError("lines are a list of texts: write `[line]`")
-    if others is not None and len(lines) != len(others):
+    if paired is not None and len(lines) != len(paired):
         raise RunError.of(
-            f"there are {len(others)} {what} for {len(lines)} lines",
+            f"there are {len(paired)} {what} for {len(lines)} lines",
             'give every line one; it may be ""',
         )
     checked = [
         line_texts(recipe, line, number, origin) for number, line in enumerate(lines, start=1)
     ]
-    for text in others or ():
+    for text in paired or ():
         check_text(recipe, text, text)
-    return checked, None if others is None else [*others]
+    return checked, None if paired is None else [*paired]
 
 
 def line_texts(recipe: Recipe, line: GivenLine, number: int, origin: str) -> Line:

@@ -14,7 +14,7 @@ from composer.errors import RunError
 from composer.model.encoder_decoder import EncoderDecoder, OutputHead
 from composer.recipe.choices import Precision
 
-FEW_ROWS = 16
+MIN_ROWS = 16
 """Fewer rows than these wait for the weights to be read, more of them for the products."""
 MEDIUM, LARGE = 1 << 17, 1 << 19
 """Weights from which a map is faster in int8: of few rows, and of any number."""
@@ -25,9 +25,7 @@ _converted: WeakKeyDictionary[
 
 
 WEIGHT_LEVELS = 127 if torch.cpu._is_vnni_supported() else 64
-"""Largest weight. A CPU without VNNI adds two products in 16 bits, which twice 255 times 64 does
-not exceed.
-"""
+"""Largest weight. A CPU without VNNI adds two products in 16 bits: 2 x 255 x 64 fits."""
 
 
 class Int8Linear(nn.Linear, OutputHead):
@@ -74,7 +72,7 @@ class SmallLinear(nn.Linear, OutputHead):
         self.low_bias = None if linear.bias is None else linear.bias.detach().bfloat16()
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.numel() >= FEW_ROWS * self.in_features:
+        if x.numel() >= MIN_ROWS * self.in_features:
             return F.linear(x.bfloat16(), self.low_weight, self.low_bias).to(x.dtype)
         return F.linear(x, self.weight, self.bias) if self.few is None else self.few(x)
 

@@ -58,9 +58,7 @@ if TYPE_CHECKING:
     from composer.viz.alignments import Alignment
 
 OVERRIDABLE = ("decoding", "evaluation", "data.generate", "data.babi.folder", "data.babi.tasks")
-"""Settings that can differ from those of the training: the search, its metrics, which data of the
-task are read.
-"""
+"""Settings that may differ from the training's: the search, its metrics, the task's data."""
 IN_MEMORY = RunDir(Path("<in memory>"))
 """The folder of a run that has none."""
 
@@ -128,7 +126,8 @@ class Run:
         results = translate_lines(runs, texts, decoding, prefix, n_best, draft=drafting)
         rows: list[list[Any]] = [list(row) for row in results]
         if not scores:
-            rows = [texts_of(row) for row in results]
+            for row in rows:
+                row[:] = [translation.text for translation in row]
         return rows if n_best > 1 else [row[0] for row in rows]
 
     def generate(
@@ -241,11 +240,6 @@ def attention_weights(alignment: Alignment) -> dict[str, np.ndarray]:
     return {attention.block: attention.weights for attention in alignment.attentions}
 
 
-def texts_of(translations: Sequence[Translation]) -> list[str]:
-    """Return the texts of translations."""
-    return [translation.text for translation in translations]
-
-
 def open_run(
     path: str | Path | Run, overrides: Sequence[str] = (), checkpoint: str | int | None = None
 ) -> Run:
@@ -348,7 +342,7 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     for setting in overrides:
         if "=" not in setting:
             raise RunError.of(
-                f"`{setting}` is no `key=value`",
+                f"expected `key=value`, got `{setting}`",
                 "name one run; `translate` and `evaluate` take several: an ensemble",
             )
         if not f"{setting.partition('=')[0].strip()}.".startswith(
@@ -436,30 +430,37 @@ def translate_lines(
 
 def check_compatible(runs: Sequence[Run]) -> None:
     """Raise RunError if runs cannot form an ensemble."""
-    one, *others = runs
-    path = one.run_dir.path
-    for other in others:
-        read, needed = (", ".join(sorted(run.recipe.sources)) or "nothing" for run in (other, one))
-        sides = one.recipe.sources if read == needed else []
-        changed = [
-            side
-            for side in sides
-            if source_form(one.recipe, side) != source_form(other.recipe, side)
-        ]
-        if read != needed:
-            problem = (
-                f"this run reads {read}, and {path} {needed}: the runs of an ensemble read the same"
-            )
-            fix = "give their encoders the same names"
-        elif changed:
-            problem = (
-                f"this run reads `{changed[0]}` in another form than {path}, and an ensemble reads"
-                " it once"
-            )
-            fix = f"train it with the settings of `data` of {path}"
-        elif one.tokenizers.sha256 != other.tokenizers.sha256:
-            problem = f"the tokenizer is not that of {path}, and the runs of an ensemble share one"
-            fix = f"start the training of this run from {path}, or with the same tokenizer.json"
-        else:
-            continue
-        raise RunError.of(problem, fix, str(other.run_dir.path))
+    for run in runs[1:]:
+        check_pair(run, runs[0])
+
+
+def check_pair(run: Run, first: Run) -> None:
+    """Raise RunError if a run cannot vote together with the first of an ensemble."""
+    path, problem, fix = first.run_dir.path, "", ""
+    if sorted(run.recipe.sources) != sorted(first.recipe.sources):
+        read = ", ".join(sorted(run.recipe.sources)) or "nothing"
+        needed = ", ".join(sorted(first.recipe.sources)) or "nothing"
+        problem = (
+            f"this run reads {read}, and {path} {needed}: the runs of an ensemble read the same"
+        )
+        fix = "give their encoders the same names"
+    elif changed := changed_sides(run, first):
+        problem = (
+            f"this run reads `{changed[0]}` in another form than {path}, and an ensemble reads"
+            " it once"
+        )
+        fix = f"train it with the settings of `data` of {path}"
+    elif run.tokenizers.sha256 != first.tokenizers.sha256:
+        problem = f"the tokenizer is not that of {path}, and the runs of an ensemble share one"
+        fix = f"start the training of this run from {path}, or with the same tokenizer.json"
+    if problem:
+        raise RunError.of(problem, fix, str(run.run_dir.path))
+
+
+def changed_sides(run: Run, first: Run) -> list[str]:
+    """Return the sides that a run reads in another form than the first."""
+    return [
+        side
+        for side in first.recipe.sources
+        if source_form(first.recipe, side) != source_form(run.recipe, side)
+    ]

@@ -182,7 +182,7 @@ def accuracy(results: Sequence[bool]) -> dict[str, float]:
 
 def pair_fault(name: str, number: int, line: str) -> Fault:
     """Return the fault of a line that is no pair of sentences."""
-    message = f"this line is no JSON object with `{GOOD}` and `{BAD}`"
+    message = f"expected a JSON object with `{GOOD}` and `{BAD}`"
     fix = f'write `{{"{GOOD}": "...", "{BAD}": "..."}}`, as BLiMP has it'
     return Fault(name, number, 1, "pair", "", message, fix, line[:200])
 

@@ -98,7 +98,7 @@ def test_a_normalised_utterance_has_mean_0_and_variance_1_and_silence_is_finite(
 
 @pytest.mark.parametrize("content", [b"", b"RIFF no sound", b"RIFF\x24\x00\x00\x00WAVEfmt "])
 def test_what_is_no_sound_is_refused(content: bytes) -> None:
-    with pytest.raises(MediaError, match="no sound that can be read"):
+    with pytest.raises(MediaError, match="not a readable sound"):
         read_sound(BytesIO(content), SETTINGS, None)
 
 

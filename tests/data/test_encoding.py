@@ -6,7 +6,7 @@ import pytest
 
 from composer.data import samples, sources
 from composer.data.columns import TextColumn
-from composer.data.encoding import MAX_TOKENS, OF_REFERENCES, load_data
+from composer.data.encoding import LEFT_OUT_OF_SCORES, MAX_TOKENS, load_data
 from composer.data.sources import DataSource
 from composer.errors import DataError
 from composer.recipe.recipe import load
@@ -42,7 +42,7 @@ def test_pairs_that_are_left_out_are_counted(make, texts):
         "left out 2 of 5 training pairs with an empty side",
         "left out 1 of 5 training pairs longer than 5 tokens",
     ]
-    assert f"1 of 2 test pairs have an empty side; {OF_REFERENCES}" in data.notes
+    assert f"1 of 2 test pairs have an empty side; {LEFT_OUT_OF_SCORES}" in data.notes
     assert data.train.originals.tolist() == [0, 4]
     assert len(data.splits["test"]) == 2
     assert data.val is None

@@ -101,13 +101,13 @@ def test_a_command_is_refused_and_not_run(folder: Path, tmp_path: Path) -> None:
             "segments",
             "u1 rec-a 0 1\nu2 rec-a 2 1\nu3 rec-b 0 nan\n",
             ("segments", 2),
-            "this is no segment (and 1 more",
+            "this is not a segment (and 1 more",
         ),
         (
             "segments",
             "u1 rec-a 0 1\nu2 rec-a -1 1\nu3 rec-b 0\n",
             ("segments", 2),
-            "this is no segment (and 1 more",
+            "this is not a segment (and 1 more",
         ),
     ],
 )

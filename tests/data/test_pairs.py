@@ -236,7 +236,7 @@ def test_filters_leave_out_what_they_say(make: Make, texts: Texts) -> None:
     assert data.train.originals.tolist() == [0, 3]
     assert data.notes[:5] == [
         "left out 1 of 7 training pairs with an empty side",
-        "left out 1 of 7 training pairs of which a side is more than 3 times as long as another",
+        "left out 1 of 7 training pairs with a side more than 3 times as long as another",
         "left out 1 of 7 training pairs whose source is measured",
         "left out 1 of 7 training pairs whose target is measured",
         "left out 1 of 7 training pairs that are repeated",

@@ -312,7 +312,7 @@ def test_faults_of_tables_are_reported_at_their_key(
             b'{"en": "a \\ud800", "de": "b"}\n',
             "encoding",
             1,
-            "line 1 has half of a character",
+            "line 1 contains an unpaired surrogate",
         ),
     ],
 )

@@ -149,7 +149,7 @@ def test_one_thread_merges_the_pairs_of_a_short_text(few, merging, monkeypatch):
 
     kind = {"bpe": {"size": 300, "joint": False}}
     expected = trained(kind).text
-    monkeypatch.setattr(tokenizer_kinds, "FEW_CHARACTERS", few)
+    monkeypatch.setattr(tokenizer_kinds, "SINGLE_THREAD_CHARACTERS", few)
     monkeypatch.setattr(TokenizerKind, "train_part", train_part)
     monkeypatch.setenv(THREADS, "true")
     assert trained(kind).text == expected

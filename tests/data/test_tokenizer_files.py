@@ -252,10 +252,10 @@ FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], bytes], str]] = {
     "cut off": (
         "x.json",
         lambda own: json.dumps(own).encode()[:-50],
-        "no tokenizer that can be read: ",
+        "not a readable tokenizer: ",
     ),
-    "no JSON": ("x.json", lambda own: b"\xff\x00\x01", "no tokenizer that can be read: "),
-    "a list": ("x.json", lambda own: b"[1]", "no tokenizer that can be read"),
+    "no JSON": ("x.json", lambda own: b"\xff\x00\x01", "not a readable tokenizer: "),
+    "a list": ("x.json", lambda own: b"[1]", "not a readable tokenizer"),
     "a vocabulary alone": (
         "x.json",
         lambda own: json.dumps(own["model"]["vocab"]).encode(),
@@ -269,17 +269,17 @@ FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], bytes], str]] = {
     "an unknown model": (
         "x.json",
         lambda own: damaged(own, type="Tree"),
-        "no tokenizer that can be read",
+        "not a readable tokenizer",
     ),
     "an unknown step": (
         "x.json",
         lambda own: json.dumps({**own, "pre_tokenizer": {"type": "Tree"}}).encode(),
-        "no tokenizer that can be read",
+        "not a readable tokenizer",
     ),
     "merges without pieces": (
         "x.json",
         lambda own: damaged(own, vocab={"a": 0}),
-        "no tokenizer that can be read",
+        "not a readable tokenizer",
     ),
     "a prefix of merges": (
         "x.json",
@@ -290,7 +290,7 @@ FAULTS: dict[str, tuple[str, Callable[[dict[str, Any]], bytes], str]] = {
     "no model of SentencePiece": (
         "x.model",
         lambda own: b"no model at all",
-        "no tokenizer that can be read",
+        "not a readable tokenizer",
     ),
 }
 

@@ -99,7 +99,7 @@ def test_a_map_of_medium_size_is_in_int8_for_few_rows_and_in_bfloat16_for_many(
 ) -> None:
     monkeypatch.setattr(precision, "MEDIUM", 16 * 24)
     linear = nn.Linear(16, 24)
-    few, many = torch.randn(precision.FEW_ROWS - 1, 16), torch.randn(precision.FEW_ROWS, 16)
+    few, many = torch.randn(precision.MIN_ROWS - 1, 16), torch.randn(precision.MIN_ROWS, 16)
     medium = precision.fastest(linear)
     assert torch.equal(medium(few), Int8Linear(linear)(few))
     assert torch.equal(medium(many), SmallLinear(linear)(many))

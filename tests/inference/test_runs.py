@@ -102,7 +102,7 @@ def test_only_decoding_can_be_set(gru: Path) -> None:
     with pytest.raises(
         RunError,
         match=(
-            r"`runs/b` is no `key=value`\n *fix: name one run; `translate` and `evaluate` take"
+            r"expected `key=value`, got `runs/b`\n *fix: name one run; `translate` and `evaluate` take"
             r" several"
         ),
     ):

@@ -31,9 +31,10 @@ Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "
 
 
 class Increment(SequenceTask):
-    """Add one to a binary number of k digits, the least significant first, in k + 1 digits: "1 1 0"
-    is
-    "0 0 1 0". The answer is longer than the question."""
+    """Add one to a binary number of k digits, lowest first, in k + 1: "1 1 0" is "0 0 1 0".
+
+    The answer is longer than the question.
+    """
 
     word = "increment"
     items = "digits"
@@ -54,40 +55,40 @@ class Arithmetic(SequenceTask):
     sign: ClassVar[str]
 
     @abstractmethod
-    def result(self, one: int, other: int, digits: int) -> list[int]:
-        """Return the digits of what comes of two numbers of so many digits."""
+    def result(self, left: int, right: int, digits: int) -> list[int]:
+        """Return the digits of the result for two numbers of so many digits."""
 
     def lines(self, draws: Draws) -> Lines:
         keys = draws.keys_by_length(
             lambda numbers, length: tuple(numbers.choices((0, 1), k=2 * length))
         )
-        pairs = [(key[: len(key) // 2], key[len(key) // 2 :]) for key in keys]
-        results = [self.result(from_bits(one), from_bits(other), len(one)) for one, other in pairs]
-        return Lines.of([(*one, self.sign, *other) for one, other in pairs], results)
+        sources, results = list[tuple[object, ...]](), list[list[int]]()
+        for key in keys:
+            digits = len(key) // 2
+            left, right = key[:digits], key[digits:]
+            sources.append((*left, self.sign, *right))
+            results.append(self.result(from_bits(left), from_bits(right), digits))
+        return Lines.of(sources, results)
 
 
 class BinaryAddition(Arithmetic):
-    """Add two binary numbers of k digits, the least significant first; the sum has k + 1 digits: "1
-    1 + 1 0" is
-    "0 0 1"."""
+    """Add binary numbers of k digits, lowest first, in k + 1 digits: "1 1 + 1 0" is "0 0 1"."""
 
     word = "binary_addition"
     sign = "+"
 
-    def result(self, one: int, other: int, digits: int) -> list[int]:
-        return to_bits(one + other, digits + 1)
+    def result(self, left: int, right: int, digits: int) -> list[int]:
+        return to_bits(left + right, digits + 1)
 
 
 class BinaryMultiplication(Arithmetic):
-    """Multiply two binary numbers of k digits, the least significant first; the product has 2k
-    digits: "1 1 * 1 1" is
-    "1 0 0 1"."""
+    """Multiply binary numbers of k digits, lowest first, in 2k digits: "1 1 * 1 1" is "1 0 0 1"."""
 
     word = "binary_multiplication"
     sign = "*"
 
-    def result(self, one: int, other: int, digits: int) -> list[int]:
-        return to_bits(one * other, 2 * digits)
+    def result(self, left: int, right: int, digits: int) -> list[int]:
+        return to_bits(left * right, 2 * digits)
 
 
 def from_bits(bits: Sequence[int]) -> int:
@@ -135,10 +136,7 @@ class MemoryTask(SequenceTask):
 
 
 class RamAccess(MemoryTask):
-    """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element.
-    "1 7 9 4 0" becomes
-    "9 7 9 4 0".
-    """
+    """Read element k of an array, where k is cell 0: "1 7 9 4 0" becomes "9 7 9 4 0"."""
 
     word = "ram_access"
 
@@ -169,9 +167,7 @@ class RamIncrement(MemoryTask):
 
 
 class RamCopy(MemoryTask):
-    """Copy an array to the cell behind it, whose number is in cell 0:
-    "3 5 2 0 0" becomes "3 5 2 5 2".
-    """
+    """Copy an array to the cell that cell 0 numbers, behind it: "3 5 2 0 0" is "3 5 2 5 2"."""
 
     word = "ram_copy"
 
@@ -184,8 +180,7 @@ class RamCopy(MemoryTask):
 
 
 class NumberWords(DrawnTask):
-    """Translate number words, English to German by default: "four hundred and twenty-one",
-    "vierhunderteinundzwanzig".
+    """Translate number words, by default "twenty-one" into the German "einundzwanzig".
 
     Test and validation numbers are all different and drawn evenly from 0 to `maximum`. One training
     number in five is drawn by its number of digits first, so that short numbers are seen too.

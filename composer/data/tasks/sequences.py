@@ -36,7 +36,7 @@ Pattern = Literal["anbn", "anbncn", "anbncndn", "anb2n", "anbmcnm"]
 """Form of the strings of a counting language."""
 
 OPENING, CLOSING = "([{<", ")]}>"
-NOTHING, BROKEN = ".", "x"
+NONE_OPEN, BROKEN = ".", "x"
 
 
 class SymbolTask(SequenceTask):
@@ -111,9 +111,10 @@ class Sort(Rearrangement):
 
 
 class BigramFlip(Rearrangement):
-    """Exchange each two symbols of a sequence: "d a c b" is "a d b c"; an odd last one stays.
-    (Grefenstette et al.
-    2015, section 4.1.)"""
+    """Exchange each two symbols: "d a c b" is "a d b c" (Grefenstette et al. 2015, section 4.1).
+
+    An odd last symbol stays.
+    """
 
     word = "bigram_flip"
 
@@ -206,13 +207,12 @@ def closing_next(row: Sequence[str]) -> list[str]:
             open_.append(CLOSING[OPENING.index(bracket)])
         elif not open_ or open_.pop() != bracket:
             return answer + [BROKEN] * (len(row) - len(answer))
-        answer.append(open_[-1] if open_ else NOTHING)
+        answer.append(open_[-1] if open_ else NONE_OPEN)
     return answer
 
 
 class DynamicNgrams(SequenceTask):
-    """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No
-    source.
+    """Predict bits by a table of the bits before, a new one for each line: "0 1 1 0 1". No source.
 
     For each context the table has the probability of a 1, from Beta(1/2, 1/2); the bits that have
     too few before them are even. (Graves et al. 2014, section 4.4, with contexts of 5 bits.)
@@ -271,8 +271,7 @@ FORMS: dict[Pattern, Form] = {
 
 
 class Counting(SequenceTask):
-    """Predict strings of a language that counts, one after another, with n drawn for each: "a a b b
-    a b". No source.
+    """Predict strings of a counting language, each with its own n: "a a b b a b". No source.
 
     In the test, when `test_lengths` are given, the last string of a line has that n and the others
     are as in training. (Joulin & Mikolov 2015, section 4.1.)

@@ -22,8 +22,7 @@ NOT_ASKED = "."
 
 
 class ModularSum(SequenceTask):
-    """Add numbers, and give each sum so far modulo m: "1 0 1 1" is "1 1 0 1". With a modulus of 2
-    it is parity.
+    """Give each sum so far modulo m: "1 0 1 1" is "1 1 0 1". With a modulus of 2 it is parity.
 
     Grazzi et al. 2024 (arXiv 2411.12537) ask for the last sum of a line alone.
 

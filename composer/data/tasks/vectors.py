@@ -50,8 +50,7 @@ class VectorCopy(SequenceTask):
 
 
 class RepeatCopy(SequenceTask):
-    """Repeat vectors as often as the number behind them says: "01 11 00@-0.50" is "01 11 01 11",
-    where 4 is the most.
+    """Repeat vectors as the number behind says: "01 11 00@-0.50" is "01 11 01 11", 4 at most.
 
     The number is count / `max_repeats` - 1, which says 2 `max_repeats` by 1.00 (Graves et al. 2014,
     section 4.2, make mean 0 and variance 1 of it by another such line). It stands behind a vector
@@ -108,8 +107,7 @@ class RepeatCopy(SequenceTask):
 
 
 class AssociativeRecall(SequenceTask):
-    """Recall the item after the one in question, of items of a few vectors: "; 01 11 ; 10 00 ? 01
-    11" is "10 00".
+    """Recall the item after the one in question: "; 01 11 ; 10 00 ? 01 11" is "10 00".
 
     All items of a line are different, and the last is never asked for. (Graves et al. 2014, section
     4.3.) The tokenizer needs `marks: [";", "?"]`.

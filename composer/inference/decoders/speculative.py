@@ -30,9 +30,7 @@ from composer.model.special_tokens import EOS, PAD
 from composer.recipe.choices import Decoder
 
 Distribution = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
-"""log p of the tokens (R, V), their logits (R, V) and the tokens so far (R, t) -> the p by which to
-draw (R, V).
-"""
+"""log p (R, V), logits (R, V) and tokens so far (R, t) -> p by which to draw (R, V)"""
 FIRST_DRAFTED, MOST_DRAFTED = 4, 8
 """Tokens drafted at first and at most; after each step one more than it accepted."""
 MOST_UNREAD = 8
