@@ -35,10 +35,10 @@ SPARSE = 16
 """A subset with fewer than one line in so many reads these alone, else the whole column."""
 
 
-def chunks_of(items: Iterable[Item], size: int = CHUNK_LINES) -> Iterator[list[Item]]:
-    """Yield items in lists of `size`."""
-    rest = iter(items)
-    while chunk := list(islice(rest, size)):
+def chunks_of(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Yield items in lists of CHUNK_LINES."""
+    remaining = iter(items)
+    while chunk := list(islice(remaining, CHUNK_LINES)):
         yield chunk
 
 

@@ -13,7 +13,7 @@ from composer.atomic_io import file_stamp
 from composer.data.column_names import check_names, get_nested, name_hint
 from composer.data.columns import Column, changed
 from composer.data.text_files import Problem
-from composer.errors import DataError, Fault, one_line_error
+from composer.errors import DataError, one_line_error
 from composer.text_lines import one_line
 
 BATCH_ROWS = 1024
@@ -57,9 +57,8 @@ class ParquetColumn(Column):
             try:
                 values = table.take(own).to_pylist()
             except UnicodeDecodeError as error:
-                raise DataError(
-                    [not_utf8(self.path, self.name, int(numbers[places[0]]))]
-                ) from error
+                problem = not_utf8_problem(self.name, int(numbers[places[0]]))
+                raise DataError([problem.in_file(self.path)]) from error
             for place, row in zip(places.tolist(), values, strict=True):
                 lines[place] = one_line(inner_text(row, self.name))
         return lines
@@ -176,11 +175,6 @@ def not_utf8_problem(name: str, row: int) -> Problem:
     """Return the problem of a text that Parquet takes for UTF-8."""
     message = f"the column `{name}` is not UTF-8 in row {row + 1:,}"
     return Problem("encoding", message, "write the file again, as UTF-8", line=row + 1)
-
-
-def not_utf8(path: Path, name: str, row: int) -> Fault:
-    """Return the fault of `not_utf8_problem`."""
-    return not_utf8_problem(name, row).in_file(path)
 
 
 def damaged(path: Path, error: Exception) -> Problem:

@@ -97,10 +97,10 @@ def read_lines(
     return SourceLines(len(lines), places, rows)
 
 
-def encoded_lines(lines: Sequence[Line], encoded: Encoded, origin: str = LINES) -> SourceLines:
+def encoded_lines(lines: Sequence[Line], encoded: Encoded) -> SourceLines:
     """Return the sources of an encoded split, like `read_lines`."""
     places = [at for at, line in enumerate(lines) if has_text(line)]
-    names = [f"{origin}:{at + 1}" for at in places]
+    names = [f"{LINES}:{at + 1}" for at in places]
     sources = {}
     for side, ids in encoded.sources.items():
         sources[side] = [*map(cut_line, [ids[at] for at in places], names)]

@@ -148,23 +148,24 @@ def test_files_in_a_list_are_one_text_however_they_are_packed(
     assert fingerprints(make({"parallel": {"train": parts, "val": 1}}))["data"] == expected
 
 
+Y = {"source": "y.source", "target": "y.target"}
 FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "not there": ({"source": "y.sorce", "target": "y.target"}, "data.parallel.train[1].source", "mean `y.source`"),
-    "another number": ({"source": "y.source", "target": "x.target"}, "data.parallel.train[1].target", "has 3"),
-    "damaged": ({"source": "z.gz", "target": "y.target"}, "data.parallel.train[1].source", "cannot be unpacked"),
-    "not utf-8": ({"source": "l.gz", "target": "y.target"}, "data.parallel.train[1].source", "not UTF-8 at line 2"),
-    "no such key": ({"source": "y.source", "target": "y.target", "w": "2"}, "data.parallel.train[1].w", "no key `w`"),
-    "no target": ({"source": "y.source"}, "data.parallel.train[1]", "target"),
-    "packed csv": ({"file": "t.csv.gz", "source": "a", "target": "b"}, "data.parallel.train[1].file", "is csv, packed"),
-    "no weight": ({"source": "y.source", "target": "y.target", "weight": 0}, "data.parallel.train[1].weight", "0"),
-}  # fmt: skip
+    "not there": ({"source": "y.sorce", "target": "y.target"}, ".source", "mean `y.source`"),
+    "another number": ({"source": "y.source", "target": "x.target"}, ".target", "has 3"),
+    "damaged": ({"source": "z.gz", "target": "y.target"}, ".source", "cannot be unpacked"),
+    "not utf-8": ({"source": "l.gz", "target": "y.target"}, ".source", "not UTF-8 at line 2"),
+    "no such key": ({**Y, "w": "2"}, ".w", "no key `w`"),
+    "no target": ({"source": "y.source"}, "", "target"),
+    "packed csv": ({"file": "t.csv.gz", "source": "a", "target": "b"}, ".file", "is csv, packed"),
+    "no weight": ({**Y, "weight": 0}, ".weight", "0"),
+}
 
 
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_fault_of_a_file_is_at_its_place_in_the_list(
     case: str, make: Make, tmp_path: Path, texts: Texts
 ) -> None:
-    part, path, message = FAULTS[case]
+    part, key, message = FAULTS[case]
     texts("x", source=LINES[:3], target=LINES[:3])
     texts("y", source=LINES[:2], target=LINES[:2])
     (tmp_path / "z.gz").write_bytes(gzip.compress(b"a\nb\n" * 1000)[:-20])
@@ -177,7 +178,7 @@ def test_a_fault_of_a_file_is_at_its_place_in_the_list(
             )
         )
     (fault,) = refused.value.faults
-    assert fault.path == path
+    assert fault.path == f"data.parallel.train[1]{key}"
     assert fault.line > 1
     assert message in fault.message
 

@@ -39,8 +39,11 @@ from composer.recipe.recipe import load
 from tests.data.conftest import Make
 from tests.data.test_corpora import check_pieces
 
-LINES = [f"the {noun} was  not {verb}, said number {n}" for n, noun in enumerate(["dog", "company", "man"] * 9)
-         for verb in ("running", "sold", "going to buy")]  # fmt: skip
+LINES = [
+    f"the {noun} was  not {verb}, said number {number}"
+    for number, noun in enumerate(["dog", "company", "man"] * 9)
+    for verb in ("running", "sold", "going to buy")
+]
 SPECIAL = "<|end|> [CLS] [PAD] </s> <pad> <unk> ⟨pad⟩ ⟨unk⟩ \U0010ffff⟨bos⟩"
 LM = {"decoder": ["rnn"]}
 

@@ -22,14 +22,21 @@ decoder: [{rnn: {cell: gru}}, {residual: [{cross_attention: {heads: 2}}]}, norm]
 """
 ATTENTION = """
 encoder: [positions, {residual: [{self_attention: {heads: 2}}]}]
-decoder: [positions, {residual: [{self_attention: {heads: 2}}]}, {residual: [{cross_attention: {heads: 2}}]}, norm]
+decoder:
+- positions
+- {residual: [{self_attention: {heads: 2}}]}
+- {residual: [{cross_attention: {heads: 2}}]}
+- norm
 """
 LANGUAGE = """
 decoder: [{rnn: {cell: gru}}]
 """
 TWO = """
 encoders: {left: [{rnn: {cell: gru}}], right: [{rnn: {cell: gru}}]}
-decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: right}}]}, {rnn: {cell: gru}}]
+decoder:
+- cross_attention: {from: left}
+- residual: [cross_attention: {from: right}]
+- rnn: {cell: gru}
 """
 SWAPPED = TWO.replace("{left: [{rnn: {cell: gru}}], right:", "{right: [{rnn: {cell: gru}}], left:")
 """The same with its encoders in the other order: a line has the text of `right` first."""
