@@ -162,12 +162,9 @@ def is_current(recipe: Recipe, entry: Record) -> bool:
 
 
 def merge(old: Record | None, new: Record) -> Record:
-    """Return new results and those old ones that are of the same recipe; the latest of a command."""
-    runs = (
-        [*old["runs"], *new["runs"]]
-        if old and old["fingerprints"] == new["fingerprints"]
-        else new["runs"]
-    )
+    """Return new results and the old ones of the same recipe; the latest run of each command."""
+    is_same = old is not None and old["fingerprints"] == new["fingerprints"]
+    runs = [*old["runs"], *new["runs"]] if is_same else new["runs"]
     latest = {run["command"]: run for run in sorted(runs, key=lambda run: run["ended"])}
     return {**new, "runs": [latest[command] for command in sorted(latest)]}
 

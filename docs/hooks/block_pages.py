@@ -124,12 +124,8 @@ def recipes_by_block() -> dict[str, tuple[GalleryRecipe, ...]]:
     """Return the recipes that use each block."""
     recipes: dict[str, list[GalleryRecipe]] = {name: [] for name in blocks()}
     for recipe in gallery_recipes():
-        for name in {
-            name
-            for name, _ in find_blocks(
-                model_stacks(recipe.recipe.canonical["model"]), frozenset(blocks())
-            )
-        }:
+        stacks = model_stacks(recipe.recipe.canonical["model"])
+        for name in {name for name, _ in find_blocks(stacks, frozenset(blocks()))}:
             recipes[name].append(recipe)
     return {name: tuple(recipes) for name, recipes in recipes.items()}
 
@@ -157,9 +153,7 @@ def example(name: str) -> tuple[str, GalleryRecipe | None]:
 
 
 def derived_example(name: str) -> str:
-    """Return an encoder's stack with a block that no recipe uses: the first of a few around it that
-    a plan accepts.
-    """
+    """Return an encoder's stack with a block that no recipe uses, the first that a plan accepts."""
     settings = {setting: REQUIRED[kind] for setting, kind in required_kinds(blocks()[name]).items()}
     before = [GATE] if "gate" in repr(settings) else []
     block = {name: settings} if settings else name

@@ -138,10 +138,10 @@ def compute_costs() -> dict[str, Cost]:
     cache = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
     code = cost_code_sha256()
     keys = {recipe.slug: cache_key(recipe, code) for recipe in gallery_recipes()}
-    costs = {
-        recipe.slug: Cost(*(cache.get(keys[recipe.slug]) or compute_cost(recipe.recipe)))
-        for recipe in gallery_recipes()
-    }
+    costs = {}
+    for recipe in gallery_recipes():
+        cached = cache.get(keys[recipe.slug])
+        costs[recipe.slug] = Cost(*cached) if cached else compute_cost(recipe.recipe)
     CACHE.parent.mkdir(exist_ok=True)
     CACHE.write_text(
         json.dumps({keys[slug]: cost for slug, cost in costs.items()}), encoding="utf-8"
@@ -156,9 +156,7 @@ def cost_code_sha256() -> str:
 
 
 def cache_key(recipe: GalleryRecipe, code: str) -> str:
-    """Return the key of a recipe's cached cost, with vocabulary bounds of its data, and drawing,
-    which has its name.
-    """
+    """Return the key of a recipe's cached cost and drawing: vocabulary bounds depend on its data."""
     fingerprints = recipe.recipe.fingerprints
     return hashlib.sha256(
         f"{code}{recipe.slug}{fingerprints['model']}{fingerprints['data']}".encode()

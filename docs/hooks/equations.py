@@ -72,7 +72,7 @@ def join_wrapped_lines(paragraph: str) -> Iterator[str]:
 
 
 def is_displayed(line: str) -> bool:
-    """Return whether a line is indented as a displayed equation."""
+    """True if a line is indented as a displayed equation."""
     return line.startswith("    ") and not line.startswith("     ")
 
 
@@ -88,7 +88,7 @@ def render_paragraph(text: str) -> str:
 
 
 def is_equation(line: str) -> bool:
-    """Return whether a line is an equation rather than prose that mentions one."""
+    """True if a line is an equation rather than prose that mentions one."""
     words = re.findall(
         r"(?<![\w_^(])[a-z]{3,}(?![\w_(])",
         re.sub(r"\([^()]*(?:equations?|section)[^()]*\)", "", line),

@@ -34,10 +34,11 @@ METRIC_COLUMNS = (
 """Metrics of the tables, in this order; shares are shown in percent."""
 SPLITS = {"test": "the test data", "val": "the validation data"}
 INTRODUCTION = """\
-Every recipe of the repository, with the number of parameters that `seqcomposer plan` counts, and the mean score of its
-runs on test data. \\* The runs differ from the recipe in some setting, most often a smaller budget. † The recipe has
-changed since they were made. Most recipes of the size of a paper have not been run here. `docs/results` has all scores
-with commands and commits. On the site the name of a recipe leads to its page, with a drawing, its cost and its runs."""
+Every recipe of the repository, with the number of parameters that `seqcomposer plan` counts, and
+the mean score of its runs on test data. \\* The runs differ from the recipe in some setting, most
+often a smaller budget. † The recipe has changed since they were made. Most recipes of the size of a
+paper have not been run here. `docs/results` has all scores with commands and commits. On the site
+the name of a recipe leads to its page, with a drawing, its cost and its runs."""
 FOLDER_TITLES = {
     "quickstart": "Quick start",
     "papers": "The literature",
@@ -220,7 +221,7 @@ def format_number(number: float) -> str:
 
 
 def provenance(runs: Sequence[Run]) -> str:
-    """Return where the scores come from: dates, versions, commits, fingerprints."""
+    """Return the origin of the scores: dates, versions, commits, fingerprints."""
     versions = sorted(
         {f"{name} {version}" for run in runs for name, version in run["versions"].items()}
     )
@@ -241,7 +242,7 @@ def provenance(runs: Sequence[Run]) -> str:
 
 
 def provenance_row(run: Run) -> tuple[str, ...]:
-    """Return where the scores of one run come from."""
+    """Return the origin of the scores of one run."""
     fingerprint = run["fingerprints"]["run"][:16]
     pairs = str(run["pairs"].get("train") or "–")
     return (

@@ -13,10 +13,18 @@ from docs.hooks.block_pages import settings_table
 from docs.hooks.equations import typeset
 from docs.hooks.markdown import join_parts
 
-CONDITIONS = """`where`, `when` and `seeds_where` compare the values of axes and the costs `parameters`, `flops` and
-`state_bytes` (not in `when`) by `<`, `<=`, `>`, `>=`, `==`, `!=`, `in [...]` and `not in [...]`, with `+`, `-`, `*` and
-`/`, joined by `and`, `or` and `not`. Numbers may end in `k`, `M`, `G` or `T`; texts are in quotes; an axis without a
-value is `none`, and no other comparison with it holds."""
+CONDITIONS = """\
+`where`, `when` and `seeds_where` compare the values of axes and the costs `parameters`, `flops` and
+`state_bytes` (not in `when`) by `<`, `<=`, `>`, `>=`, `==`, `!=`, `in [...]` and `not in [...]`,
+with `+`, `-`, `*` and `/`, joined by `and`, `or` and `not`. Numbers may end in `k`, `M`, `G` or `T`;
+texts are in quotes; an axis without a value is `none`, and no other comparison with it holds."""
+
+SWEEP_KINDS = {
+    "conditions": "condition, or a list of them",
+    "searches": "search (below)",
+    "prunings": "pruning (below)",
+}
+"""What the keys of a sweep refer to, in words."""
 
 
 def choice_page(table: str) -> str:
@@ -60,19 +68,7 @@ def sweep_page() -> str:
         "The keys of a sweep's file ([how sweeps work](../sweeps.md)), and"
         " `schemas/sweep.schema.json` for editors."
     )
-    kinds = {
-        "conditions": "condition, or a list of them",
-        "searches": "search (below)",
-        "prunings": "pruning (below)",
-    }
-    top = {
-        key: (
-            {**rule, "$ref": kinds[name]}
-            if (name := rule.get("$ref", "").rpartition("/")[2]) in kinds
-            else rule
-        )
-        for key, rule in rules["properties"].items()
-    }
+    top = {key: describe_reference(rule) for key, rule in rules["properties"].items()}
     parts = [
         "# Keys of sweeps",
         intro,
@@ -102,6 +98,12 @@ def sweep_page() -> str:
                 ]
     parts += ["## Conditions", CONDITIONS]
     return join_parts(*parts)
+
+
+def describe_reference(rule: dict[str, Any]) -> dict[str, Any]:
+    """Return the rule of a key of a sweep, with what it refers to in words."""
+    name = rule.get("$ref", "").rpartition("/")[2]
+    return {**rule, "$ref": SWEEP_KINDS[name]} if name in SWEEP_KINDS else rule
 
 
 def without_block_defaults(properties: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
