@@ -1,6 +1,4 @@
-"""The directory of a sweep: whose it is, what it records of the sweep's file, and which processes
-may write to it.
-"""
+"""The directory of a sweep: its owner, its record of the sweep's file, its lock."""
 
 from __future__ import annotations
 
@@ -24,21 +22,17 @@ from composer.sweeps.sweep import Sweep, SweepDir, read_sweep_record
 
 
 def find_sweep(path: Path, run: Path | None = None) -> SweepDir:
-    """Return the directory of a sweep by its path, or by the sweep's file, which was run in `run`
-    or in runs/NAME.
+    """Return the directory of a sweep, given it or the sweep's file, run in `run` or runs/NAME.
 
     Raises RunError if no sweep has run there, RecipeError if the file cannot be read.
     """
     folder = run or path
     if not folder.is_dir() and run is None:
-        folder = RUNS / str(
-            to_data(read(path, str(path), "sweep")).get("name") or default_name(path)
-        )
-    if not (home := SweepDir(folder)).record.exists():
-        hint = (
-            "name the folder that `seqcomposer sweep` has written: runs/NAME, or the one given by"
-            " `--run`"
-        )
+        sweep = to_data(read(path, str(path), "sweep"))
+        folder = RUNS / str(sweep.get("name") or default_name(path))
+    home = SweepDir(folder)
+    if not home.record.exists():
+        hint = "name the folder that `seqcomposer sweep` has written: runs/NAME, or that of `--run`"
         raise RunError.of("no sweep has run here", hint, str(folder))
     return home
 
@@ -54,29 +48,23 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
     record = read_sweep_record(folder)
     if record.get("trained_by", {}) != trained_by():
-        message = (
-            "this sweep was begun by another version, whose trials have other names or are trained"
-            " otherwise"
-        )
-        raise RunError.of(
-            message, "begin it anew with `--run DIR`, or finish it with that version", path
-        )
+        message = "this sweep was started by another version, whose trials have other names or are"
+        message += " trained differently"
+        hint = "start it anew with `--run DIR`, or finish it with that version"
+        raise RunError.of(message, hint, path)
     if record.get("fingerprint") != sweep.fingerprint:
         hint = "name another folder with `--run DIR`, or restore what has changed"
-        changes = describe_differences(
-            setting_differences(record.get("settings", {}), deciding_settings(sweep, sweep.search))
-        )
+        settings = deciding_settings(sweep, sweep.search)
+        changes = describe_differences(setting_differences(record.get("settings", {}), settings))
         raise RunError.of(f"this folder belongs to another sweep: {changes}", hint, path)
-    if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
-        raise RunError.of(
-            shrunk, "write it as it was, or name another folder with `--run DIR`", path
-        )
+    shrunk = shrink_message(record.get("growable", {}), growable_parts(sweep))
+    if shrunk is not None:
+        hint = "write it as it was, or name another folder with `--run DIR`"
+        raise RunError.of(shrunk, hint, path)
 
 
 def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
-    """Write sweep.yaml and sweep.json into a new directory, and again if what may change has
-    changed.
-    """
+    """Write sweep.yaml and sweep.json, unless they are up to date."""
     parts = {"growable": growable_parts(sweep), "num_trials": num_trials, "retries": sweep.retries}
     if folder.record.exists() and parts.items() <= read_sweep_record(folder).items():
         return
@@ -85,40 +73,39 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
     record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
     record |= {"settings": deciding_settings(sweep, sweep.search), "trained_by": trained_by()}
-    # last, since its presence says that the directory is a sweep's
+    # last: its presence marks the directory of a sweep
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def trained_by() -> dict[str, Any]:
-    """Return what makes the trials of one sweep comparable, and known by their names; sweep.json of
-    0.1.0 has none.
+    """Return the versions that decide names and trainings of trials; sweep.json of 0.1.0 has none.
+
+    Trials of one sweep must agree in them.
     """
     return {"fingerprints": FINGERPRINT_VERSION, "training_changes": sorted(TRAINING_CHANGES)}
 
 
 def growable_parts(sweep: Sweep) -> dict[str, Any]:
-    """Return what a resumed sweep may have more of, trials and seeds after the earlier ones, or
-    change: the others.
-    """
+    """Return the settings that a resumed sweep may change; trials and seeds may only grow."""
     settings = to_data(sweep.root)
     parts = {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
     return parts | {key: settings.get(key) for key in ("seeds_where", "tune")}
 
 
 def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return what a resumed sweep has less of than before, in words."""
+    """Return a message if a resumed sweep has fewer trials or seeds than before."""
     trials, seeds = before.get("trials"), before.get("seeds", [])
     if trials is not None and now["trials"] < trials:
         return f"`search` had {trials} trials here and now has {now['trials']}; it can only grow"
     if now["seeds"][: len(seeds)] != seeds:
-        old, new = (", ".join(map(str, numbers)) for numbers in (seeds, now["seeds"]))
+        old, new = ", ".join(map(str, seeds)), ", ".join(map(str, now["seeds"]))
         return f"`seeds` were {old} and are {new}; seeds can only be appended"
     return None
 
 
 @contextmanager
 def lock_sweep(home: SweepDir) -> Iterator[None]:
-    """Hold the directory against other sweeps. Raises RunError if one holds it."""
+    """Lock the directory against other sweeps. Raises RunError if one holds it."""
     hint = "wait until it ends, or add `--worker` to train some of its trials here"
     with locked(RunDir(home.path), "sweep", hint):
         for trial in home.trials.glob("*"):

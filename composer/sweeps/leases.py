@@ -1,10 +1,9 @@
-"""Leases: which worker trains a trial. The file system decides, so that workers need not know each
-other.
+"""Leases on trials, kept by the file system, so that workers need not know each other.
 
-A trial's folder has a file for each worker that has held it, `lease-1`, `lease-2` and so on, of
-which the last counts. A worker claims a trial by creating the next one, which only one of several
-can do, on shared file systems too; it may where the last has expired. The holder renews its lease
-while it trains, and has lost it where a later one is there.
+A trial's folder has a file for each worker that has held it, `lease-1`, `lease-2` and so on; the
+last one counts. A worker claims a trial by creating the next file, which only one of several can
+do, on shared file systems too, once the last has expired. The holder renews its lease while it
+trains, and has lost it if there is a later one.
 """
 
 from __future__ import annotations
@@ -21,19 +20,17 @@ from pathlib import Path
 from composer.atomic_io import parse_json, temporary_sibling
 
 EXPIRES = 60.0
-"""Seconds without a renewal after which a lease may be claimed again; a few times what a file
-system may delay.
-"""
+"""Seconds without a renewal until a lease expires, a few times the delay of a file system."""
 RENEWED_EVERY = 5.0
 """Seconds between two renewals."""
 JOIN_SECONDS = 5.0
-"""Seconds that a renewal under way has to end before its lease is given back."""
+"""Seconds to wait for a renewal under way before a lease is released."""
 RELEASED = 0.0
-"""The time of renewal of a lease that was given back."""
+"""The time of renewal of a released lease."""
 
 
 class Lease:
-    """A worker's hold on a trial, which a thread renews until it is given back or lost."""
+    """A worker's lease on a trial, which a thread renews until it is released or lost."""
 
     def __init__(self, file: Path) -> None:
         self.file, self._is_lost = file, False
@@ -44,11 +41,11 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another worker holds the trial, or may: this one must stop its training."""
+        """True if another worker may hold the trial, so that this one must stop training it."""
         return self._is_lost or time.monotonic() - self._renewed > EXPIRES
 
     def renew(self) -> bool:
-        """Renew the lease, and return whether this worker still holds the trial."""
+        """Renew the lease; return True if this worker still holds the trial."""
         try:
             os.utime(self.file)
             is_last = _leases(self.file.parent)[-1:] == [self.file]
@@ -60,7 +57,7 @@ class Lease:
         return is_last
 
     def release(self) -> None:
-        """Give the trial back: any worker may claim it at once."""
+        """Release the trial: any worker may claim it at once."""
         self._is_over.set()
         self._thread.join(JOIN_SECONDS)  # a renewal that is under way would take it back
         if not self.is_lost:
@@ -73,41 +70,37 @@ class Lease:
 
 
 def claim(folder: Path) -> Lease | None:
-    """Return a lease on the trial in a folder, which need not be there yet; None where another
-    worker has it.
-    """
+    """Claim the trial in a folder, which is made if missing; None if another worker has it."""
     folder.mkdir(parents=True, exist_ok=True)
     leases = _leases(folder)
     if leases and not is_expired(leases[-1]):
         return None
     file = folder / f"lease-{_number(leases[-1]) + 1 if leases else 1}"
+    process = os.getpid()
+    worker = {"machine": _machine(), "process": process, "started": _start_of(process)}
     try:
         with file.open("x", encoding="utf-8") as new:
-            json.dump(
-                {"machine": _machine(), "process": os.getpid(), "started": _start_of(os.getpid())},
-                new,
-            )
+            json.dump(worker, new)
     except FileExistsError:  # another worker was quicker
         return None
     return Lease(file)
 
 
 def is_claimed(folder: Path) -> bool:
-    """Return whether a worker holds the trial in a folder."""
+    """True if a worker holds the trial in a folder."""
     leases = _leases(folder)
     return bool(leases) and not is_expired(leases[-1])
 
 
 def num_claims(folder: Path) -> int:
-    """Return how many workers have held the trial in a folder, one after another."""
+    """Return the number of workers that have held the trial in a folder."""
     return len(_leases(folder))
 
 
 def is_expired(lease: Path) -> bool:
-    """Return whether a lease may be claimed again: it was not renewed, or its worker, of this
-    machine, is gone.
+    """True if a lease was not renewed in time, or its worker on this machine is gone.
 
-    Its age is that on the clock of the file system, which may not be this machine's.
+    Its age is by the clock of the file system, which may not be this machine's.
     """
     try:
         renewed = lease.stat().st_mtime
@@ -115,31 +108,25 @@ def is_expired(lease: Path) -> bool:
             return True
     except FileNotFoundError:
         return True
-    except OSError:  # a file system that does not answer may do so at the next look
+    except OSError:  # a file system that does not answer may do so the next time
         return False
-    # asking the file system for its time writes a file, so only a lease that this machine's clock
-    # doubts is worth it
+    # asking the file system for its time writes a file, so this machine's clock is asked first
     return abs(time.time() - renewed) > EXPIRES / 2 and _time_at(lease.parent) - renewed > EXPIRES
 
 
 def _is_gone(text: str) -> bool:
     try:
         worker = parse_json(text)
-        is_here = worker["machine"] == _machine()
-        return bool(
-            is_here
-            and worker["started"] is not None
-            and _start_of(worker["process"]) != worker["started"]
-        )
+        if worker["machine"] != _machine() or worker["started"] is None:
+            return False
+        return bool(_start_of(worker["process"]) != worker["started"])
     except (ValueError, KeyError, TypeError):  # it is being written
         return False
 
 
 @cache
 def _machine() -> list[str]:
-    """Return what tells where a number of a process means something: two containers may have one
-    name.
-    """
+    """Return the scope of a process number; host names alone may be shared by containers."""
     own = [socket.gethostname()]
     with suppress(OSError):
         own += [
@@ -150,14 +137,11 @@ def _machine() -> list[str]:
 
 
 def _start_of(process: int) -> int | None:
-    """Return when a process of this machine was started, in ticks since the machine was; None where
-    it is not told.
-    """
+    """Return the start time of a process in ticks since boot, or None if unknown."""
     try:
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
         # the name, in parentheses, may have any character; 20 fields after it is the time
-        return int(
-            Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-        )
+        return int(stat.rpartition(")")[2].split()[19])
     except (OSError, IndexError, ValueError):
         return None
 
@@ -168,7 +152,7 @@ def _time_at(folder: Path) -> float:
     try:
         probe.touch()
         return probe.stat().st_mtime
-    except OSError:  # who may only read claims nothing
+    except OSError:  # a reader without write permission claims nothing
         return time.time()
     finally:
         with suppress(OSError):
@@ -176,9 +160,8 @@ def _time_at(folder: Path) -> float:
 
 
 def _leases(folder: Path) -> list[Path]:
-    return sorted(
-        (path for path in folder.glob("lease-*") if path.name[6:].isdecimal()), key=_number
-    )
+    leases = [path for path in folder.glob("lease-*") if path.name[6:].isdecimal()]
+    return sorted(leases, key=_number)
 
 
 def _number(lease: Path) -> int:

@@ -1,4 +1,4 @@
-"""Progress of what takes long before the first trial: lines on stderr, on a terminal and elsewhere."""
+"""Progress on stderr while many points are read and planned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTE_SECONDS = 5.0
 
 
 def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Yield the items, and say now and then how many of them are done."""
+    """Yield the items, and print from time to time the number of those done."""
     last = time.monotonic()
     for done, item in enumerate(items):
         if time.monotonic() - last >= NOTE_SECONDS:

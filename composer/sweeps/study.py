@@ -1,8 +1,7 @@
-"""A sweep's search as an Optuna study, which suggests points and prunes trials: a journal that all
-workers write to.
+"""A sweep's search as an Optuna study: suggest points and prune trials.
 
-Trainings do not know it: their metrics are read and reported here, so that a trial is pruned by one
-decision.
+All workers write to one journal. Trainings do not know it: their metrics are read and reported
+here, so that pruning is decided once per trial.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
@@ -30,7 +29,7 @@ STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed"
 
 
 class Suggestion(NamedTuple):
-    """A point that the study suggests. `trial` is Optuna's, which keeps its attributes."""
+    """A suggested point. `trial` is Optuna's, which holds its attributes."""
 
     number: int
     point: Point
@@ -38,44 +37,42 @@ class Suggestion(NamedTuple):
 
 
 class JournalLock(JournalFileOpenLock):
-    """Optuna's lock on a journal; it cuts off what a worker that was killed had begun to write."""
+    """Optuna's lock on a journal; it removes the partial line of a killed worker."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file))
         self.file = file
 
     def acquire(self) -> bool:
-        """Wait for the lock, and leave whole lines alone in the journal."""
+        """Wait for the lock, and remove a partial last line from the journal."""
         super().acquire()
         with self.file.open("r+b") as journal:
-            if (
-                journal.seek(0, os.SEEK_END)
-                and journal.seek(-1, os.SEEK_END) >= 0
-                and journal.read() != b"\n"
-            ):
-                journal.seek(0)
-                journal.truncate(journal.read().rfind(b"\n") + 1)
+            if journal.seek(0, os.SEEK_END):
+                journal.seek(-1, os.SEEK_END)
+                if journal.read() != b"\n":
+                    journal.seek(0)
+                    journal.truncate(journal.read().rfind(b"\n") + 1)
         return True
 
     def release(self) -> None:
-        """Release the lock, unless another worker took it for one that a kill has left."""
+        """Release the lock, unless another worker has broken it as stale."""
         with suppress(RuntimeError):
             super().release()
 
 
 class Study:
-    """Optuna's study of the first goal of a sweep, stored as a journal. Raises RunError if it
-    cannot be read.
+    """Optuna's study of the first goal of a sweep, stored as a journal.
 
-    `max_steps` are those of the longest training, if known; hyperband builds its brackets on it.
+    `max_steps` of the longest training, if known, sets the brackets of hyperband. Raises RunError
+    if the journal cannot be read.
     """
 
     def __init__(self, sweep: Sweep, file: Path, max_steps: int | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.sweep = sweep
-        goal = (
-            StudyDirection.MINIMIZE if sweep.rank[0].direction == "min" else StudyDirection.MAXIMIZE
-        )
+        goal = StudyDirection.MAXIMIZE
+        if sweep.rank[0].direction == "min":
+            goal = StudyDirection.MINIMIZE
         try:
             storage = JournalStorage(JournalFileBackend(str(file), JournalLock(file)))
             name, pruner = sweep.fingerprint[:12], make_pruner(sweep.pruner, max_steps)
@@ -84,41 +81,30 @@ class Study:
             )
         except OSError:
             raise
-        except Exception as error:  # what is in a damaged file may be anything
+        except Exception as error:  # a damaged file may raise anything
+            message = f"the Optuna study cannot be opened: {error!r}"
             hint = "remove the file: the study is rebuilt from the trials' folders"
-            raise RunError.of(
-                f"the Optuna study cannot be opened: {error!r}", hint, str(file)
-            ) from None
+            raise RunError.of(message, hint, str(file)) from None
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """Return Optuna's trials, of every state by default: all points that were suggested, also
-        those skipped.
-        """
+        """Return Optuna's trials in some states, by default all suggestions, also skipped ones."""
         return self.study.get_trials(deepcopy=False, states=states or None)
 
     def latest_trials(self) -> dict[str, FrozenTrial]:
         """Return Optuna's latest trial of each fingerprint."""
-        trials = self.trials()
-        return {
-            trial.user_attrs["fingerprint"]: trial
-            for trial in trials
-            if "fingerprint" in trial.user_attrs
-        }
+        known = [trial for trial in self.trials() if "fingerprint" in trial.user_attrs]
+        return {trial.user_attrs["fingerprint"]: trial for trial in known}
 
     def enqueue(self, points: Mapping[str, Point]) -> None:
         """Append points, by their fingerprints, to the queue, unless they are in it already."""
-        waiting = {
-            name for name, trial in self.latest_trials().items() if not trial.state.is_finished()
-        }
+        latest = self.latest_trials()
         for fingerprint, point in points.items():
-            if fingerprint not in waiting:
+            if fingerprint not in latest or latest[fingerprint].state.is_finished():
                 attributes = {"point": point, "fingerprint": fingerprint}
                 self.study.enqueue_trial(self.free_values(point), user_attrs=attributes)
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Add ended trials that the study lacks: its file was lost, or the process was killed
-        before it was told.
-        """
+        """Add ended trials that the study lacks, after its file was lost or a process killed."""
         known = self.latest_trials()
         for trial in trials:
             if trial.status in STATES and trial.fingerprint not in known:
@@ -126,71 +112,61 @@ class Study:
                 for axis in self.sweep.free_axes:
                     if axis.name in trial.point:
                         suggest_value(axis, fixed)  # which records its distribution
-                details: dict[str, Any] = {
-                    "params": fixed.params,
-                    "distributions": fixed.distributions,
-                }
-                details["user_attrs"] = {"point": trial.point, "fingerprint": trial.fingerprint}
-                value = trial.value if trial.status == "finished" else None
-                self.study.add_trial(
-                    create_trial(state=STATES[trial.status], value=value, **details)
+                restored = create_trial(
+                    state=STATES[trial.status],
+                    value=trial.value if trial.status == "finished" else None,
+                    params=fixed.params,
+                    distributions=fixed.distributions,
+                    user_attrs={"point": trial.point, "fingerprint": trial.fingerprint},
                 )
+                self.study.add_trial(restored)
 
     def free_values(self, point: Point) -> dict[str, object]:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""
         return {axis.name: point[axis.name] for axis in self.sweep.free_axes if axis.name in point}
 
     def running(self) -> dict[int, str | None]:
-        """Return the fingerprint of each suggestion without a result; None until a worker has
-        computed its costs.
-        """
-        return {
-            trial.number: trial.user_attrs.get("fingerprint")
-            for trial in self.trials(TrialState.RUNNING)
-        }
+        """Return the fingerprint of each suggestion without a result, None until it is planned."""
+        running = self.trials(TrialState.RUNNING)
+        return {trial.number: trial.user_attrs.get("fingerprint") for trial in running}
 
     def suggestion(self, number: int) -> Suggestion:
         """Return a suggestion that has no result yet."""
         return self._suggestion(optuna.trial.Trial(self.study, self.trials()[number]._trial_id))
 
     def is_open(self) -> bool:
-        """Return whether a point waits in the queue, or some worker's has no result yet."""
+        """True if a point is queued, or a worker's suggestion has no result yet."""
         return bool(self.trials(TrialState.RUNNING, TrialState.WAITING))
 
     def ask_queued(self) -> Suggestion | None:
-        """Return the queue's first point, which no other worker is given; None if the queue is
-        empty.
-        """
+        """Take the first point of the queue, for this worker alone; None if it is empty."""
         self.study.sampler = RandomSampler()  # it draws nothing: the point is known
         trial_id = self.study._pop_waiting_trial_id()
-        return (
-            None if trial_id is None else self._suggestion(optuna.trial.Trial(self.study, trial_id))
-        )
+        if trial_id is None:
+            return None
+        return self._suggestion(optuna.trial.Trial(self.study, trial_id))
 
     def ask(self, at_random: bool = False) -> Suggestion:
-        """Return what the sampler suggests, which ignores all results if `at_random`."""
-        # each trial has a seed of its own, so that a resumed sweep draws the same points, and far
-        # from those of other trials, so that sweeps of neighbouring seeds draw different ones
+        """Return a suggestion of the sampler, which ignores all results if `at_random`."""
+        # each trial has its own seed, so that a resumed sweep draws the same points; seeds are far
+        # apart, so that sweeps of neighbouring seeds draw different points
         trial = self.study.ask()
         seed = (self.sweep.search.seed * 1_000_003 + trial.number) % 2**32
-        # TPE first learns from ten trials at random points; Optuna counts every pruned trial as one
-        # to learn from, and points that were never trained are told as such
-        startup = 10 + sum(
-            "skipped" in trial.user_attrs for trial in self.trials(TrialState.PRUNED)
-        )
+        # TPE starts with ten random trials; Optuna also counts skipped points, told as pruned
+        pruned = self.trials(TrialState.PRUNED)
+        startup = 10 + sum("skipped" in trial.user_attrs for trial in pruned)
         learns = self.sweep.search.kind == "tpe" and not at_random
         tpe = TPESampler(n_startup_trials=startup, seed=seed, constant_liar=True)
         self.study.sampler = tpe if learns else RandomSampler(seed=seed)
         return self._suggestion(trial)
 
     def _suggestion(self, trial: optuna.trial.Trial) -> Suggestion:
-        # draws even where the point is known, since the study has the values of a trial only once
-        # they are suggested
+        # draw even if the point is known: the study stores values only when they are suggested
         point = suggest_point(self.sweep, trial)
         return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
 
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
-        """Report scores by step, and return the step at which the trial is to be pruned, if it is."""
+        """Report scores by step, and return the step at which to prune the trial, or None."""
         known = self.study._storage.get_trial(suggestion.trial._trial_id).intermediate_values
         # another worker has ended it, and this one's lease is lost
         with suppress(UpdateFinishedTrialError):
@@ -207,10 +183,8 @@ class Study:
             self.study.tell(number, value, state=STATES[trial.status], skip_if_finished=True)
 
     def num_points(self, before: int | None = None) -> int:
-        """Return how many points were suggested and not skipped; one that is trained again counts
-        once.
-        """
-        trials = (trial for trial in self.trials()[:before] if "skipped" not in trial.user_attrs)
+        """Return the number of points suggested and not skipped, each counted once."""
+        trials = [trial for trial in self.trials()[:before] if "skipped" not in trial.user_attrs]
         return len({trial.user_attrs.get("fingerprint", trial.number) for trial in trials})
 
     def note(self, suggestion: Suggestion, **attributes: str) -> None:
@@ -223,15 +197,13 @@ class Study:
         """End a suggestion that is not trained; `as_bad` teaches the sampler to look elsewhere."""
         self.note(suggestion, skipped=reason)
         state = TrialState.PRUNED if as_bad else TrialState.FAIL
-        # Optuna looks before it writes, and another worker may come between
+        # Optuna checks before it writes, and another worker may come in between
         with suppress(UpdateFinishedTrialError):
             self.study.tell(suggestion.number, state=state, skip_if_finished=True)
 
 
 def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
-    """Return Optuna's pruner. If the longest training is not known, hyperband waits for the first
-    that ends.
-    """
+    """Return Optuna's pruner; without `max_steps`, hyperband waits for the first trial to end."""
     if pruner is None:
         return NopPruner()
     first = pruner.first_step(max_steps)
@@ -244,9 +216,7 @@ def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
 
 
 def random_draws(sweep: Sweep) -> Iterator[Point]:
-    """Yield points of a random search without end, the same ones for the same seed; some of them
-    again and again.
-    """
+    """Yield points of a random search endlessly, with repetitions; the seed decides them."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=RandomSampler(seed=sweep.search.seed))
     while True:
@@ -254,9 +224,7 @@ def random_draws(sweep: Sweep) -> Iterator[Point]:
 
 
 def suggest_point(sweep: Sweep, trial: BaseTrial) -> Point:
-    """Return the point of a trial: for each active axis the value that it has already, or a drawn
-    one.
-    """
+    """Return the point of a trial: its value of each active axis, drawn if it has none."""
     values: dict[str, Value] = {}
     for axis in sweep.free_axes:  # first those on which others depend
         if is_active(axis, sweep.complete(values)):
@@ -265,7 +233,7 @@ def suggest_point(sweep: Sweep, trial: BaseTrial) -> Point:
 
 
 def suggest_value(axis: Axis, trial: BaseTrial) -> Value:
-    """Return an axis's value in a trial: the one that it has already, or a drawn one."""
+    """Return the value of an axis in a trial, drawn if it has none."""
     if axis.labels is not None:
         return axis.labels[axis.labels.index(trial.suggest_categorical(axis.name, axis.labels))]
     if axis.integer:

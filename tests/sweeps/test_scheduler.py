@@ -362,7 +362,7 @@ def test_a_sweep_that_another_version_began_is_refused(
     record.pop("trained_by", None)
     changed = record if other is None else record | {"trained_by": other}
     (home / "run" / "sweep.json").write_text(json.dumps(changed), encoding="utf-8")
-    with pytest.raises(RunError, match="begun by another version") as refused:
+    with pytest.raises(RunError, match="started by another version") as refused:
         run(file, home)
     assert "--run DIR" in refused.value.faults[0].hint
     assert len(starts(home)) == 1

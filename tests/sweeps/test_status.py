@@ -77,13 +77,13 @@ def test_every_state_is_counted_and_nothing_is_started(
     text = command(capsys, "sweep.yaml", "--status")
     assert "5 trials: 2 finished, 0 running, 0 stopped, 1 pruned, 1 failed, 1 left" in text
     assert (
-        f"failed: trial {failed['fingerprint']}: rate=0.3; tried again (1 failed); error[run]: the"
+        f"failed: trial {failed['fingerprint']}: rate=0.3; retried (1 failed); error[run]: the"
         " loss is NaN" in text
     )
     assert "it is not running" in text
     assert text.splitlines()[-2:] == [
-        "`--retry` tries again what has failed",
-        "the same command without `--status` goes on",
+        "retry failed trials with `--retry`",
+        "resume with the same command without `--status`",
     ]
     assert command(capsys, "runs/tried", "--status") == text  # by its folder
     assert (files_of(home), starts(home)) == (before, begun)
@@ -115,7 +115,7 @@ def test_a_trial_runs_while_its_sweep_or_its_training_does(home: Path) -> None:
         status = sweep_status(home / "sweep.yaml")
     assert (status.counts["running"], status.is_running) == (0, True)
     assert "it is running" in status.text()
-    assert "goes on" not in status.text()
+    assert "resume with" not in status.text()
 
 
 def test_a_sweep_that_was_never_started_is_told(home: Path) -> None:
