@@ -1,6 +1,4 @@
-"""What `check` finds in a file: a recipe, the points of a sweep, or a part of recipes that others
-extend.
-"""
+"""`check` of a file: a recipe, the points of a sweep, or a fragment that recipes extend."""
 
 from __future__ import annotations
 
@@ -32,14 +30,13 @@ if TYPE_CHECKING:
     from composer.training.dry_run import DataUse
 
 MAX_DATA_CHECKS = 20
-"""Points of a sweep whose data are checked, one for each way in which points read them."""
+"""Points of a sweep whose data are checked, one for each way of reading data."""
 
 
 class Checked(NamedTuple):
-    """What was found to be right, in words, the warnings, and the command that runs it, "" for a
-    part of recipes.
+    """The result in words, the warnings, and the command that runs the file, "" for a fragment.
 
-    notes: What of the data is left out, or unknown, as `train` says it.
+    notes: Sentences on data that are left out or unknown, as `train` prints them.
     """
 
     text: str
@@ -49,7 +46,7 @@ class Checked(NamedTuple):
 
 
 class CheckScope(NamedTuple):
-    """What a check leaves out: what only this machine cannot do, and data files."""
+    """Parts that a check leaves out: the limits of this machine, and data files."""
 
     any_machine: bool = False
     data: DataUse = "required"
@@ -65,27 +62,19 @@ def check_file(
     scope: CheckScope = EVERYTHING,
     extended: Collection[str] = (),
 ) -> Checked:
-    """Check a recipe, a run's recipe, a sweep or one point of it, or a part of recipes. Writes
-    nothing.
+    """Check a recipe, a run's recipe, a sweep or one point of it, or a fragment. Writes nothing.
 
-    extended: Real paths of what other files extend; one of them that is no recipe by itself is a
-    part. Raises ComposerError with every error.
+    extended: Real paths of files that others extend, and that may be fragments. Raises
+    ComposerError with every error.
     """
     file = recipe_file(reference)
     folder = recorded_data(file.parent) if data_dir is None else Path(data_dir)
     root = read(file, str(file))
     if is_fragment(file, root, extended):
-        names = check_fragment(file, root)
-        open_part = (
-            f"; whoever extends it gives {', '.join(f'`{name}`' for name in names)} a value"
-            if names
-            else ""
-        )
-        return Checked(
-            "no errors in its YAML, keys and types, which is all that a part of recipes"
-            f" has{open_part}",
-            (),
-        )
+        text = "no errors in YAML, keys and types of this fragment"
+        if names := [f"`{name}`" for name in check_fragment(file, root)]:
+            text += f"; recipes that extend it must set {', '.join(names)}"
+        return Checked(text, ())
     if "sweep" not in root.value:
         return check_one(load(file, overrides, folder, root), scope)
     if selects_point(root, overrides):
@@ -100,29 +89,32 @@ def check_one(recipe: Recipe, scope: CheckScope) -> Checked:
 
     plan, sample = check_and_sample(recipe, *scope)
     read = sample.describe_beginnings("document" if recipe.reads_text else "line") if sample else ""
-    left_out = (
-        "; its data were not read" if scope.data == "none" and not recipe.data.generate else ""
-    )
-    if scope.data == "none" and stand_in_sizes(recipe):
-        left_out += f", nor its tokenizer: a vocabulary counts {STAND_IN_SIZE:,} words"
-    text = f"{_count(plan.warnings, read)}; {_size(plan)}; {_budget(recipe)}{left_out}"
-    # to the tokenizer of a sample more is unknown
-    notes = (
-        sample.data.notes if sample and (sample.is_all or not recipe.tokenizer.is_trained) else ()
-    )
-    return Checked(text, plan.warnings, "train", notes)
+    text = f"{_count(plan.warnings, read)}; {_size(plan)}; {_budget(recipe)}"
+    if scope.data == "none":
+        if not recipe.data.generate:
+            text += "; its data were not read"
+        if stand_in_sizes(recipe):
+            text += f", nor its tokenizer: a vocabulary counts {STAND_IN_SIZE:,} words"
+    # notes on a sample that the tokenizer of all data may not need
+    is_known = sample is not None and (sample.is_all or not recipe.tokenizer.is_trained)
+    return Checked(text, plan.warnings, "train", sample.data.notes if sample and is_known else ())
 
 
 def check_points(sweep: Sweep, scope: CheckScope) -> Checked:
-    """Check every point of a sweep that no condition excludes; of its data, each way in which
-    points read them.
+    """Check every point of a sweep that no condition excludes, and each way of reading data.
 
     Raises ComposerError with the errors of all points.
     """
     points = list_points(sweep)
-    trained = [point for point in points if point.status == "trained"]
-    faults = [fault for point in points if point.status == "impossible" for fault in point.faults]
-    warnings = [fault for point in trained for fault in point.warnings]
+    trained: list[PointCost] = []
+    faults: list[Fault] = []
+    warnings: list[Fault] = []
+    for point in points:
+        if point.status == "trained":
+            trained.append(point)
+            warnings += point.warnings
+        elif point.status == "impossible":
+            faults += point.faults
     reading = _points_by_data(sweep, trained)
     for recipe in reading[:MAX_DATA_CHECKS]:
         try:
@@ -139,24 +131,19 @@ def check_points(sweep: Sweep, scope: CheckScope) -> Checked:
     if scope.data == "none" and any(not recipe.data.generate for recipe in reading):
         text += "; their data were not read"
     elif len(reading) > MAX_DATA_CHECKS:
-        text += (
-            f"; the data were read as {MAX_DATA_CHECKS} of them do, a sample of {len(reading)} ways"
-        )
+        text += f"; the data were read in {MAX_DATA_CHECKS} of {len(reading)} ways, as a sample"
     return Checked(text, unique, "sweep")
 
 
 def _points_by_data(sweep: Sweep, points: Sequence[PointCost]) -> list[Recipe]:
-    """Return the recipe of the first point for each way in which some points read their data."""
+    """Return the recipe of the first point for each way of reading data."""
     recipes: dict[str, Recipe] = {}
     for point in points:
         recipe = point_recipe(sweep, point.point)
-        batches = {
-            key: recipe.canonical["training"][key]
-            for key in ("window", "tokens_per_batch", "curriculum")
-        }
-        recipes.setdefault(
-            json.dumps([recipe.canonical["data"], recipe.sources, batches], sort_keys=True), recipe
-        )
+        training = recipe.canonical["training"]
+        batches = [training[key] for key in ("window", "tokens_per_batch", "curriculum")]
+        key = json.dumps([recipe.canonical["data"], recipe.sources, batches], sort_keys=True)
+        recipes.setdefault(key, recipe)
     return list(recipes.values())
 
 
@@ -170,13 +157,14 @@ def _size(plan: Plan) -> str:
 
 
 def _budget(recipe: Recipe) -> str:
-    limits = {key.removeprefix("max_"): limit for key, limit in recipe.training.limits.items()}
-    budgets = [
-        f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}"
-        for unit, limit in limits.items()
-        if limit
-    ]
-    text = (
-        f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
-    )
-    return text + (" (processor time on a CPU)" if limits["minutes"] else "")
+    budgets = []
+    for key, limit in recipe.training.limits.items():
+        if limit:
+            unit = key.removeprefix("max_")
+            budgets.append(f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}")
+    text = f"trains for {' or '.join(budgets)}"
+    if len(budgets) > 1:
+        text += ", whichever ends first"
+    if recipe.training.limits["max_minutes"]:
+        text += " (processor time on a CPU)"
+    return text

@@ -66,7 +66,7 @@ class TrialResult:
 
     @property
     def is_alike(self) -> bool:
-        """Whether it cannot be told from the best: seeds alone may make the difference."""
+        """True if it is not significantly worse than the best."""
         return self.p_value is not None and self.p_value >= ERROR_RATE
 
 

@@ -116,7 +116,7 @@ class PointCost:
 
     @property
     def status(self) -> Literal["excluded", "impossible", "duplicate", "trained"]:
-        """Whether the point is trained; a duplicate is trained as the earlier point."""
+        """`trained`, or the reason why not; a duplicate is trained as the earlier point."""
         if self.condition:
             return "excluded"
         if self.faults:

@@ -1,12 +1,10 @@
-"""Statistics of the scores of a sweep: differences from its best trial, and what each axis
-contributes.
-"""
+"""Statistics of a sweep's scores: differences from the best trial, effects of each axis."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +14,12 @@ from scipy import optimize, special
 from composer.sweeps.sweep import ERROR_RATE
 
 MIN_DF = 3
-"""Degrees of freedom from which the trials' own deviations from the model are a measure of its
-error.
-"""
+"""Degrees of freedom from which the residuals of the model estimate its error."""
 MAX_PRIOR = 500.0
-"""Half the degrees of freedom from which variances are taken to be equal."""
+"""Half the degrees of freedom above which variances count as equal."""
 TOLERANCE = 1e-7
 ROUNDING = 1e-12
-"""Part of a score below which a difference is rounding."""
+"""Relative difference of scores that is rounding."""
 
 Scores = Mapping[int, float]
 """The score of a trial by seed."""
@@ -44,12 +40,11 @@ class SeedNoise(NamedTuple):
 
 
 def seed_noise(trials: Sequence[Scores]) -> SeedNoise:
-    """Return the noise between seeds, without what a seed does to all trials if these have the same
-    seeds.
-    """
+    """Return the noise between seeds, without the common effect of a seed if trials share seeds."""
     counts = np.array([len(scores) for scores in trials], dtype=float)
     if len(trials) > 1 and all(scores.keys() == trials[0].keys() for scores in trials):
-        table = np.array([[scores[seed] for seed in trials[0]] for scores in trials])
+        seeds = [*trials[0]]
+        table = np.array([[*map(scores.__getitem__, seeds)] for scores in trials])
         residuals = table - table.mean(axis=1, keepdims=True)
         residuals -= residuals.mean(axis=0)
         squares = (residuals**2).sum(axis=1) * len(trials) / (len(trials) - 1)
@@ -61,11 +56,9 @@ def seed_noise(trials: Sequence[Scores]) -> SeedNoise:
 
 
 def moderate(noise: SeedNoise) -> tuple[Array, float]:
-    """Return variances drawn towards a common one, and the degrees of freedom that this adds (Smyth
-    2004).
+    """Shrink variances towards a common one; also return the added degrees of freedom (Smyth 2004).
 
-    The more alike the trials' variances, the more of them is common: a few seeds alone say little
-    of each.
+    The more alike the trials' variances, the stronger: a few seeds alone say little of each.
     """
     known = noise.df > 0
     half, common = noise.df[known] / 2, noise.pooled
@@ -85,15 +78,14 @@ def moderate(noise: SeedNoise) -> tuple[Array, float]:
 
 
 def _trigamma(x: Array | float) -> Array:
-    return np.asarray(special.zeta(2, x))  # what `polygamma(1, x)` computes, at a tenth of its time
+    return np.asarray(special.zeta(2, x))  # equals `polygamma(1, x)`, ten times as fast
 
 
 def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
-    """Return the p-value of each trial's difference from the first, the best; None if no trial has
-    two seeds.
+    """Return p-values of the differences from the first, the best; None if no trial has two seeds.
 
-    Moderated t-tests, paired over seeds where all trials have the same ones. The best is chosen by
-    the same scores, and so may be any of them: p-values are corrected for all pairs (Bonferroni).
+    Moderated t-tests, paired over seeds if all trials have the same ones. The best is chosen by the
+    same scores, and may be any of them, so p-values are corrected for all pairs (Bonferroni).
     """
     noise = seed_noise(trials)
     if noise.total_df == 0:
@@ -101,9 +93,8 @@ def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
     means = np.array([np.mean([*scores.values()]) for scores in trials])
     variances, prior_df = moderate(noise)
     mean_variances = variances / (noise.df + 1)
-    gaps = np.where(
-        np.isclose(means, means[0], rtol=TOLERANCE**2, atol=0), 0, np.abs(means - means[0])
-    )
+    is_equal = np.isclose(means, means[0], rtol=TOLERANCE**2, atol=0)
+    gaps = np.where(is_equal, 0, np.abs(means - means[0]))
     errors = np.sqrt(mean_variances + mean_variances[0])
     statistics = np.divide(gaps, errors, out=np.where(gaps > 0, np.inf, 0), where=errors > 0)
     df = np.minimum(prior_df + np.minimum(noise.df, noise.df[0]), noise.total_df)
@@ -113,11 +104,11 @@ def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
 
 @dataclass(frozen=True)
 class ValueEffect:
-    """What a value of an axis does: its mean, adjusted for the other axes, and its difference from
-    the reference.
+    """The effect of a value: its mean, adjusted for the other axes, and its difference.
 
-    `interval` is the difference's, of 95 %; `p_value` is corrected for all differences of the sweep
-    (Holm). All are None where the design cannot tell; of the reference itself the last three are.
+    The difference from the reference has a 95 % `interval` and a `p_value`, corrected for all
+    differences of the sweep (Holm). All are None if the design cannot tell; the reference itself
+    has only a mean.
     """
 
     value: str
@@ -129,18 +120,17 @@ class ValueEffect:
 
     @property
     def is_reference(self) -> bool:
-        """Whether the other values are compared with this one."""
+        """True if the other values are compared with this one."""
         return self.mean is not None and self.difference is None
 
 
 @dataclass(frozen=True)
 class Contributions:
-    """The additive model of the scores: the effects of each axis's values; what the design cannot
-    separate has none.
+    """The additive model of the scores: the effects of the values of each axis.
 
-    `df` are the degrees of freedom of the intervals, 0 without any. `by_seeds` says that they are
-    of the noise between seeds alone. `additivity` is the p-value of the model: of deviations as
-    large as those of the trials by seeds alone.
+    `df` are the degrees of freedom of the intervals, 0 without any. `by_seeds`: they are estimated
+    from the noise between seeds alone. `additivity` is the p-value of the model's residuals given
+    that noise.
     """
 
     effects: Mapping[str, Sequence[ValueEffect]]
@@ -150,31 +140,25 @@ class Contributions:
 
 
 Groups = Mapping[str, Sequence[int]]
-"""The numbers of the trials that have each value of an axis; those in which it is not active are in
-none.
-"""
+"""The indices of the trials with each value of an axis, without those where it is inactive."""
 
 
 def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> Contributions:
-    """Fit an additive model of the axes, each a factor, to the trials' means over seeds, by least
-    squares.
+    """Fit an additive model of the axes, as factors, to the trials' means by least squares.
 
-    Where trials have different seeds, their means are over those that all have, and the noise
+    If trials have different seeds, their means are over the seeds that all have, and the noise
     between seeds is that of the trials with several.
 
-    Columns of an axis are centred over the trials in which it is active, and 0 in the others: an
-    effect of an axis that decides whether another is active is the one at the other's average.
+    Columns of an axis are centred over the trials in which it is active, and 0 in the others: if an
+    axis decides whether another is active, its effect is that at the other's average.
     """
     axes = {axis: groups for axis, groups in axes.items() if len(groups) > 1}
     shared = set(trials[0]).intersection(*trials) or set().union(*trials)
-    scores = [[score for seed, score in trial.items() if seed in shared] for trial in trials]
-    means, counts = (
-        np.array([np.mean(one) for one in scores]),
-        np.array([len(one) for one in scores]),
-    )
-    design = np.column_stack(
-        [np.ones(len(trials)), *(_columns(groups, len(trials)) for groups in axes.values())]
-    )
+    scores = [_scores_of(trial, shared) for trial in trials]
+    means = np.array([np.mean(trial) for trial in scores])
+    counts = np.array([len(trial) for trial in scores])
+    columns = [_columns(groups, len(trials)) for groups in axes.values()]
+    design = np.column_stack([np.ones(len(trials)), *columns])
     inverse = np.linalg.pinv(design, rcond=TOLERANCE)
     coefficients, row_space = inverse @ means, inverse @ design
     free = len(trials) - round(float(np.trace(row_space)))
@@ -182,23 +166,26 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     noise = seed_noise([trial for trial in trials if len(trial) > 1] or trials)
     by_seeds = noise.total_df > 0 and free < MIN_DF
     df = noise.total_df if by_seeds else float(free)
-    mean_variances = (
-        noise.pooled / counts if by_seeds else np.full(len(trials), squares / max(free, 1))
-    )
+    mean_variances = np.full(len(trials), squares / max(free, 1))
+    if by_seeds:
+        mean_variances = noise.pooled / counts
     covariance = (inverse * mean_variances) @ inverse.T
     effects: dict[str, list[ValueEffect]] = {}
     start = 1
     for axis, groups in axes.items():
         part = slice(start, start := start + len(groups))
         separable = _separable(np.eye(len(row_space))[part] - row_space[part])
-        effects[axis] = _value_effects(
-            groups, separable, means, coefficients[part], covariance[part, part], df
-        )
+        fitted = (coefficients[part], covariance[part, part])
+        effects[axis] = _value_effects(groups, separable, means, *fitted, df)
     additivity = None
     if noise.total_df and free and noise.pooled > (ROUNDING * np.abs(means).max()) ** 2:
         ratio = squares / free / (noise.pooled / counts).mean()
         additivity = float(special.fdtrc(free, noise.total_df, ratio))
     return Contributions(_corrected(effects), df, by_seeds, additivity)
+
+
+def _scores_of(trial: Scores, seeds: Collection[int]) -> list[float]:
+    return [score for seed, score in trial.items() if seed in seeds]
 
 
 def _columns(groups: Groups, num_trials: int) -> Array:
@@ -210,11 +197,10 @@ def _columns(groups: Groups, num_trials: int) -> Array:
 
 
 def _separable(null_rows: Array) -> list[int]:
-    """Return the largest set of values, the earliest of several, whose differences the design
-    determines.
+    """Return the largest set of values whose differences the design determines, the first if tied.
 
-    null_rows: The axis's rows of the projection on what the design leaves open; it is equal for
-    such values.
+    null_rows: The axis's rows of the projection on the null space of the design, which are equal
+    for such values.
     """
     is_equal = np.abs(null_rows[:, None] - null_rows).max(axis=-1) <= TOLERANCE
     classes = is_equal.argmax(axis=1).tolist()  # the first that is equal
@@ -230,36 +216,30 @@ def _value_effects(
     covariance: Array,
     df: float,
 ) -> list[ValueEffect]:
-    """Return the effects of an axis's values, of which the first separable one is the reference."""
+    """Return the effects of an axis's values; the first separable one is the reference."""
     effects = [ValueEffect(value, len(members)) for value, members in groups.items()]
     if len(separable) == 1:
         return effects
     members = [*groups.values()]
-    centre = means[[trial for value in separable for trial in members[value]]].mean()
-    centre -= np.average(
-        coefficients[separable], weights=[len(members[value]) for value in separable]
-    )
+    trials = [*chain.from_iterable(members[value] for value in separable)]
+    weights = [len(members[value]) for value in separable]
+    centre = means[trials].mean() - np.average(coefficients[separable], weights=weights)
     first, *others = separable
     effects[first] = replace(effects[first], mean=float(centre + coefficients[first]))
     for value in others:
-        mean, difference = (
-            float(centre + coefficients[value]),
-            float(coefficients[value] - coefficients[first]),
-        )
+        mean = float(centre + coefficients[value])
+        difference = float(coefficients[value] - coefficients[first])
         if abs(difference) <= ROUNDING * abs(mean):
             difference = 0.0
         effects[value] = replace(effects[value], mean=mean, difference=difference)
         if df:
-            variance = (
-                covariance[value, value] + covariance[first, first] - 2 * covariance[value, first]
-            )
+            variance = covariance[value, value] + covariance[first, first]
+            variance -= 2 * covariance[value, first]
             error = float(np.sqrt(max(variance, 0)))
             margin = error * float(special.stdtrit(df, 1 - ERROR_RATE / 2))
-            p_value = (
-                2 * float(special.stdtr(df, -abs(difference) / error))
-                if error
-                else float(difference == 0)
-            )
+            p_value = float(difference == 0)
+            if error:
+                p_value = 2 * float(special.stdtr(df, -abs(difference) / error))
             interval = (difference - margin, difference + margin)
             effects[value] = replace(effects[value], interval=interval, p_value=p_value)
     return effects
@@ -267,24 +247,17 @@ def _value_effects(
 
 def _corrected(effects: Mapping[str, Sequence[ValueEffect]]) -> dict[str, list[ValueEffect]]:
     """Return the effects with their p-values corrected for all of them (Holm)."""
-    p_values = sorted(
-        effect.p_value
-        for values in effects.values()
-        for effect in values
-        if effect.p_value is not None
-    )
-    weighted = (
-        p_value * left for p_value, left in zip(p_values, range(len(p_values), 0, -1), strict=True)
-    )
-    corrected: dict[float | None, float] = dict(
-        zip(p_values, accumulate(weighted, max), strict=True)
-    )
+    values = chain.from_iterable(effects.values())
+    p_values = sorted(effect.p_value for effect in values if effect.p_value is not None)
+    corrected: dict[float | None, float] = {}
+    largest = 0.0
+    for index, p_value in enumerate(p_values):
+        largest = max(largest, p_value * (len(p_values) - index))
+        corrected[p_value] = min(1.0, largest)
 
     def correct(effect: ValueEffect) -> ValueEffect:
-        return (
-            effect
-            if effect.p_value is None
-            else replace(effect, p_value=min(1.0, corrected[effect.p_value]))
-        )
+        if effect.p_value is None:
+            return effect
+        return replace(effect, p_value=corrected[effect.p_value])
 
     return {axis: [*map(correct, values)] for axis, values in effects.items()}

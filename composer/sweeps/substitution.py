@@ -1,15 +1,13 @@
-"""The recipe of a point: selectors for blocks and stacks, their replacement, and the order in which
-axes are applied.
+"""The recipe of a point: select blocks and stacks, replace them, and apply axes in order.
 
-A selector is a path, `model.decoder` or `model.encoder[1].repeat.stack[0]`, and after it any number
-of `..WORD`: every block of the kind WORD below or, if no block below is of that kind, every block
-named so by `as: WORD`.
+A selector is a path, `model.decoder` or `model.encoder[1].repeat.stack[0]`, followed by any number
+of `..WORD`: every block of the kind WORD below or, if there is none, every block with `as: WORD`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import islice, product
@@ -34,8 +32,7 @@ from composer.sweeps.sweep import (
 )
 
 MAX_TRIED = 256
-"""Combinations of the axes that a `when` depends on in which it is looked for one where it holds.
-"""
+"""Most combinations of axes that are searched for one where a `when` holds."""
 
 
 class Match(NamedTuple):
@@ -47,22 +44,18 @@ class Match(NamedTuple):
 
 
 def parse_selector(text: str) -> tuple[KeyPath, tuple[str, ...]] | None:
-    """Return the path of a selector and the words after each `..`, or None if the text is no
-    selector.
-    """
+    """Return the path of a selector and the words after each `..`; None for another text."""
     head, *words = text.split("..")
     parts, end = parse_path(head)
     path = tuple(step for step, *_ in parts)
     are_words = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
-    return (
-        (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
-    )
+    if end != len(head) or path[:1] != ("model",) or not are_words:
+        return None
+    return path, tuple(words)
 
 
 def select(root: Node, text: str, rules: Schema) -> list[Match]:
-    """Return everything that a selector selects, in the order of the recipe; nothing by a text that
-    is none.
-    """
+    """Return the matches of a selector, in the order of the recipe; none for another text."""
     if (selector := parse_selector(text)) is None:
         return []
     everything = [(match, _canonical_path(match.path, rules)) for match in walk_model(root, rules)]
@@ -72,29 +65,29 @@ def select(root: Node, text: str, rules: Schema) -> list[Match]:
         # `encoder[0].rnn`
         has_name = bool(outer) and isinstance(outer[-1], int) and isinstance(last, str)
         canonical = _canonical_path(tuple(outer) if has_name else path, rules)
-        matches = [match for match, other in everything if other == canonical]
-        return [match for match in matches if not has_name or block_name(match.node) == last]
+        matches = [match for match, place in everything if place == canonical]
+        if has_name:
+            matches = [match for match in matches if block_name(match.node) == last]
+        return matches
     blocks = [pair for pair in everything if not pair[0].is_stack]
     prefixes = {_canonical_path(path, rules)}
     for word in words:
-        below = [
-            (match, inner)
-            for match, inner in blocks
-            if any(inner[:end] in prefixes for end in range(len(inner)))
-        ]
-        named = [pair for pair in below if block_name(pair[0].node) == word]
-        named = named or [pair for pair in below if alias_of(pair[0].node) == word]
-        prefixes = {inner for _, inner in named}
-    return [match for match, _ in named]
+        below = [pair for pair in blocks if _is_below(pair[1], prefixes)]
+        selected = [pair for pair in below if block_name(pair[0].node) == word]
+        if not selected:
+            selected = [pair for pair in below if alias_of(pair[0].node) == word]
+        prefixes = {place for _, place in selected}
+    return [match for match, _ in selected]
+
+
+def _is_below(path: KeyPath, prefixes: Collection[KeyPath]) -> bool:
+    return any(path[:end] in prefixes for end in range(len(path)))
 
 
 def _canonical_path(path: KeyPath, rules: Schema) -> KeyPath:
-    """Return a path without the names of first settings, which are optional: `residual.stack[0]` is
-    `residual[0]`.
-    """
-    return tuple(
-        step for index, step in enumerate(path) if step != first_setting(rules, path[:index])
-    )
+    """Return a path without optional names of first settings: `residual[0]`, not `.stack[0]`."""
+    steps = enumerate(path)
+    return tuple(step for index, step in steps if step != first_setting(rules, path[:index]))
 
 
 def walk_model(root: Node, rules: Schema) -> Iterator[Match]:
@@ -109,26 +102,20 @@ def _walk(node: Node, path: KeyPath, schema: Schema, rules: Schema) -> Iterator[
         for index, item in enumerate(node.value):
             yield Match((*path, index), item, is_stack=False)
             if isinstance(item.value, dict) and (word := block_name(item)):
-                yield from _walk(
-                    item.value[word],
-                    (*path, index, word),
-                    rules["$defs"].get(f"block.{word}", {}),
-                    rules,
-                )
-    elif "x-first" in schema and not isinstance(
-        node.value, dict
-    ):  # the first setting, without its name
+                inner = rules["$defs"].get(f"block.{word}", {})
+                yield from _walk(item.value[word], (*path, index, word), inner, rules)
+    elif "x-first" in schema and not isinstance(node.value, dict):
+        # the first setting, without its name
         yield from _walk(node, path, schema["properties"][schema["x-first"]], rules)
     else:
         others = schema.get("items") or schema.get("additionalProperties") or {}
         for step, child in items_of(node.value):
-            yield from _walk(
-                child, (*path, step), schema.get("properties", {}).get(step, others), rules
-            )
+            inner = schema.get("properties", {}).get(step, others)
+            yield from _walk(child, (*path, step), inner, rules)
 
 
 def block_name(item: Node) -> str:
-    """Return the name of a block, or "" for what is no block."""
+    """Return the name of a block, or "" for another node."""
     if isinstance(item.value, dict):
         return next(iter(item.value), "")
     return item.value if isinstance(item.value, str) else ""
@@ -142,28 +129,26 @@ def alias_of(item: Node) -> str:
 
 def _alias_node(item: Node) -> Node | None:
     settings = next(iter(item.value.values()), None) if isinstance(item.value, dict) else None
-    return (
-        settings.value.get("as")
-        if settings is not None and isinstance(settings.value, dict)
-        else None
-    )
+    if settings is None or not isinstance(settings.value, dict):
+        return None
+    return settings.value.get("as")
 
 
-def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> KeyPath | None:
-    """Return the inner path where two replacements meet, or None."""
-    for first, second in product(one, other):
-        if all(a == b for a, b in zip(first.path, second.path, strict=False)):
-            return max(first.path, second.path, key=len)
+def find_overlap(matches: Sequence[Match], others: Sequence[Match]) -> KeyPath | None:
+    """Return the inner path where two replacements overlap, or None."""
+    for first, second in product(matches, others):
+        outer, inner = sorted((first.path, second.path), key=len)
+        if inner[: len(outer)] == outer:
+            return inner
     return None
 
 
 def replace_blocks(
     root: Node, replacements: Sequence[tuple[Sequence[Match], Node]], rules: Schema
 ) -> Node:
-    """Return the recipe with all matches replaced at once: by a block, a list of blocks, or
-    `identity`: by nothing.
+    """Return the recipe with all matches replaced at once by a block or a list of blocks.
 
-    Each path is one of the recipe as it was before.
+    `identity` removes a block. All paths are those of the given recipe.
     """
     inserted: dict[KeyPath, Node] = {}
     for matches, node in replacements:
@@ -176,12 +161,10 @@ def replace_blocks(
 
 
 def _outermost_residual(root: Node, path: KeyPath) -> KeyPath:
-    """Return the path of what is removed with a block: every `residual` around it, since x + f(x)
-    without f is x.
-    """
-    indices = [index for index, step in enumerate(path[:-1]) if isinstance(step, int) and index > 1]
-    for index in reversed(indices):
-        if isinstance(path[index + 1], str):  # the block in whose stack this one is
+    """Return the path of the outermost `residual` around a block: x + f(x) without f is x."""
+    for index in reversed(range(2, len(path) - 1)):
+        # the block in whose stack this one is
+        if isinstance(path[index], int) and isinstance(path[index + 1], str):
             outer = path[: index + 1]
             if block_name(reduce(lambda node, step: node.value[step], outer, root)) != "residual":
                 break
@@ -199,54 +182,51 @@ class _Rewriter(NamedTuple):
         if path in self.inserted:  # a stack; blocks are replaced in their lists
             return _as_stack(self.inserted[path])
         if isinstance(node.value, dict):
+            items = node.value.items()
             return replace(
-                node,
-                value={key: self.walk(child, (*path, key)) for key, child in node.value.items()},
+                node, value={key: self.walk(child, (*path, key)) for key, child in items}
             )
         if isinstance(node.value, list):
-            items = [self.item(child, (*path, index)) for index, child in enumerate(node.value)]
-            blocks = [child for inner in items for child in inner]
-            # what leaves no block is at fault, not the list that had one
-            removing = [
-                own
-                for place, own in self.inserted.items()
-                if place[:-1] == path and own.value == []
-            ]
-            return removing[0] if removing and not blocks else replace(node, value=blocks)
+            blocks: list[Node] = []
+            for index, child in enumerate(node.value):
+                blocks += self.item(child, (*path, index))
+            if not blocks and (removing := self.removing(path)) is not None:
+                return removing
+            return replace(node, value=blocks)
         return node
+
+    def removing(self, path: KeyPath) -> Node | None:
+        """Return the first node that removes a block of a list, at fault if none is left."""
+        for place, node in self.inserted.items():
+            if place[:-1] == path and node.value == []:
+                return node
+        return None
 
     def item(self, node: Node, path: KeyPath) -> list[Node]:
         if path not in self.inserted or isinstance(node.value, list):
             return [self.walk(node, path)]
         blocks: list[Node] = _as_stack(self.inserted[path]).value
         alias = _alias_node(node)
-        return (
-            blocks
-            if alias is None or not blocks
-            else [*blocks[:-1], self.with_alias(blocks[-1], alias)]
-        )
+        if alias is None or not blocks:
+            return blocks
+        return [*blocks[:-1], self.with_alias(blocks[-1], alias)]
 
     def with_alias(self, block: Node, alias: Node) -> Node:
-        """Return a replacement with the `as:` name of the block it replaces, unless it has one of
-        its own.
-        """
+        """Return a replacement with the `as:` name of the replaced block, unless it has one."""
         word = block_name(block)
         if not word or _alias_node(block) is not None:
             return block
-        settings = (
-            block.value[word]
-            if isinstance(block.value, dict)
-            else replace(block, value={}, key=block.mark)
-        )
+        settings = replace(block, value={}, key=block.mark)
+        if isinstance(block.value, dict):
+            settings = block.value[word]
         if not isinstance(settings.value, dict):
             first = self.rules["$defs"].get(f"block.{word}", {}).get("x-first")
             if settings.value is not None and first is None:
                 return block
             inner = {} if settings.value is None else {first: replace(settings, key=settings.place)}
             settings = replace(settings, value=inner)
-        return replace(
-            block, value={word: replace(settings, value={**settings.value, "as": alias})}, text=""
-        )
+        settings = replace(settings, value={**settings.value, "as": alias})
+        return replace(block, value={word: settings}, text="")
 
 
 def _as_stack(node: Node) -> Node:
@@ -254,13 +234,13 @@ def _as_stack(node: Node) -> Node:
 
 
 def apply_point(space: SearchSpace, point: Mapping[str, Value]) -> Node:
-    """Return the resolved mapping of a point's recipe, with the sweep's overrides on top.
+    """Return the resolved mapping of a point's recipe, with the sweep's overrides.
 
     The order is: recipes that extend the base, `set`, all replacements at once, the axes that set
     values, overrides, and variables last; so replacements may use the base's variables, which an
     axis may set.
 
-    Raises RecipeError if an axis replaces nothing, two change the same, or a path does not exist.
+    Raises RecipeError if an axis replaces nothing, two overlap, or a path does not exist.
     """
     rules = schema_generator.load()
     values = [(axis, point[axis.name]) for axis in space.axes if axis.name in point]
@@ -277,7 +257,7 @@ def apply_point(space: SearchSpace, point: Mapping[str, Value]) -> Node:
 
 
 def key_path(text: str) -> KeyPath:
-    """Return the path at which a text begins: `model.encoder[0]..rnn` is below `model.encoder[0]`."""
+    """Return the path at the start of a text: `model.encoder[0]` of `model.encoder[0]..rnn`."""
     return tuple(step for step, *_ in parse_path(text.partition("..")[0])[0])
 
 
@@ -289,18 +269,17 @@ def _overlap_error(axis: Axis, other: Axis, path: KeyPath) -> RecipeError:
 
 def apply_extensions(base: Node, values: Sequence[tuple[Axis, Value]]) -> Node:
     """Return the base, extended by the recipes that axes name."""
-    return reduce(
-        merge, (axis.choice(value) for axis, value in values if axis.kind == "extend"), base
-    )
+    recipes = [axis.choice(value) for axis, value in values if axis.kind == "extend"]
+    return reduce(merge, recipes, base)
 
 
 def apply_settings(sweep: Node, root: Node, rules: Schema) -> Node:
-    """Return a recipe with what the sweep's `set` changes at every point."""
+    """Return a recipe with the sweep's `set`, which applies to every point."""
     settings = sweep.value.get("set")
     for key, value in settings.value.items() if settings is not None and settings.value else ():
-        target = Node(
-            key, value.place, quoted=value.place.text[value.place.column - 1 :][:1] in ('"', "'")
-        )
+        place = value.place
+        is_quoted = place.text[place.column - 1 :].startswith(('"', "'"))
+        target = Node(key, place, quoted=is_quoted)
         root = _set_value(root, target, value, f"set.{key}", rules)
     return root
 
@@ -312,10 +291,11 @@ def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) 
     try:
         return apply_override(root, target.value, mark, value, rules)
     except RecipeError as error:
-        faults = (
-            old if old.path else fault_at(mark, old.code, path, old.message, old.hint)
-            for old in error.faults
-        )
+        faults = []
+        for fault in error.faults:
+            if not fault.path:
+                fault = fault_at(mark, fault.code, path, fault.message, fault.hint)
+            faults.append(fault)
         raise RecipeError(faults) from None
 
 
@@ -335,42 +315,34 @@ def _replacements(
 
 
 def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
-    """Return the fault of an axis that replaces nothing, with what it could select."""
+    """Return the fault of an axis that replaces nothing, with the blocks that it could select."""
     text, everything = axis.target.value, list(walk_model(root, rules))
     head, *words = text.split("..")
     blocks = [match.node for match in everything if not match.is_stack]
     names, aliases = sorted({*map(block_name, blocks)}), sorted({*map(alias_of, blocks)} - {""})
-    close = [closest_word(word, [*names, *aliases]) for word in words]
-    close = [
-        closest_word(head, ["model", *(format_path(match.path) for match in everything)]),
-        *close,
-    ]
+    paths = [format_path(match.path) for match in everything]
+    close = [closest_word(head, ["model", *paths])]
+    close += [closest_word(word, [*names, *aliases]) for word in words]
     message = f"`{text}` matches nothing in the base"
     if select(root, "..".join(close), rules):
-        part, meant = next(
-            pair for pair in zip((head, *words), close, strict=True) if pair[0] != pair[1]
-        )
-        message, hint = (
-            f"{message}; instead of `{part}` did you mean `{meant}`?",
-            f"write `{'..'.join(close)}`",
-        )
+        pairs = zip((head, *words), close, strict=True)
+        part, meant = next((part, meant) for part, meant in pairs if part != meant)
+        message += f"; instead of `{part}` did you mean `{meant}`?"
+        hint = f"write `{'..'.join(close)}`"
     elif words:
         hint = f"the model has the blocks {', '.join(names)}"
         hint += f"; named by `as`: {', '.join(aliases)}" if aliases else ""
     else:
-        hint = "the stacks are " + ", ".join(
-            format_path(match.path) for match in everything if match.is_stack
-        )
+        stacks = [format_path(match.path) for match in everything if match.is_stack]
+        hint = f"the stacks are {', '.join(stacks)}"
     return fault_at(axis.target.mark, "selector", f"axes.{axis.name}.replace", message, hint)
 
 
 def value_faults(space: SearchSpace) -> set[Fault]:
-    """Return what the recipe language has against the values and blocks of a sweep, before any
-    point is planned.
+    """Return the faults of a sweep's values and blocks by the recipe language, without planning.
 
-    Each value is tried at two points, among the first values of the other axes and among their
-    last. What is wrong at both is the value's fault; what is wrong at all points that were tried is
-    the base's.
+    Each value is tried at two points, with the first values of the other axes and with their last.
+    A fault at both is the value's; a fault at all points that were tried is the base's.
     """
     own: set[Fault] = set()
     everywhere: set[Fault] | None = None
@@ -393,8 +365,7 @@ def value_faults(space: SearchSpace) -> set[Fault]:
 def _common_faults(
     space: SearchSpace, axis: Axis, value: Value, tried: Sequence[Point]
 ) -> set[Fault] | None:
-    """Return the faults of both probe points, changed as little as it takes for the axis to have
-    that value.
+    """Return the faults common to both probe points, changed to give the axis that value.
 
     tried: Combinations of the axes on which this one depends. None if the axis has the value at
     none of them.
@@ -405,26 +376,22 @@ def _common_faults(
     faults: list[set[Fault]] = []
     for end in (0, -1):
         others = {other.name: other.ends[end] for other in space.axes}
-        points = (
-            space.complete(others | combination | {axis.name: value}) for combination in tried
-        )
-        point = next(
-            (one for one in points if axis.name in one and same_value(one[axis.name], value)), None
-        )
-        if point is not None:
-            try:
-                faults.append(
-                    set(schema_faults(apply_point(space, point), schema_generator.load()))
-                )
-            except RecipeError as error:
-                faults.append(set(error.faults))
+        for combination in tried:
+            point = space.complete(others | combination | {axis.name: value})
+            if axis.name in point and same_value(point[axis.name], value):
+                break
+        else:
+            continue
+        try:
+            root = apply_point(space, point)
+            faults.append(set(schema_faults(root, schema_generator.load())))
+        except RecipeError as error:
+            faults.append(set(error.faults))
     return set.intersection(*faults) if faults else None
 
 
 def _dependency_points(space: SearchSpace, axis: Axis) -> list[Point]:
-    """Return the first combinations of the axes on which one depends, directly and through others;
-    of ranges, ends.
-    """
+    """Return combinations of the axes on which one depends, directly or not; of ranges, ends."""
     names = reachable([axis], {other.name: other for other in space.axes}, dependencies)
     values = {other.name: other.labels or other.ends for other in space.axes if other.name in names}
     return list(islice(combinations(values), MAX_TRIED))
@@ -432,9 +399,7 @@ def _dependency_points(space: SearchSpace, axis: Axis) -> list[Point]:
 
 @lru_cache(maxsize=8)
 def default_warnings(space: SearchSpace) -> tuple[Fault, ...]:
-    """Return a warning of each replacement that `model.dropout` does not reach, but reaches another
-    of the axis.
-    """
+    """Return a warning if `model.dropout` reaches some of an axis's replacements, not others."""
     rules = schema_generator.load()
     try:
         root = apply_point(space, space.probe_points()[0])
@@ -445,39 +410,35 @@ def default_warnings(space: SearchSpace) -> tuple[Fault, ...]:
         return ()
     warnings = []
     for axis in space.axes:
-        labels = (
-            [*zip(axis.labels or (), axis.choices, strict=False)] if axis.kind == "replace" else []
-        )
-        without = [
-            (label, node)
-            for label, node in labels
-            if _blocks_in(node, rules) and not _drops(node, rules)
-        ]
-        reached = [label for label, node in labels if _drops(node, rules)]
-        for label, node in without if reached else ():
-            message = (
-                f"`model.dropout` reaches `{reached[0]}` and not `{label}`, which then differ in"
-                " more than blocks"
-            )
-            hint = (
-                f"put `- dropout` behind the blocks of `{label}`, or `dropout: 0` at those of"
-                f" `{reached[0]}`"
-            )
+        if axis.kind != "replace":
+            continue
+        reached, others = [], []
+        for label, node in zip(axis.labels or (), axis.choices, strict=False):
+            if _drops(node, rules):
+                reached.append(label)
+            elif _blocks_in(node, rules):
+                others.append((label, node))
+        for label, node in others if reached else ():
+            message = f"`model.dropout` reaches `{reached[0]}` and not `{label}`, which then differ"
+            message += " in more than blocks"
+            hint = f"put `- dropout` behind the blocks of `{label}`, or `dropout: 0` at those of"
+            hint += f" `{reached[0]}`"
             path = f"axes.{axis.name}.with.{label}"
             warnings.append(fault_at(node.place, "default", path, message, hint).as_warning())
     return tuple(warnings)
 
 
 def _drops(node: Node, rules: Schema) -> bool:
-    """Return whether any of the blocks takes a dropout, its own or the model's."""
-    return any(
-        "dropout" in rules["$defs"][f"block.{name}"]["properties"] or name == "dropout"
-        for name in _blocks_in(node, rules)
-    )
+    """True if any of the blocks has a dropout, its own or the model's."""
+    for name in _blocks_in(node, rules):
+        if name == "dropout" or "dropout" in rules["$defs"][f"block.{name}"]["properties"]:
+            return True
+    return False
 
 
 def _blocks_in(node: Node, rules: Schema) -> set[str]:
-    """Return the names of the blocks of a replacement, those in its stacks too; `identity` is none."""
+    """Return the names of a replacement's blocks, also nested ones, without `identity`."""
     names = {block_name(node)} if not isinstance(node.value, list) else set[str]()
-    names |= {name for _, child in items_of(node.value) for name in _blocks_in(child, rules)}
+    for _, child in items_of(node.value):
+        names |= _blocks_in(child, rules)
     return {name for name in names if f"block.{name}" in rules["$defs"]} - {"identity"}

@@ -1,6 +1,4 @@
-"""A sweep: its axes, points and goals, what its trials need; the paths of its directory, and
-sweep.json.
-"""
+"""A sweep: axes, points, goals, resources; the paths of its directory, and sweep.json."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ class CostedPoint(Protocol):
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric, which direction is better, and where the sweep's file says so."""
+    """A metric, its better direction, and its place in the sweep's file."""
 
     metric: str
     direction: Literal["min", "max"]
@@ -57,7 +55,7 @@ class Goal:
 
 DEFAULT_RANK = (Goal("val/loss", "min"),)
 SWEEP_AXIS = "sweep"
-"""The axis of a leaderboard of several sweeps that says of which a trial is."""
+"""The axis that names the sweep of a trial on a leaderboard of several sweeps."""
 ERROR_RATE = 0.05
 """The share of sweeps without any difference in which one is reported."""
 
@@ -73,9 +71,7 @@ class SearchAlgorithm:
 
 @dataclass(frozen=True)
 class Pruner:
-    """When a trial is stopped early. `reduction` is hyperband's; `trials` is the median's number of
-    start-up trials.
-    """
+    """Rule of early stopping. `reduction` is hyperband's, `trials` median's start-up trials."""
 
     kind: Literal["hyperband", "median"]
     min_steps: int | None = None
@@ -83,9 +79,7 @@ class Pruner:
     trials: int = 5
 
     def first_step(self, max_steps: int | None) -> int:
-        """Return the step before which no trial is stopped, if the longest training has so many
-        steps, if known.
-        """
+        """Return the first step at which a trial may be stopped."""
         return self.min_steps or (500 if max_steps is None else max(1, max_steps // 10))
 
 
@@ -94,11 +88,10 @@ MEMORY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial needs; None is what the sweep's file does not say.
+    """The resources of one trial; None if the sweep's file does not set them.
 
-    `gpus` is a whole number, or below 1 the share of one, which several trials use at once;
-    `memory` is in bytes. After `minutes` Slurm ends a worker, and a trial that is not done goes on
-    with the next.
+    `gpus` is a whole number, or below 1 a share of one that several trials use at once; `memory` is
+    in bytes. After `minutes` Slurm ends a worker, and the next one resumes its trial.
     """
 
     gpus: float | None = None
@@ -115,32 +108,31 @@ class Resources:
 
     @property
     def whole_gpus(self) -> int:
-        """How many GPUs a machine must give to a worker."""
+        """The number of GPUs of a worker."""
         return math.ceil(self.gpus or 0)
 
     def gpus_of(self, trials: int) -> int:
-        """Return how many GPUs so many trials at once need; shares of one that do not fit need
-        another.
-        """
+        """Return the number of GPUs for some trials at once; a share is never split over two."""
         if self.gpus is None or self.gpus >= 1 or self.gpus == 0:
             return trials * self.whole_gpus
         return math.ceil(trials / int(1 / self.gpus))
 
     def describe(self) -> str:
-        """Return what is needed in words: `2 GPUs, 4 CPUs, 16 GiB`."""
-        parts = [count_noun(f"{self.gpus:g}", "GPU")] if self.gpus else []
-        parts += [count_noun(self.cpus or 1, "CPU")]
-        parts += [f"{self.memory / MEMORY_UNITS['G']:.3g} GiB"] if self.memory else []
+        """Return the resources in words: `2 GPUs, 4 CPUs, 16 GiB`."""
+        parts = [count_noun(self.cpus or 1, "CPU")]
+        if self.gpus:
+            parts.insert(0, count_noun(f"{self.gpus:g}", "GPU"))
+        if self.memory:
+            parts.append(f"{self.memory / MEMORY_UNITS['G']:.3g} GiB")
         return ", ".join(parts)
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """One dimension of the search space: its finite `labels`, in order, or a range from `low` to
-    `high`.
+    """One dimension of the search space: finite `labels`, in order, or a range `low` to `high`.
 
-    `choices` holds what each label stands for: a value, blocks, or a recipe that extends the base;
-    for a range it holds the range. `target` is the path or selector as written, or the recipes that
+    `choices` holds the meaning of each label: a value, blocks, or a recipe that extends the base;
+    for a range, the range itself. `target` is the path or selector as written, or the recipes that
     extend the base; `node` is the whole mapping of the axis.
     """
 
@@ -163,7 +155,7 @@ class Axis:
         return (self.low, self.high) if self.labels is None else (self.labels[0], self.labels[-1])
 
     def choice(self, value: Value) -> Node:
-        """Return what a value of this axis stands for."""
+        """Return the meaning of a value: the node to set, insert or merge."""
         if self.labels is None:
             return Node(value, self.choices[0].mark, text=str(value))
         return self.choices[self.index(value)]
@@ -173,7 +165,7 @@ class Axis:
         return [same_value(value, label) for label in self.labels or ()].index(True)
 
     def accepts(self, value: Any) -> bool:
-        """Return whether a value is a label of this axis, or within its range."""
+        """True if a value is a label of this axis, or within its range."""
         if self.labels is not None:
             return any(same_value(value, label) for label in self.labels)
         if isinstance(value, bool) or not isinstance(value, int if self.integer else (int, float)):
@@ -181,13 +173,13 @@ class Axis:
         return bool(self.low <= value <= self.high)
 
 
-def same_value(one: Value, other: Value) -> bool:
-    """Return whether two values are equal and of one kind; `true` is not 1."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+def same_value(first: Value, second: Value) -> bool:
+    """True if two values are equal and of one kind; `true` is not 1."""
+    return first == second and isinstance(first, bool) == isinstance(second, bool)
 
 
 def format_value(value: object) -> str:
-    """Return a value of an axis in words, as `axis=value` takes it; floats in four digits."""
+    """Format a value of an axis as in `axis=value`; floats with four digits."""
     return f"{value:.4g}" if isinstance(value, float) else scalar_text(value)
 
 
@@ -216,15 +208,11 @@ class SearchSpace:
 
     @property
     def free_axes(self) -> tuple[Axis, ...]:
-        """The axes that a search chooses, each after those that its `when` names; `zip` decides the
-        others.
-        """
+        """The axes that a search chooses, without zipped ones, each after those it depends on."""
         return tuple(axis for axis in topological_order(self.axes) if axis.zipped is None)
 
     def complete(self, chosen: Mapping[str, Value]) -> Point:
-        """Return the point of the chosen values: inactive axes left out, zipped ones filled in, in
-        the file's order.
-        """
+        """Return the point of chosen values, without inactive axes and with zipped ones."""
         point: Point = {}
         for axis in topological_order(self.axes):
             if not is_active(axis, point):
@@ -237,32 +225,34 @@ class SearchSpace:
         return {axis.name: point[axis.name] for axis in self.axes if axis.name in point}
 
     def probe_points(self) -> list[Point]:
-        """Return two points: the one of every axis's first value, and the one of every axis's last."""
-        return [self.complete({axis.name: axis.ends[end] for axis in self.axes}) for end in (0, -1)]
+        """Return two points: every axis at its first value, and every axis at its last."""
+        first = {axis.name: axis.ends[0] for axis in self.axes}
+        last = {axis.name: axis.ends[-1] for axis in self.axes}
+        return [self.complete(first), self.complete(last)]
 
     def structure_values(self) -> dict[str, Sequence[Value]]:
-        """Return by axis what changes the structure: labels, both ends of ranges of whole numbers,
-        else one number.
+        """Return by axis the values that change the structure.
+
+        Those are all labels, both ends of a range of whole numbers, and one end of other ranges.
         """
-        axes = [axis for axis in self.axes if axis.zipped is None]
-        return {
-            axis.name: axis.labels or (axis.ends if axis.integer else axis.ends[:1])
-            for axis in axes
-        }
+        values: dict[str, Sequence[Value]] = {}
+        for axis in self.axes:
+            if axis.zipped is None:
+                ends = axis.ends if axis.integer else axis.ends[:1]
+                values[axis.name] = axis.labels or ends
+        return values
 
     @property
     def num_structures(self) -> int:
-        """How many combinations of `structure_values` there are."""
+        """The number of combinations of `structure_values`."""
         return math.prod(map(len, self.structure_values().values()))
 
     def structures(self) -> Iterator[Point]:
-        """Yield the point of each combination of `structure_values`, the first axis slowest; some
-        may be the same.
-        """
+        """Yield the point of each combination of `structure_values`, with repetitions."""
         return map(self.complete, combinations(self.structure_values()))
 
     def dependency_faults(self) -> Iterator[Fault]:
-        """Yield what is wrong with each `zip`, and axes that depend on each other."""
+        """Yield the faults of each `zip`, and axes that depend on each other."""
         for axis in self.axes:
             if axis.zipped is not None:
                 yield from _zip_faults(self, axis)
@@ -307,10 +297,10 @@ class Sweep(SearchSpace):
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Return axes after those that they depend on; axes on a cycle are dropped."""
     ordered: dict[str, Axis] = {}
-    while ready := [
-        axis for axis in axes if axis.name not in ordered and dependencies(axis) <= ordered.keys()
-    ]:
+    left = [*axes]
+    while ready := [axis for axis in left if dependencies(axis) <= ordered.keys()]:
         ordered[ready[0].name] = ready[0]
+        left.remove(ready[0])
     return [*ordered.values()]
 
 
@@ -321,34 +311,29 @@ def dependencies(axis: Axis) -> frozenset[str]:
 
 
 def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
-    """Return whether an axis has a value at a point that has the axes it depends on."""
+    """True if an axis has a value at a point that has the axes it depends on."""
     if axis.zipped is not None and axis.zipped not in point:
         return False
     return axis.when is None or holds(axis.when, point)
 
 
 def _zip_faults(space: SearchSpace, axis: Axis) -> Iterator[Fault]:
-    """Yield what is wrong with a zipped axis: it needs a leader with a list of as many values."""
+    """Yield the fault of a zipped axis, which needs a leader with a list of as many values."""
     leader = space.axis(str(axis.zipped))
     others = [other.name for other in space.axes if other is not axis]
     if leader is None or leader is axis:
         message = f"there is no other axis `{axis.zipped}`{did_you_mean(str(axis.zipped), others)}"
         hint = f"the others are {', '.join(others)}"
     elif leader.zipped is not None:
-        message, hint = (
-            f"`{leader.name}` follows `{leader.zipped}` itself",
-            f"write `zip: {leader.zipped}`",
-        )
+        message = f"`{leader.name}` follows `{leader.zipped}` itself"
+        hint = f"write `zip: {leader.zipped}`"
     elif axis.labels is None or leader.labels is None:
-        message = (
-            f"`{axis.name if axis.labels is None else leader.name}` has a range, and no list of"
-            " values"
-        )
+        ranged = axis if axis.labels is None else leader
+        message = f"`{ranged.name}` has a range, not a list of values"
         hint = "write `values: [...]`"
     elif len(axis.labels) != len(leader.labels):
-        message = (
-            f"`{axis.name}` has {len(axis.labels)} values, and `{leader.name}` {len(leader.labels)}"
-        )
+        numbers = f"{len(axis.labels)} values, and `{leader.name}` {len(leader.labels)}"
+        message = f"`{axis.name}` has {numbers}"
         hint = "give both the same number of values"
     else:
         return
@@ -356,7 +341,7 @@ def _zip_faults(space: SearchSpace, axis: Axis) -> Iterator[Fault]:
 
 
 def pruning_warnings(sweep: Sweep, training: Training) -> Iterator[Fault]:
-    """Yield why `prune` can stop no trial whose recipe has this `training`, if so."""
+    """Yield warnings if `prune` can stop no trial whose recipe has this `training`."""
     pruner, max_steps, every = sweep.pruner, training.max_steps, training.validate_every or 1
     if pruner is None:
         return
@@ -384,12 +369,8 @@ class SweepDir:
 
     def __init__(self, path: Path) -> None:
         self.path, self.trials = path, path / "trials"
-        self.sweep, self.record, self.study = (
-            path / "sweep.yaml",
-            path / "sweep.json",
-            path / "study.journal",
-        )
-        self.opening = path / "opening"
+        self.sweep, self.record = path / "sweep.yaml", path / "sweep.json"
+        self.study, self.opening = path / "study.journal", path / "opening"
 
 
 def read_sweep_record(folder: SweepDir) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""A trial of a sweep: a point that was started, its trial.json, the runs of its seeds, and their
-retries.
+"""A trial of a sweep: a started point, its trial.json, the runs of its seeds, and their retries.
 
-A training that was killed goes on from its last checkpoint, however often: on machines that are
-taken away that is no fault of its own. Only where it was killed MAX_KILLS times in a row without a
-new checkpoint has it failed. A failed one is tried again as often as the sweep's `retries` say, and
-once more for each `sweep --retry`.
+A killed training resumes from its last checkpoint, however often, since a preempted machine is no
+fault of its own. It has failed if it was killed MAX_KILLS times in a row without a new checkpoint.
+A failed one is retried as often as the sweep's `retries` say, and once more for each `sweep
+--retry`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import math
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,9 +26,7 @@ Status = Literal["running", "finished", "pruned", "failed"]
 ENDED = ("finished", "pruned", "failed")
 
 Retry = Mapping[str, Any]
-"""Why a training was started again: `cause`, `seed`, `step` (of the last checkpoint), `error`, `at`
-(UTC).
-"""
+"""Reason of a retry: `cause`, `seed`, `step` (of the last checkpoint), `error`, `at` (UTC)."""
 RETRY_TYPES: Mapping[str, Any] = {
     "cause": str,
     "seed": int | None,
@@ -41,22 +37,18 @@ RETRY_TYPES: Mapping[str, Any] = {
 Cause = Literal["killed", "failed", "requested"]
 
 KILLED = (130, 137, 143)
-"""Exit statuses of a training that somebody else ended; a negative one says the same."""
+"""Exit statuses of a killed training; a negative one means the same."""
 MAX_KILLS = 5
-"""Kills in a row without a new checkpoint after which a training has failed: too little memory
-kills it for ever.
-"""
+"""Kills in a row without a new checkpoint until a training has failed, say for lack of memory."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial: a point that was started, as in trial.json, with its directory and the run.json of
-    each seed.
+    """One trial: trial.json, with its directory and the run.json of each seed.
 
     `value` is the mean over seeds of the first goal. `pruned_at` is the step at which pruning was
-    decided, which is never taken back. `error` is what a failed training printed last. `at_most`:
-    the costs are upper bounds. `retries` say why a training was started again, each time that it
-    was.
+    decided, which is final. `error` is the last output of a failed training. `at_most`: the costs
+    are upper bounds. `retries` has the reason of each retry.
     """
 
     number: int
@@ -81,7 +73,7 @@ class Trial:
 
     @property
     def has_scores(self) -> bool:
-        """Whether it has finished, or one of its seeds has and others are still to be trained."""
+        """True if it has finished, or at least one of its seeds has while it runs."""
         return self.status == "finished" or (self.status == "running" and bool(self.finished_seeds))
 
     @property
@@ -94,7 +86,7 @@ class Trial:
         return self.folder / f"seed-{seed}"
 
     def log(self, seed: int) -> Path:
-        """Return the file of what the training of a seed printed."""
+        """Return the log file of the training of a seed."""
         return self.folder / f"seed-{seed}.log"
 
 
@@ -116,43 +108,39 @@ TRIAL_TYPES |= {
 def write_trial(trial: Trial) -> None:
     """Write trial.json atomically."""
     trial.folder.mkdir(parents=True, exist_ok=True)
-    record = json.dumps(
-        {key: getattr(trial, key) for key in TRIAL_KEYS}, indent=2, ensure_ascii=False
-    )
-    atomic_write(trial.folder / "trial.json", f"{record}\n".encode())
+    record = {key: getattr(trial, key) for key in TRIAL_KEYS}
+    text = json.dumps(record, indent=2, ensure_ascii=False)
+    atomic_write(trial.folder / "trial.json", f"{text}\n".encode())
 
 
 def read_trials(folder: Path) -> list[Trial]:
-    """Return every trial of a sweep's directory, in the order in which they were suggested. Raises
-    RunError.
-    """
+    """Read every trial of a sweep's directory, in the order of suggestion. Raises RunError."""
     trials = [read_trial(path.parent) for path in SweepDir(folder).trials.glob("*/trial.json")]
     return sorted(trials, key=lambda trial: trial.number)
 
 
 def read_trial(folder: Path) -> Trial:
-    """Return the trial in a directory. Raises RunError if trial.json is damaged."""
+    """Read the trial in a directory. Raises RunError if trial.json is damaged."""
     file = folder / "trial.json"
     try:
         record = parse_json(read_text(file))
-        records = [(record, TRIAL_TYPES), *((retry, RETRY_TYPES) for retry in record["retries"])]
-        are_typed = all(
-            isinstance(one[key], kind) for one, types in records for key, kind in types.items()
-        )
-        if not (
-            are_typed
-            and record["fingerprint"] == folder.name
-            and record["status"] in ("running", *ENDED)
-        ):
-            raise ValueError("a value in it is of another type")
+        _check_types(record, TRIAL_TYPES)
+        for retry in record["retries"]:
+            _check_types(retry, RETRY_TYPES)
+        if record["fingerprint"] != folder.name or record["status"] not in ("running", *ENDED):
+            raise ValueError("its fingerprint or status is not that of a trial")
         values = {key: record[key] for key in TRIAL_KEYS} | {"retries": tuple(record["retries"])}
         return Trial(**values, folder=folder, records=read_run_records(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = (
-            f"remove {file}: the sweep then writes it again, and trains only the seeds that are"
-            " missing"
-        )
+        hint = f"remove {file}: the sweep writes it again, and trains only missing seeds"
         raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
+
+
+def _check_types(record: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+    """Raise KeyError, TypeError or ValueError if a value is missing or of another type."""
+    for key, kind in types.items():
+        if not isinstance(record[key], kind):
+            raise ValueError(f"`{key}` is of another type")
 
 
 def read_run_records(folder: Path) -> dict[int, RunRecord]:
@@ -166,9 +154,7 @@ def read_log(trial: Trial, seed: int) -> list[dict[str, Any]]:
 
 
 def final_score(trial: Trial, seed: int, metric: str) -> float | None:
-    """Return the result of a seed: a cost of the plan, or a score in run.json; None where that is
-    no finite number.
-    """
+    """Return a cost of the plan, or a score in a seed's run.json; None if it is not finite."""
     if metric in COSTS:
         return float(getattr(trial, metric))
     record = trial.records.get(seed)
@@ -184,31 +170,27 @@ def finite(value: Any) -> float | None:
 
 
 def missing_weights(trials: Iterable[Trial]) -> list[str]:
-    """Return a sentence for each finished seed whose weights are not there any more."""
-    runs = [
-        (trial.run(seed), trial.records[seed]) for trial in trials for seed in trial.finished_seeds
-    ]
-    lost = [
-        run for run, record in runs if record.weights_sha256 and not RunDir(run).weights.exists()
-    ]
+    """Return a sentence for each finished seed whose weights are missing."""
     cure = "put them back, or remove this folder: the sweep trains it again"
-    return [f"the weights of {run} are gone; {cure}" for run in lost]
+    sentences = []
+    for trial in trials:
+        for seed in trial.finished_seeds:
+            run = trial.run(seed)
+            if trial.records[seed].weights_sha256 and not RunDir(run).weights.exists():
+                sentences.append(f"the weights of {run} are gone; {cure}")
+    return sentences
 
 
 def exit_status(statuses: Iterable[Status]) -> int:
-    """Return how a sweep ends with trials of these statuses: 1 where one has failed or none has
-    finished, else 0.
-    """
+    """Return the exit status of a sweep: 1 if a trial failed or none finished, else 0."""
     counted = {*statuses}
     return int("failed" in counted or "finished" not in counted)
 
 
 def describe_point(point: Point) -> str:
     """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
-    return (
-        " ".join(f"{name}={format_value(value)}" for name, value in point.items())
-        or "the base alone"
-    )
+    values = [f"{name}={format_value(value)}" for name, value in point.items()]
+    return " ".join(values) or "the base alone"
 
 
 def killed_by(status: int) -> str:
@@ -216,44 +198,34 @@ def killed_by(status: int) -> str:
     if status >= 0 and status not in KILLED:
         return ""
     number = -status if status < 0 else status - 128
-    return (
-        signal.Signals(number).name if number in list(signal.Signals) else f"exit status {status}"
-    )
+    if number not in list(signal.Signals):
+        return f"exit status {status}"
+    return signal.Signals(number).name
 
 
 def retry_record(
     cause: Cause, error: str, run: RunDir | None = None, seed: int | None = None
 ) -> Retry:
-    """Return what trial.json says of a retry; `run` is the run folder of the seed that is started
-    again.
-    """
-    steps = (
-        [checkpoint_step(path) or 0 for path in run.checkpoints.glob("step-*.ckpt")]
-        if run is not None
-        else []
-    )
-    return {
-        "cause": cause,
-        "seed": seed,
-        "step": max(steps, default=0),
-        "error": error,
-        "at": utc_now(),
-    }
+    """Return the entry of a retry in trial.json; `run` is the run folder of the retried seed."""
+    checkpoints = [] if run is None else run.checkpoints.glob("step-*.ckpt")
+    step = max((checkpoint_step(path) or 0 for path in checkpoints), default=0)
+    return {"cause": cause, "seed": seed, "step": step, "error": error, "at": utc_now()}
 
 
 def kills_in_place(retries: Sequence[Retry]) -> int:
-    """Return how often in a row, up to now, a training was killed without a new checkpoint in
-    between.
-    """
-    places = [(retry["cause"], retry["seed"], retry["step"]) for retry in reversed(retries)]
-    here = ("killed", *places[0][1:]) if places else ()
-    return sum(1 for _ in takewhile(lambda place: place == here, places))
+    """Return the number of last kills in a row without a new checkpoint in between."""
+    count = 0
+    for retry in reversed(retries):
+        if retry["cause"] != "killed":
+            break
+        if (retry["seed"], retry["step"]) != (retries[-1]["seed"], retries[-1]["step"]):
+            break
+        count += 1
+    return count
 
 
 def failures(retries: Iterable[Retry]) -> int:
-    """Return how many retries of the sweep's `retries` are used up; `--retry` gives all of them
-    again.
-    """
+    """Return the number of used retries since the last `--retry`, which resets them."""
     count = 0
     for retry in retries:
         count = 0 if retry["cause"] == "requested" else count + (retry["cause"] == "failed")
@@ -261,14 +233,14 @@ def failures(retries: Iterable[Retry]) -> int:
 
 
 def describe_retry(retries: Sequence[Retry], allowed: int) -> str:
-    """Say in words why a training is started again, by the last of its retries."""
+    """Describe the last retry of a training in words."""
     last = retries[-1]
     lines = str(last["error"]).splitlines() or [""]
     if last["cause"] == "requested":
-        return f"tried again; it had failed: {lines[0]}"
-    place = f"from step {last['step']:,}" if last["step"] else "from its beginning"
+        return f"retried after it failed: {lines[0]}"
+    place = f"from step {last['step']:,}" if last["step"] else "from its start"
     if last["cause"] == "failed":
         return f"failed, retry {failures(retries)} of {allowed}, {place}: {lines[0]}"
     count = kills_in_place(retries)
-    limit = f", {count} times there, of at most {MAX_KILLS}" if count > 1 else ""
-    return f"killed by {lines[0]}, goes on {place}{limit}"
+    limit = f", killed {count} times there, of at most {MAX_KILLS}" if count > 1 else ""
+    return f"killed by {lines[0]}, resumes {place}{limit}"

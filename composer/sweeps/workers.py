@@ -1,8 +1,7 @@
-"""Workers of a sweep: training processes on this machine or on a Ray cluster, and the runner of one
-trial.
+"""Workers of a sweep, on this machine or on a Ray cluster, and the runner of one trial.
 
-This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and
-GPUs. All machines see the run folders on a shared file system, and have this package installed.
+Ray, imported here alone, only starts commands, reports their exit status, and counts CPUs and GPUs.
+All machines see the run folders on a shared file system, and have this package installed.
 """
 
 from __future__ import annotations
@@ -61,38 +60,34 @@ def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str
 
 
 def ends_with_parent() -> Callable[[], object] | None:
-    """Return what a child does before it starts so that it gets SIGTERM when its parent dies, be it
-    by SIGKILL.
+    """Return a `preexec_fn` that sends a child SIGTERM when its parent dies, even by SIGKILL.
 
-    On Linux alone. Elsewhere a training that outlives its sweep is waited for, by the lock on its
-    run folder.
+    On Linux only. Elsewhere the lock on its run folder shows a training that outlives its sweep.
     """
-    return (
-        partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
-        if sys.platform == "linux"
-        else None
-    )
+    if sys.platform != "linux":
+        return None
+    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class LocalJob:
-    """A process of this machine, which leads a process group of its own; its output is appended to
-    `log`.
+    """A process on this machine, in its own process group; its output is appended to `log`.
 
-    own: What its environment has beside that of this process.
+    variables: Environment variables beside those of this process.
     """
 
     def __init__(
-        self, command: Sequence[str], log: Path, own: Mapping[str, str], folder: str
+        self, command: Sequence[str], log: Path, variables: Mapping[str, str], folder: str
     ) -> None:
-        env = {**python_environment(os.environ), **own}
         with log.open("ab") as file:
-            options: dict[str, Any] = {
-                "cwd": folder,
-                "process_group": 0,
-                "preexec_fn": ends_with_parent(),
-            }
             self.process = Popen(
-                command, stdin=DEVNULL, stdout=file, stderr=STDOUT, env=env, **options
+                command,
+                stdin=DEVNULL,
+                stdout=file,
+                stderr=STDOUT,
+                env={**python_environment(os.environ), **variables},
+                cwd=folder,
+                process_group=0,
+                preexec_fn=ends_with_parent(),
             )
 
     def poll(self) -> int | None:
@@ -109,40 +104,33 @@ class LocalJob:
 
 
 class LocalWorkerPool:
-    """Workers on this machine, each with what a trial needs, or with a share of its CPUs and of its
-    GPUs.
+    """Workers on this machine, each with the resources of a trial, or a share of all.
 
-    Raises RunError if the machine has fewer GPUs than the trials need, or fewer CPUs or less memory
-    than one does.
+    Raises RunError if the machine has too few GPUs for the trials at once, or too few CPUs or too
+    little memory for one.
     """
 
     def __init__(self, workers: int, resources: Resources) -> None:
         self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
         cpus, memory = visible_cpus(), available_memory()
         if (resources.cpus or 0) > cpus or (resources.memory or 0) > memory:
-            there = Resources(
-                len(self.gpus), cpus, None if math.isinf(memory) else int(memory)
-            ).describe()
-            message = f"a trial needs {resources.describe()}, and this machine has {there}"
-            raise RunError.of(
-                message, "write less under `resources`, or run the sweep on a larger machine"
-            )
+            available = Resources(len(self.gpus), cpus, None if math.isinf(memory) else int(memory))
+            message = f"a trial needs {resources.describe()}"
+            message += f", and this machine has {available.describe()}"
+            hint = "write less under `resources`, or run the sweep on a larger machine"
+            raise RunError.of(message, hint)
         if (needed := resources.gpus_of(workers)) > len(self.gpus):
             who = "a trial needs" if workers == 1 else f"{workers} trials at once need"
             message = f"{who} {count_noun(needed, 'GPU')}, and this machine has {len(self.gpus)}"
-            hint = (
-                "write fewer `gpus` under `resources`, or run the sweep where they are: `--slurm`,"
-                " `--ray ADDRESS`"
-            )
+            hint = "write fewer `gpus` under `resources`, or use `--slurm` or `--ray ADDRESS`"
             raise RunError.of(message, hint)
-        # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen
-        # to it
+        # a shell's background jobs ignore SIGINT, and trainings would inherit that
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start(self, command: Sequence[str], log: Path, slot: int) -> LocalJob:
         """Start a command, whose output is appended to `log`."""
-        own = worker_environment(os.environ, slot, self.workers, self.gpus, self.resources)
-        return LocalJob(command, log, own, os.getcwd())
+        variables = worker_environment(os.environ, slot, self.workers, self.gpus, self.resources)
+        return LocalJob(command, log, variables, os.getcwd())
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
@@ -155,27 +143,22 @@ def worker_environment(
     gpus: Sequence[str],
     resources: Resources,
 ) -> dict[str, str]:
-    """Return the variables of one worker: its threads, and its GPUs where several workers share
-    them.
-    """
-    own = {}
+    """Return the environment variables of one worker: its threads and its GPUs."""
+    variables = {}
     if "OMP_NUM_THREADS" not in environment:
-        own["OMP_NUM_THREADS"] = str(resources.cpus or max(1, visible_cpus() // workers))
+        variables["OMP_NUM_THREADS"] = str(resources.cpus or max(1, visible_cpus() // workers))
     if gpus and resources.gpus is not None:
         first = resources.gpus_of(slot + 1) - resources.whole_gpus
-        own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + resources.whole_gpus])
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + resources.whole_gpus])
+    elif len(gpus) >= workers > 1:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[slot % workers :: workers])
     elif gpus and workers > 1:
-        share = (
-            gpus[slot % workers :: workers] if len(gpus) >= workers else [gpus[slot % len(gpus)]]
-        )
-        own["CUDA_VISIBLE_DEVICES"] = ",".join(share)
-    return own
+        variables["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
+    return variables
 
 
 class RayJob:
-    """A LocalJob somewhere in the cluster. While Ray still looks for a machine, it counts as
-    running.
-    """
+    """A LocalJob somewhere in the cluster; it is running while Ray looks for a machine."""
 
     def __init__(self, ray: Any, actor: Any) -> None:
         self.ray, self.actor = ray, actor
@@ -183,9 +166,7 @@ class RayJob:
         self.status: int | None = None
 
     def poll(self) -> int | None:
-        """Return the actor's last reply; the next request is sent once it has come, so that nothing
-        waits here.
-        """
+        """Return the last reply of the actor without waiting, and request the next one."""
         if self.status is None and self.ray.wait([self.reply], timeout=0)[0]:
             try:
                 self.status = self.ray.get(self.reply)
@@ -203,12 +184,10 @@ class RayJob:
 
 
 class RayWorkerPool:
-    """A Ray cluster: `auto` is the one that runs here, `local` one that is started for this sweep,
-    else an address.
+    """A Ray cluster at an address; `auto` finds one that runs here, `local` starts one.
 
-    Ray places each trial on a node that has room for it, on one that has come meanwhile, too.
-    Raises RunError if Ray is not installed, the cluster does not answer, or no node is large
-    enough.
+    Ray places each trial on a node with room for it, including nodes that join later. Raises
+    RunError if Ray is not installed, the cluster does not answer, or no node is large enough.
     """
 
     def __init__(self, address: str, workers: int, resources: Resources) -> None:
@@ -222,11 +201,10 @@ class RayWorkerPool:
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             host, colon, port = address.removeprefix("ray://").rpartition(":")
-            # Ray itself would try for minutes, and not for ten seconds
+            # Ray itself would try for minutes
             if colon and port.isdecimal():
                 socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-            # Ray lets its workers import from the folder in which this is called: of us they need
-            # this package alone
+            # Ray lets its workers import from the current folder, which must be this package's
             with secure_children(), chdir(PACKAGES):
                 self.ray.init(
                     address=address,
@@ -241,24 +219,19 @@ class RayWorkerPool:
             RuntimeError,
             self.ray.exceptions.RayError,
         ) as error:
-            hint = (
-                "start one with `ray start --head` and write its address, or write `--ray auto` or"
-                " `--ray local`"
-            )
-            raise RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint) from None
-        # Ray has put its own in their place, with exit statuses of its own
+            message = f"no Ray cluster answers at `{address}`: {error}"
+            hint = "start one with `ray start --head` and write its address, or write `--ray auto`"
+            raise RunError.of(message, f"{hint} or `--ray local`") from None
+        # Ray has installed its own handlers, with other exit statuses
         for number, handler in handlers.items():
             signal.signal(number, handler)
         self.reserve(resources)
 
     def reserve(self, resources: Resources) -> None:
-        """Ask for these resources from the next trial on. Raises RunError if no node is large
-        enough.
-        """
+        """Set the resources of the next trials. Raises RunError if no node is large enough."""
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         try:
-            self.options = fit_in_nodes(
-                resources, [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-            )
+            self.options = fit_in_nodes(resources, nodes)
         except RunError:
             self.ray.shutdown()
             raise
@@ -273,37 +246,31 @@ class RayWorkerPool:
 
 
 def fit_in_nodes(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the options of Ray for one trial: one CPU, and one GPU of a cluster that has any,
-    unless more is said.
+    """Return Ray's options for one trial, by default one CPU, and one GPU if any node has GPUs.
 
-    nodes: What each node of the cluster has, as Ray names it. Raises RunError where no node has as
-    much.
+    nodes: The resources of each node of the cluster, as Ray names them. Raises RunError if no node
+    has as much.
     """
-    gpus = (
-        resources.gpus
-        if resources.gpus is not None
-        else float(any(node.get("GPU") for node in nodes))
-    )
-    needed = {
-        "CPU": float(resources.cpus or 1),
-        "GPU": gpus,
-        "memory": float(resources.memory or 0),
-    }
-    if not any(
-        all(node.get(name, 0.0) >= amount for name, amount in needed.items()) for node in nodes
-    ):
-        there = (
-            Resources(n.get("GPU"), int(n.get("CPU", 0)), int(n.get("memory", 0))).describe()
-            for n in nodes
-        )
-        message = (
-            f"no node of the cluster has {resources.describe()}; its nodes have"
-            f" {'; '.join(there) or 'nothing'}"
-        )
-        raise RunError.of(
-            message, "write less under `resources`, or add a node with `ray start --address ...`"
-        )
+    gpus = resources.gpus
+    if gpus is None:
+        gpus = float(any(node.get("GPU") for node in nodes))
+    memory = float(resources.memory or 0)
+    needed = {"CPU": float(resources.cpus or 1), "GPU": gpus, "memory": memory}
+    if not any(has_resources(node, needed) for node in nodes):
+        available = []
+        for node in nodes:
+            has = Resources(node.get("GPU"), int(node.get("CPU", 0)), int(node.get("memory", 0)))
+            available.append(has.describe())
+        message = f"no node of the cluster has {resources.describe()}; its nodes have"
+        message += f" {'; '.join(available) or 'nothing'}"
+        hint = "write less under `resources`, or add a node with `ray start --address ...`"
+        raise RunError.of(message, hint)
     return {"num_cpus": needed["CPU"], "num_gpus": needed["GPU"], "memory": needed["memory"]}
+
+
+def has_resources(node: Mapping[str, float], needed: Mapping[str, float]) -> bool:
+    """True if a node of a cluster has the needed resources."""
+    return all(node.get(name, 0.0) >= amount for name, amount in needed.items())
 
 
 Job = LocalJob | RayJob
@@ -312,9 +279,7 @@ WorkerPool = LocalWorkerPool | RayWorkerPool
 
 @dataclass
 class TrialRunner:
-    """Trains one trial in one slot of a worker pool. `arguments` are those of `train`; `budget` is
-    theirs.
-    """
+    """Trains one trial in one slot of a worker pool, with `arguments` of `train`."""
 
     study: Study
     pool: WorkerPool
@@ -334,9 +299,7 @@ class TrialRunner:
         self.seed = self.seeds[0]
 
     def poll(self) -> Trial:
-        """Check on the training once, do what is to be done next, and return the trial as it is
-        now.
-        """
+        """Check the training once, take the next step, and return the current trial."""
         if self.job is None:
             self.start_next_seed()
             return self.trial
@@ -360,9 +323,7 @@ class TrialRunner:
             return
         elif not run.is_empty() and not run.record.exists():
             cure = f"put it back, or remove {run.path}, and run the sweep with `--retry`"
-            self.end(
-                "failed", error=f"{run.path} has no run.json, so nothing says how far it is: {cure}"
-            )
+            self.end("failed", error=f"{run.path} has no run.json: {cure}")
         else:
             self.seed = left[0]
             arguments = [f"training.seed={self.seed}", *self.arguments]
@@ -372,32 +333,28 @@ class TrialRunner:
             self.job = self.pool.start(command, log, self.slot)
 
     def prune_if_bad(self, job: Job) -> None:
-        """Report the first seed's progress to the study, and stop the training if the study prunes
-        it.
-        """
+        """Report the first seed's progress to the study, and stop a training that it prunes."""
         if self.trial.pruned_at is not None:
             if time.monotonic() - self.stop_time > PATIENCE:
                 job.stop(signal.SIGKILL)
         elif (step := self.report()) is not None:
             if len(self.seeds) == 1 and self.budget_spent(read_log(self.trial, self.seed)) == 1.0:
-                return  # to stop it saves nothing, and loses its scores
+                return  # stopping it would save nothing, and lose its scores
             self.trial = replace(self.trial, pruned_at=step)
-            # before the training hears of it: the decision survives a kill of the sweep
+            # before the signal, so that the decision survives a kill of the sweep
             write_trial(self.trial)
             self.stop_time = time.monotonic()
             job.stop(signal.SIGTERM)
 
     def budget_spent(self, rows: Sequence[Mapping[str, object]]) -> float:
-        """Return the share of a seed's budget that is spent, by the rows of its metrics."""
+        """Return the spent share of a seed's budget, by the rows of its metrics."""
         last: dict[str, Any] = {"step": 0, "epoch": 0.0, "minutes": 0.0}
-        for row in rows:  # those of a test have neither an epoch nor minutes
+        for row in rows:  # rows of a test have neither an epoch nor minutes
             last |= row
         return self.budget.spent(last["step"], last["epoch"], last["minutes"])
 
     def report(self) -> int | None:
-        """Report new scores of the first seed, and return the step at which the trial is to be
-        pruned, if it is.
-        """
+        """Report new scores of the first seed; return the step at which to prune, or None."""
         file = RunDir(self.trial.run(self.seed)).metrics
         size = file.stat().st_size if self.seed == self.seeds[0] and file.exists() else -1
         if size == self.metrics_size:
@@ -405,18 +362,14 @@ class TrialRunner:
         self.metrics_size = size
         rows = read_log(self.trial, self.seed)
         metric = logged_key(rows, self.goal.metric)
-        # a metric that is null in a row was NaN or infinite
-        scores = {
-            row["step"]: math.nan if row[metric] is None else float(row[metric])
-            for row in rows
-            if metric in row
-        }
+        scores = {}
+        for row in rows:
+            if metric in row:  # null is NaN or infinity
+                scores[row["step"]] = math.nan if row[metric] is None else float(row[metric])
         return self.study.report(self.suggestion, scores)
 
     def handle_exit(self, status: int) -> None:
-        """Go on after a training ended: with the next seed, the same one again, or the end of the
-        trial.
-        """
+        """Handle the end of a training: start the next seed, retry, or end the trial."""
         if self.trial.pruned_at is not None:
             self.end("pruned")
         elif status == 0:
@@ -428,27 +381,25 @@ class TrialRunner:
             if count < MAX_KILLS:
                 self.retry(kill)
             else:
-                self.fail(
-                    f"its training was killed {count} times without a new checkpoint, the last time"
-                    f" by {name}"
-                )
+                error = f"its training was killed {count} times without a new checkpoint"
+                self.fail(f"{error}, the last time by {name}")
         else:
             self.fail(error_excerpt(self.trial.log(self.seed), status, self.log_start))
 
     def fail(self, error: str) -> None:
-        """Try a failed training again, or end the trial if the sweep's retries are used up."""
+        """Retry a failed training, or end the trial if the sweep's retries are used up."""
         if failures(self.trial.retries) < self.study.sweep.retries:
             self.retry(retry_record("failed", error, RunDir(self.trial.run(self.seed)), self.seed))
         else:
             self.end("failed", error=error)
 
     def retry(self, retry: Retry) -> None:
-        """Write down that the same seed is started again, which the next poll does."""
+        """Record a retry of the same seed, which the next poll starts."""
         self.trial = replace(self.trial, retries=(*self.trial.retries, retry))
         write_trial(self.trial)
 
     def finish(self) -> None:
-        """End a trial whose seeds have all finished, with those that `seeds_where` has no longer."""
+        """End a trial whose seeds have all finished, scored by all of the sweep's seeds it has."""
         seeds = [seed for seed in self.study.sweep.seeds if seed in self.trial.finished_seeds]
         scores = {seed: final_score(self.trial, seed, self.goal.metric) for seed in seeds}
         values = [value for value in scores.values() if value is not None]
@@ -456,17 +407,13 @@ class TrialRunner:
             self.end("finished", value=fmean(values))
             return
         missing = ", ".join(str(seed) for seed, value in scores.items() if value is None)
-        logged = sorted({name for record in self.trial.records.values() for name in record.scores})
-        error = (
-            f"no `{self.goal.metric}` was logged with seed {missing}; logged were:"
-            f" {', '.join(logged)}"
-        )
+        scored = [record.scores for record in self.trial.records.values()]
+        logged = ", ".join(sorted(set[str]().union(*scored)))
+        error = f"no `{self.goal.metric}` was logged with seed {missing}; logged were: {logged}"
         self.end("failed", error=error)
 
     def end(self, status: Status, value: float | None = None, error: str | None = None) -> None:
-        """Write how the trial ended, then tell the study: after a kill in between it is told from
-        what was written.
-        """
+        """Write the result of the trial, then tell the study, which is restored from the former."""
         records = read_run_records(self.trial.folder)
         self.trial = replace(self.trial, status=status, value=value, error=error, records=records)
         write_trial(self.trial)
@@ -478,14 +425,14 @@ class TrialRunner:
             self.job.stop(number)
 
     def has_stopped(self) -> bool:
-        """Return whether no training of this trial runs any more."""
+        """True if no training of this trial runs any more."""
         return self.job is None or self.job.poll() is not None
 
 
 def error_excerpt(log: Path, status: int, start: int = 0) -> str:
-    """Return the last lines that a training printed before it failed, at most 12, the error first.
+    """Return the last lines of a failed training's log, at most 12, the error first.
 
-    start: The bytes of the log that earlier trainings have written.
+    start: The size of the log before this training.
     """
     text = log.read_bytes()[start:].decode("utf-8", errors="replace") if log.exists() else ""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()][-12:]

@@ -202,8 +202,8 @@ def test_a_part_may_leave_open_what_others_give(capsys: pytest.CaptureFixture[st
     )
     status, out, _ = checked(capsys, part(text))
     assert status == 0
-    assert "no errors in its YAML, keys and types" in out
-    assert "gives `layers`, `width` a value" in out
+    assert "no errors in YAML, keys and types" in out
+    assert "must set `layers`, `width`" in out
     assert "next:" not in out
 
 
@@ -239,7 +239,7 @@ def test_what_others_extend_is_a_part_if_it_is_no_recipe(
     assert codes(capsys, "decoder.yaml")[0] == 2
     status, out, _ = checked(capsys, "base.yaml", "decoder.yaml", "whole.yaml")
     assert status == 0, out
-    assert "decoder.yaml: no errors in its YAML" in out
+    assert "decoder.yaml: no errors in YAML" in out
     assert "base.yaml: no errors; " in out
     sweep = write(tmp_path, "  decoder: {extend: {gru: decoder.yaml}}")
     assert checked(capsys, "decoder.yaml", str(sweep))[0] == 0

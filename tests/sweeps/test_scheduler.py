@@ -149,9 +149,9 @@ def test_a_killed_worker_goes_on_and_no_retry_is_counted(
     assert failures(result[0.1].retries) == 0
     assert result[0.3].retries == ()
     out, trial = capsys.readouterr().out, f"trial {result[0.1].folder.name}: rate=0.1"
-    assert f"{trial}: killed by SIGKILL, goes on from its beginning\n" in out
+    assert f"{trial}: killed by SIGKILL, resumes from its start\n" in out
     assert (
-        f"{trial}: killed by SIGKILL, goes on from its beginning, 2 times there, of at most 5\n"
+        f"{trial}: killed by SIGKILL, resumes from its start, killed 2 times there, of at most 5\n"
         in out
     )
 
@@ -197,9 +197,7 @@ def test_a_failed_trial_is_tried_again(
     assert [(retry["cause"], retry["seed"]) for retry in trial.retries] == [("failed", 1)] * 2
     out = capsys.readouterr().out
     for number in (1, 2):
-        assert (
-            f"failed, retry {number} of 2, from its beginning: error[run]: the loss is NaN" in out
-        )
+        assert f"failed, retry {number} of 2, from its start: error[run]: the loss is NaN" in out
     assert ("`--retry`" in out) == (status == "failed")
     # nothing of the tries before the last
     assert (trial.error or "").count("error[run]") == (status == "failed")
@@ -217,7 +215,7 @@ def test_retry_tries_again_what_has_failed_and_nothing_else(
     capsys.readouterr()
     assert run_sweep(read_sweep(file), home / "run", retry=True) == 0
     out, trial = capsys.readouterr().out, trials_by_rate(home / "run")[0.1]
-    assert "tried again; it had failed: error[run]: the loss is NaN" in out
+    assert "retried after it failed: error[run]: the loss is NaN" in out
     # the study gives the second try a number of its own, and a trial is called what its folder is
     assert {*re.findall("trial [0-9a-f]+(?=:| goes on)", out)} == {f"trial {trial.folder.name}"}
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.1, 0.1]
