@@ -1,11 +1,11 @@
-"""`export --ctranslate2`: a standard Transformer for CTranslate2, a fast inference engine for CPUs
-and GPUs.
-"""
+"""`export --ctranslate2`: export a standard Transformer to CTranslate2, a fast inference engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,9 +44,9 @@ ACTIVATIONS = {
     "sigmoid": "Sigmoid",
 }
 ACTIVATIONS |= {"gelu_tanh": "GELUTanh", "glu": "Sigmoid", "swiglu": "SWISH", "geglu": "GELU"}
-"""Names of activations, ours to CTranslate2's; of a gated one, the activation of the gate."""
+"""CTranslate2's names of activations; of a gated one, the activation of the gate."""
 GATE_FIRST = {"glu": False, "swiglu": True, "geglu": True}
-"""Of gated activations, whether the gate is the first half of the projection."""
+"""True for gated activations whose gate is the first half of the projection."""
 DEFAULTS: dict[type[Block], dict[str, object]] = {
     SelfAttention: {
         "window": None,
@@ -69,7 +69,7 @@ DEFAULTS: dict[type[Block], dict[str, object]] = {
     Residual: {"scale": 1.0},
     Norm: {"kind": "layer", "eps": 1e-5},
 }
-"""Settings of which CTranslate2 supports one value alone, or several that mean the same."""
+"""Settings of which CTranslate2 supports one value, or several equivalent ones."""
 ONLY_ENCODER = (None, "encoder", ["encoder"])
 """Values of `from` that mean the only encoder."""
 LAYER_PARTS: dict[type[Block], str] = {
@@ -86,7 +86,7 @@ class UnsupportedModel(Exception):
 
 @dataclass(frozen=True)
 class TransformerStack:
-    """Encoder or decoder of Vaswani et al. 2017; a layer is its residuals, with the block in each."""
+    """Encoder or decoder of Vaswani et al. 2017; a layer is (residual, inner block) pairs."""
 
     positions: Positions
     layers: list[list[tuple[Residual, Block]]]
@@ -97,12 +97,11 @@ class TransformerStack:
 
 
 def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
-    """Write a run's model as a folder of CTranslate2, with the run's tokenizer.json in it, and
-    return its path.
+    """Write a run's model as a CTranslate2 folder with the run's tokenizer.json; return its path.
 
-    Raises RunError where the model is no standard Transformer (sinusoidal or learned positions;
+    Raises RunError if the model is not a standard Transformer (sinusoidal or learned positions;
     layers of residual blocks with one norm around self-attention, cross-attention and
-    feed-forward), where CTranslate2 is not installed, or where `folder` exists.
+    feed-forward), CTranslate2 is not installed, or `folder` exists.
     """
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)
@@ -110,13 +109,12 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
     try:
         import ctranslate2
     except ModuleNotFoundError:
-        raise RunError.of(
-            "the package `ctranslate2` is not installed", "pip install ctranslate2"
-        ) from None
+        message = "the package `ctranslate2` is not installed"
+        raise RunError.of(message, "pip install ctranslate2") from None
     try:
         spec = build_spec(opened, ctranslate2.specs)
     except UnsupportedModel as reason:
-        message = f"CTranslate2 has no such model: {reason}"
+        message = f"CTranslate2 does not support this model: {reason}"
         fix = "translate with it here: `seqcomposer translate RUN`"
         raise RunError.of(message, fix, str(opened.run_dir.path)) from None
     with atomic_directory(target) as draft:
@@ -130,72 +128,54 @@ def transformer_stacks(run: Run) -> tuple[TransformerStack, TransformerStack]:
     model = run.model
     encoders = list(model.readers().values())
     if len(encoders) != 1:
-        raise UnsupportedModel(f"it has {len(encoders)} encoders, and one is known")
-    if not isinstance(encoders[0].embedding, Embedding) or not isinstance(
-        model.embedding, Embedding
-    ):
-        raise UnsupportedModel("its embeddings are not learned vectors")
-    if (
-        not isinstance(model.output, LinearOutput)
-        or model.length is not None
-        or isinstance(model, JointModel)
-    ):
-        raise UnsupportedModel(
-            "its output is not a linear map to the vocabulary, ended by the model"
-        )
-    encoder = to_transformer_stack(run.recipe, encoders[0].stack, (SelfAttention, FeedForward))
-    return encoder, to_transformer_stack(
-        run.recipe, model.decoder, (SelfAttention, CrossAttention, FeedForward)
-    )
+        raise UnsupportedModel(f"it has {len(encoders)} encoders, and only one is supported")
+    for embedding in (encoders[0].embedding, model.embedding):
+        if not isinstance(embedding, Embedding):
+            raise UnsupportedModel("its embeddings are not learned vectors")
+    is_linear = isinstance(model.output, LinearOutput) and not isinstance(model, JointModel)
+    if not is_linear or model.length is not None:
+        raise UnsupportedModel("its output is not a linear layer that predicts the end of a text")
+    encoder_kinds = (SelfAttention, FeedForward)
+    decoder_kinds = (SelfAttention, CrossAttention, FeedForward)
+    encoder = to_transformer_stack(run.recipe, encoders[0].stack, encoder_kinds)
+    return encoder, to_transformer_stack(run.recipe, model.decoder, decoder_kinds)
 
 
 def to_transformer_stack(
     recipe: Recipe, stack: Stack, kinds: Sequence[type[Block]]
 ) -> TransformerStack:
-    """Return a stack as layers of `kinds`, with the settings that all of them share. Raises
-    UnsupportedModel.
-    """
+    """Return a stack as layers of `kinds`, with their settings. Raises UnsupportedModel."""
     first, *rest = list(unrolled_blocks(recipe, stack)) or [stack]
     if not isinstance(first, Positions):
-        raise UnsupportedModel(f"expected `positions` first, and found {_path(stack, first)}")
+        raise UnsupportedModel(f"it starts with {_path(stack, first)}, not with `positions`")
     final_norm = cast(Norm, rest.pop()) if rest and isinstance(rest[-1], Norm) else None
     if not rest or len(rest) % len(kinds):
-        raise UnsupportedModel(f"{len(rest)} residuals are no layers of {len(kinds)}")
-    pairs = [
-        residual_and_inner(recipe, block, kinds[index % len(kinds)])
-        for index, block in enumerate(rest)
-    ]
+        raise UnsupportedModel(f"{len(rest)} residuals do not make layers of {len(kinds)}")
+    pairs = [*map(partial(residual_and_inner, recipe), rest, cycle(kinds))]
     layers = [pairs[index : index + len(kinds)] for index in range(0, len(pairs), len(kinds))]
     inner = [block for _, block in pairs]
-    for block in inner:
-        if (
-            isinstance(block, CrossAttention)
-            and recipe.settings_at(block.path)["from"] not in ONLY_ENCODER
-        ):
-            raise UnsupportedModel(
-                f"{_path(stack, block)} reads something else than the encoder's end"
-            )
+    attentions = [block for block in inner if isinstance(block, CrossAttention)]
+    for block in attentions:
+        if recipe.settings_at(block.path)["from"] not in ONLY_ENCODER:
+            raise UnsupportedModel(f"{_path(stack, block)} does not read the encoder's output")
     norm = _shared_value("norm", (residual.placed for residual, _ in pairs))
     if norm == "none":
         raise UnsupportedModel("its residuals have no norm")
     if norm == "post" and final_norm is not None:
-        raise UnsupportedModel("a norm comes after the last layer's own")
-    attentions = [block for block in inner if not isinstance(block, FeedForward)]
+        raise UnsupportedModel("it has a norm after the last layer's own")
+    with_heads = [block for block in inner if not isinstance(block, FeedForward)]
     heads = _shared_value(
-        "heads", (recipe.settings_at(block.path)["heads"] for block in attentions)
+        "heads", (recipe.settings_at(block.path)["heads"] for block in with_heads)
     )
-    activation = _shared_value(
-        "activation", (block.activation for block in inner if isinstance(block, FeedForward))
-    )
+    feed_forwards = [block for block in inner if isinstance(block, FeedForward)]
+    activation = _shared_value("activation", (block.activation for block in feed_forwards))
     if activation not in ACTIVATIONS:
-        raise UnsupportedModel(f"the activation `{activation}` is not known")
+        raise UnsupportedModel(f"the activation `{activation}` is not supported")
     return TransformerStack(first, layers, final_norm, heads, norm, activation)
 
 
 def unrolled_blocks(recipe: Recipe, stack: Stack) -> Iterator[Block]:
-    """Yield the blocks in running order, with every `repeat` unrolled and no dropout. Raises
-    UnsupportedModel.
-    """
+    """Yield the blocks in order, repeats unrolled, without dropout. Raises UnsupportedModel."""
     for block in stack.inner():
         for setting, value in DEFAULTS.get(type(block), {}).items():
             supported = value if isinstance(value, tuple) else (value,)
@@ -205,20 +185,17 @@ def unrolled_blocks(recipe: Recipe, stack: Stack) -> Iterator[Block]:
                 )
         if isinstance(block, Repeat):
             if block.times is None or len(block.stacks) not in (1, block.times):
-                reason = "repeats as often as the text is long, or has sets of parameters"
+                reason = "has a variable number of iterations, or shares sets of parameters"
                 raise UnsupportedModel(f"{_path(stack, block)} {reason}")
             for iteration in range(block.times):
-                yield from unrolled_blocks(
-                    recipe, cast(Stack, block.stacks[iteration % len(block.stacks)])
-                )
+                inner = block.stacks[iteration % len(block.stacks)]
+                yield from unrolled_blocks(recipe, cast(Stack, inner))
         elif not isinstance(block, Dropout):
             yield block
 
 
 def residual_and_inner(recipe: Recipe, block: Block, kind: type[Block]) -> tuple[Residual, Block]:
-    """Return a residual block and the one block of `kind` in it. Raises UnsupportedModel where it
-    is anything else.
-    """
+    """Return a residual block and its only inner block, of `kind`. Raises UnsupportedModel."""
     if isinstance(block, Residual):
         inner, *more = [*unrolled_blocks(recipe, block.stack), None]
         if isinstance(inner, kind) and more == [None]:
@@ -240,38 +217,31 @@ def _path(stack: Block, block: Block) -> str:
 
 
 def build_spec(run: Run, specs: Any) -> Any:
-    """Return CTranslate2's specification of the model, with weights and vocabularies. Raises
-    UnsupportedModel.
-    """
+    """Return CTranslate2's specification with weights and vocabularies. Raises UnsupportedModel."""
     encoder, decoder = transformer_stacks(run)
     kinds = specs.transformer_spec
+    options = _options(encoder, specs), _options(decoder, specs)
     spec = kinds.TransformerSpec(
-        kinds.TransformerEncoderSpec(
-            len(encoder.layers), encoder.heads, **_options(encoder, specs)
-        ),
-        kinds.TransformerDecoderSpec(
-            len(decoder.layers), decoder.heads, **_options(decoder, specs)
-        ),
+        kinds.TransformerEncoderSpec(len(encoder.layers), encoder.heads, **options[0]),
+        kinds.TransformerDecoderSpec(len(decoder.layers), decoder.heads, **options[1]),
     )
     model: Any = run.model
     ((side, reader),) = model.readers().items()
-    # CTranslate2 multiplies embeddings by the square root of the width, too
+    # CTranslate2 also multiplies embeddings by the square root of the width
     spec.encoder.embeddings[0].weight = _to_numpy(reader.embedding.weight)
     spec.decoder.embeddings.weight = _to_numpy(model.embedding.weight)
-    bias = (
-        model.output.weight.new_zeros(len(model.output.weight))
-        if model.output.bias is None
-        else model.output.bias
-    )
+    bias = model.output.bias
+    if bias is None:
+        bias = model.output.weight.new_zeros(len(model.output.weight))
     _copy_linear(spec.decoder.projection, model.output.weight, bias)
-    spec.decoder.projection.bias[[PAD, BOS]] = NEVER  # our decoding never outputs them
+    spec.decoder.projection.bias[[PAD, BOS]] = NEVER  # decoding here never outputs them
     _copy_stack(spec.encoder, encoder)
     _copy_stack(spec.decoder, decoder)
     tokens = run.tokenizers.vocabulary(TARGET)
     spec.register_source_vocabulary(run.tokenizers.vocabulary(side))
     spec.register_target_vocabulary(tokens)
     config = spec.config
-    config.layer_norm_epsilon, config.add_source_eos = 1e-5, True  # the epsilon of all our norms
+    config.layer_norm_epsilon, config.add_source_eos = 1e-5, True  # see DEFAULTS
     config.bos_token = config.decoder_start_token = tokens[BOS]
     config.eos_token, config.unk_token = tokens[EOS], tokens[UNK]
     spec.validate()
@@ -281,9 +251,8 @@ def build_spec(run: Run, specs: Any) -> Any:
 def _options(stack: TransformerStack, specs: Any) -> dict[str, object]:
     activation = getattr(specs.common_spec.Activation, ACTIVATIONS[stack.activation], None)
     if activation is None:
-        raise UnsupportedModel(
-            f"this version of CTranslate2 has no activation `{stack.activation}`"
-        )
+        message = f"this version of CTranslate2 has no activation `{stack.activation}`"
+        raise UnsupportedModel(message)
     return {
         "pre_norm": stack.norm == "pre",
         "no_final_norm": stack.final_norm is None,
@@ -305,14 +274,13 @@ def _copy_stack(spec: Any, stack: TransformerStack) -> None:
                 continue
             attention: Any = block
             query = [attention.query] if isinstance(block, CrossAttention) else []
-            for linear, module in zip(
-                part.linear, (*query, attention.project, attention.merge), strict=True
-            ):
+            modules = (*query, attention.project, attention.merge)
+            for linear, module in zip(part.linear, modules, strict=True):
                 _copy_linear(linear, module.weight, module.bias)
 
 
 def position_encodings(positions: Positions) -> np.ndarray:
-    """Return what is added at each position, (POSITIONS, D); a learned table repeats its last row."""
+    """Return the encoding of each position, (POSITIONS, D); a table repeats its last row."""
     if positions.table is None:
         return _to_numpy(sinusoidal(torch.arange(POSITIONS)[None], positions.width)[0])
     rows = torch.arange(POSITIONS).clamp(max=positions.table.num_embeddings - 1)
@@ -324,7 +292,7 @@ def _copy_feed_forward(spec: Any, block: Any, activation: str) -> None:
     if activation not in GATE_FIRST:
         _copy_linear(spec.linear_0, block.expand.weight, block.expand.bias)
         return
-    # one matrix of ours holds the gate and what it gates; CTranslate2 has two
+    # one matrix here holds the gate and the gated part; CTranslate2 has two
     halves = list(zip(block.expand.weight.chunk(2), block.expand.bias.chunk(2), strict=True))
     gate, gated = halves if GATE_FIRST[activation] else halves[::-1]
     _copy_linear(spec.linear_0, *gate)

@@ -1,11 +1,11 @@
-"""A decoding step as a graph of tensors with free sizes: any number of rows, source length and
-positions so far.
+"""A decoding step as a graph with dynamic shapes: any rows, source length and target length.
 
-An export to another runtime begins with this graph. The weights are the model's own.
+An export to another runtime starts from this graph. The weights are the model's own.
 """
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,28 +25,26 @@ from composer.model.special_tokens import BOS
 
 Memories = Mapping[str, Output]
 Inputs: TypeAlias = "tuple[Tensor, list[Tensor], list[State]]"
-"""What the graph takes: ids (R, 1), the leaves of the state, the memories that are read."""
+"""Inputs of the graph: ids (R, 1), the leaves of the state, the memories that are read."""
 Dims = Sequence[Sequence[int]]
-"""Some of the dimensions of each tensor of some inputs."""
+"""Dimensions of each of several tensors."""
 
 SIZES = (3, 14, 6), (5, 9, 7), (7, 12, 10)
-"""Rows, source tokens and positions so far of examples, which show what dimensions vary and which
-vary together.
-"""
+"""(rows, source tokens, target tokens) of examples, from which dynamic dimensions are found."""
 LARGEST = 1 << 30
 
 
 class Interface(NamedTuple):
-    """What of a step's inputs and outputs is for the graph."""
+    """The inputs and outputs of a step that the graph needs."""
 
     read: tuple[str, ...]  # names of the memories that a step reads
-    changed: tuple[int, ...]  # leaves of the state that a step makes anew; the others it hands on
+    changed: tuple[int, ...]  # leaves of the state that a step replaces
 
     @classmethod
     def observe(
         cls, model: EncoderDecoder, ids: Tensor, state: State, memories: Memories
     ) -> tuple[Interface, Tensor, State]:
-        """Run a step and see what it does. -> interface, logits, state"""
+        """Run a step and observe it. -> interface, logits, state"""
         reads = LazyOutputs(memories, lambda memory: memory)
         logits, after = model.step(ids, state, reads)
         pairs = zip(pytree.tree_leaves(state), pytree.tree_leaves(after), strict=True)
@@ -54,22 +52,20 @@ class Interface(NamedTuple):
         return cls(tuple(reads.read), changed), logits, after
 
     def inputs(self, ids: Tensor, state: State, memories: Memories) -> Inputs:
-        """Return what the graph takes, with the strides that it expects."""
+        """Return the inputs of the graph, with the strides that it expects."""
         arguments = (ids, pytree.tree_leaves(state), [tuple(memories[name]) for name in self.read])
         return pytree.tree_map(with_usual_strides, arguments)
 
 
 def with_usual_strides(tensor: Tensor) -> Tensor:
-    """Return a tensor with the strides of a new one; a contiguous one may have any where its size
-    is 1.
-    """
+    """Return a tensor with standard strides, also in dimensions of size 1."""
     if tensor.is_contiguous() and 1 not in tensor.shape:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
 class StepModule(nn.Module):
-    """The step of a model as a function from tensors to tensors, which is what can be exported."""
+    """The step of a model as a function from tensors to tensors, which can be exported."""
 
     def __init__(self, model: EncoderDecoder, interface: Interface, state: State) -> None:
         super().__init__()
@@ -98,13 +94,12 @@ class Program(NamedTuple):
 def export_step(module: StepModule) -> Program:
     """Export a step for any sizes: from 1 on where torch can, else from 2 on. Raises RunError."""
     if isinstance(module.model.output, CnnOutput):
-        raise not_exportable(
-            "`cnn` makes the vectors of all words once, and the graph would at every token"
-        )
+        reason = "`cnn` computes the vectors of all words once, and the graph would at every token"
+        raise not_exportable(reason)
     examples = [module.interface.inputs(*example_step(module.model, *sizes)) for sizes in SIZES]
     columns = [*zip(*map(pytree.tree_leaves, examples), strict=True)]
-    sizes = [[*zip(*(tensor.shape for tensor in column), strict=True)] for column in columns]
-    varying = [[dim for dim, several in enumerate(shape) if len({*several}) > 1] for shape in sizes]
+    sizes = [*map(sizes_of, columns)]
+    varying = [*map(varying_dims, sizes)]
     problem = Exception()
     for smallest in (1, 2):
         layout = pytree.tree_structure(examples[0])
@@ -113,24 +108,35 @@ def export_step(module: StepModule) -> Program:
             try:
                 graph = torch.export.export(module, examples[0], dynamic_shapes=dynamic)
                 exported = varying_sizes(graph)
-                # without decompositions a write in place stays one, and hides that it fixes a size
+                # only decompositions show that a write in place fixes a size
                 if varying_sizes(graph.run_decompositions({})) == exported:
                     return Program(graph, [[] for _ in varying] if smallest == 1 else varying)
-                problem = ValueError("its graph is for inputs of one size alone")
-            except Exception as error:  # whatever the tracer meets
+                problem = ValueError("its graph works for one input size only")
+            except Exception as error:  # the tracer may raise anything
                 problem = error
     raise not_exportable(one_line_error(problem)) from problem
 
 
+def sizes_of(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """Return the sizes of each dimension over several tensors."""
+    return [*zip(*(tensor.shape for tensor in tensors), strict=True)]
+
+
+def varying_dims(sizes: Sequence[tuple[int, ...]]) -> list[int]:
+    """Return the dimensions with several sizes."""
+    return [dim for dim, several in enumerate(sizes) if len({*several}) > 1]
+
+
 def varying_sizes(graph: torch.export.ExportedProgram) -> list[list[bool]]:
-    """Return of each dimension of each input whether it varies."""
+    """Return, for each input, True for each dimension that varies."""
     inputs = {*graph.graph_signature.user_inputs}
     shapes = [node.meta["val"].shape for node in graph.graph.nodes if node.name in inputs]
-    return [[not is_concrete_int(size) for size in shape] for shape in shapes]
+    are_fixed = [map(is_concrete_int, shape) for shape in shapes]
+    return [[*map(operator.not_, fixed)] for fixed in are_fixed]
 
 
 def not_exportable(reason: str) -> RunError:
-    """Return the error of a step of which there can be no graph."""
+    """Return the error of a step that cannot be exported."""
     message = f"the decoding step of this model cannot be exported: {reason}"
     return RunError.of(message, "export another model, or decode with this project")
 
@@ -138,11 +144,9 @@ def not_exportable(reason: str) -> RunError:
 def dynamic_shapes(
     sizes: Sequence[Sequence[tuple[int, ...]]], smallest: int
 ) -> list[tuple[Any, ...]]:
-    """Return the kind of each dimension, of which the sizes in all examples are given: fixed, or a
-    number.
+    """Return each dimension as static or dynamic, given its sizes in all examples.
 
-    Sizes that are the same in all examples, or always differ by as much, are one number and what is
-    added to it.
+    Dimensions whose sizes always differ by a constant share one symbol, plus the constant.
     """
     numbers: dict[tuple[int, ...], Any] = {}
 
@@ -150,7 +154,7 @@ def dynamic_shapes(
         if len({*several}) == 1:
             return torch.export.Dim.STATIC
         for known, number in numbers.items():
-            more = {one - other for one, other in zip(several, known, strict=True)}
+            more = {*map(operator.sub, several, known)}
             if len(more) == 1:
                 (added,) = more
                 return number + added if added else number
@@ -163,22 +167,20 @@ def dynamic_shapes(
 def example_step(
     model: EncoderDecoder, rows: int, tokens: int, positions: int
 ) -> tuple[Tensor, State, Memories]:
-    """Return inputs of a step: ids (R, 1), the state after so many positions, and what the encoders
-    left.
-    """
+    """Return inputs of a step: ids (R, 1), the state after `positions` tokens, the memories."""
     with torch.no_grad():
-        # none hangs on another
+        # independent of each other
         lengths = {key: tokens + number * rows for number, key in enumerate(model.readers())}
         sources = {key: example_sources(model, length)[key] for key, length in lengths.items()}
         sources = {key: ids.expand(rows, *ids.shape[1:]) for key, ids in sources.items()}
         answer = example_ids(model, positions).expand(rows, -1)  # (R, t)
-        memories = model.encode(
-            sources, target_mask=example_ids(model, tokens).expand(rows, -1).bool()
-        )
+        target_mask = example_ids(model, tokens).expand(rows, -1).bool()
+        memories = model.encode(sources, target_mask=target_mask)
         state = model.step(answer, model.start(memories, rows), memories)[1]
     return torch.full_like(answer[:, :1], BOS), state, memories
 
 
 def oblivious_of_ones() -> AbstractContextManager[object]:
-    """Let a graph serve sizes of 1 as any other, as PyTorch's export to ONNX does."""
-    return torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    """Treat sizes of 1 as any other, as PyTorch's export to ONNX does."""
+    config: Any = torch.fx.experimental._config
+    return config.patch(backed_size_oblivious=True)

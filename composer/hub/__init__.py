@@ -1,3 +1,1 @@
-"""Sharing runs and recipes: packs with checksums, model cards, and pulling from folders, git, W&B
-or the hub.
-"""
+"""Share runs and recipes: packs with checksums, model cards, pull from git, W&B or the hub."""

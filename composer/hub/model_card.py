@@ -19,11 +19,12 @@ from composer.runs.record import RunRecord
 from composer.viz.architecture import Drawing, draw
 
 SPLIT_TITLES = {"val": "validation"}
-"""What splits are called in a card; others by their names."""
+"""Names of splits in a card, where they differ."""
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 LANGUAGES = re.compile(
-    "ar|bg|bn|ca|cs|cy|da|de|el|en|es|et|eu|fa|fi|fr|ga|gl|gu|he|hi|hr|hu|hy|id|is|it|ja|ka|kk|km|kn|ko|lt|lv|mk|ml|mn"
-    "|mr|ms|my|ne|nl|no|pa|pl|ps|pt|ro|ru|si|sk|sl|sq|sr|sv|sw|ta|te|th|tl|tr|uk|ur|uz|vi|xh|yo|zh|zu"
+    "ar|bg|bn|ca|cs|cy|da|de|el|en|es|et|eu|fa|fi|fr|ga|gl|gu|he|hi|hr|hu|hy|id|is|it|ja|ka|kk|km"
+    "|kn|ko|lt|lv|mk|ml|mn|mr|ms|my|ne|nl|no|pa|pl|ps|pt|ro|ru|si|sk|sl|sq|sr|sv|sw|ta|te|th|tl|tr"
+    "|uk|ur|uz|vi|xh|yo|zh|zu"
 )
 """ISO 639-1 codes that are recognised in names of columns and endings of files."""
 
@@ -33,21 +34,20 @@ def model_card(
 ) -> str:
     """Return the model card of a finished run: metadata in YAML, then prose from TEMPLATE.
 
-    record: the run's run.json; what it does not know is left out. license: its identifier on the
-    hub, such as `mit`. drawing: of the recipe; without it, the model is planned for one.
+    Args:
+        record: The run's run.json; missing values are left out.
+        license: Its identifier on the hub, such as `mit`.
+        drawing: Of the recipe; without it, the model is planned for one.
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     scores = list(finite_scores(recipe, record))
-    tested = any(split != "val" for split, *_ in scores)
+    tested = [score for score in scores if score[0] != "val"]
     task = pipeline_tag(recipe) or "text2text-generation"
-    dataset: dict[str, Any] = {
-        "dataset_type": dataset_name(recipe),
-        "dataset_name": dataset_name(recipe),
-    }
     results = [
         EvalResult(
-            **dataset,
+            dataset_type=dataset_name(recipe),
+            dataset_name=dataset_name(recipe),
             task_type=task,
             task_name=task.replace("-", " "),
             dataset_split=SPLIT_TITLES.get(split, split),
@@ -55,25 +55,22 @@ def model_card(
             metric_name=f"{METRICS[name].label} ({SPLIT_TITLES.get(split, split)})",
             metric_value=value,
         )
-        for split, name, value in scores
-        if split != "val" or not tested
+        for split, name, value in tested or scores
     ]
     generated = recipe.data.generate
     blocks = (str(path[-1]).replace("_", "-") for path in block_paths(recipe.canonical["model"]))
+    tags = ["seqcomposer", "pytorch", *dict.fromkeys(blocks)]
+    if generated:
+        tags.append(generated.word)
+    sacrebleu = dict.fromkeys(name for _, name, _ in scores if METRICS[name].sacrebleu)
     metadata = ModelCardData(
         license=license or None,
         language=languages(recipe) or None,
         library_name="seqcomposer",
         pipeline_tag=pipeline_tag(recipe) or None,
-        tags=[
-            "seqcomposer",
-            "pytorch",
-            *dict.fromkeys(blocks),
-            *([generated.word] if generated else []),
-        ],
+        tags=tags,
         datasets=[dataset_name(recipe)] if is_on_hub(recipe) else None,
-        metrics=list(dict.fromkeys(name for _, name, _ in scores if METRICS[name].sacrebleu))
-        or None,
+        metrics=list(sacrebleu) or None,
         eval_results=results or None,
         model_name=recipe.name if results else None,
     )
@@ -87,7 +84,12 @@ def _prose(recipe: Recipe, record: RunRecord, drawing: Drawing | None) -> dict[s
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
     scores = list(finite_scores(recipe, record))
     settings = {key: recipe.canonical["training"][key] for key in ("optimizer", "schedule")}
-    signatures = record.signatures
+    rows, signatures = [], []
+    for split, name, value in scores:
+        title, metric = SPLIT_TITLES.get(split, split), METRICS[name]
+        rows.append((title, metric, value))
+        if signature := record.signatures.get(f"{split}/{name}_signature"):
+            signatures.append((f"{metric.label} ({title})", signature))
     return {
         "recipe": recipe,
         "record": record,
@@ -96,17 +98,8 @@ def _prose(recipe: Recipe, record: RunRecord, drawing: Drawing | None) -> dict[s
         "languages": languages(recipe),
         "diagram": fenced(drawing.mermaid(), "mermaid"),
         "recipe_text": fenced(recipe.dump(), "yaml"),
-        "scores": [
-            (SPLIT_TITLES.get(split, split), METRICS[name], value) for split, name, value in scores
-        ],
-        "signatures": [
-            (
-                f"{METRICS[name].label} ({SPLIT_TITLES.get(split, split)})",
-                signatures[f"{split}/{name}_signature"],
-            )
-            for split, name, _ in scores
-            if f"{split}/{name}_signature" in signatures
-        ],
+        "scores": rows,
+        "signatures": signatures,
         "data_option": "" if recipe.data.generate or is_on_hub(recipe) else " --data DIR",
         "dataset": dataset_name(recipe),
         "settings": {key: dump(value).strip() for key, value in settings.items() if value},
@@ -129,29 +122,28 @@ def finite_scores(recipe: Recipe, record: RunRecord) -> Iterator[tuple[str, str,
 
 
 def languages(recipe: Recipe) -> list[str]:
-    """Return the languages of sources and target, where columns, endings of files or settings name
-    them.
-    """
+    """Return the languages named by columns, file suffixes or settings of the sides."""
     files = split_parts(recipe, "train")[0] if recipe.data.parallel else None
-    sections = [
-        section.as_data() for section in (recipe.data.hub, files, recipe.data.generate) if section
-    ]
-    names = [
-        str(section.get(side, "")) for section in sections for side in (*recipe.sources, "target")
-    ]
-    endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in names]
-    return list(dict.fromkeys(code for code in endings if LANGUAGES.fullmatch(code)))
+    codes: dict[str, None] = {}
+    for section in filter(None, (recipe.data.hub, files, recipe.data.generate)):
+        settings = section.as_data()
+        for side in (*recipe.sources, "target"):
+            name = str(settings.get(side, ""))
+            code = PurePosixPath(name).suffix.lstrip(".") or name
+            if LANGUAGES.fullmatch(code):
+                codes[code] = None
+    return list(codes)
 
 
 def pipeline_tag(recipe: Recipe) -> str:
-    """Return the hub's name for what the model does; "" where it has none."""
+    """Return the hub's name of the model's task, or ""."""
     if not recipe.sources:
         return "text-generation"
     return "translation" if len(languages(recipe)) > 1 else ""
 
 
 def is_on_hub(recipe: Recipe) -> bool:
-    """Return whether the data are a data set of the hub, and not a local folder in its form."""
+    """True if the data are a data set of the hub, not a local folder of that form."""
     hub = recipe.data.hub
     return hub is not None and re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", hub.id) is not None
 
@@ -177,12 +169,12 @@ def fenced(text: str, language: str) -> str:
 
 
 def cell(text: object) -> str:
-    """Return a text as a cell of a Markdown table, which it cannot leave; nothing in it is markup."""
+    """Escape a text for a cell of a Markdown table."""
     return re.sub(r"([|`<\[\\])", r"\\\1", " ".join(str(text).split()))
 
 
 def code(text: object) -> str:
-    """Return a text as a span of code on one line, between more backticks than any in it."""
+    """Return a text as inline code, between more backticks than any in it."""
     line = " ".join(str(text).split())
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence, pad = "`" * (longest + 1), " " * (longest > 0)
@@ -190,5 +182,5 @@ def code(text: object) -> str:
 
 
 def code_cell(text: object) -> str:
-    """Return a text as a span of code in a cell of a Markdown table."""
+    """Return a text as inline code in a cell of a Markdown table."""
     return code(text).replace("|", "\\|")

@@ -1,7 +1,6 @@
-"""Packs: a finished run as one folder or one .tar.gz archive, with checksums and a model card; and
-a strict reader.
+"""Packs: write a finished run as a folder or .tar.gz archive with checksums; read them strictly.
 
-In an archive pack.json comes first, and nothing is written to disk that it does not list.
+In an archive pack.json comes first, and files that it does not list are never written to disk.
 """
 
 from __future__ import annotations
@@ -41,17 +40,14 @@ MAX_PADDING = 1 << 16
 
 
 def pack(run: str | PathLike[str], output: str | Path | None = None, license: str = "") -> Path:
-    """Pack a finished run into a new folder, or into an archive if `output` ends in .tar.gz, and
-    return its path.
+    """Pack a finished run into a new folder, or an archive if `output` ends in .tar.gz.
 
-    Equal runs give equal bytes.
+    Returns the path. Equal runs give equal bytes.
 
     Args:
-        run: A run folder, or an opened run. A README.md in it is used as the model card; else one
-            is written.
+        run: A run folder, or an opened run. Its README.md, if any, is the model card.
         output: The new folder or file; `NAME.tar.gz` by default, with the recipe's name.
-        license: License of the model card that is written, by its identifier on the hub, such as
-            `mit`.
+        license: License for a generated model card, by its identifier on the hub, such as `mit`.
 
     Raises:
         RunError: With nothing written.
@@ -59,15 +55,13 @@ def pack(run: str | PathLike[str], output: str | Path | None = None, license: st
     folder = RunDir(find_run(run))
     if output is not None:
         require_absent(Path(output))
-    fix = (
-        f"finish it, by the command that began it with {RESUME}, or with `--finish` to end it with"
-        " its best weights"
-    )
+    fix = f"finish it with the command that started it and {RESUME}, or with `--finish` to end it"
+    fix += " with its best weights"
     pack_format.check_finished(folder.read(), folder.path, fix)
     # imported late: needs torch, which pulling a pack does not
     from composer.inference.run import open_run
 
-    recipe = open_run(folder.path).recipe  # raises RunError where its parts do not belong together
+    recipe = open_run(folder.path).recipe  # raises RunError if its files do not fit
     target = Path(output) if output is not None else Path(f"{recipe.name}{SUFFIX}")
     if not target.name.endswith(SUFFIX):
         with atomic_directory(target) as draft:
@@ -94,9 +88,7 @@ def fingerprint(pack: Path) -> str:
 def packed_temporarily(
     folder: RunDir, recipe: Recipe, license: str, drawing: Drawing | None = None
 ) -> Iterator[tuple[pack_format.Manifest, Path]]:
-    """Pack a run into a temporary folder, and yield the manifest and that folder. drawing: of its
-    model card.
-    """
+    """Pack a run into a temporary folder, and yield the manifest and that folder."""
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as draft:
         yield write_pack(Path(draft), folder, recipe, license, drawing), Path(draft)
 
@@ -111,9 +103,9 @@ def write_pack(
             (target / name).open("xb") as copy,
         ):
             shutil.copyfileobj(source, copy)
-    metrics = (
-        pack_format.read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
-    )
+    metrics = b""
+    if folder.metrics.exists():
+        metrics = pack_format.read_small(folder.metrics, folder.path)
     (target / folder.metrics.name).write_bytes(metrics)
     record = folder.read()
     pack_format.check_record(record, folder.record)
@@ -138,13 +130,10 @@ def write_pack(
 
 
 def redact_record(record: RunRecord) -> bytes:
-    """Return run.json for others: without this machine's folders and users. Idempotent."""
-    paths = {
-        text.rstrip("\\/")
-        for text in strings_in(record.as_data())
-        if pack_format.is_local_path(text)
-    }
-    # none of them exists where the pack is pulled
+    """Return run.json without this machine's folders and users. Idempotent."""
+    local = filter(pack_format.is_local_path, strings_in(record.as_data()))
+    paths = {text.rstrip("\\/") for text in local}
+    # these folders do not exist where the pack is pulled
     public = replace(record, data=replace(record.data, folders=()))
     redacted = _redact(public.as_data(), sorted(filter(None, paths), key=len, reverse=True))
     return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
@@ -172,7 +161,7 @@ def _redact(value: object, paths: Sequence[str]) -> object:
 
 def write_archive(file: BinaryIO, manifest: pack_format.Manifest, folder: Path) -> None:
     """Write the files of a pack; equal files give equal bytes."""
-    # level 1: weights hardly become smaller, however long one tries
+    # level 1: weights hardly compress
     with (
         gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as zipped,
         tarfile.TarFile(fileobj=zipped, mode="w", format=tarfile.GNU_FORMAT) as archive,
@@ -186,21 +175,17 @@ def write_archive(file: BinaryIO, manifest: pack_format.Manifest, folder: Path) 
 
 
 class Unzipped(gzip.GzipFile):
-    """Bytes of an archive in small pieces, as files are copied: no header of tar that claims
-    gigabytes is read.
-    """
+    """Bytes of an archive, read in small pieces: no tar header can claim gigabytes of memory."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return up to `size` bytes. Raises tarfile.TarError for more than are copied at once."""
+        """Return up to `size` bytes. Raises tarfile.TarError for more than a chunk."""
         if size is None or not 0 <= size <= pack_format.CHUNK:
             raise tarfile.ReadError("a header is too large")
         return super().read(size)
 
 
 class ArchiveReader:
-    """Reader of one archive: pack.json at once, then in `unpack` its files. Raises RunError where
-    it is damaged.
-    """
+    """Reads an archive: pack.json at once, its files in `unpack`. Raises RunError if damaged."""
 
     def __init__(self, file: BinaryIO, origin: str) -> None:
         self.unzipped, self.origin = Unzipped(fileobj=file, mode="rb"), origin
@@ -208,11 +193,8 @@ class ArchiveReader:
             self.archive = tarfile.TarFile(fileobj=self.unzipped)
             first = self.archive.next()
             member = self.archive.next() if first is not None and first.isdir() else first
-            if (
-                member is None
-                or not member.isreg()
-                or PurePosixPath(member.name).name != pack_format.MANIFEST
-            ):
+            name = PurePosixPath(member.name).name if member and member.isreg() else ""
+            if member is None or name != pack_format.MANIFEST:
                 pack_format.refuse(origin, f"an archived pack begins with {pack_format.MANIFEST}")
             self.top = member.name.removesuffix(pack_format.MANIFEST)
             pack_format.check_size(pack_format.MANIFEST, member.size, origin)
@@ -225,45 +207,40 @@ class ArchiveReader:
             while (member := self.archive.next()) is not None:
                 name = member.name.removeprefix(self.top)
                 is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
-                pack_format.check_members(
-                    [pack_format.Member(name, member.size, is_plain)], self.origin
-                )
+                found = pack_format.Member(name, member.size, is_plain)
+                pack_format.check_members([found], self.origin)
                 expected = remaining.pop(name, None)
                 if expected is None:
                     pack_format.refuse(self.origin, f"`{name}` is listed twice")
                 if member.size != expected.size:
-                    sizes = (
-                        f"{member.size:,} bytes, and {pack_format.MANIFEST} says {expected.size:,}"
-                    )
-                    pack_format.refuse(self.origin, f"`{name}` has {sizes}")
-                pack_format.copy_verified(
-                    self._open(member).read, folder / name, expected, self.origin
-                )
+                    sizes = f"{member.size:,} bytes, and {pack_format.MANIFEST} says"
+                    pack_format.refuse(self.origin, f"`{name}` has {sizes} {expected.size:,}")
+                read = self._open(member).read
+                pack_format.copy_verified(read, folder / name, expected, self.origin)
             if remaining:
-                pack_format.refuse(self.origin, f"`{next(iter(remaining))}` is not there")
+                pack_format.refuse(self.origin, f"`{next(iter(remaining))}` is missing")
             padding = self.unzipped.read(MAX_PADDING)
             if not padding:
                 pack_format.refuse(self.origin, "the archive is cut off", "fetch it again")
             # to the very end, where gzip has its checksum
             if any(padding) or self.unzipped.read(1):
-                pack_format.refuse(self.origin, "something follows the end of the archive")
+                pack_format.refuse(self.origin, "the archive has data after its end")
 
     def _open(self, member: tarfile.TarInfo) -> IO[bytes]:
         file = self.archive.extractfile(member)
-        assert file is not None  # of a regular file it is none
+        assert file is not None  # it is a regular file
         return file
 
 
 @contextmanager
 def damage_refused(origin: str) -> Iterator[None]:
-    """Raise RunError where gzip or tar cannot be read."""
+    """Raise RunError if gzip or tar cannot be read."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         message = f"the archive is damaged: {one_line_error(error).rstrip('.')}"
-        pack_format.refuse(
-            origin, message, "fetch it again; a pack is a folder, or ends in .tar.gz"
-        )
+        fix = "fetch it again; a pack is a folder, or ends in .tar.gz"
+        pack_format.refuse(origin, message, fix)
 
 
 @contextmanager

@@ -1,10 +1,8 @@
-"""Format of a pack: six files, the list of their SHA-256 and sizes (`pack.json`), and checks of
-what each file holds.
+"""Format of a pack: six files, their SHA-256 and sizes in `pack.json`, and checks of each file.
 
-A name is one of seven, or nothing of its file is read, and a file is read only as far as the
-manifest says. Commands trust the files of a run folder, which a training has written. So files from
-elsewhere are checked once, before they are put in place: a hash is a hash, and printed text is one
-visible line.
+Only files with one of the seven names are read, and only as far as the manifest says. Commands
+trust the files of a run folder, so files from elsewhere are checked once, before they are put in
+place: a hash is a hash, and printed text is one visible line.
 """
 
 from __future__ import annotations
@@ -47,17 +45,15 @@ MAX_BYTES_OF = {
     "run.json": 1 << 24,
     MANIFEST: 1 << 16,
 }
-"""Largest sizes of files that are read into memory; weights have no limit of their own."""
-REPACK = "ask for a pack as `seqcomposer pack RUN` makes it"
+"""Largest sizes of files that are read into memory; weights have no limit."""
+REPACK = "ask for a pack made by `seqcomposer pack RUN`"
 CHUNK = 1 << 20
-"""Bytes that are read and hashed at once."""
+"""Bytes read and hashed at once."""
 UNLISTED = "is not part of a pack, which holds only the files that it lists and no code"
 
 
 class Member(NamedTuple):
-    """A member of a folder, an archive or a repository: a regular file or, say, a folder, a link or
-    a device.
-    """
+    """A member of a folder, an archive or a repository: a regular file, or a folder, link, ..."""
 
     name: str
     size: int
@@ -65,26 +61,25 @@ class Member(NamedTuple):
 
 
 def refuse(origin: str | Path, message: str, fix: str = REPACK) -> NoReturn:
-    """Raise RunError about a pack that is not accepted; nothing of it is left on disk."""
+    """Raise RunError about a refused pack, of which nothing is left on disk."""
     raise RunError.of(f"{message}; nothing was written", fix, str(origin))
 
 
 def check_members(members: Iterable[Member], origin: str | Path) -> None:
-    """Raise RunError where a member is no file of a pack, or two have one name."""
+    """Raise RunError if a member is not a file of a pack, or two have one name."""
     seen: set[str] = set()
     for member in members:
-        if member.name not in NAMES or not member.is_regular:
-            refuse(
-                origin,
-                f"{member.name!a} {UNLISTED if member.name not in NAMES else 'is no regular file'}",
-            )
+        if member.name not in NAMES:
+            refuse(origin, f"{member.name!a} {UNLISTED}")
+        if not member.is_regular:
+            refuse(origin, f"{member.name!a} is not a regular file")
         if member.name in seen:
             refuse(origin, f"`{member.name}` is listed twice")
         seen.add(member.name)
 
 
 def check_size(name: str, size: int, origin: str | Path) -> None:
-    """Raise RunError where a file is larger than its MAX_BYTES_OF."""
+    """Raise RunError if a file is larger than its MAX_BYTES_OF."""
     limit = MAX_BYTES_OF.get(name, size)
     if size > limit:
         refuse(origin, f"`{name}` has {size:,} bytes, and at most {limit:,} are read")
@@ -134,9 +129,8 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     if type(version) is not int or version < 1:
         refuse(origin, f"{MANIFEST} has no version of its format")
     if version > VERSION:
-        message = (
-            f"this pack has format version {version}, and this seqcomposer reads up to {VERSION}"
-        )
+        message = f"this pack has format version {version}"
+        message += f", and this seqcomposer reads up to {VERSION}"
         refuse(origin, message, "install a newer seqcomposer")
     is_named = isinstance(name, str) and re.fullmatch(RECIPE_NAME, name)
     if set(content) != KEYS or not isinstance(files, dict) or not is_named:
@@ -147,13 +141,12 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     missing = [file for file in FILES if file not in files]
     if missing:
         refuse(origin, f"{MANIFEST} does not list {', '.join(f'`{file}`' for file in missing)}")
-    return Manifest(
-        str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data
-    )
+    digests = {file: _parse_digest(file, files[file], origin) for file in FILES}
+    return Manifest(str(name), digests, data)
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
+    """Return a mapping without duplicate keys, of which readers of JSON choose differently."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
         raise ValueError("a key is listed twice")
@@ -170,7 +163,7 @@ def _parse_digest(name: str, member: Any, origin: str | Path) -> FileDigest:
 
 
 def open_file(path: Path, origin: str | Path) -> BufferedReader:
-    """Open a regular file for reading. Raises RunError for links, devices and what is not there."""
+    """Open a regular file for reading. Raises RunError for links, devices and missing files."""
     try:
         return open_regular(path, follow=False)
     except OSError as error:
@@ -179,7 +172,7 @@ def open_file(path: Path, origin: str | Path) -> BufferedReader:
 
 
 def read_small(path: Path, origin: str | Path) -> bytes:
-    """Return the content of a file. Raises RunError where it is larger than its MAX_BYTES_OF."""
+    """Return the content of a file. Raises RunError if it is larger than its MAX_BYTES_OF."""
     with open_file(path, origin) as file:
         size = os.fstat(file.fileno()).st_size
         check_size(path.name, size, origin)
@@ -195,10 +188,9 @@ def digest_file(path: Path, origin: str | Path) -> FileDigest:
 def copy_verified(
     read: Callable[[int], bytes], target: Path, expected: FileDigest, origin: str | Path
 ) -> None:
-    """Copy exactly as many bytes as `expected` has, hashing what is written. Raises RunError where
-    they differ.
+    """Copy exactly the expected bytes and verify their hash. Raises RunError if they differ.
 
-    Whether more bytes follow is for the caller to check.
+    The caller checks for more bytes.
     """
     sha256, remaining = hashlib.sha256(), expected.size
     with target.open("xb") as file:
@@ -218,14 +210,15 @@ LOCAL_PATH = re.compile(r"(/|~|[A-Za-z]:[\\/]|\\\\|\.\.[\\/]).*", re.DOTALL)
 
 
 def is_local_path(text: str) -> bool:
-    """Return whether a text is an absolute path, or one that leads upwards, of any system."""
+    """True if a text is an absolute path, or leads upwards, on any system."""
     return LOCAL_PATH.fullmatch(text) is not None
 
 
 def local_paths_in(dataset: Mapping[str, Any]) -> list[str]:
     """Return the local paths in the section `data` of a recipe, sorted."""
-    # a mark can be `/`
-    data = {key: value for key, value in dataset.items() if key != "tokenizer" or "file" in value}
+    data = dict(dataset)
+    if "file" not in data.get("tokenizer", {"file": ""}):
+        del data["tokenizer"]  # its marks can be `/`
     return sorted(set(filter(is_local_path, strings_in(data))))
 
 
@@ -235,26 +228,21 @@ def basename(path: str) -> str:
 
 
 def check_card(card: bytes, origin: str | Path) -> None:
-    """Raise RunError where a README.md would send control characters to a terminal on which it is
-    read.
-    """
+    """Raise RunError if a README.md has control characters, which a terminal would execute."""
     if CONTROL_CHARACTERS.search(card.decode(errors="replace").replace("\r\n", "\n")):
         refuse(origin, "README.md has control characters", "remove them, and pack the run again")
 
 
 def check_digests(record: RunRecord, files: Mapping[str, FileDigest], origin: str | Path) -> None:
-    """Raise RunError where run.json belongs to another recipe, another tokenizer or other weights."""
+    """Raise RunError if run.json belongs to another recipe, tokenizer or weights."""
     for key, name in HASHED.items():
         if getattr(record, key) not in (None, files[name].sha256):
-            refuse(
-                origin,
-                f"run.json was recorded with another `{name}`",
-                "take all files from the same run again",
-            )
+            message = f"run.json was recorded with another `{name}`"
+            refuse(origin, message, "take all files from the same run again")
 
 
 def read_record(folder: Path, origin: str) -> RunRecord:
-    """Return run.json. Raises RunError where it is not that of a finished run."""
+    """Return run.json. Raises RunError if it is not that of a finished run."""
     try:
         record = RunDir(folder).read()
     except RunError as error:
@@ -265,15 +253,13 @@ def read_record(folder: Path, origin: str) -> RunRecord:
 
 
 def check_finished(record: RunRecord, origin: str | Path, fix: str) -> None:
-    """Raise RunError where the training of a run has not finished, whether it has left weights or
-    not.
-    """
+    """Raise RunError if the training of a run has not finished."""
     if not record.is_finished:
         refuse(origin, "the training of this run has not finished", fix)
 
 
 def is_visible_row(line: bytes) -> bool:
-    """Return whether a line of metrics.jsonl holds values that a training logs."""
+    """True if a line of metrics.jsonl holds values that a training logs."""
     try:
         row = json.loads(line)
     except RecursionError:
@@ -284,66 +270,54 @@ def is_visible_row(line: bytes) -> bool:
 
 
 def is_visible(data: object) -> bool:
-    """Return whether the keys and texts of plain data are on one line, of characters that can all
-    be seen.
-    """
+    """True if all keys and texts of plain data are one line of printable characters."""
     if isinstance(data, dict):
         return is_visible(list(data)) and is_visible(list(data.values()))
-    return (
-        all(map(is_visible, data))
-        if isinstance(data, list)
-        else not isinstance(data, str) or data.isprintable()
-    )
+    if isinstance(data, list):
+        return all(map(is_visible, data))
+    return not isinstance(data, str) or data.isprintable()
 
 
 def read_recipe(path: Path, record: RunRecord, origin: str) -> Recipe:
-    """Load the recipe of a pack, which must not extend another. Raises RunError with its first
-    fault.
-    """
+    """Load the recipe of a pack, which extends no other. Raises RunError with its first fault."""
     try:
         if "extends" in read(path, path.name).value:
-            refuse(origin, "the recipe of a pack is complete, and this one extends another")
+            refuse(origin, "the recipe of a pack must not extend another")
         return load(path)
     except RunError:
         raise
     except ComposerError as error:
         first = error.faults[0]
-        theirs = record.versions.get("seqcomposer")
-        ours = next((one.version for one in distributions(name="seqcomposer")), None)
-        is_other = theirs and theirs != ours
-        maker = (
-            f"it was made by seqcomposer {theirs}, and this is {ours}"
-            if is_other
-            else "ask its author"
-        )
+        packed_by = record.versions.get("seqcomposer")
+        installed = next((found.version for found in distributions(name="seqcomposer")), None)
+        maker = "ask its author"
+        if packed_by and packed_by != installed:
+            maker = f"it was made by seqcomposer {packed_by}, and this is {installed}"
         place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
         message = f"its recipe cannot be read here: {place}{first.message}"
         refuse(origin, message, missing_plug_ins(record) or first.hint or maker)
 
 
 def missing_plug_ins(record: RunRecord) -> str:
-    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all
-    are.
+    """Return a hint that names the missing plug-ins of a pack, or "".
 
     `record` has passed `check_record`.
     """
     installed = {*OWN, *(point.name for point in plug_ins())}
     names = []
     for name, source in record.plug_ins.items():
+        if name in installed:
+            continue
         package = source.get("distribution") or source.get("from") or "an unknown package"
-        is_pinned = source.get("distribution") and source.get("version")
-        if name not in installed:
-            names.append(
-                f"`{name}` from {package}" + (f"=={source['version']}" if is_pinned else "")
-            )
+        if source.get("distribution") and source.get("version"):
+            package += f"=={source['version']}"
+        names.append(f"`{name}` from {package}")
     return f"review and install the plug-in with the block {', '.join(names)}" if names else ""
 
 
 def check_record(record: RunRecord, origin: str | Path) -> None:
-    """Raise RunError where a text in a run.json has characters that cannot be seen."""
+    """Raise RunError if a text in run.json has characters that are not printable."""
     for key, value in record.as_data().items():
         if not is_visible([key, value]):
             message = f"in run.json `{key[:100]}` is not what a training writes"
-            refuse(
-                origin, message, "ask for the run again, with run.json as the training has left it"
-            )
+            refuse(origin, message, "ask for the run again, with its original run.json")

@@ -1,6 +1,4 @@
-"""`pull`: download a packed run or a recipe, verified before anything of it is put in place.
-Nothing of it is run.
-"""
+"""`pull`: download a packed run or a recipe, and verify it before it is put in place."""
 
 from __future__ import annotations
 
@@ -41,13 +39,12 @@ GIB = 1 << 30
 LARGEST_MAX_GIB = 1 << 20
 RECIPE_SUFFIXES = (".yaml", ".yml")
 RECIPE_PATH = re.compile(r"([^./\\:][^/\\:]*/)*[^./\\:][^/\\:]*\.ya?ml")
-"""A path that means the same, below a folder, on every system."""
+"""A relative path that means the same on every system."""
 RECORD = "run.json"
 RECIPES = "recipes"
-"""Folder into which recipes are fetched, by their own paths; they cannot extend anything above it.
-"""
+"""Folder into which recipes are fetched; they cannot extend a file outside it."""
 GIT_FILES = (".gitattributes", ".gitignore")
-"""What git and the hub put beside a pack."""
+"""Files that git and the hub put beside a pack."""
 MAX_FILES = 100_000
 MAX_RECIPES = 2_000
 MAX_CANDIDATES = 5
@@ -55,11 +52,9 @@ MAX_CANDIDATES = 5
 
 @dataclass(frozen=True)
 class Pulled:
-    """Result of a pull: the path, its fingerprint, and the hash under which the recipe cache has
-    its recipe.
+    """Result of a pull: the path, its fingerprint, and the hash of its recipe in the cache.
 
-    `was_there`: the same pack was there already; `notes`: what its recipe would do with this
-    machine.
+    `was_there`: the same pack was installed already. `notes`: side effects of training its recipe.
     """
 
     ref: str
@@ -70,29 +65,24 @@ class Pulled:
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Return what happened, the fingerprint, and what to look at before training."""
+        """Return the result, the fingerprint, and notes to read before training."""
         if self.sha256 == self.recipe:
             return "\n".join([f"cached {self.path}", *(f"note: {note}" for note in self.notes)])
         status = f"{'was there already' if self.was_there else 'is pulled'}, every hash verified"
         command = f"seqcomposer translate {shlex.quote(str(self.path))}"
-        notes = (
-            f"note: its recipe {note}; look at it before you train or evaluate"
-            for note in self.notes
-        )
-        return "\n".join(
-            [f"{self.path} {status}; try it: {command}", f"sha256 {self.sha256}", *notes]
-        )
+        lines = [f"{self.path} {status}; try it: {command}", f"sha256 {self.sha256}"]
+        end = "look at it before you train or evaluate"
+        lines += [f"note: its recipe {note}; {end}" for note in self.notes]
+        return "\n".join(lines)
 
     def extends(self) -> str:
-        """Return the lines by which a recipe extends what was pulled."""
+        """Return the lines with which a recipe extends the pulled one."""
         return dump({"extends": {"pull": self.ref, "sha256": self.recipe}}).rstrip("\n")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A pull: the reference without a password, the target, the expected SHA-256, and the size
-    limit.
-    """
+    """A pull: reference without password, target, expected SHA-256, size limit."""
 
     ref: str
     target: Path | None
@@ -130,14 +120,13 @@ def pull_reference(
     sha256: str | None = None,
     max_gib: float = DEFAULT_MAX_GIB,
 ) -> Pulled:
-    """Do as `pull`, and return all about what was pulled."""
+    """Like `pull`, but return the whole result."""
     reference = parse_reference(ref)
     if sha256 is not None:
         require_hash(sha256)
     if not 0 < max_gib <= LARGEST_MAX_GIB:
-        raise RunError.of(
-            f"{max_gib} GiB is not a limit", f"write a number up to {LARGEST_MAX_GIB:,}, such as 20"
-        )
+        hint = f"write a number up to {LARGEST_MAX_GIB:,}, such as 20"
+        raise RunError.of(f"{max_gib} GiB is not a limit", hint)
     target = None if output is None else Path(output)
     request = Request(without_password(ref), target, sha256, int(max_gib * GIB))
     with (
@@ -155,19 +144,15 @@ def pull_reference(
 
 @contextmanager
 def downloaded(reference: Reference, request: Request) -> Iterator[tuple[Path, str, Path | None]]:
-    """Download what a reference names, and yield its path, a reference to this very commit, and the
-    temporary folder.
+    """Download a reference; yield its path, a reference to this commit, and a temporary folder.
 
     A local path is not downloaded, and has no temporary folder. Raises RunError.
     """
     if not reference.scheme:
         path = Path(reference.name)
         if not path.exists():
-            raise RunError.of(
-                "this does not exist",
-                "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`",
-                request.ref,
-            )
+            hint = "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
+            raise RunError.of("this does not exist", hint, request.ref)
         yield path, os.path.abspath(path), None  # a recipe elsewhere may extend it
         return
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as name:
@@ -179,36 +164,30 @@ def downloaded(reference: Reference, request: Request) -> Iterator[tuple[Path, s
 
 
 def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
-    """Download the recipe, archive, pack or run folder at a path of a remote, and return its local
-    path.
+    """Download the recipe, archive, pack or run folder at a path; return its local path.
 
-    Names and sizes are checked first, and only what is needed is downloaded. Raises RunError.
+    Names and sizes are checked first, and only needed files are downloaded. Raises RunError.
     """
     if len(remote.members) > MAX_FILES:
-        pack_format.refuse(
-            remote.origin,
-            f"more than {MAX_FILES:,} files are there",
-            "pull from a smaller repository",
-        )
+        message = f"there are more than {MAX_FILES:,} files"
+        pack_format.refuse(remote.origin, message, "pull from a smaller repository")
     if not path and not {pack_format.MANIFEST, RECORD} & remote.members.keys():
         candidates = pull_candidates(remote)
         path = candidates[0] if len(candidates) == 1 else ""
     if path in remote.members:
         return _fetch_file(remote, path, into, max_bytes)
     start = f"{path}/" if path else ""
-    inside = {
-        name.removeprefix(start): member
-        for name, member in remote.members.items()
-        if name.startswith(start)
-    }
-    if pack_format.MANIFEST not in inside and RECORD not in inside:
-        _refuse_path(remote, path, is_folder=bool(inside))
+    inside = {}
+    for name, member in remote.members.items():
+        if name.startswith(start):
+            inside[name.removeprefix(start)] = member
     # a pack may hold nothing but its files; of a run folder only those are downloaded
-    names = (
-        [name for name in inside if name not in GIT_FILES]
-        if pack_format.MANIFEST in inside
-        else sorted(pack_format.NAMES & set(inside))
-    )
+    if pack_format.MANIFEST in inside:
+        names = [name for name in inside if name not in GIT_FILES]
+    elif RECORD in inside:
+        names = sorted(pack_format.NAMES & set(inside))
+    else:
+        _refuse_path(remote, path, is_folder=bool(inside))
     pack_format.check_members((inside[name]._replace(name=name) for name in names), remote.origin)
     check_limit(sum(inside[name].size for name in names), max_bytes, remote.origin)
     folder = into / "pulled"
@@ -220,17 +199,14 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
 
 def pull_candidates(remote: Remote) -> list[str]:
     """Return the paths of all archives, recipes and packs in a remote."""
-    folders = [
-        name.removesuffix(f"/{pack_format.MANIFEST}")
-        for name in remote.members
-        if name.endswith(f"/{pack_format.MANIFEST}")
-    ]
+    end = f"/{pack_format.MANIFEST}"
+    folders = [name.removesuffix(end) for name in remote.members if name.endswith(end)]
     files = [name for name in remote.members if name.endswith((SUFFIX, *RECIPE_SUFFIXES))]
     return sorted([*folders, *(name for name in files if name.rpartition("/")[0] not in folders)])
 
 
 def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
-    """Raise RunError where nothing at a path can be pulled, with the paths that can."""
+    """Raise RunError for a path that cannot be pulled, with the paths that can."""
     candidates = pull_candidates(remote)
     message = f"{f'`{path}`' if path else 'this'} is not a pack, a run folder or a recipe"
     if path and not is_folder:
@@ -245,7 +221,8 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     """Download an archive, or a recipe with those around it."""
     member = remote.members[path]
     if not member.is_regular:
-        pack_format.refuse(remote.origin, f"`{path}` is no regular file", "name the file itself")
+        message = f"`{path}` is not a regular file"
+        pack_format.refuse(remote.origin, message, "name the file itself")
     if path.endswith(SUFFIX):
         check_limit(member.size, max_bytes, remote.origin)
         remote.fetch(path, into / f"pulled{SUFFIX}")
@@ -253,15 +230,8 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     if not path.endswith(RECIPE_SUFFIXES):
         message = f"`{path}` is neither a recipe nor an archive"
         pack_format.refuse(remote.origin, message, f"name a file that ends in .yaml or {SUFFIX}")
-    # all others of the remote come along: which of them it extends is known only when it is read
-    recipes = [
-        name
-        for name, member in remote.members.items()
-        if member.is_regular
-        and member.size <= MAX_BYTES
-        and name.isprintable()
-        and RECIPE_PATH.fullmatch(name)
-    ]
+    # download all recipes: which of them it extends is known only when it is read
+    recipes = [name for name, member in remote.members.items() if is_recipe(name, member)]
     folder = into / RECIPES
     for name in recipes if len(recipes) <= MAX_RECIPES else [path]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -272,13 +242,18 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     return folder / path
 
 
+def is_recipe(name: str, member: pack_format.Member) -> bool:
+    """True if a member of a remote can be a recipe that another extends."""
+    is_small = member.is_regular and member.size <= MAX_BYTES
+    return is_small and name.isprintable() and RECIPE_PATH.fullmatch(name) is not None
+
+
 def check_limit(size: int, max_bytes: int, origin: str) -> None:
-    """Raise RunError where a download is larger than the user allows."""
+    """Raise RunError if a download is larger than the user allows."""
     if size > max_bytes:
         message = f"this has {size / GIB:.3g} GiB, and the limit is {max_bytes / GIB:.3g}"
-        pack_format.refuse(
-            origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`"
-        )
+        hint = f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`"
+        pack_format.refuse(origin, message, hint)
 
 
 def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
@@ -288,7 +263,7 @@ def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
     except RecipeError as error:
         if top is None:
             raise
-        # faults name the remote, in place of the temporary folder
+        # faults name the remote instead of the temporary folder
         start, remote = f"{top / RECIPES}{os.sep}", f"{request.ref.partition('#')[0]}#"
         faults = [replace(fault, file=fault.file.replace(start, remote)) for fault in error.faults]
         raise RecipeError(faults) from None
@@ -300,15 +275,12 @@ def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
     cached = get(put(text))
     if cached is None:  # another process has cleared the cache since
         raise RunError.of("another process has removed the recipe from the cache", "pull again")
-    return Pulled(
-        request.ref, request.target or cached, sha256, sha256, notes=tuple(model_faults(cached))
-    )
+    path = request.target or cached
+    return Pulled(request.ref, path, sha256, sha256, notes=tuple(model_faults(cached)))
 
 
 def model_faults(recipe: Path) -> Iterator[str]:
-    """Yield in words why `check` refuses a recipe by itself, if it does and more is there than a
-    part of a recipe.
-    """
+    """Yield the first error of a recipe by itself, other than a missing section."""
     from composer.checks.planner import plan  # imported late, since it imports torch
 
     try:
@@ -319,30 +291,23 @@ def model_faults(recipe: Path) -> Iterator[str]:
 
 
 def check_fingerprint(sha256: str, request: Request) -> None:
-    """Raise RunError where a fingerprint is not the expected one."""
+    """Raise RunError if a fingerprint is not the expected one."""
     if request.sha256 is not None and sha256 != request.sha256:
-        fix = (
-            "compare it with the published one: of pack.json, or of a recipe with all that it"
-            " extends"
-        )
-        pack_format.refuse(
-            request.ref,
-            f"the download has the fingerprint {sha256}, which is not the expected one",
-            fix,
-        )
+        message = f"the download has the fingerprint {sha256}, which is not the expected one"
+        fix = "compare it with the published one: of pack.json, or of a recipe with all that it"
+        pack_format.refuse(request.ref, message, f"{fix} extends")
 
 
 def _pull_folder(path: Path, request: Request) -> Pulled:
-    """Install a pack that is a folder, or a run folder, which is packed first. Raises RunError."""
+    """Install a folder: a pack, or a run folder, which is packed first. Raises RunError."""
     if (path / pack_format.MANIFEST).exists():
         manifest = read_manifest(path, request.ref)
         return _install(manifest, partial(copy_files, path, manifest, request.ref), request)
     if not (path / RECORD).exists():
         fix = "name a folder that has pack.json or run.json, an archive or a recipe"
         pack_format.refuse(request.ref, "this is not a pack, a run folder or a recipe", fix)
-    recipe = pack_format.read_recipe(
-        path / "recipe.yaml", pack_format.read_record(path, request.ref), request.ref
-    )
+    record = pack_format.read_record(path, request.ref)
+    recipe = pack_format.read_recipe(path / "recipe.yaml", record, request.ref)
     sizes = [(path / name).stat().st_size for name in pack_format.FILES if (path / name).is_file()]
     check_limit(sum(sizes), request.max_bytes, request.ref)
     with packed_temporarily(RunDir(path), recipe, "") as (manifest, inside):
@@ -350,47 +315,38 @@ def _pull_folder(path: Path, request: Request) -> Pulled:
 
 
 def read_manifest(folder: Path, origin: str) -> pack_format.Manifest:
-    """Return the manifest of a folder that holds nothing but a pack. Raises RunError."""
+    """Return the manifest of a folder that holds only a pack. Raises RunError."""
     files = [file for file in os.scandir(folder) if file.name not in (*GIT_FILES, ".git")]
     members = (
         pack_format.Member(file.name, 0, file.is_file(follow_symlinks=False)) for file in files
     )
     pack_format.check_members(members, origin)
-    return pack_format.parse_manifest(
-        pack_format.read_small(folder / pack_format.MANIFEST, origin), origin
-    )
+    text = pack_format.read_small(folder / pack_format.MANIFEST, origin)
+    return pack_format.parse_manifest(text, origin)
 
 
 def copy_files(folder: Path, manifest: pack_format.Manifest, origin: str, draft: Path) -> None:
-    """Copy the files of a pack into `draft`, verifying what is written. Raises RunError."""
+    """Copy the files of a pack into `draft`, and verify the copies. Raises RunError."""
     for name, expected in manifest.files.items():
         with pack_format.open_file(folder / name, origin) as file:
             pack_format.copy_verified(file.read, draft / name, expected, origin)
             if file.read(1):
-                pack_format.refuse(
-                    origin, f"`{name}` has more bytes than {pack_format.MANIFEST} says"
-                )
+                message = f"`{name}` has more bytes than {pack_format.MANIFEST} says"
+                pack_format.refuse(origin, message)
 
 
 def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Recipe:
-    """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not
-    what it should be.
-    """
+    """Check the files of a pack whose hashes are verified; return its recipe. Raises RunError."""
     try:
         with safe_open(folder / "model.safetensors", "pt") as weights:
             names = list(weights.keys())
             not_finite = [name for name in names if not weights.get_tensor(name).isfinite().all()]
     except SafetensorError:
-        pack_format.refuse(
-            origin,
-            "`model.safetensors` is not in the safetensors format, and other formats can run code",
-        )
+        message = "`model.safetensors` is not in the safetensors format"
+        pack_format.refuse(origin, f"{message}, and other formats can run code")
     if not_finite:
-        pack_format.refuse(
-            origin,
-            f"these weights are not finite: {first_few(not_finite)}",
-            "no training writes such; ask its author",
-        )
+        message = f"these weights are not finite: {first_few(not_finite)}"
+        pack_format.refuse(origin, message, "no training writes such weights; ask its author")
     record = pack_format.read_record(folder, origin)
     # data would be looked up under these paths
     folders = record.data.folders
@@ -399,14 +355,13 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
         pack_format.refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
     with (folder / "metrics.jsonl").open("rb") as metrics:
         if not all(map(pack_format.is_visible_row, metrics)):
-            pack_format.refuse(origin, "`metrics.jsonl` is not what a training writes")
+            pack_format.refuse(origin, "`metrics.jsonl` was not written by a training")
     pack_format.check_card((folder / "README.md").read_bytes(), origin)
     pack_format.check_digests(record, manifest.files, origin)
     recipe = pack_format.read_recipe(folder / "recipe.yaml", record, origin)
     if recipe.name != manifest.name:
-        pack_format.refuse(
-            origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`"
-        )
+        message = f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`"
+        pack_format.refuse(origin, message)
     from composer.data.tokenizer import Tokenizers  # imported late, since it imports torch
 
     kind = recipe.data.tokenizer.word
@@ -414,16 +369,14 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
     with suppress(RunError):
         settings = Tokenizers.load(folder / "tokenizer.json").settings
     if not settings or kind not in settings:
-        message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
+        message = f"tokenizer.json was not written by a training with the tokenizer `{kind}`"
         pack_format.refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
     check_model(folder, origin)
     return recipe
 
 
 def check_model(folder: Path, origin: str) -> None:
-    """Raise RunError where the weights of a pack fit no model of its recipe, or that cannot be
-    built.
-    """
+    """Raise RunError if the model cannot be built, or the weights do not fit it."""
     from composer.inference.run import open_run  # imported late, since it imports torch
 
     try:
@@ -434,7 +387,7 @@ def check_model(folder: Path, origin: str) -> None:
 
 
 def side_effects(recipe: Recipe) -> Iterator[str]:
-    """Yield what training with a recipe would read or write elsewhere: local paths, a W&B entity."""
+    """Yield the side effects of training a recipe: local paths that it reads, a W&B entity."""
     for path in pack_format.local_paths_in(recipe.canonical["data"]):
         yield f"reads {path!r}"
     wandb = recipe.logging.wandb
@@ -445,27 +398,30 @@ def side_effects(recipe: Recipe) -> Iterator[str]:
 def _install(
     manifest: pack_format.Manifest, fill: Callable[[Path], None], request: Request
 ) -> Pulled:
-    """Let `fill` write a new run folder, verify it, cache its recipe, and only then give the folder
-    its name.
-    """
+    """Fill a new run folder, verify it, cache its recipe, and only then give it its name."""
     check_fingerprint(manifest.sha256, request)
     check_limit(manifest.size, request.max_bytes, request.ref)
     folder = request.target or RUNS / manifest.name
-    if (folder / pack_format.MANIFEST).is_file() and (
-        folder / pack_format.MANIFEST
-    ).read_bytes() == manifest.data:
-        unchanged = False
-        with suppress(ComposerError):
-            unchanged = all(
-                pack_format.digest_file(folder / name, folder) == digest
-                for name, digest in manifest.files.items()
-            )
-        if unchanged:
-            recipe = put(portable_text(folder / "recipe.yaml", folder))
-            return Pulled(request.ref, folder, manifest.sha256, recipe, was_there=True)
+    if is_installed(manifest, folder):
+        recipe = put(portable_text(folder / "recipe.yaml", folder))
+        return Pulled(request.ref, folder, manifest.sha256, recipe, was_there=True)
     with atomic_directory(folder) as draft:
         fill(draft)
         notes = tuple(side_effects(verify_pack(draft, manifest, request.ref)))
         (draft / pack_format.MANIFEST).write_bytes(manifest.data)
         recipe = put(portable_text(draft / "recipe.yaml", draft))
     return Pulled(request.ref, folder, manifest.sha256, recipe, notes=notes)
+
+
+def is_installed(manifest: pack_format.Manifest, folder: Path) -> bool:
+    """True if a folder holds exactly this pack."""
+    file = folder / pack_format.MANIFEST
+    if not file.is_file() or file.read_bytes() != manifest.data:
+        return False
+    try:
+        for name, digest in manifest.files.items():
+            if pack_format.digest_file(folder / name, folder) != digest:
+                return False
+    except ComposerError:
+        return False
+    return True

@@ -1,6 +1,4 @@
-"""Where to pull packs and recipes from: the syntax of references; git, W&B artifacts and the
-Hugging Face hub.
-"""
+"""Remotes of packs and recipes: references, git, W&B artifacts, the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ Scheme = Literal["", "git+", "wandb:", "hub:"]
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _HOST = rf"({_WORD}|\[[0-9A-Fa-f:.]+\])(:[0-9]{{1,5}})?"
 HOSTS = dict(zip(PROTOCOLS, (_HOST, rf"({_WORD}@)?{_HOST}", ""), strict=True))
-"""The host in a URL of each protocol; it has no password, and nothing that ssh reads as an option.
-"""
+"""The host in a URL of each protocol, without a password or an option of ssh."""
 FORMS: dict[Scheme, str] = {
     "git+": "git+https://HOST/OWNER/NAME@REVISION#PATH",
     "wandb:": "wandb:ENTITY/PROJECT/NAME:VERSION",
@@ -45,8 +42,7 @@ _LOOKS_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)")
 
 @dataclass(frozen=True)
 class Reference:
-    """What is to be pulled: a local path, a git URL, a W&B artifact, or a repository on the Hugging
-    Face hub.
+    """A local path, a git URL, a W&B artifact, or a repository on the Hugging Face hub.
 
     `path` lies inside a repository, "" for its root; `revision` is "" for the default branch.
     """
@@ -57,17 +53,15 @@ class Reference:
     path: str = ""
 
     def pinned(self, commit: str) -> str:
-        """Return a reference to `commit`, whatever its branch or tag will mean later."""
+        """Return a reference to `commit`, independent of branches and tags."""
         return f"{self.scheme}{self.name}@{commit}" + (f"#{self.path}" if self.path else "")
 
 
 @dataclass(frozen=True)
 class Remote:
-    """Listing of a remote: its members by path, and a function that downloads one of them to a
-    local path.
+    """Listing of a remote: its members by path, and a function that downloads one of them.
 
-    `origin` is the reference as the user wrote it, `pinned` one that names the same commit for
-    ever.
+    `origin` is the reference as the user wrote it, `pinned` one to this commit.
     """
 
     origin: str
@@ -77,20 +71,11 @@ class Remote:
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a path, `git+URL[@REVISION][#PATH]`, `wandb:[ENTITY/]PROJECT/NAME:VERSION` or
-    `hub:OWNER/NAME[...]`.
-
-    Nothing is fetched. Raises RunError.
-    """
-    if (
-        not text.strip()
-        or not text.isprintable()
-        or text.startswith("-")
-        or len(text) > MAX_ADDRESS
-    ):
-        _refuse_reference(
-            text, "this is not a reference", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
-        )
+    """Parse a path, or a reference in one of FORMS; fetch nothing. Raises RunError."""
+    is_printable = bool(text.strip()) and text.isprintable()
+    if not is_printable or text.startswith("-") or len(text) > MAX_ADDRESS:
+        fix = "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
+        _refuse_reference(text, "this is not a reference", fix)
     scheme = next((scheme for scheme in FORMS if text.startswith(scheme)), None)
     if scheme == "wandb:":
         name = text.removeprefix(scheme)
@@ -196,13 +181,14 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
 
 
 def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Member], dict[str, str]]:
-    """Return the members and the blobs of a commit, both by path. Raises RunError above
-    MAX_LISTING_BYTES.
+    """Return the members and blobs of a commit by path, up to MAX_LISTING_BYTES.
+
+    Raises RunError.
     """
     words = ("ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     listing = first_bytes(origin, work, *words, count=MAX_LISTING_BYTES + 1)
     if len(listing) > MAX_LISTING_BYTES:
-        refuse(origin, "more files are there than can be listed", "ask for a smaller repository")
+        refuse(origin, "there are too many files to list", "ask for a smaller repository")
     members, blobs = {}, {}
     for line in filter(None, listing.split(b"\0")):
         head, _, raw = line.partition(b"\t")
@@ -214,16 +200,14 @@ def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Member], 
 
 
 def open_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remote:
-    """List what a reference names; git needs an empty folder `work`. Raises RunError."""
+    """List the files of a reference; git needs an empty folder `work`. Raises RunError."""
     if ref.scheme == "git+":
         return git_remote(ref, origin, work, max_bytes)
     return wandb_remote(ref, origin) if ref.scheme == "wandb:" else hub_remote(ref, origin)
 
 
 def wandb_remote(ref: Reference, origin: str) -> Remote:
-    """List an artifact of W&B. Raises RunError, also where no key is configured: W&B would prompt
-    for one.
-    """
+    """List an artifact of W&B. Raises RunError, also without a key, for which W&B would prompt."""
     from composer.training.wandb_logger import is_logged_in  # imported late: it imports torch
 
     if not is_logged_in(os.environ):
@@ -237,7 +221,7 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
         load_wandb_settings()
         artifact = wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name)
         files = dict(artifact.manifest.entries)
-    # a reference's file lies elsewhere: W&B would take it from there, be it this very machine
+    # W&B would follow a reference to a file elsewhere, even on this machine: not regular
     members = {
         str(name): Member(str(name), file.size or 0, file.ref is None)
         for name, file in files.items()
@@ -261,9 +245,8 @@ def hub_remote(ref: Reference, origin: str) -> Remote:
         info = HfApi().model_info(
             ref.name, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS
         )
-    members = {
-        file.rfilename: Member(file.rfilename, file.size or 0) for file in info.siblings or []
-    }
+    files = info.siblings or []
+    members = {file.rfilename: Member(file.rfilename, file.size or 0) for file in files}
     commit = str(info.sha or ref.revision)
 
     def fetch(name: str, target: Path) -> None:
@@ -275,10 +258,9 @@ def hub_remote(ref: Reference, origin: str) -> Remote:
 
 @contextmanager
 def _service_errors(service: str, fix: str, origin: str) -> Iterator[None]:
-    """Raise whatever goes wrong at a service as RunError."""
+    """Raise any error of a service as RunError."""
     try:
         yield
-    except Exception as error:  # what goes wrong on the way there has many classes, and one answer
-        raise RunError.of(
-            f"{service} cannot be read: {one_line_error(error)}", fix, origin
-        ) from None
+    except Exception as error:  # errors of networks have many classes
+        message = f"{service} cannot be read: {one_line_error(error)}"
+        raise RunError.of(message, fix, origin) from None

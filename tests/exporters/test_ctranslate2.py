@@ -140,9 +140,9 @@ FORWARD = ", {residual: [feed_forward]}"
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (GRU, "expected `positions` first"),
+        (GRU, "not with `positions`"),
         (transformer(norm="none"), "residuals have no norm"),
-        (transformer(norm="post"), "a norm comes after"),
+        (transformer(norm="post"), "a norm after the last layer"),
         (
             transformer(more=", window: 4"),
             "`window` of `model.encoder.1.repeat.stack.0.residual.stack.0.",
@@ -155,10 +155,13 @@ FORWARD = ", {residual: [feed_forward]}"
         (transformer(last="norm: rms"), "`kind` of"),
         (transformer().replace(CROSS, f"{CROSS}, score: dot"), "`score` of"),
         (transformer().replace(CROSS, f"{CROSS}, gate: true"), "`gate` of"),
-        (NAMED.replace(CROSS, f"{CROSS}, from: encoder.x"), "reads something else"),
+        (NAMED.replace(CROSS, f"{CROSS}, from: encoder.x"), "does not read the encoder"),
         (transformer().replace(CROSS, CROSS.replace("2", "4")), "differ in `heads`: 2, 4"),
         (transformer().replace(FORWARD, ""), "expected a residual around one `feed_forward`"),
-        (transformer().replace("times: 2", "times: 3").replace(FORWARD, "", 1), "no layers of 2"),
+        (
+            transformer().replace("times: 2", "times: 3").replace(FORWARD, "", 1),
+            "do not make layers of 2",
+        ),
     ],
 )
 def test_an_unsupported_model_is_refused(model: str, reason: str, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_write_in_place_that_fixes_a_size_is_refused(monkeypatch: pytest.Monke
         return y
 
     monkeypatch.setattr("blocks.core.selective_scan.scan", scan)
-    with pytest.raises(RunError, match="its graph is for inputs of one size alone"):
+    with pytest.raises(RunError, match="its graph works for one input size only"):
         export_step(module_of(model_of(DECODER.replace("BLOCK", "mamba"))))
 
 
@@ -149,5 +149,5 @@ def test_a_step_that_cannot_be_traced_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_words_whose_vectors_would_be_made_at_every_token_are_refused() -> None:
     """A convolution over all of them takes more than a second of a vocabulary of 3,000."""
     recipe = RECIPE + "  output: {kind: {cnn: {kernels: [1, 2], features: [3, 4]}}}\n"
-    with pytest.raises(RunError, match="cannot be exported: `cnn` makes the vectors"):
+    with pytest.raises(RunError, match="cannot be exported: `cnn` computes the vectors"):
         export_step(module_of(model_of(recipe)))

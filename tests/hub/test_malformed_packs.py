@@ -101,7 +101,7 @@ def test_a_member_that_is_no_regular_file_is_refused(
     assert_refused(
         tmp_path / "bad.tar.gz",
         tmp_path / "x",
-        "is no regular file" if at else "begins with pack.json",
+        "is not a regular file" if at else "begins with pack.json",
     )
 
 
@@ -128,7 +128,7 @@ CHANGES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
     "a larger file": (with_size(1, 1 << 30), "bytes, and pack.json says"),
     "a smaller file": (with_size(1, 1), "bytes, and pack.json says"),
     "a large pack.json": (with_size(0, 1 << 33 - 1), "`pack.json` has"),
-    "one less": (lambda result: result[:-1], "is not there"),
+    "one less": (lambda result: result[:-1], "is missing"),
     "none": (lambda result: [], "begins with pack.json"),
     "pack.json later": (
         lambda result: [result[1], result[0], *result[2:]],
@@ -161,8 +161,8 @@ def test_an_archive_unlike_its_manifest_is_refused(
 
 def test_bytes_after_the_end_are_refused_and_not_unpacked(folder: Path, tmp_path: Path) -> None:
     for tail, message in (
-        (bytes(1024) + b"x", "something follows"),
-        (bytes(1 << 20), "something follows"),
+        (bytes(1024) + b"x", "data after its end"),
+        (bytes(1 << 20), "data after its end"),
         (b"", "cut off"),
     ):
         (tmp_path / "bad.tar.gz").write_bytes(to_archive(members(folder), tail))
@@ -314,7 +314,7 @@ def test_a_folder_with_an_irregular_file_is_refused(
 ) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     change(bad / name)
-    assert_refused(bad, tmp_path / "x", "is no regular file")
+    assert_refused(bad, tmp_path / "x", "is not a regular file")
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_weights_that_fit_no_model_are_refused(folder: Path, tmp_path: Path) -> 
     [
         ("recipe: 1", "recipe: 2", "install a newer"),
         ("rnn: {cell: gru}", "odd_block: {cell: gru}", "`odd_block` from odd-blocks==2.1"),
-        ("name: untrained", "name: untrained\nextends: ../../secret.yaml", "is complete"),
+        ("name: untrained", "name: untrained\nextends: ../../secret.yaml", "must not extend"),
         ("name: untrained", "name: other", "its recipe `other`"),
         ("recipe: 1", "{", "cannot be read here"),
     ],

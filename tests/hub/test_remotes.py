@@ -155,7 +155,7 @@ def change_metrics(place: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (replace_by_link, "is no regular file"),
+        (replace_by_link, "is not a regular file"),
         (add_submodule, "is not part of a pack"),
         (add_code, "no code"),
         (in_lfs, "Git LFS"),
@@ -232,7 +232,7 @@ def test_a_tree_bomb_is_refused(models: Path, tmp_path: Path) -> None:
         lines = (f"{kind} {sha1}\t{name}{n}.yaml\n" for n in range(10))
         kind, sha1 = "040000 tree", write_object(models, "tree", "".join(lines))
     commit = git(models, "commit-tree", "-m", "all", sha1)
-    with pytest.raises(RunError, match="more files are there than can be listed"):
+    with pytest.raises(RunError, match="there are too many files to list"):
         pull(f"git+file://{models}@{commit}#x.yaml", tmp_path / "x")
     assert names_in(tmp_path) == []
 
@@ -437,7 +437,7 @@ def test_a_reference_in_an_artifact_is_not_followed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_in(monkeypatch, folder, ("recipe.yaml",))
-    with pytest.raises(RunError, match="is no regular file"):
+    with pytest.raises(RunError, match="is not a regular file"):
         pull("wandb:ann/translation/mine:v3", tmp_path / "x")
     assert names_in(tmp_path) == []
 

@@ -155,7 +155,7 @@ def test_a_foreign_tokenizer_is_refused(case: str, folder: Path, tmp_path: Path)
     set_value(bad / "tokenizer.json", *keys, value=value)
     remove_key(bad / "run.json", "tokenizer_sha256")
     update_manifest(bad)
-    assert_refused(bad, tmp_path / "x", "tokenizer.json is not what")
+    assert_refused(bad, tmp_path / "x", "tokenizer.json was not written")
 
 
 def remove_key(path: Path, key: str) -> None:
