@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from blocks.core.fixes import Change, Remove, Rename
+from blocks.core.fixes import Change, Remove, Set
 from composer.errors import Edit, KeyPath, Mark, format_path
 from composer.recipe.locations import Location
 from composer.recipe.schema_reader import flow_text
@@ -14,21 +14,19 @@ from composer.recipe.yaml_reader import Node, items_of
 def of_change(root: Node, location: Location, change: Change) -> Edit | None:
     """Return the edit for a change of the setting at a location; None where it is unclear."""
     node, path, is_written = location
+    if isinstance(change, Set):
+        text = flow_text(change.value)
+        return replace_value(node, path, text) if is_written else set_value(root, change.path, text)
+    if not is_written:
+        return None
     if isinstance(change, Remove):
         # of `dropout: 0.1` for `dropout: {rate: 0.1}` the setting is not there to be removed
         is_short = path[-1:] != change.path[-1:] and node.value != change.path[-1]
-        return remove(root, path) if is_written and not is_short else None
-    if isinstance(change, Rename):
-        if not is_written:
-            return None
-        for name in (node, *(child for _, child in items_of(node.value))):
-            if name.value == change.old:
-                return replace_value(name, path, change.new)
-        return None
-    text = flow_text(change.value)
-    if is_written:
-        return replace_value(node, path, text)
-    return set_value(root, change.path, text)
+        return None if is_short else remove(root, path)
+    for name in (node, *(child for _, child in items_of(node.value))):
+        if name.value == change.old:
+            return replace_value(name, path, change.new)
+    return None
 
 
 def rename(mark: Mark, path: KeyPath, old: str, word: str) -> Edit | None:
@@ -59,22 +57,22 @@ def remove(root: Node, path: KeyPath) -> Edit | None:
         return None
     is_item = isinstance(parent.value, list)
     start, end = node.mark if is_item else node.place, node.end
-    beside = _written_beside(parent, node)
-    after = [other for other in beside if _start(other) > _start(node)]
-    before = [other for other in beside if _start(other) < _start(node)]
+    siblings = _written_beside(parent, node)
+    later = [sibling for sibling in siblings if _start(sibling) > _start(node)]
+    earlier = [sibling for sibling in siblings if _start(sibling) < _start(node)]
     if not _has_key(parent, start):
         return None
     opening = start.text[: start.column - 1]
     stands_alone = re.fullmatch(r" *- +" if is_item else " *", opening) or not opening.strip()
     ends_line = re.fullmatch(r" *,? *(#.*)?", end.text[end.column - 1 :]) is not None
     ends_before = end.column == 1 and end.line > start.line  # a text after `|`
-    if beside and stands_alone and (ends_line or ends_before):
+    if siblings and stands_alone and (ends_line or ends_before):
         past = end.line if ends_before else end.line + 1
         return Edit(start.file, format_path(path), (start.line, 1), (past, 1), "")
-    if after:
-        following = after[0].mark if is_item else after[0].place
+    if later:
+        following = later[0].mark if is_item else later[0].place
         return _edit(path, start, following, "")
-    if before and (previous := before[-1].end) is not None:
+    if earlier and (previous := earlier[-1].end) is not None:
         return _edit(path, previous, end, "")
     in_brackets = parent.mark.text[parent.mark.column - 1 :][:1] in ("{", "[")
     if in_brackets or not is_item:
@@ -104,12 +102,13 @@ def _insert(node: Node, path: KeyPath, rest: KeyPath, text: str) -> Edit | None:
         first = min(_written_beside(node, node), key=_start, default=None)
         if first is None:
             return replace_value(node, path, f"{{{rest[0]}: {inner}}}")
-        at = first.place
-        if not _has_key(node, at):
+        mark = first.place
+        if not _has_key(node, mark):
             return None
-        in_brackets = bool(at.text[: at.column - 1].strip(" -"))
-        between = ", " if in_brackets else "\n" + " " * (at.column - 1)
-        return _edit((*path, *rest), at, at._replace(length=0), f"{rest[0]}: {inner}{between}")
+        in_brackets = bool(mark.text[: mark.column - 1].strip(" -"))
+        between = ", " if in_brackets else "\n" + " " * (mark.column - 1)
+        entry = f"{rest[0]}: {inner}{between}"
+        return _edit((*path, *rest), mark, mark._replace(length=0), entry)
     if len(rest) > 1 and node.value == rest[0]:  # a name without settings
         return replace_value(node, path, f"{{{rest[0]}: {inner}}}")
     return None
