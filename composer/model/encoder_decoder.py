@@ -127,7 +127,7 @@ class OutputHead(nn.Module):
         return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
 
     def measure(self, outputs: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Return the terms of an evaluation for each position, by the names in `metrics.table.Sums`.
+        """Return the terms of an evaluation per position, by the names in `metrics.table.Sums`.
 
         outputs: what the model returned with the target as `answer`, logits (B, T, V) or costs (B,
         T); target: (B, T) -> (B, T) each, of any value where the target is padding.
