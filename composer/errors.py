@@ -217,7 +217,7 @@ def os_error_hint(error: OSError) -> str:
     )
 
 
-def first_few(items: Sequence[str]) -> str:
+def shorten_list(items: Sequence[str]) -> str:
     """Join the first few items of a list for a message, and say how many more there are."""
     more = f"; and {len(items) - MAX_LISTED} more" if len(items) > MAX_LISTED else ""
     return "; ".join(items[:MAX_LISTED]) + more

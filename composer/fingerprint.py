@@ -28,7 +28,7 @@ from composer.data.line_hashes import sha256_of_files, sha256_of_hashes
 from composer.data.pairs import Pairs
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer import Tokenizers
-from composer.errors import DataError, RunError, first_few, os_error_reason
+from composer.errors import DataError, RunError, os_error_reason, shorten_list
 from composer.model.features import feature_settings
 from composer.recipe import canonical_form
 from composer.recipe import fingerprints as of_recipes
@@ -298,7 +298,7 @@ def describe_differences(differences: Iterable[tuple[str, object, object]]) -> s
     def text(value: object) -> str:
         return "unset" if value is None else shorten(str(value), 60, placeholder="...")
 
-    return first_few(
+    return shorten_list(
         [f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences]
     )
 

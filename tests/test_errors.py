@@ -1,4 +1,4 @@
-"""The form in which a fault is told."""
+"""How an error is rendered."""
 
 from __future__ import annotations
 

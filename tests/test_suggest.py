@@ -1,4 +1,4 @@
-"""The closest word, what it is called here, and what is no misspelling of it."""
+"""Suggestions: the closest word, words of other toolkits, and words that are too far."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 from safetensors import SafetensorError, safe_open
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
-from composer.errors import ComposerError, RecipeError, RunError, first_few
+from composer.errors import ComposerError, RecipeError, RunError, shorten_list
 from composer.hub import pack_format
 from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
 from composer.hub.remotes import (
@@ -345,7 +345,7 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Re
         message = "`model.safetensors` is not in the safetensors format"
         pack_format.refuse(origin, f"{message}, and other formats can run code")
     if not_finite:
-        message = f"these weights are not finite: {first_few(not_finite)}"
+        message = f"these weights are not finite: {shorten_list(not_finite)}"
         pack_format.refuse(origin, message, "no training writes such weights; ask its author")
     record = pack_format.read_record(folder, origin)
     # data would be looked up under these paths

@@ -16,7 +16,7 @@ from torch.nn import Parameter
 
 from blocks.core.contract import Path as BlockPath
 from composer.atomic_io import atomic_write, open_regular
-from composer.errors import RunError, first_few, one_line_error
+from composer.errors import RunError, one_line_error, shorten_list
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.machine import available_memory
 from composer.recipe.choices import Initialization
@@ -53,10 +53,10 @@ def set_weights(
         if theirs.get(name) != ours.get(name)
     ]
     if differing:
-        message = f"these weights do not fit the model: {first_few(differing)}"
+        message = f"these weights do not fit the model: {shorten_list(differing)}"
         raise RunError.of(message, "use the same `model` and the same tokenizer", str(path))
     if not_finite := [name for name, value in weights.items() if not value.isfinite().all()]:
-        message = f"these weights are not finite: {first_few(not_finite)}"
+        message = f"these weights are not finite: {shorten_list(not_finite)}"
         raise RunError.of(
             message, "take the file from the run again; no training writes such", str(path)
         )

@@ -90,8 +90,8 @@ def changes_of(
     setting: str, candidates: Sequence[object], cases: Sequence[Case]
 ) -> Iterator[tuple[Case, Case]]:
     """Yield each case with the same case at every other value of a setting that is accepted."""
-    given = [setting_value(case, setting) for case in cases]
-    values = [*candidates, *(value for value in given if value is not None)]
+    from_cases = [setting_value(case, setting) for case in cases]
+    values = [*candidates, *(value for value in from_cases if value is not None)]
     for case, value in itertools.product(cases, values):
         if value == setting_value(case, setting):
             continue

@@ -1,6 +1,4 @@
-"""`active_memory` beside its equations, written out step by step; and what it writes, and where it
-ends.
-"""
+"""`active_memory` against its equations step by step, its writes and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`no_input`: what comes after it hears nothing of the tokens."""
+"""`no_input`: later blocks do not depend on the tokens."""
 
 from pathlib import Path
 

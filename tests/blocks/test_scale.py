@@ -1,4 +1,4 @@
-"""`scale` multiplies the stream, and where it is told so its gradient by another number."""
+"""`scale` multiplies the stream, and with `gradient` its gradient by another number."""
 
 from __future__ import annotations
 

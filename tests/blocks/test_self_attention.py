@@ -1,4 +1,4 @@
-"""Self-attention that knows of distances, and its window, against their equations."""
+"""Self-attention with relative positions and with a window, against the equations."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_five_translations_of_a_sentence_are_on_one_side(make: Make, texts: Text
     assert all("50 of 50 pairs" in message for _, message, _ in overlaps(one_by_one))
 
 
-def test_targets_that_are_trained_on_with_other_sources_are_told_unless_they_are_labels(
+def test_targets_that_are_trained_on_with_other_sources_are_reported_unless_they_are_labels(
     make: Make, texts: Texts
 ) -> None:
     for targets, warned in ((upper(*range(40)), ["data.parallel.test"]), (["yes", "no"] * 20, [])):
@@ -264,7 +264,7 @@ def test_documents_are_hashed_only_where_some_are_held_out(
     assert sorted(hashed) == [1, 2]
 
 
-def test_a_file_that_is_wholly_held_out_is_told(make: Make, tmp_path: Path) -> None:
+def test_a_file_that_is_wholly_held_out_is_reported(make: Make, tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.txt").write_text(f"this is the only text number {number}")
     text = {"train": "*.txt", "val": 1, "unit": "file"}

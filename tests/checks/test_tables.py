@@ -58,7 +58,9 @@ def test_line_breaks_in_a_csv_are_counted_at_the_row_with_the_most(make, tmp_pat
 
 
 @pytest.mark.parametrize("quoting", QUOTES)
-def test_a_tsv_that_was_written_with_quotes_is_told_and_read_as_it_stands(quoting, make, tmp_path):
+def test_a_tsv_that_was_written_with_quotes_is_reported_and_read_as_it_stands(
+    quoting, make, tmp_path
+):
     rows = [("en", "de"), ("a man", "x"), ('he said "hi"', "y"), ("no", "z")]
     file = io.StringIO(newline="")
     csv.writer(file, delimiter="\t", quoting=quoting, lineterminator="\n").writerows(rows)
@@ -112,7 +114,7 @@ def write_pictures(folder: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("suffix", "kind"), [(".png", "image"), (".wav", "audio"), (".npy", "vectors"), (".xyz", "...")]
 )
-def test_names_of_files_that_are_read_as_text_are_told(suffix, kind, make, tmp_path):
+def test_names_of_files_that_are_read_as_text_are_reported(suffix, kind, make, tmp_path):
     write_pictures(tmp_path, suffix)
     table = {"train": "t.tsv", "val": "t.tsv", "target": "caption"}
     for source in ("picture", {"column": "picture"}):

@@ -179,7 +179,7 @@ def test_other_tables_are_read(tmp_path: Path, suffix: str) -> None:
     assert inspect_table(path, "file", "text")[2:5] == ("image", "file", "text")
 
 
-def test_columns_the_wrong_way_round_are_told(tmp_path: Path) -> None:
+def test_columns_the_wrong_way_round_are_reported(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
     with pytest.raises(
         DataError, match=r"`answer` names no images, sounds or vectors\n *fix: name one that does"
@@ -189,7 +189,7 @@ def test_columns_the_wrong_way_round_are_told(tmp_path: Path) -> None:
     assert raised.value.faults[0].hint.endswith(f"write a recipe with `{pairs}`")
 
 
-def test_a_table_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
     for name, text, message in (
         ("gone.tsv", None, "no file"),

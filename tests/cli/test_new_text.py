@@ -142,7 +142,7 @@ def test_patterns_folders_and_lists_are_written_as_recipes_take_them(
     )  # no path of this machine
 
 
-def test_a_pattern_without_files_and_a_folder_without_texts_are_told(
+def test_a_pattern_without_files_and_a_folder_without_texts_are_reported(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)

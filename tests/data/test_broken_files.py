@@ -320,7 +320,7 @@ def test_the_name_of_a_column_that_is_proposed_reads_as_that_name(make, tmp_path
     ]
 
 
-def test_a_row_of_csv_is_told_by_the_line_that_it_begins_in(tmp_path):
+def test_a_row_of_csv_is_reported_by_the_line_that_it_begins_in(tmp_path):
     (tmp_path / "t.csv").write_text('a,b\n\nx,"two\nlines"\n"y\n\n",z\nw,v\n')
     column = open_columns(tmp_path / "t.csv", {"target": "b"})["target"]
     assert [*column] == ["two lines", "z", "v"]

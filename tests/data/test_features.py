@@ -114,7 +114,7 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monkey
     assert encode_features(names, VECTORS, "a column").lengths().tolist() == [2, 1]
 
 
-def test_files_that_cannot_be_used_are_told_with_their_lines(
+def test_files_that_cannot_be_used_are_reported_with_their_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
@@ -138,7 +138,7 @@ def test_files_that_cannot_be_used_are_told_with_their_lines(
     assert not [*(tmp_path / "store").rglob("values.bin")]
 
 
-def test_of_many_files_that_cannot_be_used_the_first_few_are_told_with_the_number_of_all(
+def test_of_many_files_that_cannot_be_used_the_first_few_are_reported_with_the_number_of_all(
     tmp_path: Path,
 ) -> None:
     names = [str(tmp_path / f"{number % 300}.npy") for number in range(600)]
@@ -160,7 +160,7 @@ def refused_files(names: Sequence[str], origin: str) -> list[Fault]:
     return error.value.faults
 
 
-def test_a_damaged_archive_of_arrays_is_told() -> None:
+def test_a_damaged_archive_of_arrays_is_reported() -> None:
     with pytest.raises(MediaError, match="not a NumPy array"):
         load_frames(BytesIO(b"PK\x03\x04" + bytes(60)))
 
@@ -249,7 +249,7 @@ def test_names_of_files_in_a_packed_table_are_read_once(
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
-def test_a_damaged_archive_is_told_and_nothing_outside_an_archive_is_read(
+def test_a_damaged_archive_is_reported_and_nothing_outside_an_archive_is_read(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "secret").write_text("not of the archive")
@@ -281,7 +281,7 @@ def test_a_damaged_archive_is_told_and_nothing_outside_an_archive_is_read(
     assert fault.hint.startswith("get the archive again")
 
 
-def test_an_archive_with_a_password_is_told(tmp_path: Path) -> None:
+def test_an_archive_with_a_password_is_reported(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
         packed.writestr("x.npy", "content")
     content = bytearray((tmp_path / "a.zip").read_bytes())
@@ -292,7 +292,7 @@ def test_an_archive_with_a_password_is_told(tmp_path: Path) -> None:
         encode_features([str(tmp_path / "a.zip" / "x.npy")], VECTORS, "a column")
 
 
-def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     os.mkfifo(tmp_path / "pipe.npy")
     names = [
@@ -314,7 +314,7 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("value", [1e300, -3.5e38, np.inf, np.nan, np.longdouble("1e4000")])
-def test_a_number_that_is_too_large_where_it_is_trained_on_is_told(
+def test_a_number_that_is_too_large_where_it_is_trained_on_is_reported(
     value: float, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "a.npy", np.array([[1, 2, 3]]))
@@ -332,7 +332,7 @@ def test_the_largest_numbers_that_fit_are_kept(dtype: str, tmp_path: Path) -> No
     assert encoded.values.tolist() == [[0, 1, np.float32(largest)]]
 
 
-def test_a_sound_whose_energies_are_too_large_is_told(tmp_path: Path) -> None:
+def test_a_sound_whose_energies_are_too_large_is_reported(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", np.full(800, 1e30), 8000, "FLOAT")
     energies = AudioFeatures(log_mel=LogMel(bands=4))
     settings = TableColumn(column="sound", kind="audio", rate=8000, features=energies)
@@ -341,7 +341,7 @@ def test_a_sound_whose_energies_are_too_large_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["0.1,-1", "a,b", ""])
-def test_what_is_no_part_of_a_sound_is_told(part: str, tmp_path: Path) -> None:
+def test_what_is_no_part_of_a_sound_is_reported(part: str, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"")
     name = f"{tmp_path / 'a.wav'}#t={part}"
     (fault,) = missing_files([name], "a column")

@@ -111,7 +111,7 @@ def test_a_command_is_refused_and_not_run(folder: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_files_that_do_not_match_are_told_with_line_and_number(
+def test_files_that_do_not_match_are_reported_with_line_and_number(
     folder: Path, file: str, content: str, place: tuple[str, int], message: str
 ) -> None:
     (folder / file).write_text(content)
@@ -120,7 +120,7 @@ def test_files_that_do_not_match_are_told_with_line_and_number(
     assert any(message in fault.message for fault in faults)
 
 
-def test_a_file_or_a_column_that_is_not_there_is_told(folder: Path, tmp_path: Path) -> None:
+def test_a_file_or_a_column_that_is_not_there_is_reported(folder: Path, tmp_path: Path) -> None:
     (folder / "text").unlink()
     with pytest.raises(ComposerError, match="this folder has no `text`"):
         composer.train(load(tmp_path / "recipe.yaml"), run=tmp_path / "run")
@@ -129,7 +129,7 @@ def test_a_file_or_a_column_that_is_not_there_is_told(folder: Path, tmp_path: Pa
     assert "has no column `txt`; did you mean `text`?" in fault.message
 
 
-def test_a_segment_behind_the_end_of_its_recording_is_told_with_its_line(
+def test_a_segment_behind_the_end_of_its_recording_is_reported_with_its_line(
     folder: Path, tmp_path: Path
 ) -> None:
     (folder / "segments").write_text("u1 rec-a 0 1\nu2 rec-a 0.5 1.4\nu3 rec-b 0.5 1.6\n")
@@ -164,7 +164,7 @@ def test_a_folder_without_sounds_is_told_what_it_lacks(folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_recording_at_fault_is_told_once_with_the_number_of_its_segments(
+def test_a_recording_at_fault_is_reported_once_with_the_number_of_its_segments(
     folder: Path, tmp_path: Path, is_there: bool
 ) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("train: train", "train: train, val: 1"))

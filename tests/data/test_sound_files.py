@@ -98,7 +98,7 @@ LYING = [
 
 @pytest.mark.parametrize(("kind", "name", "offset", "form", "more"), LYING)
 @pytest.mark.parametrize("said", [0, 2, BYTES // 8, BYTES // 2, BYTES - 2])
-def test_a_header_that_notices_than_there_is_is_told_and_all_is_read(
+def test_a_header_with_another_length_than_its_file_is_reported_and_all_is_read(
     kind, name, offset, form, more, said
 ):
     data = sound(kind, "PCM_16")
@@ -242,6 +242,6 @@ def test_a_part_beyond_what_is_there_is_refused(kind, subtype):
 @pytest.mark.parametrize(
     ("end", "notices"), [(0.9, ()), (COUNT / RATE, ()), (1.01, ()), (1.1, ("end",)), (None, ())]
 )
-def test_a_part_that_would_end_after_its_recording_is_told(end, notices):
+def test_a_part_that_would_end_after_its_recording_is_reported(end, notices):
     samples, _, own = read_samples(io.BytesIO(sound("WAV", "PCM_16")), RATE, (0.5, end))
     assert (len(samples), own) == (min(COUNT, round((end or 9) * RATE)) - RATE // 2, notices)

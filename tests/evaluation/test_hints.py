@@ -1,4 +1,4 @@
-"""What is said of a finished training, from the course of its validations."""
+"""Hints after a finished training, from its validation curve."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_check_train_and_evaluate_say_what_a_tokenizer_cannot_write(
     assert "more/unwritable" not in composer.evaluate(tmp_path / "run", **files)
 
 
-def test_tokenised_references_are_told_as_sacrebleu_does(tmp_path: Path) -> None:
+def test_tokenised_references_are_reported_as_sacrebleu_does(tmp_path: Path) -> None:
     for name in ("s", "t", "vs", "vt"):
         (tmp_path / name).write_text("a b c d .\n" * 120, encoding="utf-8")
     file = tmp_path / "recipe.yaml"
@@ -218,7 +218,7 @@ def test_bits_per_byte_are_of_the_text_that_the_tokens_hold(
     assert scores[0] == pytest.approx(scores[1], rel=1e-5)
 
 
-def test_references_that_are_longer_than_answers_may_be_are_told_with_the_setting(
+def test_references_that_are_longer_than_answers_may_be_are_reported_with_the_setting(
     tmp_path: Path,
 ) -> None:
     for name, text in (("s", "ab"), ("t", "ab"), ("vs", "ab" * 40), ("vt", "ab" * 300)):

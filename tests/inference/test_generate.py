@@ -300,7 +300,7 @@ def test_the_command_prints_texts_or_objects(
     )
 
 
-def test_a_prompt_that_the_tokenizer_does_not_know_is_told(
+def test_a_prompt_that_the_tokenizer_does_not_know_is_reported(
     language: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="0"):

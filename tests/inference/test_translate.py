@@ -281,7 +281,7 @@ def test_a_line_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert cut_line([5, 6], "in.txt:3") == [5, 6]
 
 
-def test_answers_that_are_cut_are_told_with_their_lines(
+def test_answers_that_are_cut_are_reported_with_their_lines(
     gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = open_run(gru, ["decoding={beam: {size: 3, max_length: 2}}"])

@@ -167,7 +167,7 @@ def test_a_first_token_is_as_probable_as_after_the_end_of_a_document(tmp_path: P
 @pytest.mark.parametrize(
     ("kind", "prompts", "beyond"), [("windows", 2, "1 of 2"), ("carried", 1, ""), ("rows", 1, "")]
 )
-def test_texts_beyond_a_window_are_said_once(
+def test_texts_beyond_a_window_are_reported_once(
     kind: str,
     prompts: int,
     beyond: str,

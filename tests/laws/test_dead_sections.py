@@ -50,7 +50,7 @@ NUMBERS = "data.tokenizer={bits: {size: 3, numbers: true}}"
 BITS = f"{task('vector_copy', 'bits: 3, max_length: 3')}; data.tokenizer={{bits: {{size: 3}}}}"
 FIXED = "model.output.length=3"
 STOP = "training.early_stopping={patience: 1}"
-ALONE = "model.decoder=null; model.output.ctc={weight: 1}"
+CTC_ALONE = "model.decoder=null; model.output.ctc={weight: 1}"
 FEW_LINES = [{"lines": 1}, {"lines": 2}]
 DEAD = [
     Dead("data.text.hold_out", ["spread", "end"], "", "data.text.val=2", kind="text"),
@@ -179,9 +179,9 @@ DEAD = [
         }.items()
     ),
     Dead("decoding.greedy.ctc_weight", [0.1, 0.9], "", "model.output.ctc={}"),
-    Dead("decoding.greedy.ctc_weight", [0.1, 0.9], ALONE, "model.output.ctc={}"),
+    Dead("decoding.greedy.ctc_weight", [0.1, 0.9], CTC_ALONE, "model.output.ctc={}"),
     *(
-        Dead(path, values, ALONE, "model.output.ctc={}")
+        Dead(path, values, CTC_ALONE, "model.output.ctc={}")
         for path, values in {
             "model.output.kind": ["linear", {"sampled": {"samples": 4}}],
             "model.output.tie": [["target"], []],
@@ -193,14 +193,14 @@ DEAD = [
     Dead(
         "model.embedding_dropout",
         [0.1, 0.2],
-        f"{ALONE}; data.table.test=v.tsv",
+        f"{CTC_ALONE}; data.table.test=v.tsv",
         "model.output.ctc={}",
         "table",
     ),
     Dead(
         "model.embedding",
         ["learned", {"characters": {"width": 4}}],
-        f"{ALONE}; data.table.test=v.tsv",
+        f"{CTC_ALONE}; data.table.test=v.tsv",
         "model.output.ctc={}",
         "table",
     ),

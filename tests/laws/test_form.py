@@ -177,7 +177,9 @@ MISTAKES: tuple[tuple[type[Block], str, str], ...] = (
 @pytest.mark.parametrize(
     ("block", "what", "write"), MISTAKES, ids=[block.__name__ for block, *_ in MISTAKES]
 )
-def test_a_mistake_is_told_with_what_to_write(block: type[Block], what: str, write: str) -> None:
+def test_a_mistake_is_reported_with_what_to_write(
+    block: type[Block], what: str, write: str
+) -> None:
     with pytest.raises(LawError) as broken:
         check_block(block, compiles=False)
     assert what in broken.value.detail

@@ -19,15 +19,15 @@ from tests.laws.test_blocks import VARIANTS
 
 FAR = REACH - 1 - 60
 """60 positions before the last."""
-ALONE = "it works at each position alone"
+POINTWISE = "it works at each position alone"
 ASKS = "it reads a memory, and of the stream a position alone, its question"
 STACK = "it is made of what stands in it, which may be a convolution or work at each position alone"
 SHORT: Mapping[str, str] = {
     **dict.fromkeys(
-        ("activation", "dropout", "feed_forward", "identity", "linear", "maxout"), ALONE
+        ("activation", "dropout", "feed_forward", "identity", "linear", "maxout"), POINTWISE
     ),
-    **dict.fromkeys(("mixture_of_experts", "norm", "positions", "rnn_cell", "scale"), ALONE),
-    **dict.fromkeys(("add", "concat", "multiply", "no_input", "read", "source_state"), ALONE),
+    **dict.fromkeys(("mixture_of_experts", "norm", "positions", "rnn_cell", "scale"), POINTWISE),
+    **dict.fromkeys(("add", "concat", "multiply", "no_input", "read", "source_state"), POINTWISE),
     **dict.fromkeys(
         ("cross_attention", "episodic_memory", "memory_network", "supporting_facts"), ASKS
     ),

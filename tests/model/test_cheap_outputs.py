@@ -344,7 +344,7 @@ REFUSED = {
         "needs the logits of all tokens",
     ),
 }
-BESIDE = {
+EXTRA_OVERRIDES = {
     "tie": "model.output.tie=[target]",
     "smoothing": "training.label_smoothing=0.1",
     "length": "model.output.length=3",
@@ -359,7 +359,7 @@ def test_what_cannot_be_is_refused_at_its_line(written: str) -> None:
     kind, _, beside = written.replace("{adaptive: 10}", "{adaptive: {cutoffs: [10]}}").partition(
         "; "
     )
-    overrides = [f"model.output.kind={kind}", *([BESIDE[beside]] if beside else [])]
+    overrides = [f"model.output.kind={kind}", *([EXTRA_OVERRIDES[beside]] if beside else [])]
     with pytest.raises(RecipeError, match=message) as error:
         load_text(LANGUAGE, overrides=overrides).plan()
     assert [fault.path for fault in error.value.faults] == [path]

@@ -313,7 +313,7 @@ logging: {wandb: false}
 
 
 @pytest.mark.parametrize("weight", [0.5, 1])
-def test_answers_that_ctc_cannot_write_are_told_and_in_no_loss(
+def test_answers_that_ctc_cannot_write_are_reported_and_in_no_loss(
     weight: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = (DECODER if weight < 1 else "") + f"  output: {{ctc: {{weight: {weight}}}}}"

@@ -1,4 +1,4 @@
-"""What is said of a sweep's file that means nothing, and at which line."""
+"""Errors in a sweep's file: their lines and messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
 
 
 @pytest.mark.parametrize(
-    ("axes", "rest", "line", "said"),
+    ("axes", "rest", "line", "expected"),
     [
         (
             "  e: {replace: model.encoder..self_atention, with: {a: rnn}}",
@@ -215,10 +215,10 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
     ],
 )
 def test_faults_are_reported_at_their_line(
-    tmp_path: Path, axes: str, rest: str, line: int, said: str
+    tmp_path: Path, axes: str, rest: str, line: int, expected: str
 ) -> None:
     result = faults(tmp_path, axes, rest)
-    assert any(said in message and at == line for at, message in result), result
+    assert any(expected in message and at == line for at, message in result), result
 
 
 SELF = "{replace: model.encoder..self_attention, with"
@@ -298,7 +298,7 @@ def test_a_score_that_is_measured_may_be_ranked_by(tmp_path: Path, changes: str,
 
 
 @pytest.mark.parametrize(
-    ("head", "line", "said"),
+    ("head", "line", "expected"),
     [
         ("sweep: 1\nbase: bsae.yaml\n", 2, "does not exist; did you mean `base.yaml`?"),
         ("sweep: 1\nbase: ../../../etc/passwd\n", 2, "leads out of"),
@@ -310,11 +310,11 @@ def test_a_score_that_is_measured_may_be_ranked_by(tmp_path: Path, changes: str,
     ],
 )
 def test_faults_of_the_base_are_reported_at_its_line(
-    tmp_path: Path, head: str, line: int, said: str
+    tmp_path: Path, head: str, line: int, expected: str
 ) -> None:
     (tmp_path / "other.yaml").write_text(f"{HEAD}axes:\n{WIDTH}\n", encoding="utf-8")
     result = faults(tmp_path, WIDTH, head=head)
-    assert any(said in message and at == line for at, message in result), result
+    assert any(expected in message and at == line for at, message in result), result
 
 
 def test_an_axis_cannot_be_overridden_on_the_command_line(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_data_that_are_there_are_not_read(capsys: pytest.CaptureFixture[str]) ->
     assert codes(capsys, "r.yaml", "--without-data")[0] == 0
 
 
-def test_a_tokenizer_that_is_not_there_has_a_size_that_is_said(
+def test_a_tokenizer_that_is_not_there_has_a_size_that_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     tokenizer = "data.tokenizer={file: {path: t.json}}"
@@ -123,7 +123,7 @@ def test_the_data_of_a_sweep_are_checked_in_each_way_they_are_read(
     assert "4 points; their data were not read" in out
 
 
-def test_a_sample_of_a_search_is_said(
+def test_a_sample_of_a_search_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("composer.sweeps.points.MAX_STRUCTURES", 2)

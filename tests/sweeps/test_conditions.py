@@ -105,7 +105,7 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "said"),
+    ("text", "column", "message"),
     [
         ("parameters", 1, "a condition is true or false"),
         ("parameters <", 12, "a value is missing at the end"),
@@ -143,11 +143,11 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
         ('encoder in"a"', 11, '`"a"` needs a space'),
     ],
 )
-def test_faults_are_reported_at_their_column(text: str, column: int, said: str) -> None:
+def test_faults_are_reported_at_their_column(text: str, column: int, message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parse_condition(node(text), "where", NAMES)
     (fault,) = caught.value.faults
-    assert said in fault.message
+    assert message in fault.message
     assert (fault.line, fault.column) == (3, column + 7)
     assert fault.hint
 

@@ -1,4 +1,4 @@
-"""The leaderboard: who is first, what seeds may have made, and what an axis contributes."""
+"""The leaderboard: ranks, differences that seeds explain, and effects of axes."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
     assert second["p_value"] < 0.05
 
 
-def test_what_the_trials_cannot_separate_is_said_and_has_no_number(tmp_path: Path) -> None:
+def test_what_the_trials_cannot_separate_is_reported_and_has_no_number(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", axes=["encoder", "memory"])
     pairs = [("p", "none"), ("p", "stack"), ("q", "none"), ("q", "stack"), ("recurrent", "ntm")]
     for number, (encoder, memory) in enumerate(pairs):

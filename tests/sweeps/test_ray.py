@@ -139,7 +139,7 @@ def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Pa
     assert sorted(rate for rate, _ in starts(home)) in ([0.1, 0.1, 0.2], [0.1, 0.2, 0.2])
 
 
-def test_a_trial_that_fits_on_no_node_is_told_at_once(home: Path) -> None:
+def test_a_trial_that_fits_on_no_node_is_reported_at_once(home: Path) -> None:
     file = write_sweep(home, rates(0.1), "resources: {cpus: 999}")
     with pytest.raises(RunError, match="no node of the cluster has 999 CPUs; its nodes have"):
         run_sweep(read_sweep(file), home / "run", ray="local")

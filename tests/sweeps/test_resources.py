@@ -71,7 +71,9 @@ def test_a_trial_is_placed_by_node() -> None:
 @pytest.mark.parametrize(
     "resources", [Resources(gpus=8), Resources(cpus=33), Resources(memory=2**37)]
 )
-def test_a_trial_that_fits_nowhere_is_told_at_once_with_what_there_is(resources: Resources) -> None:
+def test_a_trial_that_fits_nowhere_is_reported_at_once_with_what_there_is(
+    resources: Resources,
+) -> None:
     with pytest.raises(RunError, match="no node of the cluster has") as error:
         fit_in_nodes(resources, [SMALL, LARGE])
     assert "its nodes have 2 CPUs, 3.73 GiB; 4 GPUs, 32 CPUs, 59.6 GiB" in str(error.value)
@@ -83,7 +85,7 @@ def test_two_nodes_do_not_add_up_to_one() -> None:
 
 
 @pytest.mark.parametrize("resources", [Resources(cpus=9_999), Resources(memory=1 << 60)])
-def test_a_trial_that_is_too_large_for_this_machine_is_told_with_what_it_has(
+def test_a_trial_that_is_too_large_for_this_machine_is_reported_with_what_it_has(
     resources: Resources,
 ) -> None:
     with pytest.raises(RunError, match=r"a trial needs .*, and this machine has \d+ CPU.*GiB"):

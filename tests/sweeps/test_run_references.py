@@ -52,7 +52,7 @@ def command(*words: str) -> int:
     return int(left.value.code or 0)
 
 
-def test_the_seed_is_said_of_a_trial_with_several(
+def test_a_trial_with_several_seeds_names_the_seed(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert find_run(f"{sweep}#1") == run_of(sweep)

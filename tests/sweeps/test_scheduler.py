@@ -709,7 +709,7 @@ def test_a_seed_without_its_record_fails_with_a_cure(home: Path) -> None:
     assert len(starts(home)) == 2
 
 
-def test_weights_that_are_gone_are_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_are_gone_are_reported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]")
     assert run(file, home) == 0
     runs = [RunDir(trial.run(1)) for trial in read_trials(home / "run")]

@@ -29,7 +29,7 @@ EFFECTS = {
     "decoder": {"x": 0.0, "y": 0.5},
     "norm": {"pre": 0.0, "post": 3.0},
 }
-NOTHING = {axis: dict.fromkeys(values, 0.0) for axis, values in EFFECTS.items()}
+NO_EFFECTS = {axis: dict.fromkeys(values, 0.0) for axis, values in EFFECTS.items()}
 
 
 def grid(*axes: str) -> Points:
@@ -158,7 +158,7 @@ def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
 @pytest.mark.parametrize("name", DESIGNS)
 def test_axes_without_effect_are_seldom_seen(name: str) -> None:
     alarms = []
-    for fitted in simulate(name, NOTHING, seed=2):
+    for fitted in simulate(name, NO_EFFECTS, seed=2):
         p_values = [
             item.p_value
             for values in fitted.effects.values()

@@ -118,7 +118,7 @@ def test_a_trial_runs_while_its_sweep_or_its_training_does(home: Path) -> None:
     assert "resume with" not in status.text()
 
 
-def test_a_sweep_that_was_never_started_is_told(home: Path) -> None:
+def test_a_sweep_that_was_never_started_is_reported(home: Path) -> None:
     with pytest.raises(RunError, match="no sweep has run here"):
         sweep_status(home / "sweep.yaml", home / "elsewhere")
 

@@ -65,61 +65,64 @@ def test_a_notebook_has_one_device(
 
 
 @pytest.fixture(scope="module")
-def of_two_machines(folder: Path) -> Path:
-    """A run of two processes, each on a machine of its own, in which nothing happens."""
-    output = stubs(folder / "machines") | {
+def run_on_two_machines(folder: Path) -> Path:
+    """Return an uninterrupted run of two processes, each on its own machine."""
+    environment = stubs(folder / "machines") | {
         "MACHINES": "2",
         "PROCESSES": "1",
         "ADDRESS": "127.0.0.1",
     }
-    output["HEAD"] = f"127.0.0.1:{distributed.LightningEnvironment().main_port}"
+    environment["HEAD"] = f"127.0.0.1:{distributed.LightningEnvironment().main_port}"
     run = folder / "two_machines"
     words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
     machines = [
-        subprocess.Popen(words, env=output, text=True, stdout=subprocess.PIPE) for _ in range(2)
+        subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE)
+        for _ in range(2)
     ]
-    said = [machine.communicate(timeout=LIMIT)[0] for machine in machines]
+    outputs = [machine.communicate(timeout=LIMIT)[0] for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0]
-    assert "".join(said).count("evaluating on the test split") == 1
+    assert "".join(outputs).count("evaluating on the test split") == 1
     return run
 
 
 @pytest.mark.slow
-def test_torchrun_restarts_all_processes_after_a_kill(folder: Path, of_two_machines: Path) -> None:
-    output = stubs(folder / "restarted") | {"PROCESSES": "2", "FAULT": "SIGKILL:1:7"}
+def test_torchrun_restarts_all_processes_after_a_kill(
+    folder: Path, run_on_two_machines: Path
+) -> None:
+    environment = stubs(folder / "restarted") | {"PROCESSES": "2", "FAULT": "SIGKILL:1:7"}
     run = folder / "restarted_run"
     words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
-    done = subprocess.run(words, env=output, text=True, capture_output=True, timeout=LIMIT)
+    done = subprocess.run(words, env=environment, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    assert Path(output["FAULT_ONCE"]).exists()
+    assert Path(environment["FAULT_ONCE"]).exists()
     assert f"resuming from {run}/checkpoints/step-00000004.ckpt" in done.stdout
-    assert same_weights(run, of_two_machines)
+    assert same_weights(run, run_on_two_machines)
 
 
 @pytest.mark.slow
 def test_a_job_that_gets_sigterm_resumes_in_the_next_job(
-    folder: Path, of_two_machines: Path
+    folder: Path, run_on_two_machines: Path
 ) -> None:
     log = folder / "requeued"
-    output = stubs(
+    environment = stubs(
         folder / "slurm",
         srun=SRUN,
         squeue="#!/bin/sh\necho RUNNING\n",
         scontrol=f'#!/bin/sh\necho "$@" >> {log}\n',
     )
-    output |= {"SLURM_JOB_ID": "77", "FAULT": "SIGTERM:0:3"}
+    environment |= {"SLURM_JOB_ID": "77", "FAULT": "SIGTERM:0:3"}
     run = folder / "slurm_run"
     words = [str(LAUNCH / "slurm.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
-    first = subprocess.run(words, env=output, text=True, capture_output=True, timeout=LIMIT)
+    first = subprocess.run(words, env=environment, text=True, capture_output=True, timeout=LIMIT)
     assert first.returncode == 143, first.stderr
     assert log.read_text() == "requeue 77\n"
     assert RunDir(run).read().status == "interrupted"
     assert all(is_intact(path) for path in list_checkpoints(run / "checkpoints"))
-    second = subprocess.run(words, env=output, text=True, capture_output=True, timeout=LIMIT)
+    second = subprocess.run(words, env=environment, text=True, capture_output=True, timeout=LIMIT)
     assert (second.returncode, second.stderr) == (0, "")
     assert log.read_text() == "requeue 77\n"
     assert not list(run.rglob("hpc_ckpt*"))
-    assert same_weights(run, of_two_machines)
+    assert same_weights(run, run_on_two_machines)
 
 
 @pytest.mark.parametrize("name", ["torchrun.sh", "slurm.sh"])

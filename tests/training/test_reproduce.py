@@ -1,4 +1,4 @@
-"""A run is trained again from its own recipe, and it is told whether the same came of it."""
+"""A run is reproduced from its own recipe, and the result says if its weights are equal."""
 
 from __future__ import annotations
 

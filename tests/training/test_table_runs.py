@@ -185,7 +185,7 @@ def own_warnings(recipe: Path, any_machine: bool = False) -> list[Fault]:
     return [fault for fault in warnings if fault.code != "overlap"]
 
 
-def test_a_cache_that_cannot_be_written_is_told_by_check_as_by_train(
+def test_a_cache_that_cannot_be_written_is_reported_by_check_as_by_train(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "store").write_text("")
@@ -199,7 +199,7 @@ def test_a_cache_that_cannot_be_written_is_told_by_check_as_by_train(
     assert own_warnings(recipe, any_machine=True) == []
 
 
-def test_a_missing_file_is_told_before_the_training(recipe: Path, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_before_the_training(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "files" / "train3.png").unlink()
     faults = composer.check(recipe)
     with pytest.raises(ComposerError, match=r"train3\.png.*no such file"):
@@ -254,7 +254,9 @@ def test_in_python_a_line_may_be_the_path_of_a_file(recipe: Path, tmp_path: Path
         run.score([sound], [None])
 
 
-def test_a_damaged_file_is_told_with_the_line_of_its_table(recipe: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_the_line_of_its_table(
+    recipe: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "files" / "train3.png"
     file.write_bytes(file.read_bytes()[:40])
     faults = composer.check(recipe)
@@ -266,7 +268,7 @@ def test_a_damaged_file_is_told_with_the_line_of_its_table(recipe: Path, tmp_pat
     assert error.value.faults == faults
 
 
-def test_silent_sounds_other_rates_and_lost_colours_are_told_by_check_and_train(
+def test_silent_sounds_other_rates_and_lost_colours_are_reported_by_check_and_train(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = tmp_path / "files"
@@ -308,7 +310,7 @@ def test_files_are_counted_in_every_part_that_is_read(recipe: Path, tmp_path: Pa
     assert messages["silent", "train.tsv"].startswith("1 of 20 sounds")
 
 
-def test_empty_cells_are_told_with_their_lines_by_check_and_train(
+def test_empty_cells_are_reported_with_their_lines_by_check_and_train(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert own_warnings(recipe) == []

@@ -307,7 +307,7 @@ def test_a_text_of_bits_is_measured_in_windows_too(
     assert evaluate(tmp_path / "run", "val")["val/loss"] == pytest.approx(validated[-1], rel=1e-5)
 
 
-def test_of_a_curriculum_of_windows_one_thing_is_said(text: Any) -> None:
+def test_a_curriculum_of_windows_gives_one_warning(text: Any) -> None:
     (warning,) = check_recipe(text("training.curriculum={start: 3}"), any_machine=True).warnings
     assert (warning.path, warning.message[:26]) == (
         "training.curriculum",

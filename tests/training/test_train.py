@@ -256,7 +256,7 @@ def test_progress_can_be_switched_off(
     assert [row["step"] for row in rows if "train/loss" in row] == [1, 2, 3, 4]
 
 
-def test_scores_and_outputs_that_were_changed_are_told(
+def test_scores_and_outputs_that_were_changed_are_reported(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RunDir(tmp_path / "run")

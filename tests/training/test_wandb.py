@@ -1,4 +1,4 @@
-"""What an offline run of W&B has recorded, read back from its file."""
+"""The records of an offline run of W&B, read back from its file."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class OfAUser(nn.Module):
         self.mixing, self.scales = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(2, 3))
 
 
-def test_a_matrix_of_which_nothing_is_said_decays() -> None:
+def test_a_matrix_of_which_nothing_is_reported_decays() -> None:
     model = build(recipe_with("adamw"), {"source": 12, "target": 12})
     block = OfAUser()
     model.decoder.blocks.append(block)

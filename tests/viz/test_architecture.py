@@ -77,7 +77,7 @@ model:
 
 
 def plan_without_costs(recipe: Recipe) -> Plan:
-    """The plan without its costs: they take seconds, and pictures are graph of the rest."""
+    """Return the plan without its costs, which take seconds and are in no picture."""
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
         model = builder.model(vocabulary_bounds(recipe))
