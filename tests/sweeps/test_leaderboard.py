@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from composer import api
+from composer.cli import main
 from composer.errors import RunError
 from composer.formatting import align_columns, si, significant
 from composer.sweeps.leaderboard import find_run, open_leaderboard, pareto_front
@@ -91,6 +93,21 @@ def test_trials_that_cannot_be_told_from_the_best_are_marked(tmp_path: Path) -> 
     plain = leaderboard_json(result)
     assert [item["alike"] for item in plain["trials"]] == [None, True, True, False]
     assert plain["notes"][0] == ranking_note(result)
+
+
+def test_the_table_has_p_values_steps_and_epochs(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    for number, scores in enumerate(([30.0, 34.0, 32.2], [29.0, 30.0, 36.0])):
+        for file in trial(folder, number, scores).glob("seed-*/run.json"):
+            record = json.loads(file.read_text(encoding="utf-8")) | {"steps": 278, "epochs": 2.5}
+            file.write_text(json.dumps(record), encoding="utf-8")
+    board = read_board(folder)
+    cells = {column.head: [*column.cells] for column in columns(board)}
+    assert cells["steps"] == ["278", "278"]
+    assert cells["epochs"] == ["2.50", "2.50"]
+    assert cells["p"] == ["", significant(board.results[1].p_value or 0.0, 2)]
+    assert "status" not in cells
+    assert leaderboard_json(board)["trials"][0]["steps"] == {"1": 278, "2": 278, "3": 278}
 
 
 def test_with_one_seed_nothing_is_said_of_differences(tmp_path: Path) -> None:
@@ -617,3 +634,15 @@ def test_a_trial_without_a_finished_seed_is_refused(tmp_path: Path) -> None:
     trial(folder, 0xF, [1.0], status="pruned")
     with pytest.raises(RunError, match="no finished seed"):
         find_run(read_board(folder), "00000000000f")
+
+
+def test_a_sweep_ends_with_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = begun(tmp_path / "my sweep")
+    trial(folder, 1, [1.0])
+    monkeypatch.setattr(api, "sweep", lambda *_: read_board(folder))
+    with pytest.raises(SystemExit) as left:
+        main.main(["sweep", "mine.yaml"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"next: seqcomposer leaderboard '{folder}'\n"
