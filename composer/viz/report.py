@@ -165,9 +165,6 @@ def draw_sentences(
     return []
 
 
-# ------------------------------------------------------------------------------------------- the page
-
-
 @dataclass(frozen=True)
 class Section:
     """A section of the page; the template has a macro of the same `id` for its content."""
@@ -229,11 +226,14 @@ def sections(
     yield Section("accuracy", "Accuracy by source length", ScoresByLength.of(accuracy, decoded))
     heading = "Translations" if recipe.sources else "Continuations"
     yield Section("samples", heading, [*sample_lists(source, recipe, decoded)])
-    drawn = [DrawnSentence(alignment, number) for number, alignment in enumerate(shown, start=1)]
-    films = [it for it in drawn if it.alignment.films]
-    memories = [it for it in drawn if it.alignment.memories]
+    sentences = [
+        DrawnSentence(alignment, number) for number, alignment in enumerate(shown, start=1)
+    ]
+    films = [it for it in sentences if it.alignment.films]
+    memories = [it for it in sentences if it.alignment.memories]
     has_maps = any(alignment.attentions for alignment in shown)
-    yield Section("alignments", "Alignments", drawn if has_maps or not (films or memories) else [])
+    has_maps = has_maps or not (films or memories)
+    yield Section("alignments", "Alignments", sentences if has_maps else [])
     yield Section("films", "Film strips", films)
     yield Section("memories", "Memory", memories)
     yield Section("architecture", "Architecture", architecture(source, recipe))
