@@ -1,6 +1,4 @@
-"""Pictures of one sentence as an SVG file: a row for each block, with a heat map for each of its
-heads.
-"""
+"""Pictures of one sentence as an SVG file: a row for each block, a heat map for each head."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ MARGIN, GAP, TITLE, CAPTION = 12.0, 18.0, 22.0, 16.0
 
 
 class Picture(NamedTuple):
-    """A picture: its caption, its viewBox, and what it shows, of which its template has a macro for
-    each `kind`.
-    """
+    """A picture with its caption and viewBox; the template has a macro for each `kind`."""
 
     kind: str
     caption: str
@@ -55,9 +51,7 @@ class Figure(NamedTuple):
 
 
 def alignment_svg(title: str, pictures: Mapping[str, object]) -> str:
-    """Return an SVG file that every program draws. pictures: those of
-    `composer.viz.alignments.pictures`.
-    """
+    """Return an SVG file of the pictures of `composer.viz.alignments.pictures`."""
     figure = lay_out(rows_of(pictures))
     return render("alignment.svg", title=title, figure=figure, media=pictures["media"])
 

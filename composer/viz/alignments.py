@@ -1,6 +1,4 @@
-"""Alignments of a run: attention heat maps, film strips and memory use for single sentences, as SVG
-on a page.
-"""
+"""Alignments of a run: attention maps, film strips and memory use of single sentences."""
 
 from __future__ import annotations
 
@@ -62,8 +60,7 @@ MAX_POSITIONS = 3000
 
 @dataclass(frozen=True)
 class Alignment:
-    """One sentence: source texts, the output, and what the model did; `note` says why pictures are
-    missing or cut.
+    """One sentence: source texts, output and pictures; `note` says why some are missing or cut.
 
     `media` are the images and sounds among the sources. A notebook shows its pictures.
     """
@@ -94,8 +91,7 @@ class Alignment:
         return alignment_svg(" → ".join([*self.names, self.output]), pictures(self, 1))
 
     def save(self, path: str | Path) -> Path:
-        """Write the pictures in the format of the file's suffix: .svg, .png, .pdf, or .html, a
-        page.
+        """Write the pictures as .svg, .png, .pdf, or .html, a page.
 
         Raises RunError if the suffix is another one, if the file cannot be written, or is there and
         is no such picture, and for .png and .pdf without the package vl-convert-python.
@@ -119,7 +115,7 @@ SVG_HEAD = (
 
 
 def is_alignment(file: Path) -> bool:
-    """Return whether a file is an SVG of alignments."""
+    """True if a file is an SVG of alignments."""
     return file.read_bytes().startswith(SVG_HEAD)
 
 
@@ -130,8 +126,7 @@ def alignments(
     targets: Sequence[str] | None = None,
     max_tokens: int = MAX_TOKENS,
 ) -> list[Alignment]:
-    """Return the attention weights with which a run decodes each line, or the target that is given
-    for it.
+    """Return the attention weights of each line, decoded by a run or with the target given for it.
 
     A model without encoders reads the line instead. A line for several encoders is as
     `Run.translate` takes it. Raises DataError if it has another number of texts, where `origin` is

@@ -1,6 +1,4 @@
-"""Architecture diagrams of a recipe or run: SVG for light and dark, Mermaid flowcharts, Markdown
-and HTML files.
-"""
+"""Architecture diagrams of a recipe or run: SVG for light and dark, Mermaid, Markdown, HTML."""
 
 from __future__ import annotations
 
@@ -72,9 +70,7 @@ class Drawing:
         )
 
     def folded(self) -> dict[str, str]:
-        """Return the SVG for every choice of repeats to fold, by the keys of their boxes; first
-        that of none.
-        """
+        """Return the SVG for every choice of folded repeats, by the keys of their boxes."""
         repeats = self.graph.repeats
         groups = [[repeat] for repeat in repeats] if len(repeats) <= MAX_FOLDED_ALONE else [repeats]
         chosen = [
@@ -88,8 +84,7 @@ class Drawing:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write the diagram in the format of the file's suffix: .svg, .png, .pdf, .mmd, .md or
-        .html.
+        """Write the diagram as .svg, .png, .pdf, .mmd, .md or .html.
 
         Raises RunError if the suffix is another one, or the file cannot be written, or is there and
         is no diagram, and for .png and .pdf without the package vl-convert-python.
@@ -106,8 +101,7 @@ class Drawing:
 
 
 def draw(recipe: Recipe | str | Path, vocabularies: Mapping[str, int] | None = None) -> Drawing:
-    """Return the diagram of a recipe, of a recipe file, or of a run folder with the vocabulary
-    sizes of the run.
+    """Return the diagram of a recipe, a recipe file, or a run folder with its vocabularies.
 
     vocabularies: the size of every side's; by default the upper bounds that the recipe states.
     Raises RecipeError with every fault of the recipe, and RunError if a folder is no run folder.
@@ -129,9 +123,7 @@ def draw_plan(recipe: Recipe, planned: Plan) -> Drawing:
 
 
 def check_output(file: Path) -> None:
-    """Raise RunError if a diagram cannot be written to a file, or would overwrite anything but a
-    diagram.
-    """
+    """Raise RunError if a diagram cannot be written to a file, or would overwrite another file."""
     if file.suffix.lower() not in FORMATS:
         formats = ", ".join(f"`{suffix}` for {what}" for suffix, (what, _) in FORMATS.items())
         raise RunError.of(
@@ -143,9 +135,7 @@ def check_output(file: Path) -> None:
 
 
 def is_diagram(file: Path) -> bool:
-    """Return whether a file is a diagram; a Markdown file, only if it has nothing else than a
-    diagram.
-    """
+    """True if a file is a diagram, or a Markdown file with nothing but a diagram."""
     if file.suffix.lower() in (".png", ".pdf"):
         return is_figure(file, is_diagram)
     content = file.read_bytes()
@@ -193,8 +183,7 @@ UNESCAPED = f" .,=+_-/:()[]{TIMES}"
 
 
 class Nodes(NamedTuple):
-    """Mermaid's names of the nodes at which the stream enters and leaves a box, and of the box
-    itself.
+    """Mermaid's names of a box and of the nodes where the stream enters and leaves it.
 
     `entry` is "" if the box does not read the stream.
     """

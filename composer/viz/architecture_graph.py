@@ -1,6 +1,4 @@
-"""Architecture graph of a recipe: nested boxes in the order of the stream, their labels, and named
-reads as edges.
-"""
+"""Architecture graph of a recipe: nested boxes with labels, and named reads as edges."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ MAX_LINE, MAX_SETTING = 34, 60
 
 @dataclass(frozen=True)
 class Box:
-    """Node of the graph: a block, a part of the model, a branch, the loop of a `recurrent`, or an
-    encoder's memory.
+    """Node of the graph: a block, part, branch or memory, or the loop of a `recurrent`.
 
     `children` follow one another or, in a `fork`, are parallel. `join` is the label where branches,
     or the output and a `bypass`, are joined; a `sum` is the frame of such a join before a norm.
@@ -60,8 +57,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """Read of an output by its name: box `reader` reads the output of box `producer`, or its input
-    (`of_input`).
+    """Read of a named output: `reader` reads the output of `producer`, or its input (`of_input`).
 
     `kind` is `memory` between parts of the model, `before` for the output of one position before,
     else `name`.
@@ -76,9 +72,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """Architecture of a model: its encoders in order, then the decoder; `summary` has its sizes in
-    one line.
-    """
+    """Architecture of a model: encoders, then the decoder; `summary` has its sizes in a line."""
 
     name: str
     summary: str
@@ -97,8 +91,7 @@ class Graph:
 
 @dataclass
 class Part:
-    """Encoder or decoder under construction, with its rows of the plan by their places in the
-    recipe.
+    """Encoder or decoder under construction, with its rows of the plan by place in the recipe.
 
     `used` are the named stacks that have been built in full. What can be read are the outputs of
     boxes with names (`named`), an encoder's `memory`, and the embedding, by their keys; `readers`
@@ -128,9 +121,7 @@ class Part:
         return tuple(map(self.box, members))
 
     def box(self, row: PlanRow) -> Box:
-        """Return the box of one block; a named stack that was used before is not built in full
-        again.
-        """
+        """Return the box of one block; a named stack is built in full only once."""
         settings = self.recipe.settings_at(row.place)
         title, is_repeated_use = row.block, False
         if row.block == "repeat":
@@ -175,9 +166,7 @@ class Part:
         return add_norm(box, settings["norm"]) if row.block == "residual" else box
 
     def inner_stacks(self, row: PlanRow, settings: Mapping[str, Any]) -> list[RecipePath]:
-        """Return the paths of the stacks in a block: `stack`, each of `branches`, or the one that
-        `use` names.
-        """
+        """Return the paths of the stacks in a block: its own, its branches', or that of `use`."""
         if row.block == "use":
             return [("model", "stacks", settings["stack"])]
         depth = len(row.place)
@@ -189,7 +178,7 @@ class Part:
         )
 
     def collect_names(self, box: Box, around: tuple[Box, ...] = ()) -> None:
-        """Collect the named outputs, and the boxes that read by name, of a box and all inside it."""
+        """Collect the named outputs and the named reads of a box and all inside it."""
         if box.name:
             self.named[box.name] = box.key
         if box.row is not None and box.row.reads:
@@ -303,9 +292,7 @@ def add_norm(residual: Box, place: str) -> Box:
 
 
 def fold(graph: Graph, repeats: Sequence[Box]) -> Graph:
-    """Return the graph with each of these repeats as one box that names its blocks; edges into it
-    end at this box.
-    """
+    """Return the graph with each of these repeats as one box that names its blocks."""
     # the outermost one's comes last
     outer = {inner.key: box.key for box in reversed(repeats) for inner in box.walk()}
 
@@ -332,9 +319,7 @@ def fold(graph: Graph, repeats: Sequence[Box]) -> Graph:
 
 
 def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
-    """Return the blocks of a `recurrent` with those that run position by position in a box of their
-    own.
-    """
+    """Return the blocks of a `recurrent`, those that run position by position in a box."""
     inside = [index for index, box in enumerate(boxes) if box.row is not None and box.row.loops]
     if not inside:
         return boxes
@@ -346,12 +331,10 @@ def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
 def setting_lines(
     recipe: Recipe, row: PlanRow, settings: Mapping[str, object], is_repeated_use: bool
 ) -> tuple[str, ...]:
-    """Return lines with the settings that differ from their defaults or are usually set, and with
-    what is read.
-    """
+    """Return lines with the block's notable settings and the outputs that it reads."""
     rules = recipe.rules["$defs"][f"block.{row.block}"]
     shown = {} if row.block == "use" else settings
-    shown = {key: value for key, value in shown.items() if is_shown(recipe, row, key, value, rules)}
+    shown = {key: value for key, value in shown.items() if is_shown(row, key, value, rules)}
     first = rules.get("x-first")
     items = [
         format_setting(key, value, key == first and value not in row.reads)
@@ -390,8 +373,8 @@ def wrap(items: Iterable[str], separator: str) -> list[str]:
     return lines
 
 
-def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[str, Any]) -> bool:
-    """Return whether a setting tells a reader something that the rest of the box does not."""
+def is_shown(row: PlanRow, key: str, value: Any, rules: Mapping[str, Any]) -> bool:
+    """True if a setting tells a reader something that the rest of the box does not."""
     setting = rules["properties"].get(key, {})
     hidden = ("as", "share", "times", *(["norm"] if row.block == "residual" else []))
     if value is None or key in hidden or is_stack(setting) or is_stack(setting.get("items", {})):
@@ -399,7 +382,7 @@ def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[
     if (key == "width" and value == row.width) or (key == "columns" and value == row.columns):
         return False
     if key == "dropout":
-        return value not in (0.0, recipe.model.dropout)
+        return value != 0.0
     return key == rules.get("x-first") or value != setting.get("default")
 
 
@@ -431,9 +414,7 @@ def format_size(row: PlanRow) -> str:
 
 
 def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]:
-    """Return what an embedding embeds, of what kind it is, and whether its matrix is tied; or what
-    is no token.
-    """
+    """Return the input, kind and tied matrix of an embedding; for features, their shape."""
     key = {"encoder": "source", "decoder": "target"}.get(str(row.place[-1]), str(row.place[-1]))
     if features := feature_settings(recipe.data, key):
         return (f"{key}, {describe_features(features)}",)
@@ -451,7 +432,7 @@ def format_kind(choice: EmbeddingKind | OutputKind, texts: Mapping[str, str]) ->
 
 
 def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
-    """Return what the output predicts, of what kind it is, and whether its matrix is tied."""
+    """Return the target, kind and tied matrix of the output."""
     settings = recipe.model.output
     kinds = {
         "linear": "",
@@ -465,6 +446,6 @@ def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
 
 
 def target_line(plan: Plan) -> str:
-    """Return how many tokens an output chooses from."""
+    """Return the number of tokens that an output chooses from."""
     tokens = format_bound(f"{plan.vocabularies['target']:,} tokens", plan.at_most)
     return f"target, {tokens}"

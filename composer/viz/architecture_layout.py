@@ -1,5 +1,4 @@
-"""Layout of an architecture graph: sizes and positions of its boxes, and the lines of the stream
-through them.
+"""Layout of an architecture graph: sizes and positions of boxes, and lines of the stream.
 
 Lengths are pixels at the picture's own size, with (0, 0) at the top left. The font has a fixed
 width.
@@ -73,8 +72,7 @@ class Text(NamedTuple):
 
 @dataclass(eq=False)
 class PlacedBox:
-    """Box with its position, size, and the keys of the edges that end at its `left`, `right` or
-    `bottom`.
+    """Box with its position, size, and the edges that end at its `left`, `right` or `bottom`.
 
     `lanes` is the number of vertical edges for which there is space at each side of its children,
     `tracks` that of horizontal edges above its branches.
@@ -143,9 +141,7 @@ class PlacedBox:
 
     @property
     def child_margin(self) -> float:
-        """Space at each side of the children; equal at both sides, so that the stream stays in the
-        middle.
-        """
+        """Space at each side of the children, equal so that the stream stays in the middle."""
         return self.padding + 2 + max(BYPASS * self.box.bypass, LANE * self.lanes)
 
     @property
@@ -181,9 +177,7 @@ class PlacedBox:
         return snap(self.y + self.header_height + GAP / 2 + TRACK * (number + 0.5), from_left)
 
     def stream_lines(self) -> Iterator[StreamLine]:
-        """Yield the stream through the children: from one to the next, or into all branches and out
-        of them.
-        """
+        """Yield the stream through the children: from one to the next, or through all branches."""
         if not self.children:
             return
         join, last = self.join, self.children[-1]
@@ -261,9 +255,7 @@ class PlacedBox:
         self.w = max(texts, across + 2 * self.child_margin if widths else 0.0, least)
 
     def stretch(self, x: float, width: float) -> None:
-        """Place this box and all inside it in a column that begins at `x`, and widen them to its
-        width.
-        """
+        """Place this box and all inside it in a column from `x`, and widen them to its width."""
         stretched = width if self.children or width <= MAX_STRETCH else max(self.w, MAX_STRETCH)
         stretched = self.w if self.box.kind == "memory" else stretched
         spare = (stretched - self.w) / max(len(self.children), 1)
@@ -278,9 +270,7 @@ class PlacedBox:
 
 @dataclass
 class Layout:
-    """All boxes with their positions. `lanes` are the vertical edges right of each part, `tracks`
-    those below all.
-    """
+    """All boxes with positions; `lanes` are vertical edges beside a part, `tracks` those below."""
 
     graph: Graph
     parts: list[PlacedBox]
@@ -314,9 +304,7 @@ class Layout:
 
 
 def snap(y: float, from_left: bool) -> float:
-    """Return a height near y on the grid; edges from the left are half a step off, so that they
-    never meet others.
-    """
+    """Return a height near y on the grid; edges from the left are half a step off."""
     odd = STEP / 2 if from_left else 0.0
     return round((y - odd) / STEP) * STEP + odd
 

@@ -1,5 +1,4 @@
-"""Orthogonal edge routing for an architecture graph: edges run beside the blocks, never over a
-text.
+"""Orthogonal edge routing for an architecture graph: edges run beside the blocks.
 
 Edges inside a part run down at the right of the innermost box around all their ends; those that
 read an encoder run between the parts and arrive from the left. Out of a branch an edge goes up
@@ -36,8 +35,7 @@ that number.
 
 @dataclass(eq=False)
 class End:
-    """End of an edge at a box; `branches` are those that it leaves, the innermost first, each at
-    this `side`.
+    """End of an edge at a box; `branches` are those that it leaves, the innermost first.
 
     `of_input` is whether it ends at the input of the box, and so runs inside it.
     """
@@ -61,8 +59,7 @@ class End:
 
 @dataclass(eq=False)
 class Net:
-    """Edges with one producer that share their way, with their lane in each aisle and their track
-    in each fork.
+    """Edges of one producer on a shared way, with a lane in each aisle and a track in each fork.
 
     `home` is the innermost box around all ends, if in one part. Between two parts it is None;
     `under` is then the number of the track below all parts, unless the two are neighbours.
@@ -94,7 +91,7 @@ class Net:
 
 
 class Route(NamedTuple):
-    """Edge and its corners. Edges of one producer have the same ones as far as their way is shared."""
+    """Edge and its corners, which edges of one producer share as far as their way is the same."""
 
     edge: Edge
     points: list[Point]
@@ -150,9 +147,7 @@ def build_nets(layout: Layout) -> list[Net]:
 
 
 def assign_tracks(net: Net) -> None:
-    """Set the home of a net, the branches that its ends leave, and its track above those of each
-    fork.
-    """
+    """Set the home of a net, the branches that it leaves, and its tracks above forks."""
     if net.kind != "memory":
         net.home = next(
             box for box in net.producer.columns if all(box in end.columns for end in net.ends)
@@ -168,9 +163,7 @@ def assign_tracks(net: Net) -> None:
 
 
 def assign_lanes(layout: Layout, nets: Iterable[Net]) -> None:
-    """Give every vertical piece a lane in which nothing else is at its heights, the short ones
-    nearest to the boxes.
-    """
+    """Give every vertical piece a free lane, the shortest nearest to the boxes."""
     pieces: dict[Aisle, list[tuple[float, float, Net]]] = defaultdict(list)
     for net in nets:
         for aisle, heights in connected_heights(layout, net).items():
@@ -228,7 +221,7 @@ def corners(layout: Layout, net: Net, reader: End) -> list[Point]:
 
 
 def corners_outwards(net: Net, end: End) -> list[Point]:
-    """Return the corners of an edge from one of its ends to the outside of all branches around it."""
+    """Return the corners of an edge from one end to the outside of all branches around it."""
     placed = end.placed
     points = [(placed.x if end.side == "left" else placed.x + placed.w, end.y)]
     for branch in end.branches:
@@ -238,7 +231,7 @@ def corners_outwards(net: Net, end: End) -> list[Point]:
 
 
 def lane_x(net: Net, placed: PlacedBox, side: Side) -> float:
-    """Return the x of a net's lane beside the children of a box; the first lane is nearest to them."""
+    """Return the x of a net's lane beside the children of a box, the first nearest to them."""
     outwards = placed.child_margin - PAD - 2 - LANE * net.lanes[placed, side]
     return placed.x + outwards if side == "left" else placed.x + placed.w - outwards
 

@@ -1,6 +1,4 @@
-"""Figures as files: SVG as it is, PNG and PDF of it by vl-convert, which needs nothing of the
-system.
-"""
+"""Figures as files: SVG as it is, PNG and PDF by vl-convert, which needs no system library."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def save_figure(file: Path, svg: str, what: str, is_svg: Callable[[Path], bool])
 
 
 def converter(file: Path) -> Callable[[str], bytes]:
-    """Return what makes the bytes of a file of an SVG's text. Raises RunError for another suffix,
-    or without it.
-    """
+    """Return the conversion of an SVG to a file's format. Raises RunError."""
     suffix = file.suffix.lower()
     if suffix not in FIGURES:
         formats = ", ".join(f"`{suffix}` for {what}" for suffix, what in FIGURES.items())
@@ -59,9 +55,7 @@ def chart_svg(spec: Mapping[str, object], file: Path) -> str:
 
 
 def load_vl_convert(file: Path) -> ModuleType:
-    """Import vl-convert, for the errors to name this file. Raises RunError where it is not
-    installed.
-    """
+    """Import vl-convert. Raises RunError, which names the file, where it is not installed."""
     try:
         import vl_convert  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
@@ -71,16 +65,14 @@ def load_vl_convert(file: Path) -> ModuleType:
 
 
 def mark_png(png: bytes) -> bytes:
-    """Return a PNG file that says which software wrote it, behind the head of 33 bytes that all
-    have.
-    """
+    """Return a PNG file that names its software, behind the head of 33 bytes that all have."""
     content = b"tEXt" + b"Software\0" + MARK
     chunk = (len(content) - 4).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
     return png[:33] + chunk + png[33:]
 
 
 def is_figure(file: Path, is_svg: Callable[[Path], bool]) -> bool:
-    """Return whether a file is a figure that this module wrote, or an SVG of the kind."""
+    """True if a file is a figure of this module, or an SVG of the kind."""
     content = file.read_bytes()
     if file.suffix.lower() == ".svg":
         return is_svg(file)

@@ -67,8 +67,7 @@ AxesByLabels = dict[tuple[tuple[str, ...], tuple[str, ...]], Axes]
 
 
 class HeatMap(NamedTuple):
-    """Heat map as an SVG: a grey level for each cell, and references to its axes and to the sound
-    above it.
+    """Heat map as an SVG: a grey level for each cell, with references to its axes and sound.
 
     white, black: The weights that are drawn so.
     """
@@ -106,9 +105,7 @@ class HeatMap(NamedTuple):
 
 
 def shared_axes(axes: AxesByLabels, prefix: str, labelled: Attention | Panel, *size: Any) -> Axes:
-    """Return the axes of a map, new ones if no map before had its labels; size: the fields of
-    `Axes` after them.
-    """
+    """Return the axes of a map, those of an earlier map with the same labels if there is one."""
     labels = tuple(labelled.rows), tuple(labelled.columns)
     return axes.setdefault(labels, Axes(f"{prefix}-{len(axes)}", *labels, *size))
 
@@ -133,8 +130,7 @@ def sound_maps(
     axes: AxesByLabels,
     prefix: str,
 ) -> list[HeatMap]:
-    """Return a map for each head of an attention over a sound, below its spectrogram: what is read
-    at each time.
+    """Return a map for each head of an attention over a sound, below its spectrogram.
 
     The largest weight is black: spread over many frames, all are small.
     """
@@ -214,9 +210,7 @@ of the first's.
 
 
 class FilmStrip(NamedTuple):
-    """Film strip as an SVG: its viewBox, the size of a frame, and each frame's label, y and colours
-    (H, W, 3).
-    """
+    """Film strip as an SVG: its viewBox, and the label, y and colours (H, W, 3) of each frame."""
 
     caption: str
     description: str
@@ -249,7 +243,7 @@ def film_strip(film: Film) -> FilmStrip:
 
 
 def count_frames(film: Film) -> str:
-    """Return how many frames are shown."""
+    """Return the number of frames in words."""
     if len(film.frames) < film.total:
         return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
     return count_noun(film.total, "frame")
@@ -265,8 +259,7 @@ def describe_film(film: Film) -> str:
 
 
 def vector_colors(images: np.ndarray) -> np.ndarray:
-    """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3),
-    RGB levels
+    """Return a colour for every vector, equal for equal vectors. (F, N, W, D) -> (F, W, N, 3)
 
     Its first three principal components, each by its own spread.
     """

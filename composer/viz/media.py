@@ -1,6 +1,4 @@
-"""Images and sounds as a model reads them, and attention laid over them: where in them each
-position of a memory is.
-"""
+"""Images and sounds as a model reads them, with attention laid over them."""
 
 from __future__ import annotations
 
@@ -102,9 +100,7 @@ class Medium(NamedTuple):
 
 
 def medium(file: str, settings: TableColumn, features: np.ndarray) -> Medium:
-    """Return what is in a file, as its column's settings say. features: (T, W, C) bytes, or frames
-    (T, F)
-    """
+    """Return the image or sound of a file. features: bytes (T, W, C), or frames (T, F)"""
     if settings.kind == "audio":
         low, high = np.percentile(features, [QUIETEST, LOUDEST])
         levels = ((features - low) / max(high - low, 1e-6)).clip(0.0, 1.0)
@@ -120,9 +116,7 @@ def medium(file: str, settings: TableColumn, features: np.ndarray) -> Medium:
 
 
 def medium_of_source(file: str, settings: TableColumn | None, row: Any) -> Medium | None:
-    """Return what an encoder reads of a file: (T, W, C) from 0 to 1, NaN is padding, or (T, F);
-    None of all else.
-    """
+    """Return the encoder's input: (T, W, C) from 0 to 1, NaN is padding, or (T, F); else None."""
     if settings is None or settings.kind == "vectors":
         return None
     if settings.kind == "image":
@@ -151,9 +145,7 @@ def embed_sound(file: str, rate: int) -> tuple[str, str]:
 
 
 def example(file: str, settings: TableColumn | None) -> str | Markup:
-    """Return a source of a table as a page shows it: a text as it is, an image or a sound with its
-    file's name.
-    """
+    """Return a source for a page: a text as it is, an image or a sound with its file's name."""
     if settings is None or settings.kind == "vectors":
         return file
     read = read_file(file, settings)
@@ -183,8 +175,7 @@ class Cells(NamedTuple):
 
 
 def cells_by_memory(side: str, encoder: Encoder, size: tuple[int, int]) -> dict[str, Cells]:
-    """Return where the positions of an encoder's memories are, by the memories' names, where that
-    is known.
+    """Return the places of the positions of an encoder's memories, by name, if known.
 
     size: Positions of the image or the sound, and columns of the image.
     """
@@ -198,8 +189,7 @@ def cells_by_memory(side: str, encoder: Encoder, size: tuple[int, int]) -> dict[
 def memory_cells(
     side: str, encoder: Encoder, size: tuple[int, int], name: str | None = None
 ) -> Cells | None:
-    """Return where the positions of what an encoder, or its block called `name`, leaves are; None
-    if it is not known.
+    """Return the places of the output of an encoder, or of its block `name`; None if unknown.
 
     Blocks that keep the number of positions are taken to leave each where it is. size: as in
     `cells_by_memory`.
@@ -233,18 +223,14 @@ def memory_cells(
 
 
 def column_step(block: Block, before: Stream) -> int:
-    """Return how many columns of the grid before it one of a block's stands for; 0 if that is not
-    known.
-    """
+    """Return the columns of the grid before that one of a block stands for; 0 if unknown."""
     if isinstance(block, Patches | Conv2d | Pool2d):
         return (block.size if isinstance(block, Patches) else block.stride)[1]
     return int(block.out.columns == before.columns)
 
 
 def times(cells: Cells, hop: float) -> list[str]:
-    """Return the time of each row of cells of a sound, the middle of its frames: a frame is centred
-    at its time.
-    """
+    """Return the time of each row of cells of a sound, in the middle of its frames."""
     return [f"{float((row + 0.5) * cells.height - 0.5) * hop:.2f} s" for row in range(cells.rows)]
 
 
@@ -285,9 +271,7 @@ def picture_strips(
 def picture_strip(
     title: str, words: Sequence[str], grids: np.ndarray, one: Medium, size: tuple[float, float]
 ) -> Strip:
-    """Return the strip of one head; its largest weight hides OPACITY of the picture. grids: (T,
-    rows, columns)
-    """
+    """Return the strip of one head; its largest weight hides OPACITY. grids: (T, rows, columns)"""
     opaque = max(float(grids.max()), 1e-9) / OPACITY
     alphas = (WHITE * grids / opaque).round().astype(np.uint8)[..., None]  # (T, rows, columns, 1)
     colours = np.broadcast_to(np.array(HEAT, np.uint8), (*grids.shape, 3))

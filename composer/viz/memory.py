@@ -1,6 +1,4 @@
-"""Memory use of a run, sentence by sentence: read and write weights, contents of stacks, hops,
-registers.
-"""
+"""Memory use of a run: read and write weights, contents of stacks, hops, registers."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ SHADES = 10
 
 @dataclass(frozen=True)
 class Panel:
-    """Heat map over time: a value for each row and position. A cell is white at `low` and full at
-    1.
-    """
+    """Heat map over time: a value for each row and position, white at `low`, full at 1."""
 
     title: str
     rows: list[str]  # R
@@ -66,8 +62,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Memory:
-    """Panels and tables of one block, or of equal blocks in the encoder and the decoder, side by
-    side.
+    """Panels and tables of one block, or of equal blocks of the encoder and the decoder.
 
     `kind` is the key of their explanation in `report.html`; `note` says what is left out.
     """
@@ -181,9 +176,7 @@ def slots(group: Sequence[Recording]) -> Memory:
 
 
 def shortest_arc(used: np.ndarray) -> list[int]:
-    """Return the shortest range of a circle that has all that is used; the whole circle if nothing
-    is. used: (N,)
-    """
+    """Return the shortest range of a circle with all that is used, or the whole. used: (N,)"""
     numbers = np.flatnonzero(used)
     if len(numbers) == 0:
         return list(range(len(used)))
@@ -235,9 +228,7 @@ def cells(group: Sequence[Recording]) -> Memory:
 
 
 def pad_cells(values: Sequence[Tensor], at_both_ends: bool) -> np.ndarray:
-    """Return values of the cells at each moment, 0 for cells that are pushed later. (1, t, n) each
-    -> (T, N)
-    """
+    """Return cell values at each moment, 0 before the cell is pushed. (1, t, n) each -> (T, N)"""
     most = max(value.shape[2] for value in values)
     missing = [most - value.shape[2] for value in values]
     padding = [
@@ -249,9 +240,7 @@ def pad_cells(values: Sequence[Tensor], at_both_ends: bool) -> np.ndarray:
 
 
 def cell_labels(recording: Recording, count: int, continued: Sequence[str]) -> list[str]:
-    """Return the moment at which each cell was pushed, or numbers. continued: labels of the memory
-    it starts from.
-    """
+    """Return the moment of each cell's push. continued: labels of the memory it starts from."""
     below = recording.columns[::-1] if BOTTOM in recording.values else []
     for earlier in ([], continued):
         if count == len(below) + len(earlier) + len(recording.columns):
@@ -281,9 +270,7 @@ def stacks(group: Sequence[Recording]) -> Memory:
 
 
 def hops(group: Sequence[Recording]) -> Memory:
-    """Return the weights of each hop: a table if all positions have the same query, else a map for
-    each hop.
-    """
+    """Return the weights of each hop: a table if all positions have one query, else maps."""
     blocks = [recording.block for recording in group]
     weights = [(recording, recording.joined(HOPS)) for recording in group]  # (T, K, N)
     if all(bool((values == values[:1]).all()) for _, values in weights):
@@ -302,9 +289,7 @@ def hops(group: Sequence[Recording]) -> Memory:
 
 
 def hop_table(recording: Recording, weights: np.ndarray) -> Table:
-    """Return the weights of each hop on each row, titled with the question and the answer. weights:
-    (N, K)
-    """
+    """Return the weights of each hop on each row, with question and answer. weights: (N, K)"""
     sentence, path = recording.sentence, recording.record.path
     question = sentence.memory_tokens(str(sentence.recipe.settings_at(path).get("query") or ""))[
         :-1
@@ -335,9 +320,7 @@ def registers(group: Sequence[Recording]) -> Memory:
 
 
 def register_table(registers: np.ndarray, halting: np.ndarray) -> Table:
-    """Return a table of one run. registers: (steps, R, M), probabilities of integers; halting:
-    (steps,)
-    """
+    """Return a table of one run. registers: probabilities (steps, R, M); halting: (steps,)"""
     rows = [*(f"r{number + 1}" for number in range(registers.shape[1])), "stops"]
     columns = [str(step + 1) for step in range(len(halting))]
     texts = [

@@ -1,6 +1,4 @@
-"""Self-contained HTML pages from Jinja2 templates, with Plotly charts: nothing loaded from
-elsewhere, text escaped.
-"""
+"""Self-contained HTML pages from Jinja2 templates, with Plotly charts and escaped texts."""
 
 from __future__ import annotations
 
@@ -41,15 +39,14 @@ def render(template: str, **context: object) -> str:
 
 
 def is_html(file: Path) -> bool:
-    """Return whether a file is an HTML page."""
+    """True if a file is an HTML page."""
     return file.read_bytes().startswith(DOCTYPE)
 
 
 def write_document(
     file: Path, what: str, text: str | bytes, is_document: Callable[[Path], bool] = is_html
 ) -> Path:
-    """Write a page or a picture atomically, and return its file; `what` is the noun for it in
-    errors.
+    """Write a page or a picture atomically, and return its file; `what` names it in errors.
 
     A file that is there is overwritten if it `is_document`, so that nothing else is lost. Raises
     RunError if it may not be, or cannot be written.
@@ -63,9 +60,7 @@ def write_document(
 def check_can_overwrite(
     file: Path, what: str, is_document: Callable[[Path], bool] = is_html
 ) -> None:
-    """Raise the errors of `write_document` that can be foreseen, before what is written has been
-    computed.
-    """
+    """Raise the errors of `write_document` that can be known before."""
     reason = ""
     with os_errors_as_run_errors(file):
         if not file.parent.is_dir():
@@ -78,9 +73,7 @@ def check_can_overwrite(
 
 
 def png_uri(pixels: np.ndarray) -> str:
-    """Return grey levels (H, W), or colours (H, W, 3) with their opacity or without, as a data URI
-    of a PNG file.
-    """
+    """Return grey levels (H, W) or colours (H, W, 3 or 4) as the data URI of a PNG file."""
     from plotly.utils import image_array_to_data_uri  # imported late: most pages have no picture
 
     return str(
@@ -93,9 +86,7 @@ ZOOM = 8
 
 
 def sharp_png_uri(pixels: np.ndarray) -> str:
-    """Return the data URI of a PNG file in which a cell is a square of ZOOM by ZOOM pixels. pixels:
-    as `png_uri`.
-    """
+    """Return the data URI of a PNG file in which a cell has ZOOM by ZOOM pixels."""
     return png_uri(pixels.repeat(ZOOM, 0).repeat(ZOOM, 1))
 
 
@@ -164,8 +155,7 @@ class Curve(NamedTuple):
 
 
 def figure_html(figure: Figure, description: str = "") -> Markup:
-    """Return a Plotly figure as an element of a page; `script.js` draws it, in the page's colours,
-    light and dark.
+    """Return a Plotly figure as an element, which `script.js` draws in the page's colours.
 
     What a figure leaves unset (colours, fonts, grid, background) follows the page; its template is
     ignored. Texts of users, such as names of runs, must pass through `chart_text`, since Plotly
@@ -202,9 +192,7 @@ def line_chart(
     logarithmic: bool = False,
     y_range: tuple[float, float] | None = None,
 ) -> Figure:
-    """Return a figure of curves. A logarithmic y axis shows positive values only; `y_range` is that
-    of a linear one.
-    """
+    """Return a figure of curves; `y_range` is that of a linear axis."""
     from plotly.graph_objects import Figure, Scatter
 
     figure = Figure()
@@ -223,7 +211,7 @@ def line_chart(
 
 
 def logarithmic_ticks(low: float, high: float) -> list[float]:
-    """Return ticks of a logarithmic axis: powers of ten, for few decades also 2 and 5 times these."""
+    """Return ticks of a logarithmic axis: powers of ten, for few decades also twos and fives."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if len(decades) <= 4 else (1,)
     return [digit * 10.0**decade for decade in decades for digit in digits]
@@ -299,9 +287,7 @@ class CurveChart(NamedTuple):
 
 
 def learning_charts(rows: Rows) -> list[CurveChart]:
-    """Return every chart of metrics, and of what is logged beside them, of which the run has logged
-    something.
-    """
+    """Return every chart of metrics, and of other logged values, that has a curve."""
     specs: dict[str, ChartSpec] = {}
     for name, metric in METRICS.items():
         title = metric.chart or metric.label.capitalize()
@@ -327,7 +313,7 @@ def learning_curves(rows: Rows) -> list[Markup]:
 
 
 def bleu_chart(split: str, by_length: Rows) -> Chart | None:
-    """Return BLEU by source length: bars with their values above, their lengths and counts below."""
+    """Return BLEU by source length: bars with values above, lengths and counts below."""
     import plotly.graph_objects as go
 
     rows = [row for row in by_length if "bleu" in row]
@@ -369,9 +355,7 @@ def accuracy_chart(split: str, by_length: Rows) -> Chart | None:
 
 
 def points(rows: Rows, key: str, positive: bool, x_key: str = "step") -> list[Point]:
-    """Return the finite values that were logged under a key, by `x_key`. positive: without those
-    that are not.
-    """
+    """Return the finite values of a key by `x_key`, `positive`: only those above 0."""
     values = [
         (float(row[x_key]), float(row[key]))
         for row in rows

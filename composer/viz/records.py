@@ -1,6 +1,4 @@
-"""Attention maps and film strips from what the blocks of a model record, with the tokens at their
-positions.
-"""
+"""Attention maps and film strips from the records of a model's blocks, with their tokens."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ MAX_FRAMES, MAX_CELLS = 24, 8000
 
 
 def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str]:
-    """Return the labels of a source's positions: its tokens and eos, the sentences of a story, or
-    numbers from 1.
-    """
+    """Return the labels of a source's positions: tokens and eos, sentences, or numbers from 1."""
     if isinstance(row, Tensor) and row.is_floating_point():
         return [str(position) for position in range(1, len(row) + 1)]
     ids = torch.as_tensor(row).tolist()
@@ -68,15 +64,11 @@ class SentenceRecords:
 
     @property
     def answer(self) -> list[str]:
-        """The tokens of the answer and eos: position t of a decoder is labelled with what it
-        predicts.
-        """
+        """The tokens of the answer and eos, the labels of what each position predicts."""
         return [*self.tokens[TARGET][1:], SPECIAL_TOKENS[EOS]]
 
     def sides(self, path: Path) -> list[str]:
-        """Return the sides whose tokens may be at a block's positions: one, or any for a block of a
-        named stack.
-        """
+        """Return the sides whose tokens may be at a block's positions, any for a named stack."""
         if path[1] == "stacks":
             return [TARGET, *(side for side in self.tokens if side != TARGET)]
         return [
@@ -91,7 +83,7 @@ class SentenceRecords:
         return next((side for side in sides if len(self.tokens[side]) == length), sides[0])
 
     def passes(self, path: Path, values: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Return what a block recorded, in parts of one run over all positions each."""
+        """Return a block's records in parts, each of one run over all positions."""
         return list(split_passes(values, [len(self.tokens[side]) for side in self.sides(path)]))
 
     def labels(self, side: str, length: int) -> list[str]:
@@ -100,9 +92,7 @@ class SentenceRecords:
         return axis_labels(tokens, length, len(self.tokens[TARGET]))
 
     def tokens_read(self, path: Path) -> list[str]:
-        """Return the tokens of the memory, or memories in a row, that a block reads; or its
-        branches or experts.
-        """
+        """Return the tokens of the memories that a block reads, or its branches or experts."""
         settings = self.recipe.settings_at(path)
         branches = settings.get("branches")
         if isinstance(branches, Mapping):
@@ -112,25 +102,19 @@ class SentenceRecords:
         return [token for name in self.memories_read(path) for token in self.memory_tokens(name)]
 
     def memory_tokens(self, name: str) -> Sequence[str]:
-        """Return the tokens of a memory, which is called `encoder`, or `encoder.x` for its output
-        named x.
-        """
+        """Return the tokens of a memory: `encoder`, or `encoder.x` for its output named x."""
         keys = {memory: key for key, memory, _, _ in encoder_stacks(self.recipe.model)}
         return self.tokens.get(keys.get(name.partition(".")[0], ""), ())
 
     def memories_read(self, path: Path) -> list[str]:
-        """Return the names of the memories that a block reads: `encoder`, or `encoder.x` for its
-        output named x.
-        """
+        """Return the names of the memories that a block reads, `encoder` or `encoder.x`."""
         settings = self.recipe.settings_at(path)
         first = next((memory for _, memory, _, _ in encoder_stacks(self.recipe.model)), "")
         names = settings.get("from") or settings.get("keys") or first
         return [str(name) for name in (names if isinstance(names, list) else [names])]
 
     def block_name(self, record: Record, with_iterations: bool = True) -> str:
-        """Return the path of a block as the recipe writes it, with the iteration of every `repeat`
-        around it.
-        """
+        """Return the path of a block in the recipe, with the iteration of every `repeat`."""
         iterations = (
             "".join(f", iteration {number + 1}" for number in record.iterations)
             if with_iterations
@@ -139,9 +123,7 @@ class SentenceRecords:
         return source_path(self.recipe, record.path).removeprefix("model.") + iterations
 
     def block_title(self, record: Record) -> str:
-        """Return a block in words, `decoder layer 1, cross-attention`, with its path where another
-        has these words.
-        """
+        """Return a block in words, `decoder layer 1, cross-attention`, with its path if needed."""
         layers = ".".join(str(number + 1) for number in record.iterations)
         part, block = part_and_word(record.path)
         title = f"{part}{f' layer {layers}' if layers else ''}, {block}"
@@ -156,7 +138,7 @@ class SentenceRecords:
 
 
 def part_and_word(path: Path) -> tuple[str, str]:
-    """Return where a block is and what it is, in words: `encoder left`, `self-attention`."""
+    """Return the part and the block of a path in words: `encoder left`, `self-attention`."""
     names = {"encoders": f"encoder {path[2]}", "stacks": f"stack {path[2]}"}
     return names.get(str(path[1]), str(path[1])), str(path[-1]).replace("_", "-")
 
@@ -175,9 +157,7 @@ def axis_labels(tokens: Sequence[str], length: int, answer: int = 0) -> list[str
 
 
 def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[list[Tensor]]:
-    """Yield recorded values in parts of a side's length each, since a named stack may run several
-    times.
-    """
+    """Yield recorded values in parts of a side's length, since a named stack may run twice."""
     part: list[Tensor] = []
     for value in values:
         if part and sum(piece.shape[1] for piece in part) in lengths:
@@ -189,8 +169,7 @@ def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[l
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention weights of one block: `block` says which, and which of several runs; `word` its
-    type, `side` where.
+    """Attention weights of one block and run; `word` is the block's type, `side` its place.
 
     In the decoder, a row is labelled with the token that is predicted there. `cells`: Where in an
     image or a sound the columns are, None if that is not known.
@@ -278,9 +257,7 @@ class Film:
 
 
 class Frame(NamedTuple):
-    """Grid that a block of an encoder left: an image (N, W, D), the number of the run, and the part
-    of the model.
-    """
+    """Grid that a block of an encoder left: an image (N, W, D), the run's number and the part."""
 
     record: Record
     image: Tensor
@@ -289,25 +266,19 @@ class Frame(NamedTuple):
 
     @property
     def step(self) -> tuple[Any, ...]:
-        """Key that all blocks of one iteration share; the last image with a key is what the
-        iteration leaves.
-        """
+        """Key of all blocks of one iteration; the last image with it is the iteration's result."""
         depth = len(part_of(self.record))
         return self.turn, self.record.iterations, self.record.path[: depth + 2]
 
     @property
     def label(self) -> str:
-        """The number of the iteration in each `repeat`, counted from 1; outside of one the type of
-        the block.
-        """
+        """The number of the iteration in each `repeat`, from 1; else the type of the block."""
         number = ".".join(str(iteration + 1) for iteration in self.record.iterations)
         return f"step {number}" if number else str(self.record.path[-1])
 
 
 def films(sentence: SentenceRecords) -> Iterator[Film]:
-    """Yield the film strips of one sentence: one for each encoder's grid and each memory that a
-    decoder changes.
-    """
+    """Yield the film strips of a sentence: one for each grid and each memory of a decoder."""
     steps = [
         last
         for _, (*_, last) in groupby(encoder_frames(sentence.values), key=lambda frame: frame.step)
@@ -378,8 +349,6 @@ def part_of(record: Record) -> Path:
 
 
 def frame_numbers(count: int, cells: int) -> list[int]:
-    """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first
-    and the last.
-    """
+    """Return the numbers of the frames to show: evenly spaced, with the first and the last."""
     limit = min(count, max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
     return [round(at * (count - 1) / max(1, limit - 1)) for at in range(limit)]

@@ -348,7 +348,7 @@ class DrawnSentence:
 
 
 def hints(source: Source, recipe: Recipe) -> list[str]:
-    """Return what to try next, after a finished training on data that is not generated."""
+    """Return suggestions after a finished training on data that is not generated."""
     record = source.record
     if not record.is_finished or recipe.data.generate:
         return []

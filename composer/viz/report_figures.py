@@ -1,4 +1,4 @@
-"""The figures of a report as files, for papers: the architecture, learning curves, and alignments."""
+"""The figures of a report as files for papers: architecture, learning curves, alignments."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ SIZES = {"labelFontSize": 11, "titleFontSize": 12}
 
 
 def check_folder(folder: Path) -> None:
-    """Raise RunError if no figures can be written to a folder: it is there and not empty, or
-    vl-convert is missing.
-    """
+    """Raise RunError if the folder is taken, or vl-convert is missing."""
     with os_errors_as_run_errors(folder):
         is_taken = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
     if is_taken:
@@ -35,9 +33,7 @@ def check_folder(folder: Path) -> None:
 def write_figures(
     folder: Path, drawing: Drawing, charts: Sequence[CurveChart], shown: Sequence[Alignment]
 ) -> list[Path]:
-    """Write each figure as SVG, PNG and PDF to a folder, and return the files. Raises as
-    `check_folder`.
-    """
+    """Write each figure as SVG, PNG and PDF to a folder, and return the files. Raises RunError."""
     check_folder(folder)
     files = []
     with os_errors_as_run_errors(folder):

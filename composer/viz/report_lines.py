@@ -50,7 +50,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A line for the encoders, or the beginning of a text; its references and the model's output."""
+    """A line for the encoders, or a text's beginning; its references and the model's output."""
 
     texts: Line
     references: Sequence[str | None]
@@ -125,7 +125,7 @@ def measure_outputs(
     outputs: Sequence[str],
     references: Sequence[Sequence[str]],
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the scores of outputs by source length, and add those of all to the report's scores."""
+    """Return scores of outputs by source length, and add those of all to the report's scores."""
     metrics = run_metrics(run, references[0])
     for name, score in metrics.scores(outputs, references).items():
         source.scores.setdefault(f"{source.split}/{name}", score)
@@ -141,7 +141,7 @@ def first_half(text: str) -> Line:
 
 
 def worst_sentences(sentences: Sequence[Sentence]) -> list[tuple[Sentence, float]]:
-    """Return the sentences of the lowest chrF, without those that are right or have no reference."""
+    """Return the sentences of the lowest chrF, without right ones and those without reference."""
     scorer = METRICS["chrf"].scorer()
     scored = []
     for sentence in sentences:

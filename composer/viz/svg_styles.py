@@ -1,5 +1,4 @@
-"""How drawings look: attributes with literal colours, which every program draws, and the same in
-dark as CSS.
+"""Styles of drawings: literal colours as attributes, and as CSS in the dark.
 
 CSS with variables is for browsers alone: librsvg, CairoSVG and Inkscape draw a black box where a
 colour is one.
@@ -55,9 +54,7 @@ FAMILIES = (
 
 
 class Rule(NamedTuple):
-    """Attributes of the elements that a selector of CSS takes: a tag, or classes, all of which an
-    element has.
-    """
+    """Attributes of the elements that a CSS selector takes: a tag, or classes, all of them."""
 
     selector: str
     attributes: Mapping[str, str]
@@ -67,7 +64,7 @@ class Rule(NamedTuple):
         return self.selector.split(".")[1:]
 
     def takes(self, tag: str, style: str) -> bool:
-        """Return whether it is for an element with these classes, separated by spaces."""
+        """True if it is for an element with these classes, separated by spaces."""
         return {*self.classes} <= {*style.split()} and self.selector.partition(".")[0] in ("", tag)
 
 
@@ -110,9 +107,7 @@ RULES: Sequence[Rule] = (
 
 @cache
 def attributes(tag: str, style: str = "") -> Mapping[str, str]:
-    """Return the class and the attributes of an element with these classes, separated by spaces, on
-    paper.
-    """
+    """Return the class and the light attributes of an element with classes, split by spaces."""
     merged = {"class": style} if style else {}
     for rule in RULES:
         if rule.takes(tag, style):
@@ -125,9 +120,7 @@ def attributes(tag: str, style: str = "") -> Mapping[str, str]:
 
 @cache
 def dark_rules(scope: str) -> Sequence[str]:
-    """Return rules of CSS for the elements in `scope`, a selector, on a dark screen; they win over
-    attributes.
-    """
+    """Return CSS rules for the elements in `scope` on a dark screen; they win over attributes."""
     rules = [f"{scope} {{ fill: {COLORS['ink'].dark}; background: {COLORS['paper'].dark}; }}"]
     for rule in RULES[1:]:
         colors = [
