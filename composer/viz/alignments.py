@@ -76,10 +76,8 @@ class Alignment:
     @property
     def names(self) -> list[str]:
         """The source texts; of an image or a sound the end of its file's path."""
-        return [
-            self.media[side].label if side in self.media else text
-            for side, text in self.texts.items()
-        ]
+        labels = {side: medium.label for side, medium in self.media.items()}
+        return [labels.get(side, text) for side, text in self.texts.items()]
 
     @property
     def has_pictures(self) -> bool:
@@ -202,8 +200,13 @@ def alignment(
     sentence = SentenceRecords(run.recipe, records, tokens, dict(ChainMap(*cells)))
     maps = list(attentions(sentence))
     if any(columns.values()):  # of so many frames only those that follow the time can be read
-        maps = [one for one in maps if one.cells or max(one.weights.shape[1:]) <= max_tokens]
+        maps = [attention for attention in maps if is_readable(attention, max_tokens)]
     return Alignment(texts, text, maps, note, list(films(sentence)), memories(sentence), media)
+
+
+def is_readable(attention: Attention, max_tokens: int) -> bool:
+    """True if the columns of a map follow the time of a sound, or are few."""
+    return attention.cells is not None or max(attention.weights.shape[1:]) <= max_tokens
 
 
 SIDE_TITLES = {"target": "the decoder", "source": "the encoder"}
@@ -257,10 +260,10 @@ def pictures(alignment: Alignment, number: int) -> dict[str, object]:
             f"{word} of {SIDE_TITLES.get(side, f'the encoder {side}')}: {count_noun(count, 'map')}"
         )
         groups.append((title, not groups or word == SHOWN_FIRST, members))
-    lines = [
-        [heat_maps.panel_maps(line, memory_axes, f"cells-{number}") for line in memory.panels]
-        for memory in alignment.memories
-    ]
+    lines = []
+    for memory in alignment.memories:
+        panels = memory.panels
+        lines.append([heat_maps.panel_maps(it, memory_axes, f"cells-{number}") for it in panels])
     return {
         "media": {ids[side]: one for side, one in alignment.media.items()},
         "strips": strips,

@@ -73,15 +73,13 @@ class Drawing:
         """Return the SVG for every choice of folded repeats, by the keys of their boxes."""
         repeats = self.graph.repeats
         groups = [[repeat] for repeat in repeats] if len(repeats) <= MAX_FOLDED_ALONE else [repeats]
-        chosen = [
-            list(chain(*some))
-            for size in range(len(groups) + 1)
-            for some in combinations(groups, size)
-        ]
-        return {
-            " ".join(box.key for box in boxes): Drawing(fold(self.graph, boxes)).svg()
-            for boxes in chosen
-        }
+        drawings = {}
+        for size in range(len(groups) + 1):
+            for chosen in combinations(groups, size):
+                boxes = list(chain(*chosen))
+                keys = " ".join(box.key for box in boxes)
+                drawings[keys] = Drawing(fold(self.graph, boxes)).svg()
+        return drawings
 
     def save(self, path: str | Path) -> Path:
         """Write the diagram as .svg, .png, .pdf, .mmd, .md or .html.
@@ -167,10 +165,10 @@ def place(graph: Graph) -> Picture:
     texts = [
         Text(MARGIN, MARGIN + 14, (Span("heading", graph.name),), scale=1.5),
         Text(MARGIN, MARGIN + 34, (Span("soft", graph.summary),)),
-        *(text for placed in layout.walk() for text in placed.texts()),
+        *chain.from_iterable(placed.texts() for placed in layout.walk()),
         *(Text(join.x, join.y + 4, (Span("", join.label),), centered=True) for join in joins),
     ]
-    lines = [line for placed in layout.walk() for line in placed.stream_lines()]
+    lines = [*chain.from_iterable(placed.stream_lines() for placed in layout.walk())]
     return Picture(layout, routes, lines, texts)
 
 
@@ -213,24 +211,24 @@ class Flowchart:
         titles = [f"accTitle: {escape_line(graph.name)}", f"accDescr: {escape_line(graph.summary)}"]
         # Mermaid turns around the arrows that lead back to the node that it reads first, so loops
         # are named at the top
-        loops = [
-            entry for box in graph.boxes() if box.kind == "loop" and (entry := nodes[box.key].entry)
-        ]
+        loops = [nodes[box.key].entry for box in graph.boxes() if box.kind == "loop"]
         reads = []
         for edge in graph.edges:
             producer, reader = nodes[edge.producer], nodes[edge.reader]
             start = producer.entry if edge.of_input else producer.exit
             reads.append(f'{start} {ARROWS[edge.kind]}|"{escape_label(edge.name)}"| {reader.box}')
-        grids = ",".join(
-            nodes[box.key].box for box in graph.boxes() if box.grid and not box.children
-        )
-        styles = (
-            ["classDef grid stroke:#15803d,stroke-width:2px", f"class {grids} grid"]
-            if grids
-            else []
-        )
-        lines = [*titles, *loops, *self.lines, *self.links, *reads, *styles]
+        leaves = [box for box in graph.boxes() if not box.children]
+        grids = ",".join(nodes[box.key].box for box in leaves if box.grid)
+        styles = []
+        if grids:
+            styles = ["classDef grid stroke:#15803d,stroke-width:2px", f"class {grids} grid"]
+        lines = [*titles, *filter(None, loops), *self.lines, *self.links, *reads, *styles]
         return "\n".join([*MERMAID_HEAD, *(INDENT + line for line in lines)]) + "\n"
+
+    def link(self, start: str, end: str) -> None:
+        """Add an arrow of the stream between two nodes, unless one of them is missing."""
+        if start and end:
+            self.links.append(f"{start} --> {end}")
 
     def add_node(self, text: str, depth: int, shape: str) -> str:
         """Add a node, or the head of a group, and return its name."""
@@ -257,12 +255,15 @@ class Flowchart:
         end = self.add_node(escape_label(box.join), depth + 1, CIRCLE) if box.join else ""
         self.lines += [] if is_frame else [f"{INDENT * depth}end"]
         firsts, lasts = (children, children) if box.fork else (children[:1], children[-1:])
-        links = (
-            [] if box.fork else [(before.exit, after.entry) for before, after in pairwise(children)]
-        )
-        links += [(start, child.entry) for child in firsts] + [(child.exit, end) for child in lasts]
-        links += [(start, end)] if box.bypass else []
-        self.links += [f"{a} --> {b}" for a, b in links if a and b]
+        if not box.fork:
+            for before, after in pairwise(children):
+                self.link(before.exit, after.entry)
+        for child in firsts:
+            self.link(start, child.entry)
+        for child in lasts:
+            self.link(child.exit, end)
+        if box.bypass:
+            self.link(start, end)
         self.nodes[box.key] = Nodes(start or children[0].entry, end or children[-1].exit, name)
         return self.nodes[box.key]
 

@@ -214,7 +214,10 @@ def logarithmic_ticks(low: float, high: float) -> list[float]:
     """Return ticks of a logarithmic axis: powers of ten, for few decades also twos and fives."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if len(decades) <= 4 else (1,)
-    return [digit * 10.0**decade for decade in decades for digit in digits]
+    ticks = []
+    for decade in decades:
+        ticks += [digit * 10.0**decade for digit in digits]
+    return ticks
 
 
 def style_figure(figure: Figure, title: str) -> Figure:
@@ -249,10 +252,11 @@ def describe_curves(title: str, curves: Sequence[Curve], x_label: str) -> str:
 def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     """Return at most `limit` points, each the mean of as many neighbours as any other."""
     size = max(1, -(-len(points) // limit))
-    parts = [points[at : at + size] for at in range(0, len(points), size)]
-    return [
-        (sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts
-    ]
+    means = []
+    for start in range(0, len(points), size):
+        xs, ys = zip(*points[start : start + size], strict=True)
+        means.append((sum(xs) / len(xs), sum(ys) / len(ys)))
+    return means
 
 
 class ChartSpec(NamedTuple):
@@ -339,7 +343,8 @@ def bleu_chart(split: str, by_length: Rows) -> Chart | None:
 
 def accuracy_chart(split: str, by_length: Rows) -> Chart | None:
     """Return the accuracies by source length."""
-    rows = [row for row in by_length if "exact_match" in row and isinstance(row.get("words"), int)]
+    rows = [row for row in by_length if "exact_match" in row]
+    rows = [row for row in rows if isinstance(row.get("words"), int)]
     rows.sort(key=lambda row: row["words"])
     if not rows:
         return None
@@ -361,4 +366,5 @@ def points(rows: Rows, key: str, positive: bool, x_key: str = "step") -> list[Po
         for row in rows
         if isinstance(row.get(key), int | float)
     ]
-    return [(x, y) for x, y in values if math.isfinite(y) and (y > 0 or not positive)]
+    values = [(x, y) for x, y in values if math.isfinite(y)]
+    return [(x, y) for x, y in values if y > 0] if positive else values

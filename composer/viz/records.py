@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,10 +42,8 @@ def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str
 
 def token_labels(tokenizers: Tokenizers, side: str, ids: Sequence[int]) -> list[str]:
     """Return the text of each token, a dot for white space."""
-    return [
-        text if text.strip() else BLANK
-        for text in tokenizers.decode(side, [[token] for token in ids])
-    ]
+    tokens = [[token] for token in ids]
+    return [text if text.strip() else BLANK for text in tokenizers.decode(side, tokens)]
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class SentenceRecords:
             return list(branches)
         if "experts" in settings:
             return [str(number) for number in range(1, settings["experts"] + 1)]
-        return [token for name in self.memories_read(path) for token in self.memory_tokens(name)]
+        return [*chain.from_iterable(map(self.memory_tokens, self.memories_read(path)))]
 
     def memory_tokens(self, name: str) -> Sequence[str]:
         """Return the tokens of a memory: `encoder`, or `encoder.x` for its output named x."""
@@ -111,7 +109,7 @@ class SentenceRecords:
         settings = self.recipe.settings_at(path)
         first = next((memory for _, memory, _, _ in encoder_stacks(self.recipe.model)), "")
         names = settings.get("from") or settings.get("keys") or first
-        return [str(name) for name in (names if isinstance(names, list) else [names])]
+        return list(map(str, names if isinstance(names, list) else [names]))
 
     def block_name(self, record: Record, with_iterations: bool = True) -> str:
         """Return the path of a block in the recipe, with the iteration of every `repeat`."""
@@ -192,7 +190,8 @@ def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
         if record.name in ("branches", "experts"):
             recorded = [value[:, :, None] for value in values if value.dim() == 3]
         else:
-            recorded = [value for value in values if record.name == "weights" and value.dim() == 4]
+            recorded = [value for value in values if value.dim() == 4]
+            recorded = recorded if record.name == "weights" else []
         parts = sentence.passes(record.path, recorded) if recorded else []
         for number, part in enumerate(parts, start=1):
             title = sentence.block_title(record) + (f", run {number}" if len(parts) > 1 else "")

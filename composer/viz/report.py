@@ -251,8 +251,8 @@ class LearningCurves:
     def of(cls, rows: Rows) -> LearningCurves | None:
         """Return the charts of metrics.jsonl, None if nothing was logged."""
         charts = learning_curves(rows)
-        keys = ("step", "epoch", "minutes")
-        clock = [[row[key] for key in keys] for row in rows if {*keys} <= row.keys()]
+        timed = [row for row in rows if {"step", "epoch", "minutes"} <= row.keys()]
+        clock = [[row["step"], row["epoch"], row["minutes"]] for row in timed]
         return cls(charts, clock) if charts else None
 
 
@@ -360,7 +360,9 @@ def hints(source: Source, recipe: Recipe) -> list[str]:
 def facts(source: Source, recipe: Recipe) -> dict[str, str]:
     """Return the facts of run.json as text; for a running training those of its last rows."""
     record = source.record
-    last = {key: value for row in source.rows for key, value in row.items()}
+    last: dict[str, Any] = {}
+    for row in source.rows:
+        last.update(row)
     spent = last.get("step"), last.get("epoch"), last.get("minutes")
     if record.is_finished and record.steps is not None:
         spent = record.steps, record.epochs, record.minutes

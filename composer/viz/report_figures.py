@@ -66,9 +66,9 @@ def file_name(title: str) -> str:
 def vega_lite(chart: CurveChart) -> dict[str, object]:
     """Return a chart of curves over steps for Vega-Lite."""
     spec, curves = chart
-    values = [
-        {"step": x, "value": y, "curve": curve.name} for curve in curves for x, y in curve.points
-    ]
+    values = []
+    for curve in curves:
+        values += [{"step": x, "value": y, "curve": curve.name} for x, y in curve.points]
     scale: dict[str, object] = {"type": "log"} if spec.logarithmic else {"zero": False}
     if spec.y_range:
         scale["domain"] = [*spec.y_range]

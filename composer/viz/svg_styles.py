@@ -111,10 +111,8 @@ def attributes(tag: str, style: str = "") -> Mapping[str, str]:
     merged = {"class": style} if style else {}
     for rule in RULES:
         if rule.takes(tag, style):
-            merged |= {
-                key: COLORS[value].light if value in COLORS else value
-                for key, value in rule.attributes.items()
-            }
+            for key, value in rule.attributes.items():
+                merged[key] = COLORS[value].light if value in COLORS else value
     return merged
 
 
