@@ -4,7 +4,7 @@ Python says the same.
 
     import composer
 
-    recipe = composer.load("recipes/quickstart.yaml")         # or in Python: `composer.recipe.sections.Recipe(...)`
+    recipe = composer.load("recipes/quickstart.yaml")         # or `recipe.sections.Recipe(...)`
     composer.check(recipe), composer.plan(recipe).parameters  # every fault; what it will cost
     composer.draw(recipe).svg()                               # its architecture
     composer.train(recipe, run="runs/quickstart")             # writes a run folder
@@ -21,6 +21,7 @@ Importing this package is cheap: torch is imported by the first call that needs 
 from __future__ import annotations
 
 import importlib
+from itertools import chain
 from typing import Any
 
 _HOMES = {
@@ -55,7 +56,7 @@ _HOMES = {
     "composer.viz.report": ("report",),
 }
 """The public names by their modules; type checkers read them in `__init__.pyi`."""
-__all__ = sorted(name for names in _HOMES.values() for name in names)
+__all__ = sorted(chain.from_iterable(_HOMES.values()))
 
 
 def __getattr__(name: str) -> Any:

@@ -292,10 +292,9 @@ def translate(
     Raises RunError, RecipeError and DataError.
     """
     ensemble = [*runs] if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    opened = [
-        _open_run(run, () if index else _as_list(overrides), checkpoint)
-        for index, run in enumerate(ensemble)
-    ]
+    opened: list[Run] = []
+    for run in ensemble:
+        opened.append(_open_run(run, () if opened else _as_list(overrides), checkpoint))
     if not opened:
         raise TypeError(f"this takes at least one run, not {runs!r:.80}")
     return opened[0].translate(lines, beam, n_best, scores, prefix, opened[1:], draft)

@@ -126,13 +126,10 @@ class ComposerError(Exception):
 
     def render(self) -> str:
         """Return the first faults of each file, and their number, as the command line prints."""
-        files = [list(faults) for _, faults in groupby(self.faults, attrgetter("file"))]
-        return "\n".join(
-            [
-                *(line for faults in files for line in _first_faults(faults)),
-                count_faults(self.faults),
-            ]
-        )
+        lines = []
+        for _, faults in groupby(self.faults, attrgetter("file")):
+            lines += _first_faults(list(faults))
+        return "\n".join([*lines, count_faults(self.faults)])
 
     def __str__(self) -> str:
         return self.render()
@@ -194,14 +191,17 @@ def _shorten(text: str) -> str:
 def count_faults(faults: Iterable[Fault]) -> str:
     """Return the numbers of errors and warnings: `2 errors, 1 warning`."""
     counts = Counter(fault.severity for fault in faults)
-    return ", ".join(
-        f"{count} {word}{'' if count == 1 else 's'}" for word, count in sorted(counts.items())
-    )
+    parts = []
+    for severity, count in sorted(counts.items()):
+        parts.append(f"{count} {severity}{'' if count == 1 else 's'}")
+    return ", ".join(parts)
 
 
 def format_path(path: Iterable[str | int]) -> str:
     """Return a path as people write it: `model.encoder[1].rnn`."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
     return text.removeprefix(".")
 
 
@@ -234,13 +234,10 @@ BlockCodeErrors = (Exception, SystemExit)
 
 def error_of_code(error: Exception | SystemExit) -> str:
     """Return type and message of an exception from a block's code, with its line if foreign."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [
-        frame
-        for frame in frames
-        if not frame.filename.startswith(OURS) and "/torch/" not in frame.filename
-    ]
-    place = f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith(OURS) and "/torch/" not in frame.filename:
+            place = f" ({Path(frame.filename).name}, line {frame.lineno})"
     return f"{type(error).__name__}: {error}{place}"
 
 
@@ -264,10 +261,13 @@ def _one_line(text: str) -> str:
 
 def _printable(text: str) -> str:
     # a control character of the recipe must not reach the terminal
-    return "".join(
-        char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
-        for char in text
-    )
+    return "".join(map(_printable_character, text))
+
+
+def _printable_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else "\N{REPLACEMENT CHARACTER}"
 
 
 def _window(text: str, column: int, length: int) -> tuple[str, int, int]:

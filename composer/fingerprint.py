@@ -145,11 +145,10 @@ def sha256_of_columns(recipe: Recipe, pairs: Pairs) -> dict[str, str]:
     Raises DataError if such a file cannot be read.
     """
     features = {side for side in pairs.sides if feature_settings(recipe.data, side)}
-    columns = pairs.columns.items()
-    return {
-        side: (sha256_of_files if side in features else sha256_of_lines)(lines)
-        for side, lines in columns
-    }
+    hashes = {}
+    for side, lines in pairs.columns.items():
+        hashes[side] = sha256_of_files(lines) if side in features else sha256_of_lines(lines)
+    return hashes
 
 
 def sha256_of_lines(lines: Sequence[str]) -> str:
@@ -366,16 +365,15 @@ def current_fingerprints(
     """
     if record.fingerprints is not None and has_current_fingerprints(record):
         return {key: str(value) for key, value in record.fingerprints.items() if key != "version"}
-    if (parts := record.fingerprint_parts) is None:
+    parts, is_known = record.fingerprint_parts, True
+    if parts is None:
         lines = _lines_of_run(recipe, record, data)
         parts = FingerprintParts(lines or "", record.processes)
         is_known = lines is not None and record.processes == 1
-    else:
-        is_known = True
     prints = make_fingerprints(recipe, parts, record.initial_weights, record.budgets)
     if record.averaged:
         prints["run"] = averaged_sha256(prints["run"], record)
-    return {key: value for key, value in prints.items() if is_known or key in ("model", "recipe")}
+    return prints if is_known else {key: prints[key] for key in ("model", "recipe")}
 
 
 def make_fingerprints(

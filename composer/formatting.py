@@ -205,11 +205,9 @@ def map_scalars(data: object, change: Callable[[object], object]) -> Any:
     """Return plain data with every scalar changed."""
     if isinstance(data, Mapping):
         return {key: map_scalars(value, change) for key, value in data.items()}
-    return (
-        [map_scalars(value, change) for value in data]
-        if isinstance(data, list | tuple)
-        else change(data)
-    )
+    if isinstance(data, list | tuple):
+        return [map_scalars(value, change) for value in data]
+    return change(data)
 
 
 def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str]:
@@ -217,7 +215,9 @@ def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> lis
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        padded = [c + b if text else b + c for c, b, text in zip(row, blanks, is_text, strict=True)]
+        padded = []
+        for cell, width, at_left in zip(row, widths, is_text, strict=True):
+            blanks = " " * (width - cell_len(cell))
+            padded.append(cell + blanks if at_left else blanks + cell)
         lines.append("  ".join(padded).rstrip())
     return lines

@@ -161,15 +161,12 @@ def suggest_file(
     named = Path(name)
     parts, path = named.relative_to(named.anchor).parts, folder / named.anchor
     for number, part in enumerate(parts, start=1):
-        entries = (
-            [path / part] if os.path.exists(path / part) else sorted(path.glob("*"))[:MAX_ENTRIES]
-        )
+        entries = [path / part]
+        if not os.path.exists(path / part):
+            entries = sorted(path.glob("*"))[:MAX_ENTRIES]
         if number == len(parts):
-            entries = [
-                entry
-                for entry in entries
-                if entry.name.lower().endswith((*suffixes,)) and os.path.isfile(entry)
-            ]
+            entries = [entry for entry in entries if entry.name.lower().endswith((*suffixes,))]
+            entries = [entry for entry in entries if os.path.isfile(entry)]
             entries = [entry for entry in entries if entry.absolute() not in taken]
         names = [entry.name for entry in entries]
         same = [entry for entry in names if entry.casefold() == part.casefold()]

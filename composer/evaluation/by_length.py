@@ -12,6 +12,7 @@ from composer.model.features import feature_settings
 from composer.recipe.recipe import Recipe
 
 Key = TypeVar("Key", int, tuple[int, str])
+Item = TypeVar("Item")
 BUCKET_WIDTH = 10
 """Words of the source by which a bucket is wide."""
 LAST_BUCKET = 51
@@ -48,15 +49,19 @@ def bleu_by_length(
     """
     is_spaced = suggest_bleu_tokenizer(sources) == "13a"
     unit = "words" if is_spaced else "characters"
-    lengths = [len(source.split() if is_spaced else source) for source in sources]
+    lengths = [len(source.split()) for source in sources] if is_spaced else [*map(len, sources)]
     results: list[dict[str, object]] = []
     for (_, name), rows in group_rows(map(bucket, lengths)):
-        columns = [[column[row] for row in rows] for column in references]
-        compared = compare([hypotheses[row] for row in rows], columns)
+        columns = [_select(column, rows) for column in references]
+        compared = compare(_select(hypotheses, rows), columns)
         if compared.rows:
             bleu = metrics.score("bleu", compared)
             results.append({unit: name, "lines": len(compared.rows), "bleu": bleu})
     return results
+
+
+def _select(items: Sequence[Item], rows: Sequence[int]) -> list[Item]:
+    return [items[row] for row in rows]
 
 
 def group_rows(keys: Iterable[Key]) -> list[tuple[Key, list[int]]]:

@@ -54,8 +54,9 @@ def suggest_bleu_tokenizer(lines: Texts) -> str:
 
 def describe_tokenised(references: References) -> str:
     """Return in words that references look tokenised, as sacreBLEU warns of outputs; "" if not."""
-    counts = [sum((line or "").endswith(" .") for line in column) for column in references]
-    count = max(counts, default=0)
+    count = 0
+    for column in references:
+        count = max(count, sum((line or "").endswith(" .") for line in column))
     if count < TOKENISED_LINES:
         return ""
     return (

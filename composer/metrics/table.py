@@ -212,7 +212,7 @@ METRICS_BY_LENGTH = {
     ),
     "bits": METRICS["bits_per_sequence"],
 }
-"""Metrics of the rows of scores by source length; a row also has `words`, the length, and `lines`."""
+"""Metrics of scores by source length; a row also has `words`, the length, and `lines`."""
 _Bound = partial(
     Metric, unit="per token", format=partial(significant, digits=4), lower_is_better=True
 )

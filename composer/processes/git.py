@@ -139,24 +139,22 @@ def first_bytes(origin: str, work: Path, *words: str, count: int) -> bytes:
 
 def git_command(settings: Sequence[str], *words: str) -> list[str]:
     """Return a git command with settings that come before those of files."""
-    return [
-        "git",
-        "--no-pager",
-        *(word for setting in settings for word in ("-c", setting)),
-        *words,
-    ]
+    command = ["git", "--no-pager"]
+    for setting in settings:
+        command += ["-c", setting]
+    return [*command, *words]
 
 
 def git_environment(inherited: Sequence[str]) -> dict[str, str]:
     """Return this process's environment without variables of git, except those `inherited`."""
-    others = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith("GIT_") or key in inherited
-    }
+    environment = dict(os.environ)
+    for key in os.environ:
+        if key.startswith("GIT_") and key not in inherited:
+            del environment[key]
+    environment.setdefault("GIT_SSH_COMMAND", SSH)
     # of an empty PATH one element is the current folder
     path = absolute_elements(os.environ.get("PATH", os.defpath)) or os.defpath
-    return {"GIT_SSH_COMMAND": SSH, **others, "PATH": path, **ENVIRONMENT}
+    return {**environment, "PATH": path, **ENVIRONMENT}
 
 
 def git_error(origin: str, status: int, output: str) -> RunError:

@@ -69,8 +69,11 @@ class Budget:
     def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
         """Return the share of the budget that is used up, 0 to 1. minutes: None if unknown."""
         amounts = ((steps, self.max_steps), (epochs, self.max_epochs), (minutes, self.max_minutes))
-        shares = [used / limit for used, limit in amounts if limit is not None and used is not None]
-        return min(1.0, max(shares, default=0.0))
+        share = 0.0
+        for used, limit in amounts:
+            if used is not None and limit is not None:
+                share = max(share, used / limit)
+        return min(1.0, share)
 
 
 class Fingerprints(TypedDict):

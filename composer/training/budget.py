@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +71,7 @@ def replace_budget(
     budgets: Sequence[Budget], new: Budget, step: int, validated: bool
 ) -> list[Budget]:
     """Return the budgets of a training where `new` replaces the last after `step` steps."""
-    past = [budget for budget in budgets if (budget.until_step or math.inf) <= step]
+    past = [budget for budget in budgets if 0 < (budget.until_step or 0) <= step]
     began = past[-1].until_step if past else 0
     if len(past) < len(budgets) and began != step:
         past.append(replace(budgets[len(past)], until_step=step, validated=validated))
@@ -109,10 +108,10 @@ class BudgetChange:
         unit = self.key.removeprefix("max_")
         old, new = _limit_text(self.old), _limit_text(self.new)
         if self.source:
-            return (
-                f"budget: {old} -> {new}{'' if self.new else ' of'} {unit} (from the {self.source})"
-            )
-        return f"budget: {old}{'' if self.old else ' of'} {unit}, as the run has it (the recipe: {new})"
+            end = unit if self.new else f"of {unit}"
+            return f"budget: {old} -> {new} {end} (from the {self.source})"
+        kept = f"{old} {unit}" if self.old else f"{old} of {unit}"
+        return f"budget: {kept}, as the run has it (the recipe: {new})"
 
 
 def _limit_text(limit: float | None) -> str:

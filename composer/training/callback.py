@@ -221,7 +221,8 @@ class TrainingLoopCallback(Callback):
         planned = self.reproduced_steps or self.planned_steps
         # an estimate at the end of a budget was made for the next one
         end = budget.until_step if len(self.budgets) > 1 and budget.until_step else math.inf
-        known = [at for at in planned if at <= step and at < end]
+        past = [estimated for estimated in planned if estimated <= step]
+        known = [estimated for estimated in past if estimated < end]
         return planned[max(known)] if known else None
 
     def is_over(self) -> bool:

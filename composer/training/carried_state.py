@@ -7,8 +7,10 @@ streams p, p + P, ...
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from blocks.core.contract import State
 from composer.model.encoder_decoder import map_leaves, state_leaves
@@ -36,10 +38,14 @@ def redistribute_state(
 ) -> dict[int, State]:
     """Return one process's part of `join_streams` by turn, of any number of processes."""
     parts = turns * world
-    return {
-        turn: map_leaves(state, lambda leaf, part=turn * world + rank: leaf[part::parts].to(device))  # type: ignore[misc]
-        for turn in range(turns)
-    }
+
+    def part_of(leaf: Tensor, part: int) -> Tensor:
+        return leaf[part::parts].to(device)
+
+    streams = {}
+    for turn in range(turns):
+        streams[turn] = map_leaves(state, partial(part_of, part=turn * world + rank))
+    return streams
 
 
 def has_shapes_of(state: State, fresh: State) -> bool:

@@ -8,7 +8,6 @@ import random
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -41,18 +40,14 @@ History = Sequence[Mapping[str, float]]
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights of checkpoints, oldest first; integers are of the last one."""
     last = checkpoint_weights(paths[-1])
-    total = {
-        name: value.double() if value.is_floating_point() else value for name, value in last.items()
-    }
-    for path in paths[:-1]:
-        for name, value in checkpoint_weights(path).items():
-            if value.is_floating_point():
-                # not in place: tied weights are one tensor under several names
-                total[name] = total[name] + value
     floats = {name: value for name, value in last.items() if value.is_floating_point()}
-    return total | {
-        name: (total[name] / len(paths)).to(value.dtype) for name, value in floats.items()
-    }
+    total = {name: value.double() for name, value in floats.items()}
+    for path in paths[:-1]:
+        weights = checkpoint_weights(path)
+        # not in place: tied weights are one tensor under several names
+        total = {name: value + weights[name] for name, value in total.items()}
+    means = {name: (total[name] / len(paths)).to(value.dtype) for name, value in floats.items()}
+    return last | means
 
 
 class HashingWriter(io.RawIOBase):
@@ -199,11 +194,13 @@ def has_finite_state(trainer: Trainer) -> bool:
 
     The loss does not show it: it may have been finite in the step whose gradient was not.
     """
-    states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
-    moments = (value for state in states for value in state.values() if isinstance(value, Tensor))
-    values = chain(trainer.lightning_module.parameters(), moments)
+    values: list[object] = [*trainer.lightning_module.parameters()]
+    for optimizer in trainer.optimizers:
+        for state in optimizer.state.values():
+            values += state.values()
+    tensors = [own_part(value) for value in values if isinstance(value, Tensor)]
     device = trainer.strategy.root_device  # Adam counts its steps in main memory
-    bad = torch.stack([(~own_part(value).isfinite().all()).to(device) for value in values]).sum()
+    bad = torch.stack([(~tensor.isfinite().all()).to(device) for tensor in tensors]).sum()
     return not trainer.strategy.reduce(bad, reduce_op="sum")
 
 

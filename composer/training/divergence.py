@@ -26,10 +26,11 @@ class DivergenceTrace:
 
     def add_gradients(self, step: int, model: nn.Module) -> None:
         """Remember the norm of every gradient of a step."""
-        gradients = (p.grad if p.grad is not None else p.new_zeros(()) for p in model.parameters())
-        self.norms.append(
-            (step, torch.stack([vector_norm(gradient) for gradient in gradients]))
-        )  # (P,)
+        norms = []
+        for parameter in model.parameters():
+            gradient = parameter.grad if parameter.grad is not None else parameter.new_zeros(())
+            norms.append(vector_norm(gradient))
+        self.norms.append((step, torch.stack(norms)))  # (P,)
 
     def error(self, message: str, module: Seq2SeqModule) -> RunFailed:
         """Return the error of a training that has diverged, at the first bad block."""

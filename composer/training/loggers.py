@@ -58,18 +58,19 @@ class MetricsLogger:
 class JsonLinesWriter:
     """Writer that appends rows to metrics.jsonl.
 
-    A run that resumes from step `after` first drops later rows, and those of this step without an
-    `epoch`: they were measured at its end, which will be measured again; unless that was the end of
-    a budget, which `is_extended` now.
+    A run that resumes from step `after` first drops later rows. It also drops rows of this step
+    without an `epoch`: they are of the end of a training, which will be measured again, unless that
+    was the end of a budget that `is_extended` now.
     """
 
     def __init__(self, path: Path, after: int | None = None, is_extended: bool = False) -> None:
         if after is not None and path.exists():
-            earlier = [row for row in read_metrics(path) if row["step"] <= after]
-            rows = [row for row in earlier if "epoch" in row or row["step"] < after or is_extended]
-            atomic_write(
-                path, "".join(f"{formatting.to_json(row, None)}\n" for row in rows).encode()
-            )
+            text = ""
+            for row in read_metrics(path):
+                is_of_end = row["step"] == after and "epoch" not in row and not is_extended
+                if row["step"] <= after and not is_of_end:
+                    text += f"{formatting.to_json(row, None)}\n"
+            atomic_write(path, text.encode())
         # without a buffer: what a full disk did not take must not come back when the file is closed
         self.file = path.open("ab", buffering=0)
 
@@ -125,10 +126,8 @@ class ProgressDisplay:
         began, spent_then = self.began
         left = "? left"
         if spent > spent_then and now > began:
-            left = (
-                f"{formatting.format_duration((now - began) / (spent - spent_then) * (1.0 - spent))}"
-                " left"
-            )
+            seconds = (now - began) / (spent - spent_then) * (1.0 - spent)
+            left = f"{formatting.format_duration(seconds)} left"
         level = f"level {row['train/level']:.0f}  " if "train/level" in row else ""
         text = (
             f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}"
@@ -162,11 +161,7 @@ class ProgressDisplay:
     def show(self, samples: Sequence[Sample]) -> None:
         """Show a few translations, each below its source."""
         for sample in samples:
-            texts = [
-                text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..."
-                for text in sample
-            ]
-            source, reference, translation = texts
+            source, reference, translation = map(_cut, sample)
             self.say(f"    {source}\n      -> {translation}\n       = {reference}")
 
     def draw(self, text: str, spent: float) -> None:
@@ -185,3 +180,7 @@ class ProgressDisplay:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SAMPLE_LENGTH else f"{text[:MAX_SAMPLE_LENGTH]} ..."

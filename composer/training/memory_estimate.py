@@ -87,7 +87,8 @@ def scratch_bytes(function: Any, args: Any, outputs: Any) -> int:
         return int(outputs.nbytes)  # it makes a second one
     if function not in COPYING:
         return 0
-    return sum(one.nbytes for one in args if isinstance(one, Tensor) and not one.is_contiguous())
+    tensors = [argument for argument in args if isinstance(argument, Tensor)]
+    return sum(tensor.nbytes for tensor in tensors if not tensor.is_contiguous())
 
 
 class MemoryEstimate(NamedTuple):

@@ -169,12 +169,13 @@ def check_single_process() -> None:
 def seed_runs(folder: Path, metric: str) -> SeedRuns:
     """Return the results of every seed in `folder`."""
     seeds = [seed_run(seed, run) for seed, run in seed_dirs(folder).items()]
-    ended = [run for run in seeds if run.status == "finished" and metric in run.scores]
-    best = max(
-        ended,
-        key=lambda run: [as_maximised(name, run.scores) for name in (metric, "val/loss")],
-        default=None,
-    )
+    finished = [run for run in seeds if run.status == "finished"]
+    measured = [run for run in finished if metric in run.scores]
+
+    def rank(run: SeedRun) -> tuple[float, float]:
+        return as_maximised(metric, run.scores), as_maximised("val/loss", run.scores)
+
+    best = max(measured, key=rank, default=None)
     return SeedRuns(metric, best.seed if best is not None else None, seeds)
 
 
@@ -182,10 +183,10 @@ def seed_run(seed: int, run: RunDir) -> SeedRun:
     """Return the result of one seed."""
     record = run.read() if run.record.exists() else RunRecord(status="failed")
     rows = read_metrics(run.metrics)
-    validated = [{key: row[key] for key in row if key.startswith("val/")} for row in rows]
     scores = {name: value for name, value in record.scores.items() if value is not None}
     if not record.scores:
-        scores = next(filter(None, reversed(validated)), {})
+        for row in rows:
+            scores = {key: row[key] for key in row if key.startswith("val/")} or scores
     last = rows[-1] if rows else {"step": 0, "minutes": 0.0}
     steps = int(last["step"]) if record.steps is None else record.steps
     minutes = last.get("minutes", 0.0) if record.minutes is None else record.minutes

@@ -327,23 +327,23 @@ def environment_differences(then: RunRecord, now: RunRecord) -> list[str]:
         differences += _differing(then.versions, now.versions)
     if then.machine and now.machine:
         differences += _differing(then.machine, now.machine)
-    commits = [record.git.commit if record.git else None for record in (then, now)]
-    hashes = {
-        "the code of seqcomposer": (then.source, now.source),
-        "the commit of the recipe's repository": commits,
-    }
+    hashes = {"the code of seqcomposer": (then.source, now.source)}
+    if then.git and now.git:
+        hashes["the commit of the recipe's repository"] = then.git.commit, now.git.commit
     for name, (was, became) in hashes.items():
         if was and became and was != became:
             differences.append(f"{name}: {was[:SHORT_HASH]} there, {became[:SHORT_HASH]} here")
     return differences
 
 
-def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+def _differing(there: Mapping[str, object], here: Mapping[str, object]) -> list[str]:
     """Describe the keys in which two mappings differ."""
-    names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
-    return [
-        f"{name}: {_text(one.get(name))} there, {_text(other.get(name))} here" for name in names
-    ]
+    texts = []
+    for name in dict.fromkeys([*there, *here]):
+        was, became = there.get(name), here.get(name)
+        if was != became:
+            texts.append(f"{name}: {_text(was)} there, {_text(became)} here")
+    return texts
 
 
 def _text(value: object) -> str:

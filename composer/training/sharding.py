@@ -48,15 +48,13 @@ def fsdp_units(model: EncoderDecoder) -> list[Block]:
     often. None shares parameters with another place, where they must be gathered as well.
     """
     stacks = [*(encoder.stack for encoder in model.readers().values()), model.decoder]
-    total = count_parameters(model)
-    candidates = [
-        (block, count_parameters(block)) for stack in stacks for block in shardable_blocks(stack)
-    ]
-    return [
-        block
-        for block, own in candidates
-        if own and all(total[key] == count for key, count in own.items())
-    ]
+    total, units = count_parameters(model), []
+    for stack in stacks:
+        for block in shardable_blocks(stack):
+            uses = count_parameters(block)
+            if uses and all(total[key] == count for key, count in uses.items()):
+                units.append(block)
+    return units
 
 
 def shardable_blocks(stack: Stack) -> Iterator[Block]:
@@ -150,11 +148,13 @@ def full_optimizer_state(optimizer: Optimizer, keep: bool = True) -> dict[str, o
 
 def load_full_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Load this process's part of the moments."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    moments = {
-        number: {name: local_part(value, parameters[number]) for name, value in values.items()}
-        for number, values in state["state"].items()
-    }
+    parameters: list[Tensor] = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    moments = {}
+    for number, values in state["state"].items():
+        like = parameters[number]
+        moments[number] = {name: local_part(value, like) for name, value in values.items()}
     optimizer.load_state_dict({**state, "state": moments})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -249,4 +249,4 @@ def trial_slices(batches: EpochSampler) -> list[BatchSlice]:
 
         largest = max(updates, key=size)
         steps = [largest] * LARGEST_STEPS + steps[:STEPS]
-    return [one for update in steps for one in update]
+    return [*chain.from_iterable(steps)]

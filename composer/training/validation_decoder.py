@@ -87,9 +87,11 @@ def training_metrics(recipe: Recipe, splits: Mapping[str, Encoded]) -> TextMetri
     They suit the references of val, or else of the first split that is measured; None where nothing
     is decoded.
     """
-    split = next((name for name in ("val", *splits) if name in splits and name != "train"), "")
-    is_decoding = split and recipe.sources
-    return recipe_metrics(recipe, splits[split].lines, f" of {split}") if is_decoding else None
+    measured = [name for name in splits if name != "train"]
+    if not measured or not recipe.sources:
+        return None
+    split = "val" if "val" in measured else measured[0]
+    return recipe_metrics(recipe, splits[split].lines, f" of {split}")
 
 
 def validation_decoder(
