@@ -222,9 +222,7 @@ def test_each_encoder_has_its_own_map(tmp_path: Path) -> None:
 
 
 def test_several_memories_share_one_map(tmp_path: Path) -> None:
-    model = TWO.replace(
-        "cross_attention: {from: left}", "cross_attention: {from: [left, right]}"
-    )
+    model = TWO.replace("cross_attention: {from: left}", "cross_attention: {from: [left, right]}")
     (result,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
     assert result.attentions[0].columns == ["eins", "zwei", "⟨eos⟩", "drei", "⟨eos⟩"]
 
