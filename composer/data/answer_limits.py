@@ -17,7 +17,7 @@ NO_FRAMES = (
     " tokens"
 )
 MORE_FRAMES = "shorten the source less, or choose a tokenizer with longer tokens"
-"""What to do then."""
+"""The fix for it."""
 
 
 @dataclass(frozen=True)

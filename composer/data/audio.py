@@ -31,7 +31,7 @@ ROUNDING = 0.02
 OVERSHOOT = 0.5
 """Seconds by which a part of a recording may end after it, as in Kaldi's extract-segments."""
 FLAC_BITS, FLAC_HASH = 20, 26
-"""Where the head of a FLAC has the bits of a sample, and the MD5 of all samples."""
+"""Places in the head of a FLAC: bits of a sample, and MD5 of all samples."""
 LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 """Slaney's scale: linear below 1,000 Hz, with so many Hz to a mel, and logarithmic above it."""
 

@@ -46,7 +46,7 @@ DAYS = 30
 ENTRY = "entry.json"
 
 FORMAT = 2
-"""Of entries; the number is part of their names, so that one of another format is not read."""
+"""Format of entries, part of their names, so that no other format is read."""
 LARGE = 1 << 24
 """Bytes from which on an entry is not verified by each process, but once on each machine."""
 PACKAGES = (
@@ -62,7 +62,7 @@ PACKAGES = (
 )
 """Libraries that read, cut or decode what is cached."""
 VERIFIED = set[str]()
-"""What this process has verified: the hash of an entry with the stamps of its files."""
+"""Entries that this process has verified: a hash, with the stamps of its files."""
 
 Append = Callable[..., None]
 """Appends rows to arrays by their names: `append(ids=ids, ends=ends)`."""
@@ -71,7 +71,7 @@ Make = Callable[[Append], Any]
 
 
 class Entry(NamedTuple):
-    """What is known, and arrays by their names, mapped into memory where the cache has them."""
+    """Facts, and arrays by name, which are mapped into memory if they are cached."""
 
     facts: Any
     arrays: dict[str, np.ndarray]

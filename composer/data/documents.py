@@ -33,7 +33,7 @@ from composer.text_lines import empty_if_blank, is_blank, unify_breaks, without_
 PIECE = 1 << 16
 """Characters of a document that are read at once, about; longer ones are cut into pieces."""
 FORMAT = 3
-"""Of what is remembered of a file: another one where more is, or it is counted in another way."""
+"""Version of the cached facts of a file; raise it if they change."""
 ROWS = 256
 """Rows of a data set of the hub that are read at once."""
 WORD_START = re.compile(r"(?<=\S) (?=\S)")
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of an inspected file.
+    """Facts of an inspected file.
 
     Its bytes and its documents' texts have an SHA-256 each; for a data set of the hub both are of
     its texts.
@@ -101,7 +101,7 @@ class Documents(Column):
 
     @cached_property
     def facts(self) -> list[FileFacts]:
-        """What is known of each file. Raises DataError."""
+        """The facts of each file. Raises DataError."""
         return [inspect(file.path, self.unit, self.column) for file in self.files]
 
     @property
@@ -207,7 +207,7 @@ class DocumentSubset(Documents):
 
     @cached_property
     def key(self) -> list[str]:
-        """What its documents depend on."""
+        """Everything that its documents depend on."""
         return [self.text.sha256, hashlib.sha256(np.packbits(self.is_wanted).tobytes()).hexdigest()]
 
     @cached_property

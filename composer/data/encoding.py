@@ -50,7 +50,7 @@ MAX_UNK_RATE = 0.1
 
 @dataclass(frozen=True)
 class Data:
-    """What a recipe trains, validates and tests on: those of its splits that were requested.
+    """The requested splits of a recipe, encoded.
 
     `pairs` are the texts as the files have them; `notes` are lines for the user about what was left
     out.
@@ -63,12 +63,12 @@ class Data:
 
     @property
     def train(self) -> Encoded | None:
-        """What is trained on."""
+        """The training split."""
         return self.splits.get("train")
 
     @property
     def val(self) -> Encoded | None:
-        """What the training is watched with."""
+        """The validation split."""
         return self.splits.get("val")
 
 

@@ -1,4 +1,4 @@
-"""What each epoch trains on: the same pairs, perhaps augmented, or new ones of an endless task."""
+"""The pairs of each epoch: the same, perhaps augmented, or new ones of an endless task."""
 
 from __future__ import annotations
 

@@ -312,7 +312,7 @@ READERS: Mapping[str, Callable[[IO[bytes], TableColumn, Part | None], Reading]] 
     "audio": audio.read_sound,
     "vectors": read_vectors,
 }
-"""What reads a file, by the kind of its column."""
+"""Readers of files, by the kind of their column."""
 
 
 def append_features(

@@ -146,7 +146,7 @@ def ragged_positions(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class TextCounts:
-    """What a text has: tokens with the end of each document, words, characters and UTF-8 bytes.
+    """Counts of a text: tokens with document ends, words, characters and UTF-8 bytes.
 
     The end of a document counts as a word, a character and a byte, as a line feed does in a file of
     lines.

@@ -30,7 +30,7 @@ SUFFIXES = {
     "audio": (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au"),
     "vectors": (".npy",),
 }
-"""Of names of files, by what is in them."""
+"""Suffixes of files, by their kind."""
 OPENING = Lock()
 ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError)
 """Errors of an archive that is damaged, or packed in an unknown way, such as with a password."""

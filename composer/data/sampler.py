@@ -63,7 +63,7 @@ SelectRows = Callable[[Encoded, int], EpochRows]
 
 
 class EpochPlan(NamedTuple):
-    """What an epoch trains on: its pairs, the selected rows, and their buckets of similar lengths.
+    """The pairs of an epoch, the selected rows, and their buckets of similar lengths.
 
     `target` and `source` are the lengths of all pairs.
     """

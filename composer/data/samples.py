@@ -42,7 +42,7 @@ class Sample:
 
     @property
     def is_all(self) -> bool:
-        """Whether every split is whole."""
+        """True if every split is complete."""
         return self.few is self.source
 
 

@@ -21,7 +21,7 @@ UNKNOWN = 0xFFFFFFFF
 """The number of bytes in a header of 4 bytes for it that says none."""
 NIST_FIELD = re.compile(rb"^(channel_count|sample_n_bytes|sample_count) -i (\d+)\s*$", re.MULTILINE)
 TAGS_BEHIND = (b"TAG", b"APETAGEX", b"LYRICS", b"ID3", b"3DI")
-"""What may follow the last frame of an MP3."""
+"""Tags that may follow the last frame of an MP3."""
 OGG_ENDS = 4
 """The flag of the last page of a stream."""
 KILOBITS = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
@@ -347,4 +347,4 @@ CHECKS: Mapping[bytes, Callable[[IO[bytes]], Checked]] = {
     b"fLaC": check_flac,
     b"NIST": check_nist,
 }
-"""What checks a file, by its first four bytes."""
+"""Checks of files, by their first four bytes."""

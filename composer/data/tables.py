@@ -244,9 +244,9 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_object)
-"""Of lines of JSON; made once, since `json.loads` with a hook makes one for each line."""
+"""Decoder of lines, made once: `json.loads` with a hook makes one for each line."""
 SPACE = " \t\n\r"
-"""What may stand around an object of JSON."""
+"""Characters that may surround an object of JSON."""
 
 
 def parse_row(line: str) -> Any:

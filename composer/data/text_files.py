@@ -28,7 +28,7 @@ READ_BYTES = 1 << 22
 """Bytes that are read at once."""
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 UNPACKING_ERRORS = (OSError, EOFError, zlib.error)
-"""What is raised while a damaged file is unpacked."""
+"""Errors of unpacking a damaged file."""
 BOM = b"\xef\xbb\xbf"
 MAGIC = {
     b"\x1f\x8b": ("it looks like gzip", "unpack it with `gunzip`"),

@@ -38,7 +38,7 @@ TOKENIZERS: dict[str, type[TokenizerKind]] = {
 MAX_LINE, MAX_WORD = 1 << 20, 10_000
 """Characters of a line that become tokens at most, and of a word that a tokenizer is trained on."""
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""How bytes decode that are the beginning of a character."""
+"""The decoded form of an incomplete character."""
 
 
 def tokenizer_kind(choice: Mapping[str, Mapping[str, Any]]) -> TokenizerKind:
@@ -119,7 +119,7 @@ class Tokenizers:
 
     @property
     def is_exact(self) -> bool:
-        """Whether ids hold all of a text but characters that are unknown."""
+        """True if ids hold all of a text except unknown characters."""
         return self.kind.is_exact and not self.lowercase
 
     def kept_text(self, side: str, text: str) -> str:

@@ -47,7 +47,7 @@ THREADS = "TOKENIZERS_PARALLELISM"
 MANY_TEXTS = 100
 """Texts from which on a table of words looks up ids faster than the library."""
 OWN_SPACES = re.compile(r"[\x1c-\x1f]")
-"""What is a space for Python, and not for the library."""
+"""Characters that are spaces for Python, not for the library."""
 SINGLE_THREAD_CHARACTERS = 10_000_000
 """Characters up to which one thread merges pairs faster than several."""
 
@@ -61,7 +61,7 @@ NumBits = Annotated[int, Bounds(minimum=1, maximum=12)]
 """Binary digits of a vector."""
 Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
 Marks = Annotated[Sequence[Mark], Distinct()]
-"""What can stand between vectors, each once."""
+"""Marks that can stand between vectors, each once."""
 NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
 """Number of integers, from 0."""
 
@@ -71,19 +71,19 @@ class TokenizerKind(choices.Tokenizer):
 
     model: ClassVar[type[models.Model]] = models.WordLevel
     is_trained: ClassVar[bool] = True
-    """Whether the text decides which tokens have ids."""
+    """True if tokens are learned from text."""
     is_closed: ClassVar[bool] = False
-    """Whether all tokens that a text can have are known, and so another one is a fault."""
+    """True if all possible tokens are known, so that another one is a fault."""
     is_slow: ClassVar[bool] = False
-    """Whether its tokens are pieces of words, which are sought for in every word."""
+    """True if tokens are pieces of words, which takes a search in every word."""
     is_exact: ClassVar[bool] = False
-    """Whether ids hold all of a text, its spaces too, but what is unknown."""
+    """True if ids hold all of a text with its spaces, except unknown parts."""
     is_extendable: ClassVar[bool] = False
-    """Whether a run may start from weights whose tokenizer had other settings and fewer ids."""
+    """True if a run may start from weights of a tokenizer with other settings and fewer ids."""
 
     @property
     def joint(self) -> bool:
-        """Whether all sides share one tokenizer."""
+        """True if all sides share one tokenizer."""
         return False
 
     def with_folders(self, folders: Sequence[Path]) -> TokenizerKind:

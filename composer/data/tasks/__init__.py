@@ -31,7 +31,7 @@ TESTED = (
 Shortest = Annotated[Length, SHORTEST]
 Longest = Annotated[Length, LONGEST]
 Key = tuple[int, ...]
-"""What a source is made of; equal keys are equal sources."""
+"""The numbers that a source is made from; equal keys are equal sources."""
 
 
 class Lines(NamedTuple):

@@ -14,7 +14,7 @@ from blocks.core.settings import Bounds
 from composer.data.tasks import Draws, Key, Lines, Longest, SequenceTask, Shortest, TaskError
 
 Modulus = Annotated[int, Bounds(minimum=2, maximum=100)]
-"""What sums are divided by."""
+"""Divisor of sums."""
 Names = Annotated[int, Bounds(minimum=2, maximum=10_000)]
 """Number of different keys, or of different values."""
 

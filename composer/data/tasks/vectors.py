@@ -29,7 +29,7 @@ from composer.data.tokenizer_kinds import LEVELS
 
 Digits = Annotated[int, Bounds(minimum=1, maximum=12), "digits of a vector, 1 to 12"]
 Repeats = Annotated[int, Bounds(minimum=1, maximum=100)]
-"""How often a sequence is repeated."""
+"""Repetitions of a sequence."""
 NumPriorities = Annotated[int, Bounds(minimum=1, maximum=201)]
 """Number of vectors that can have different priorities."""
 

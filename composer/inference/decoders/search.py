@@ -1,4 +1,4 @@
-"""What a decoder searches: models, a batch of rows, and options; and the hypotheses it returns.
+"""A search: its models, a batch of rows, and options; and the hypotheses it returns.
 
 Several models vote with the mean of their probabilities at each step (Sutskever et al. 2014,
 section 3.6). Their architectures may differ; their target vocabularies are the same.
