@@ -47,11 +47,9 @@ class AnswerLimits:
             np.ceil(ratio * (encoded.sources[key].lengths() + 1) - ROUNDING)
             for key, ratio in ratios.items()
         ]
-        return (
-            encoded.target.lengths() + 1 <= np.max(limits, axis=0)
-            if limits
-            else np.ones(len(encoded), dtype=bool)
-        )
+        if limits:
+            return encoded.target.lengths() + 1 <= np.max(limits, axis=0)
+        return np.ones(len(encoded), dtype=bool)
 
     def have_frames(self, encoded: Encoded) -> np.ndarray:
         """True for pairs with enough frames for CTC to write their target. -> (rows,) bool

@@ -97,8 +97,6 @@ def augmentation(column: TableColumn) -> Augment | None:
     """Return the augmentation of a column's rows, or None."""
     if column.kind == "image":
         return None if column.augment is None else partial(augment_image, settings=column.augment)
-    return (
-        None
-        if column.spec_augment is None
-        else partial(augment_sound, settings=column.spec_augment)
-    )
+    if column.spec_augment is None:
+        return None
+    return partial(augment_sound, settings=column.spec_augment)

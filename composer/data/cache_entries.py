@@ -156,10 +156,8 @@ def cached_entry(
                         raise
             entry = entry_or_none(path, is_valid, is_own)
     if entry is None:
-        message, fix = (
-            "this entry of the cache cannot be read",
-            "set SEQCOMPOSER_STORE to another folder",
-        )
+        message = "this entry of the cache cannot be read"
+        fix = "set SEQCOMPOSER_STORE to another folder"
         raise RunError.of(message, fix, str(path))
     with suppress(OSError):  # of a cache that others made
         os.utime(path)
@@ -201,11 +199,9 @@ def entry_in_memory(make: Make) -> Entry:
 
 def write_entry(folder: Path, make: Make) -> None:
     """Write the files of an entry, array by array as its rows come."""
-    files, types, hashes = (
-        dict[str, IO[bytes]](),
-        dict[str, tuple[str, tuple[int, ...]]](),
-        dict[str, Any](),
-    )
+    files = dict[str, IO[bytes]]()
+    types = dict[str, tuple[str, tuple[int, ...]]]()
+    hashes = dict[str, Any]()
     with ExitStack() as stack:
 
         def append(**arrays: np.ndarray) -> None:

@@ -189,10 +189,8 @@ class PackedColumn(FileColumn):
 
 def changed(path: Path) -> DataError:
     """Return the error of a file that is not what it was when it was opened."""
-    message, fix = (
-        "this file has been changed while it was in use",
-        "restore it, and do not change it while it is in use",
-    )
+    message = "this file has been changed while it was in use"
+    fix = "restore it, and do not change it while it is in use"
     return DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
 
 

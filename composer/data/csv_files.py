@@ -184,10 +184,8 @@ def _fault_of_field(text: str, start: int, end: int, first: int) -> CsvError:
     shown = text[start : start + SHOWN].splitlines()[0]
     fix = MEND
     if end == start:
-        message, fix = (
-            "a quote opens here and is never closed",
-            f"close it where the field ends, or {MEND}",
-        )
+        message = "a quote opens here and is never closed"
+        fix = f"close it where the field ends, or {MEND}"
     elif text[start] == '"':
         where = f" in line {closes:,}" if closes > line else ""
         message = f"a quote opens a field here, and text follows where it is closed{where}"

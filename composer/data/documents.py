@@ -115,11 +115,9 @@ class Documents(Column):
     def content_sha256(self) -> str:
         """SHA-256 of the documents' texts, whatever the names of their files."""
         contents = [facts.texts_sha256 for facts in self.facts]
-        return (
-            contents[0]
-            if len(contents) == 1
-            else remembered_count(contents, self.pieces).texts_sha256
-        )
+        if len(contents) == 1:
+            return contents[0]
+        return remembered_count(contents, self.pieces).texts_sha256
 
     def weights(self) -> np.ndarray | None:
         """Return the copies of each document in an epoch, (documents,); None if all have one."""
@@ -390,10 +388,8 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
         facts = asdict(count(read_pieces(path, unit, column)))
         facts["sha256"] = sha256_of_file(path)
         if file_stamp(path) != stamp:
-            message, fix = (
-                f"`{path}` has been changed while it was read",
-                "wait until it is complete",
-            )
+            message = f"`{path}` has been changed while it was read"
+            fix = "wait until it is complete"
             raise DataError([Problem("changed", message, fix).in_file(path)])
         return facts
 
@@ -432,10 +428,8 @@ def count(pieces: Iterable[Piece]) -> FileFacts:
     for text, ends in pieces:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(data + b"\xff" * ends)
-        documents, words = (
-            documents + ends,
-            words + len(text.split()) - (in_word and not text[:1].isspace()),
-        )
+        documents += ends
+        words += len(text.split()) - (in_word and not text[:1].isspace())
         in_word = not ends and not text[-1:].isspace()
         characters, size = characters + len(text), size + len(data)
     sha256 = digest.hexdigest()

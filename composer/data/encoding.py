@@ -276,10 +276,8 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
             chunks = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks_of(lines))
             sides[side] = Ids.of(chunks, tokenizers.sizes[side], shape.words if shape else None)
         else:
-            ids, longest = (
-                encode_column(lines, side, tokenizers),
-                max(MAX_TOKENS, recipe.data.max_length),
-            )
+            ids = encode_column(lines, side, tokenizers)
+            longest = max(MAX_TOKENS, recipe.data.max_length)
             is_cut |= ids.lengths() > longest
             sides[side] = replace(ids, ends=np.minimum(ids.ends, ids.starts + longest))
     facts = None

@@ -177,21 +177,17 @@ def file_faults(
         errors: Rows, each with what is wrong.
         stopped: Whether later rows were not looked at.
     """
-    first, rows_of, faults = (
-        dict[tuple[str, str], tuple[int, MediaError]](),
-        dict[str, Counter[str]](),
-        list[Fault](),
-    )
+    first = dict[tuple[str, str], tuple[int, MediaError]]()
+    rows_of = dict[str, Counter[str]]()
+    faults = list[Fault]()
     for row, error in errors:
         first.setdefault((file_at_fault(names[row], error), error.message), (row, error))
     for (name, _), (row, error) in islice(first.items(), MAX_FILE_FAULTS):
         if error.code not in rows_of:
             rows_of[error.code] = Counter(file_at_fault(own, error) for own in names)
         if (count := rows_of[error.code][name]) > 1:
-            message, fix = (
-                f"{error.message}; {count:,} lines name it",
-                error.fix.replace("the line", "these lines"),
-            )
+            message = f"{error.message}; {count:,} lines name it"
+            fix = error.fix.replace("the line", "these lines")
             error = MediaError(error.code, message, fix)
         faults.append(fault_of_row(lines, row, origin, name, error))
     if len(first) > len(faults):

@@ -149,11 +149,9 @@ def archive_members(archive: Path) -> ZipMembers | TarMembers | dict[str, bytes]
     """Return the members of an archive by name."""
     stamp = archive.stat().st_mtime_ns
     with OPENING:  # threads that miss the cache together would read the archive once each
-        return (
-            open_members(archive, stamp)
-            if archive.suffix in (".zip", ".tar")
-            else unpack_members(archive, stamp)
-        )
+        if archive.suffix in (".zip", ".tar"):
+            return open_members(archive, stamp)
+        return unpack_members(archive, stamp)
 
 
 class ZipMembers(zipfile.ZipFile):

@@ -224,11 +224,9 @@ class ResumableBatchSampler(Sampler[BatchSlice]):
 
     def epochs(self) -> float:
         """Return the epochs trained on, with the fraction of this one."""
-        return (
-            self.epoch + self.done / self.order.slices_in(self.epoch)
-            if self.done
-            else float(self.epoch)
-        )
+        if self.done:
+            return self.epoch + self.done / self.order.slices_in(self.epoch)
+        return float(self.epoch)
 
 
 class EvalBatchSampler(Sampler[BatchSlice]):
@@ -273,11 +271,9 @@ class EvalBatchSampler(Sampler[BatchSlice]):
 
 def _pad_rank(part: np.ndarray, tokens: int, rows: np.ndarray) -> BatchSlice:
     """Return a device's slice; without rows one of weight 0, so all devices make equal steps."""
-    return (
-        BatchSlice(part, tokens, len(part) / len(rows))
-        if len(part)
-        else BatchSlice(rows[:1], tokens, 0.0)
-    )
+    if len(part):
+        return BatchSlice(part, tokens, len(part) / len(rows))
+    return BatchSlice(rows[:1], tokens, 0.0)
 
 
 def _fill_batches(order: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:

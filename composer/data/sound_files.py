@@ -187,10 +187,8 @@ def check_aiff(file: IO[bytes]) -> Checked:
 def check_au(file: IO[bytes]) -> Checked:
     """Return a checked file of Sun's format."""
     end, number = file.seek(0, io.SEEK_END), _bytes_at(file, 8, 4)
-    declared, actual = (
-        int.from_bytes(number, "big"),
-        max(0, end - int.from_bytes(_bytes_at(file, 4, 4), "big")),
-    )
+    declared = int.from_bytes(number, "big")
+    actual = max(0, end - int.from_bytes(_bytes_at(file, 4, 4), "big"))
     if declared in (actual, UNKNOWN):
         return Checked(file)
     if declared > actual:
@@ -201,10 +199,8 @@ def check_au(file: IO[bytes]) -> Checked:
 def check_flac(file: IO[bytes]) -> Checked:
     """Return a FLAC that says how long it is; what is decoded has a hash in its header."""
     if not int.from_bytes(_bytes_at(file, 21, 5), "big") % (1 << 36):
-        message, fix = (
-            "its header does not say how long it is",
-            "save it again: `flac` writes that into files",
-        )
+        message = "its header does not say how long it is"
+        fix = "save it again: `flac` writes that into files"
         raise MediaError("audio", message, fix)
     return Checked(file)
 
@@ -214,10 +210,8 @@ def check_nist(file: IO[bytes]) -> Checked:
     size = int(_bytes_at(file, 8, 8).strip() or 0)
     fields = {name: int(value) for name, value in NIST_FIELD.findall(_bytes_at(file, 0, size))}
     frame = fields.get(b"channel_count", 1) * fields.get(b"sample_n_bytes", 1)
-    declared, actual = (
-        fields.get(b"sample_count"),
-        (file.seek(0, io.SEEK_END) - size) // max(1, frame),
-    )
+    declared = fields.get(b"sample_count")
+    actual = (file.seek(0, io.SEEK_END) - size) // max(1, frame)
     if declared is not None and declared > actual:
         raise cut_off(declared, actual, "samples")
     return Checked(file, says_less=declared is not None and declared < actual)

@@ -120,11 +120,9 @@ def check_files(
     try:
         if data.text:
             return check_corpora(recipe, folders)
-        return (
-            stories.check_babi(recipe, folders)
-            if data.babi
-            else check_parallel(recipe, folders, opened)
-        )
+        if data.babi:
+            return stories.check_babi(recipe, folders)
+        return check_parallel(recipe, folders, opened)
     except OSError as error:
         return [_read_fault(recipe, error)]
 
@@ -148,11 +146,9 @@ def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
             " the weights"
         )
         return [recipe.fault("bound", path, message, "write smaller weights")]
-    return (
-        []
-        if len(pairs)
-        else [recipe.fault("empty", path, f"{split} has no pairs", "give it at least one pair")]
-    )
+    if len(pairs):
+        return []
+    return [recipe.fault("empty", path, f"{split} has no pairs", "give it at least one pair")]
 
 
 def _read_fault(recipe: Recipe, error: OSError) -> Fault:

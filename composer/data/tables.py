@@ -185,10 +185,8 @@ def _wrong_separator(kind: str, header: str, line: int) -> Problem | None:
     words = [word for mark, word in NAMES_OF_SEPARATORS.items() if mark in header]
     if not words or SEPARATORS[kind] in header:
         return None
-    separator, alternative = (
-        NAMES_OF_SEPARATORS[SEPARATORS[kind]],
-        {"csv": "TSV", "tsv": "CSV"}[kind],
-    )
+    separator = NAMES_OF_SEPARATORS[SEPARATORS[kind]]
+    alternative = {"csv": "TSV", "tsv": "CSV"}[kind]
     message = f"the first row has {words[0]} and no {separator}"
     return Problem("table", message, f"save it with {separator}, or as {alternative}", line=line)
 

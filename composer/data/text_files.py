@@ -204,11 +204,9 @@ def check_readable(path: Path) -> Problem | None:
             start = file.read(len(BOM) + 1)
     except OSError as error:
         return Problem("file", f"`{path}` cannot be read: {error.strerror}", "make it readable")
-    return (
-        Problem("empty", f"`{path}` is empty", "give it at least one line")
-        if start in (b"", BOM)
-        else None
-    )
+    if start in (b"", BOM):
+        return Problem("empty", f"`{path}` is empty", "give it at least one line")
+    return None
 
 
 def check_utf8(path: Path) -> Problem | None:

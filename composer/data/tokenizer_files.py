@@ -121,9 +121,9 @@ class File(TokenizerKind):
         return cast(Tokenizer, part)
 
     def encode(self, part: Any, texts: Sequence[str]) -> list[list[int]]:
-        return (
-            part.encode(texts) if isinstance(part, SentencePiece) else super().encode(part, texts)
-        )
+        if isinstance(part, SentencePiece):
+            return part.encode(texts)
+        return super().encode(part, texts)
 
     def prepare(self, line: str) -> str:
         return line.replace(NO_CHARACTER, "\N{REPLACEMENT CHARACTER}")

@@ -245,11 +245,9 @@ class Word(WordLevel):
         return text.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str | Fix:
-        return (
-            "lower its `min_count`"
-            if self.min_count > 1
-            else super().unknown_fix(token, target, texts)
-        )
+        if self.min_count > 1:
+            return "lower its `min_count`"
+        return super().unknown_fix(token, target, texts)
 
 
 def join_mark(text: str) -> str:

@@ -144,11 +144,9 @@ def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRo
     A row is there as often as the file weighs in which it begins; of a fraction of a weight an
     epoch draws as many rows, one at least.
     """
-    weights, text, seed = (
-        data.pairs["train"].weights,
-        data.splits["train"].target,
-        recipe.training.seed,
-    )
+    weights = data.pairs["train"].weights
+    text = data.splits["train"].target
+    seed = recipe.training.seed
     if weights is None:
         return None
 
@@ -202,11 +200,9 @@ class StreamSampler(EpochSampler):
         return [*np.arange(len(self.rows)).reshape(self.streams, -1).T]  # (S,) each
 
     def __iter__(self) -> Iterator[BatchSlice]:
-        lengths, parts, batches = (
-            self.rows.target.lengths(),
-            self.world * self.accumulate,
-            self.batches(),
-        )
+        lengths = self.rows.target.lengths()
+        parts = self.world * self.accumulate
+        batches = self.batches()
         epoch, done = self.epoch, self.skip
         for number in range(done, self.slices_in(epoch)):
             window, turn = divmod(number, self.accumulate)

@@ -315,10 +315,8 @@ def missing_weights(run_dir: RunDir) -> RunError:
     """Return the error of a run without final weights: those of a finished one were removed."""
     checkpoint = '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
     if run_dir.read().is_finished:
-        message, fix = (
-            "the weights of this run, which has finished, are missing",
-            "restore the file, or pass ",
-        )
+        message = "the weights of this run, which has finished, are missing"
+        fix = "restore the file, or pass "
     elif not list_checkpoints(run_dir.checkpoints):
         message = (
             "this run has no weights, and no checkpoint: nothing of its training has been saved yet"
