@@ -71,9 +71,10 @@ class AnswerLimits:
 
         An empty text is one: its end is a token.
         """
-        has_target = (
-            encoded.target.lengths() > 0 if encoded.sources else np.ones(len(encoded), dtype=bool)
-        )
+        if encoded.sources:
+            has_target = encoded.target.lengths() > 0
+        else:
+            has_target = np.ones(len(encoded), dtype=bool)
         return has_target & self.have_frames(encoded)
 
     def answerable(self, encoded: Encoded) -> np.ndarray:

@@ -73,11 +73,9 @@ class AugmentedFeatures(Features):
         out = super().outputs(rows)  # (B, T, F) or (B, T, W, C)
         for at, row in enumerate(rows.tolist()):
             length = self.ends[row] - self.starts[row]
-            place = (
-                (at, slice(length))
-                if self.columns is None
-                else (at, slice(length), slice(self.columns[row]))
-            )
+            place: tuple[int | slice, ...] = (at, slice(length))
+            if self.columns is not None:
+                place = (*place, slice(self.columns[row]))
             out[place] = self.augment(out[place], np.random.default_rng([*self.key, row]))
         return out
 

@@ -58,11 +58,10 @@ class BatchDataset(Dataset[Batch]):
     def __getitem__(self, index: BatchSlice) -> Batch:
         encoded, rows = self.corpus.of_epoch(index.epoch), index.rows
         graded = np.zeros(len(rows), dtype=bool) if index.graded is None else index.graded
-        facts = (
-            np.zeros((len(rows), 0), dtype=np.int64)
-            if encoded.facts is None
-            else encoded.facts[rows]
-        )
+        if encoded.facts is None:
+            facts = np.zeros((len(rows), 0), dtype=np.int64)
+        else:
+            facts = encoded.facts[rows]
         batch: Batch = {
             "sources": {
                 side: torch.from_numpy(ids.outputs(rows)) for side, ids in encoded.sources.items()

@@ -59,12 +59,7 @@ def unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Pro
 def name_hint(name: str, texts: Sequence[str]) -> str:
     """Return advice on the columns of text to name instead, as a recipe has them."""
     listed = ", ".join(f"`{recipe_text(text)}`" for text in texts[:MAX_NAMES])
-    close = recipe_text(closest_word(name, texts)) if closest_word(name, texts) else ""
-    rest = f"name one of {listed}" if listed else "name a file with a column of text"
-    return (
-        f"write `{close}`; there are {listed}"
-        if close and len(texts) > 1
-        else f"write `{close}`"
-        if close
-        else rest
-    )
+    if closest := closest_word(name, texts):
+        close = recipe_text(closest)
+        return f"write `{close}`; there are {listed}" if len(texts) > 1 else f"write `{close}`"
+    return f"name one of {listed}" if listed else "name a file with a column of text"

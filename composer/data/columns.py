@@ -119,11 +119,10 @@ class TextColumn(FileColumn):
 
     def read(self, rows: Sequence[int]) -> list[str]:
         # neighbouring lines are one read
-        spans = (
-            [rows]
-            if isinstance(rows, range) and rows.step == 1
-            else [range(row, row + 1) for row in rows]
-        )
+        if isinstance(rows, range) and rows.step == 1:
+            spans = [rows]
+        else:
+            spans = [range(row, row + 1) for row in rows]
         lines: list[str] = []
         for span in filter(len, spans):
             first, last = self.starts[[span.start + self.skip, span.stop + self.skip]].tolist()

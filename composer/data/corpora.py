@@ -145,11 +145,10 @@ def find_files(
     faults: list[Fault] = []
     for place, name, weight in _named_files(getattr(corpus_of(recipe), split), key):
         if weight != 1 and (split != "train" or recipe.carries_state):
-            reason = (
-                "a text that is measured is read once"
-                if split != "train"
-                else "a text in streams is read once"
-            )
+            if split != "train":
+                reason = "a text that is measured is read once"
+            else:
+                reason = "a text in streams is read once"
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
             faults.append(recipe.fault("unused", own, message, remove(own)))
         paths = text_files.matching_files(name, folders)
@@ -157,11 +156,10 @@ def find_files(
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)
         if problem:
             is_count = not paths and split != "train" and name.strip("%").isdecimal()
-            hint = (
-                "write as a number how many documents are held out, such as `500`"
-                if is_count
-                else problem.hint
-            )
+            if is_count:
+                hint = "write as a number how many documents are held out, such as `500`"
+            else:
+                hint = problem.hint
             faults.append(recipe.fault(problem.code, place, problem.message, hint))
         else:
             files += [CorpusFile(path, place, weight) for path in paths]

@@ -151,9 +151,8 @@ def _missing(name: str) -> MediaError:
             "write `#t=1.5,4`, in seconds, or `#t=1.5` to its end",
         )
     message = "it is no regular file" if os.path.exists(name) else "there is no such file"
-    message = (
-        "this is a folder; the cell is blank, perhaps" if os.path.isdir(name or ".") else message
-    )
+    if os.path.isdir(name or "."):
+        message = "this is a folder; the cell is blank, perhaps"
     return MediaError("file", message, NAMES_FIX)
 
 
@@ -323,9 +322,10 @@ def append_features(
     for array, own in readings:
         end += len(array)
         columns = np.array([array.shape[1]] if is_image else [], np.int64)
-        values = (
-            np.pad(array, ((0, 0), (0, shape[0] - array.shape[1]), (0, 0))) if is_image else array
-        )
+        if is_image:
+            values = np.pad(array, ((0, 0), (0, shape[0] - array.shape[1]), (0, 0)))
+        else:
+            values = array
         append(values=values, ends=np.array([end], np.int64), columns=columns)
         notices.append(own)
     return [astuple(remark) for remark in count_notices(notices)]

@@ -92,11 +92,10 @@ def parquet_texts(path: Path, column: str) -> Iterator[str]:
             raise DataError(problem.in_file(path) for problem in problems)
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[column]):
             is_inner = column not in batch.schema.names
-            texts = (
-                (inner_text(row, column) for row in batch.to_pylist())
-                if is_inner
-                else batch[column].to_pylist()
-            )
+            if is_inner:
+                texts = (inner_text(row, column) for row in batch.to_pylist())
+            else:
+                texts = batch[column].to_pylist()
             yield from (text or "" for text in texts)
 
 

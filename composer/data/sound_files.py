@@ -276,11 +276,10 @@ def check_mp3(file: IO[bytes]) -> Checked:
         if declared > actual + 1:  # some count the frame that has the number
             raise cut_off(declared, actual, "frames")
         says_less = declared < actual
-        fixed = (
-            data[: place + 8] + actual.to_bytes(4, "big") + data[place + 12 :]
-            if says_less
-            else data
-        )
+        if says_less:
+            fixed = data[: place + 8] + actual.to_bytes(4, "big") + data[place + 12 :]
+        else:
+            fixed = data
     else:
         says_less = False
         number = b"Xing\0\0\0\1" + count.to_bytes(4, "big")

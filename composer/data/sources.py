@@ -154,9 +154,10 @@ def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
 def _read_fault(recipe: Recipe, error: OSError) -> Fault:
     message = f"`{error.filename or 'a file'}` cannot be read: {error.strerror or error}"
     too_many = error.errno in (errno.EMFILE, errno.ENFILE)
-    fix = (
-        os_error_hint(error) if too_many else "restore it, and do not change it while it is in use"
-    )
+    if too_many:
+        fix = os_error_hint(error)
+    else:
+        fix = "restore it, and do not change it while it is in use"
     return recipe.fault("file", ("data",), message, fix)
 
 

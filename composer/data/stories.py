@@ -293,9 +293,10 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     folder = _babi_folder(recipe, folders)
     if folder is None or not folder.is_dir():
         searched = " and ".join(dict.fromkeys(f"`{path}`" for path in folders))
-        message = (
-            f"`{folder}` is a file" if folder else f"no folder `{settings.folder}` in {searched}"
-        )
+        if folder:
+            message = f"`{folder}` is a file"
+        else:
+            message = f"no folder `{settings.folder}` in {searched}"
         fix = (
             "name the folder that has files such as `qa1_single-supporting-fact_train.txt`, or pass"
             " `--data DIR`"
@@ -309,11 +310,10 @@ def check_babi(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         return faults
     for split in ("train", "val", "test"):
         if (split != "val" or settings.val) and not open_babi(recipe, split, folders)[1]:
-            key, fix = (
-                ("folder", "add questions to the files")
-                if split == "test"
-                else ("val", "change `val`")
-            )
+            if split == "test":
+                key, fix = ("folder", "add questions to the files")
+            else:
+                key, fix = ("val", "change `val`")
             faults.append(
                 recipe.fault(
                     "empty", ("data", "babi", key), f"no question is left for {split}", fix

@@ -83,11 +83,10 @@ def name_faults(
     """
     if lacking and len(lacking) == count:
         _, name, problem = lacking[0]
-        hint = (
-            problem.hint
-            if recipe.locate(place).is_written
-            else f"as `{format_path(place)}` {problem.hint}"
-        )
+        if recipe.locate(place).is_written:
+            hint = problem.hint
+        else:
+            hint = f"as `{format_path(place)}` {problem.hint}"
         return [recipe.fault(problem.code, place, f"`{name}`: {problem.message}", hint)]
     fix = "name this column as in the other files, or remove the file"
     return [

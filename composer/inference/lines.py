@@ -179,11 +179,10 @@ def line_texts(recipe: Recipe, line: GivenLine, number: int, origin: str) -> Lin
     sides = recipe.sources
     if isinstance(line, str) and len(sides) > 1:
         return split_source(line, sides, number, origin)
-    is_row = (
-        isinstance(line, tuple | list)
-        if len(sides) > 1
-        else isinstance(line, tuple) and len(line) == 1
-    )
+    if len(sides) > 1:
+        is_row = isinstance(line, tuple | list)
+    else:
+        is_row = isinstance(line, tuple) and len(line) == 1
     texts: list[Any] = [*line] if is_row and not isinstance(line, str | Path) else [line]
     if len(sides) > 1 and len(texts) != len(sides):
         raise text_count_error(

@@ -99,11 +99,10 @@ def _convert(model: EncoderDecoder, precision: Precision) -> EncoderDecoder:
     converted_at, converted = _converted.setdefault(model, {}).get(precision, ((), model))
     if converted_at != versions:
         with torch.inference_mode(False), torch.no_grad():
-            converted = (
-                _quantised(model)
-                if precision == "int8"
-                else copy.deepcopy(model).to(torch.bfloat16)
-            )
+            if precision == "int8":
+                converted = _quantised(model)
+            else:
+                converted = copy.deepcopy(model).to(torch.bfloat16)
         _converted[model][precision] = versions, converted
     return converted
 

@@ -227,12 +227,9 @@ class Run:
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
         """Return the folders of data files: `data` or the training's, then the recipe's own."""
-        known = (
-            ()
-            if data is not None or self.run_dir == IN_MEMORY
-            else self.run_dir.read().data.folders
-        )
-        return [*map(Path, known), *self.recipe.folders(data)]
+        if data is not None or self.run_dir == IN_MEMORY:
+            return self.recipe.folders(data)
+        return [*map(Path, self.run_dir.read().data.folders), *self.recipe.folders()]
 
 
 def attention_weights(alignment: Alignment) -> dict[str, np.ndarray]:
