@@ -43,7 +43,8 @@ DECODERS = {
   width: {WIDTH}
   residual: {{norm: pre}}
   self_attention: {{heads: {HEADS}}}
-  decoder: [positions, repeat: {{times: {LAYERS}, stack: [residual: [self_attention], residual: [feed_forward]]}}, norm]
+  decoder: [positions, repeat: {{times: {LAYERS}, stack: [residual: [self_attention],
+    residual: [feed_forward]]}}, norm]
 """
     ),
 }

@@ -74,10 +74,11 @@ COLUMNS = (
     "epochs",
 )
 NOTES = """
-Published: bentrevett/pytorch-seq2seq, 256 wide embeddings, recurrent and convolutional layers 512 wide, 10 epochs; the
-first three trained with teacher forcing half of the time. BLEU is of lower-case spaCy tokens, greedy, with `⟨unk⟩` as
-an ordinary, wrong token; 13a tokenises the same lines again. Perplexities marked * were computed without teacher
-forcing and are not comparable with the others."""
+Published: bentrevett/pytorch-seq2seq, 256 wide embeddings, recurrent and convolutional layers 512
+wide, 10 epochs; the first three trained with teacher forcing half of the time. BLEU is of
+lower-case spaCy tokens, greedy, with `⟨unk⟩` as an ordinary, wrong token; 13a tokenises the same
+lines again. Perplexities marked * were computed without teacher forcing and are not comparable with
+the others."""
 
 
 # -------------------------------------------------------------------------------------------

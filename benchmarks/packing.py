@@ -38,12 +38,14 @@ model:
 MODELS = {
     "language model, attention": (
         """
-  decoder: [positions, repeat: {times: 4, stack: [residual: [self_attention], residual: [feed_forward]]}, norm]
+  decoder: [positions, repeat: {times: 4, stack: [residual: [self_attention],
+    residual: [feed_forward]]}, norm]
 """
     ),
     "language model, gated delta net": (
         """
-  decoder: [repeat: {times: 4, stack: [residual: [gated_delta_net: {heads: 4}], residual: [feed_forward]]}, norm]
+  decoder: [repeat: {times: 4, stack: [residual: [gated_delta_net: {heads: 4}],
+    residual: [feed_forward]]}, norm]
 """
     ),
     "language model, LSTM": (
@@ -53,10 +55,12 @@ MODELS = {
     ),
     "encoder and decoder, attention": (
         """
-  encoder: [positions, repeat: {times: 3, stack: [residual: [self_attention], residual: [feed_forward]]}, norm]
+  encoder: [positions, repeat: {times: 3, stack: [residual: [self_attention],
+    residual: [feed_forward]]}, norm]
   decoder:
     - positions
-    - repeat: {times: 3, stack: [residual: [self_attention], residual: [cross_attention], residual: [feed_forward]]}
+    - repeat: {times: 3, stack: [residual: [self_attention], residual: [cross_attention],
+          residual: [feed_forward]]}
     - norm
 """
     ),

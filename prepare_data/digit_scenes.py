@@ -1,8 +1,8 @@
 """Scenes of handwritten digits with captions, from the test images of MNIST: a folder of tables and
 images.
 
-    python -m prepare_data.digit_scenes --mnist DATA/mnist --folder DIR [--questions] [--train 20000]
-    [--seed 1]
+    python -m prepare_data.digit_scenes --mnist DATA/mnist --folder DIR [--questions]
+        [--train 20000] [--seed 1]
 
 A scene is a grid of 3 x 3 cells of 28 pixels with one to three digits; its caption relates the
 first of them, from left to right and from above, to the others: `a seven above a three, left of a

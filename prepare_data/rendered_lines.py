@@ -1,7 +1,7 @@
 """Images of lines of text in printed faces: tables and archives. Made data.
 
-    python -m prepare_data.rendered_lines --text FILE --folder DIR [--fonts /usr/share/fonts] [--train
-    16000] [--seed 1]
+    python -m prepare_data.rendered_lines --text FILE --folder DIR [--fonts /usr/share/fonts]
+        [--train 16000] [--seed 1]
 
 FILE has a sentence on each line; pieces of at most 30 characters, cut between words, are the
 answers, and no piece is in two splits. Twelve faces train; of others, whose families were never

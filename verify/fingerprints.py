@@ -32,8 +32,9 @@ print(json.dumps({path.as_posix(): composer.load(path).fingerprints for path in 
 """
 HEAD = """# Fingerprints of the recipes: old and new
 
-The first {digits} digits of what `composer.load(RECIPE).fingerprints` gives in the two versions. Written by
-`python -m verify.fingerprints`; {common} recipes are in both, {old} in the old version alone, {new} in the new one.
+The first {digits} digits of `composer.load(RECIPE).fingerprints` in the two versions. Written by
+`python -m verify.fingerprints`; {common} recipes are in both, {old} in the old version alone, {new}
+in the new one.
 
 | recipe | fingerprint | old | new |
 |---|---|---|---|

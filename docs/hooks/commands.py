@@ -16,8 +16,8 @@ INTRODUCTION = """\
 All commands with their options, as in `--help`. `key=value` overrides a setting of the recipe for
 this call; items of lists are numbered: `training.max_minutes=60 model.encoder.1.repeat.times=6`.
 
-Exit status: 0 success, 1 failure, 2 invalid input, 130 and 143 stopped by a signal. Machine-readable
-output goes to stdout; `--json` prints JSON and nothing else."""
+Exit status: 0 success, 1 failure, 2 invalid input, 130 and 143 stopped by a signal.
+Machine-readable output goes to stdout; `--json` prints JSON and nothing else."""
 
 
 def page() -> str:

@@ -156,7 +156,7 @@ def cost_code_sha256() -> str:
 
 
 def cache_key(recipe: GalleryRecipe, code: str) -> str:
-    """Return the key of a recipe's cached cost and drawing: vocabulary bounds depend on its data."""
+    """Return the key of a recipe's cached cost and drawing, which depend on its data."""
     fingerprints = recipe.recipe.fingerprints
     return hashlib.sha256(
         f"{code}{recipe.slug}{fingerprints['model']}{fingerprints['data']}".encode()

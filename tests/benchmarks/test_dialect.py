@@ -22,7 +22,8 @@ RECIPE = """
 recipe: 1
 name: spoken
 data:
-  generate: {{dialect: {{symbols: 3, dialects: 2, every: {every}, min_length: 4, max_length: 8, test_lengths: [4, 6],
+  generate: {{dialect: {{symbols: 3, dialects: 2, every: {every}, min_length: 4, max_length: 8,
+    test_lengths: [4, 6],
                        train: 40, val: 5, test: 3}}}}
   tokenizer: {{word: {{split: spaces}}}}
 model:

@@ -20,7 +20,8 @@ RECIPE = """
 recipe: 1
 name: predicted
 data:
-  generate: {dynamic_ngrams: {context: 2, min_length: 12, max_length: 12, train: 40, val: 5, test: 30}}
+  generate: {dynamic_ngrams: {context: 2, min_length: 12, max_length: 12, train: 40, val: 5,
+    test: 30}}
   tokenizer: {bits: {size: 1}}
 model:
   width: 4

@@ -38,7 +38,8 @@ model:
         times: 2
         stack:
           - residual: {{norm: {norm}, stack: [self_attention: 2]}}
-          - residual: {{norm: {norm}, stack: [feed_forward: {{hidden: 12, activation: {activation}}}]}}
+          - residual: {{norm: {norm}, stack: [feed_forward: {{hidden: 12,
+                activation: {activation}}}]}}
     - norm
   decoder:
     - repeat:
@@ -46,7 +47,8 @@ model:
         stack:
           - residual: {{norm: {norm}, stack: [self_attention: 2]}}
           - residual: {{norm: {norm}, stack: [cross_attention: {{heads: 2}}]}}
-          - residual: {{norm: {norm}, stack: [feed_forward: {{hidden: 12, activation: {activation}}}]}}
+          - residual: {{norm: {norm}, stack: [feed_forward: {{hidden: 12,
+                activation: {activation}}}]}}
     - norm
 """
 

@@ -2,12 +2,12 @@
 
 The first line of a block, which readers see too, says how to run it:
 
-    ```yaml title="mine.yaml"         a recipe or sweep, written to that file; `check` must accept it
+    ```yaml title="mine.yaml"           a recipe or sweep, written to that file, for `check`
     ```yaml title="mine.yaml, refused"  the same, but `check` must refuse it
-    ```yaml title="model.decoder"     a fragment; `check` must accept it there, in a small recipe
-    ```yaml                             a recipe or sweep, or sections of one, which begin with their keys
-    ```sh                               commands; all must succeed; `SHORT_TRAINING` shortens trainings
-    ```sh title="needs ..."             commands that a test cannot run; only their options are checked
+    ```yaml title="model.decoder"       a fragment; `check` must accept it there, in a small recipe
+    ```yaml                             a recipe or sweep, or sections of one
+    ```sh                               commands that succeed; `SHORT_TRAINING` shortens trainings
+    ```sh title="needs ..."             commands that are not run; their options are checked
     ```text title="$ COMMAND"           the exact output of that command
     ```python                           is run with the names that earlier blocks have defined
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import shutil
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,8 @@ from prepare_data.spoken_sentences import RATE, VOICES, choose_sentences, speak,
 ESPEAK = pytest.mark.skipif(
     shutil.which("espeak-ng") is None, reason="needs espeak-ng: apt-get install espeak-ng"
 )
-LINES = [f"The {size}, {colour} {animal} runs." for size in ("big", "small") for colour in ("red", "black", "grey")
-         for animal in ("dog", "cat", "horse", "bird")]  # fmt: skip
+WORDS = product(("big", "small"), ("red", "black", "grey"), ("dog", "cat", "horse", "bird"))
+LINES = [f"The {size}, {colour} {animal} runs." for size, colour, animal in WORDS]
 
 
 def read_split(folder: Path, split: str) -> list[dict[str, str]]:

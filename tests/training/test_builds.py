@@ -21,8 +21,10 @@ training: {max_steps: 2}
 logging: {wandb: false}
 """
 BITS = """recipe: 1
-data: {generate: {vector_copy: {bits: 3, max_length: 3, train: 40, val: 10, test: 5}}, tokenizer: {bits: {size: 3}}}
-model: {width: 8, encoder: [rnn], decoder: [rnn, cross_attention], embedding: linear, output: {kind: sigmoid}}
+data: {generate: {vector_copy: {bits: 3, max_length: 3, train: 40, val: 10, test: 5}},
+  tokenizer: {bits: {size: 3}}}
+model: {width: 8, encoder: [rnn], decoder: [rnn, cross_attention], embedding: linear,
+  output: {kind: sigmoid}}
 training: {max_steps: 2}
 """
 

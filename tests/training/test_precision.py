@@ -73,8 +73,10 @@ def test_a_precision_trains_decodes_and_resumes_bit_for_bit(
 
 
 NUMBERS = """recipe: 1
-data: {generate: {priority_sort: {train: 4, val: 2, test: 2}}, tokenizer: {bits: {size: 8, numbers: true}}}
-model: {width: 4, encoder: [rnn], decoder: [cross_attention], embedding: linear, output: {kind: sigmoid}}
+data: {generate: {priority_sort: {train: 4, val: 2, test: 2}}, tokenizer: {bits: {size: 8,
+  numbers: true}}}
+model: {width: 4, encoder: [rnn], decoder: [cross_attention], embedding: linear,
+  output: {kind: sigmoid}}
 training: {max_steps: 1, precision: bf16-true}
 """
 

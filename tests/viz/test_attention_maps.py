@@ -267,7 +267,8 @@ def test_fewer_positions_than_tokens_have_numbers(tmp_path: Path) -> None:
 def test_each_iteration_is_named(tmp_path: Path) -> None:
     model = """
 encoder: [{rnn: {cell: gru}}]
-decoder: [{repeat: {times: 2, stack: [{residual: [{cross_attention: {heads: 2}}]}]}}, {rnn: {cell: gru}}]
+decoder: [{repeat: {times: 2, stack: [{residual: [{cross_attention: {heads: 2}}]}]}},
+  {rnn: {cell: gru}}]
 """
     (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
     assert [item.block for item in result.attentions] == [

@@ -154,7 +154,8 @@ def test_frames_are_the_grids_that_blocks_leave(tmp_path: Path) -> None:
     sum is filmed.
     """
     model = """
-encoder: [{grid: 2}, {residual: [conv2d]}, {highway: [cgru]}, {parallel: [[cgru], [conv2d]]}, conv2d, select_column]
+encoder: [{grid: 2}, {residual: [conv2d]}, {highway: [cgru]}, {parallel: [[cgru], [conv2d]]},
+  conv2d, select_column]
 decoder: [source_state]
 """
     opened = open_run(made(tmp_path / "run", model))
@@ -170,7 +171,8 @@ decoder: [source_state]
 
 def test_encoders_have_strips_of_their_own(tmp_path: Path) -> None:
     model = """
-encoders: {left: [{grid: 2}, cgru, {select_column: 0}], right: [{grid: 2}, cgru, cgru, {select_column: 0}]}
+encoders: {left: [{grid: 2}, cgru, {select_column: 0}], right: [{grid: 2}, cgru, cgru,
+  {select_column: 0}]}
 decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: right}}]}]
 """
     (result,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei vier"])

@@ -42,7 +42,8 @@ decoder:
       stack:
         - concat: [input, prev.read]
         - rnn: {cell: gru, as: controller}
-        - ntm: {slots: 40, slot_width: 8, read_heads: 2, initial_state: {copy: encoder.read}, as: read}
+        - ntm: {slots: 40, slot_width: 8, read_heads: 2, initial_state: {copy: encoder.read},
+              as: read}
 """
 CELLS = """
 encoder: [{rnn: {cell: gru}}, {WORD: {width: 8, as: memory}}]
@@ -50,7 +51,8 @@ decoder: [{rnn: {cell: gru}}, {WORD: {width: 8, initial_state: {copy: encoder.me
 """
 CELLS_STEP_BY_STEP = """
 encoder:
-  - recurrent: {stack: [{concat: [input, prev.memory]}, {rnn: {cell: gru}}, {WORD: {width: 8, as: memory}}]}
+  - recurrent: {stack: [{concat: [input, prev.memory]}, {rnn: {cell: gru}}, {WORD: {width: 8,
+        as: memory}}]}
 decoder:
   - recurrent:
       stack:

@@ -23,7 +23,8 @@ from tests.viz.pages import by_class, check_self_contained, pixels, read, size_w
 
 NTM = """
 encoder: [{rnn: {cell: gru}}, {ntm: {slots: 40, slot_width: 8, read_heads: 2, as: it}}]
-decoder: [{rnn: {cell: gru}}, {ntm: {slots: 40, slot_width: 8, read_heads: 2, initial_state: {copy: encoder.it}}}]
+decoder: [{rnn: {cell: gru}}, {ntm: {slots: 40, slot_width: 8, read_heads: 2,
+  initial_state: {copy: encoder.it}}}]
 """
 LINE = "eins zwei drei vier"
 LEVEL = 0.5 / 255 + 1e-6
