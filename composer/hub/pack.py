@@ -207,8 +207,8 @@ class ArchiveReader:
             while (member := self.archive.next()) is not None:
                 name = member.name.removeprefix(self.top)
                 is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
-                found = pack_format.Member(name, member.size, is_plain)
-                pack_format.check_members([found], self.origin)
+                entry = pack_format.Member(name, member.size, is_plain)
+                pack_format.check_members([entry], self.origin)
                 expected = remaining.pop(name, None)
                 if expected is None:
                     pack_format.refuse(self.origin, f"`{name}` is listed twice")

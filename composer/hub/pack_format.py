@@ -289,7 +289,7 @@ def read_recipe(path: Path, record: RunRecord, origin: str) -> Recipe:
     except ComposerError as error:
         first = error.faults[0]
         packed_by = record.versions.get("seqcomposer")
-        installed = next((found.version for found in distributions(name="seqcomposer")), None)
+        installed = next((package.version for package in distributions(name="seqcomposer")), None)
         maker = "ask its author"
         if packed_by and packed_by != installed:
             maker = f"it was made by seqcomposer {packed_by}, and this is {installed}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RUNS, RunDir, locked
 from composer.sweeps.leases import is_claimed
-from composer.sweeps.spec import deciding_settings
-from composer.sweeps.sweep import Sweep, SweepDir, read_sweep_record
+from composer.sweeps.spec import deciding_settings, read_goals, without_nulls
+from composer.sweeps.sweep import Goal, Sweep, SweepDir, Value, read_sweep_record
 
 
 def find_sweep(path: Path, run: Path | None = None) -> SweepDir:
@@ -35,6 +36,39 @@ def find_sweep(path: Path, run: Path | None = None) -> SweepDir:
         hint = "name the folder that `seqcomposer sweep` has written: runs/NAME, or that of `--run`"
         raise RunError.of("no sweep has run here", hint, str(folder))
     return home
+
+
+@dataclass(frozen=True)
+class RankedSweep:
+    """The part of a sweep that its leaderboard needs, read from the sweep's folder.
+
+    `labels` are the values of every axis in the file's order, none of a range; `zipped` maps each
+    zipped axis to the one it follows.
+    """
+
+    name: str
+    rank: tuple[Goal, ...]
+    labels: Mapping[str, tuple[Value, ...]]
+    zipped: Mapping[str, str]
+    tune: tuple[str, ...]
+
+
+def read_ranked_sweep(folder: SweepDir) -> RankedSweep:
+    """Read the sweep of a folder as it was run; its file may have changed since.
+
+    Raises RecipeError or RunError if a file in the folder is damaged.
+    """
+    root = without_nulls(read(folder.sweep, str(folder.sweep)))
+    labels: dict[str, tuple[Value, ...]] = {}
+    zipped: dict[str, str] = {}
+    for name, node in root.value["axes"].value.items():
+        keys = to_data(without_nulls(node))
+        labels[name] = tuple(keys.get("values") or keys.get("with") or keys.get("extend") or ())
+        if "zip" in keys:
+            zipped[name] = keys["zip"]
+    tune = tuple(to_data(root.value["tune"])) if "tune" in root.value else ()
+    name = read_sweep_record(folder)["name"]
+    return RankedSweep(name, read_goals(root), labels, zipped, tune)
 
 
 def check_resumable(folder: SweepDir, sweep: Sweep) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 from composer.errors import RunError
 from composer.metrics.table import logged_key
 from composer.run_dir import seed_dirs
-from composer.sweeps.directory import find_sweep
-from composer.sweeps.spec import read_ranked_sweep
+from composer.sweeps.directory import find_sweep, read_ranked_sweep
 from composer.sweeps.sweep import (
     COSTS,
     ERROR_RATE,

@@ -377,7 +377,9 @@ def _table_lines(
 def _ruled_table(table: Sequence[Column]) -> list[str]:
     """Return the lines of a table, the second a rule as wide as it is."""
     columns = [[column.head, *column.cells] for column in table]
-    head, *lines = align_columns([*zip(*columns, strict=True)], [each.is_text for each in table])
+    head, *lines = align_columns(
+        [*zip(*columns, strict=True)], [column.is_text for column in table]
+    )
     return [head, "─" * max(map(cell_len, (head, *lines))), *lines]
 
 

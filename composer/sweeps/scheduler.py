@@ -140,8 +140,8 @@ def with_planned_memory(
     with suppress(ComposerError):  # which its training reports
         planned = plan_training(point_recipe(sweep, largest.point)).memory.bytes
         needs = replace(needs, memory=int(1.5 * planned + 1.5 * MEMORY_UNITS["G"]))
-        asked = f"each trial asks for {needs.describe()}, as planned for the largest point"
-        say(f"no `memory` in `resources`: {asked}")
+        request = f"each trial asks for {needs.describe()}, as planned for the largest point"
+        say(f"no `memory` in `resources`: {request}")
     return needs
 
 

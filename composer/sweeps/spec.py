@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import islice, product
 from pathlib import Path
@@ -38,9 +38,6 @@ from composer.sweeps.sweep import (
     SearchAlgorithm,
     SearchSpace,
     Sweep,
-    SweepDir,
-    Value,
-    read_sweep_record,
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
@@ -119,7 +116,7 @@ def read_sweep(
     space = SearchSpace(
         file=file, root=root, base_root=base, axes=tuple(axes), overrides=tuple(overrides)
     )
-    search, pruner, rank = _read_search(root), _read_pruner(root), _read_goals(root)
+    search, pruner, rank = _read_search(root), _read_pruner(root), read_goals(root)
     faults += _override_faults(space)
     faults += _grid_faults(space, search)
     faults += _unmatched_axes(space)
@@ -152,41 +149,9 @@ def read_sweep(
     )
 
 
-@dataclass(frozen=True)
-class RankedSweep:
-    """The part of a sweep that its leaderboard needs, read from the sweep's folder.
-
-    `labels` are the values of every axis in the file's order, none of a range; `zipped` maps each
-    zipped axis to the one it follows.
-    """
-
-    name: str
-    rank: tuple[Goal, ...]
-    labels: Mapping[str, tuple[Value, ...]]
-    zipped: Mapping[str, str]
-    tune: tuple[str, ...]
-
-
-def read_ranked_sweep(folder: SweepDir) -> RankedSweep:
-    """Read the sweep of a folder as it was run; its file may have changed since.
-
-    Raises RecipeError or RunError if a file in the folder is damaged.
-    """
-    root = without_nulls(read(folder.sweep, str(folder.sweep)))
-    labels: dict[str, tuple[Value, ...]] = {}
-    zipped: dict[str, str] = {}
-    for name, node in root.value["axes"].value.items():
-        keys = to_data(without_nulls(node))
-        labels[name] = tuple(keys.get("values") or keys.get("with") or keys.get("extend") or ())
-        if "zip" in keys:
-            zipped[name] = keys["zip"]
-    name, tune = read_sweep_record(folder)["name"], tuple(_plain(root, "tune", ()))
-    return RankedSweep(name, _read_goals(root), labels, zipped, tune)
-
-
 def _raise_if_any(faults: Iterable[Fault]) -> None:
-    if found := list(faults):
-        raise RecipeError(found)
+    if collected := list(faults):
+        raise RecipeError(collected)
 
 
 def _read_keys(file: Path, shown: str) -> Node:
@@ -428,7 +393,7 @@ def _read_choice(node: Node, table: str) -> tuple[Any, dict[str, Any]]:
     return word, settings
 
 
-def _read_goals(root: Node) -> tuple[Goal, ...]:
+def read_goals(root: Node) -> tuple[Goal, ...]:
     """Return the goals of `rank`, by default the validation loss."""
     goals = []
     for pair in root.value["rank"].value if "rank" in root.value else ():
