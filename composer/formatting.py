@@ -93,10 +93,10 @@ def format_number(value: object) -> str:
 def significant(value: float, digits: int) -> str:
     """Write a number with so many significant digits: 0.1900, 1.300, 24310.
 
-    A large one has an exponent: 1e+08.
+    A large one has an exponent: 1.000e+08.
     """
     if abs(value) >= EXPONENT_FROM:
-        return f"{value:.{digits}g}"
+        return f"{value:.{digits - 1}e}"
     is_whole = abs(value) >= 10**digits - 0.5  # 9999.6 is 10000
     return f"{value:.0f}" if is_whole else f"{value:#.{digits}g}".rstrip(".")
 

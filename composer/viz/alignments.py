@@ -270,7 +270,7 @@ def pictures(alignment: Alignment, number: int) -> dict[str, object]:
         "axes": [*axes.values()],
         "groups": groups,
         "most_heads": max(
-            [len(maps) for members in blocks.values() for _, maps in members], default=0
+            (len(maps) for _, maps in chain.from_iterable(blocks.values())), default=0
         ),
         "films": [*map(heat_maps.film_strip, alignment.films)],
         "memory_axes": [*memory_axes.values()],

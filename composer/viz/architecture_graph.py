@@ -48,6 +48,11 @@ class Box:
     row: PlanRow | None = None
     family: str = ""
 
+    @property
+    def block(self) -> str:
+        """The word of its block, "" if it stands for none."""
+        return self.row.block if self.row else ""
+
     def walk(self) -> Iterator[Box]:
         """Yield this box and all inside it, in reading order."""
         yield self
@@ -86,7 +91,7 @@ class Graph:
 
     @property
     def repeats(self) -> list[Box]:
-        return [box for box in self.boxes() if box.row is not None and box.row.block == "repeat"]
+        return [box for box in self.boxes() if box.block == "repeat"]
 
 
 @dataclass
@@ -226,13 +231,13 @@ def build_graph(recipe: Recipe, plan: Plan) -> Graph:
         for start, stop in pairwise([*starts, len(plan.rows)])
     ]
     memories = {part.name: part for part, _ in built if part.memory}
-    edges = [edge for part, _ in built for edge in part.edges(memories)]
+    edges = [*chain.from_iterable(part.edges(memories) for part, _ in built)]
     # the end of an encoder that stands for its memory is drawn only where something reads it as one
     hidden = {part.memory for part in memories.values()} - {edge.producer for edge in edges}
-    parts = (
-        replace(box, children=tuple(child for child in box.children if child.key not in hidden))
-        for _, box in built
-    )
+    parts = []
+    for _, box in built:
+        children = tuple(child for child in box.children if child.key not in hidden)
+        parts.append(replace(box, children=children))
     flops = f"{si(plan.flops)} FLOPs for {plan.example}"
     sizes = format_bound(f"{si(plan.parameters)} parameters; {flops}", plan.at_most)
     summary = f"width {recipe.model.width:,}; {sizes}"
@@ -294,16 +299,16 @@ def add_norm(residual: Box, place: str) -> Box:
 def fold(graph: Graph, repeats: Sequence[Box]) -> Graph:
     """Return the graph with each of these repeats as one box that names its blocks."""
     # the outermost one's comes last
-    outer = {inner.key: box.key for box in reversed(repeats) for inner in box.walk()}
+    outer = {}
+    for repeat in reversed(repeats):
+        outer.update(dict.fromkeys((inner.key for inner in repeat.walk()), repeat.key))
 
     def fold_box(box: Box) -> Box:
         if outer.get(box.key) != box.key:
             return replace(box, children=tuple(map(fold_box, box.children)))
-        blocks = [
-            inner.title
-            for inner in box.walk()
-            if inner.title and not inner.children and inner.kind == "block"
-        ]
+        leaves = [inner for inner in box.walk() if not inner.children]
+        blocks = [leaf.title for leaf in leaves if leaf.kind == "block"]
+        blocks = [*filter(None, blocks)]
         return replace(box, children=(), lines=(*box.lines, *wrap(blocks, ", ")))
 
     edges = [

@@ -299,7 +299,7 @@ def hop_table(recording: Recording, weights: np.ndarray) -> Table:
     )
     rows = axis_labels(sentence.tokens_read(path), len(weights))
     columns = [f"hop {hop + 1}" for hop in range(weights.shape[1])]
-    texts = [[share(weight) for weight in row] for row in weights.tolist()]
+    texts = [[*map(share, row)] for row in weights.tolist()]
     return Table(title, "memory", rows, columns, texts, weights)
 
 

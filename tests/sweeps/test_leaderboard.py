@@ -546,7 +546,8 @@ def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(
         (9999.6, 4, "10000"),
         (99.5, 2, "100"),
         (float("nan"), 4, "nan"),
-        (1e304, 4, "1e+304"),
+        (3.96e7, 4, "3.960e+07"),
+        (1e304, 4, "1.000e+304"),
     ],
 )
 def test_numbers_have_their_significant_digits(value: float, most: int, text: str) -> None:
