@@ -112,7 +112,7 @@ def sizes(gradient: Tensor, documents: Documents) -> Tensor:
 
 
 def pack(batch: Batch) -> tuple[Batch, Documents]:
-    """Return the rows of a batch, and its memories, as the documents of `ROWS`; their places too."""
+    """Return the rows of a batch and its memories as the documents of `ROWS`, with their places."""
 
     def packed(output: Output) -> tuple[Output, Documents]:
         lengths = real_rows(output.mask).sum(1).tolist()

@@ -77,7 +77,8 @@ for name in ("LooksAhead", "KeepsOnSelf", "SeesPadding", "DeadKnob"):
     except LawError as error:
         laws[name] = [error.law, str(error)]
 plan = recipe.plan().as_json()
-print(json.dumps({"laws": laws, "words": [row["block"] for row in plan["blocks"]], "commands": commands}))
+words = [row["block"] for row in plan["blocks"]]
+print(json.dumps({"laws": laws, "words": words, "commands": commands}))
 """
 
 
