@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -23,7 +22,6 @@ from blocks.core.settings import (
     Rate,
     Seed,
 )
-from composer.metrics.table import as_maximised
 from composer.recipe.choices import Decoder, Initialization, Optimizer, Schedule, default
 from composer.recipe.data_sections import Text
 from composer.recipe.model_sections import Names
@@ -51,19 +49,6 @@ class EarlyStopping(Section):
     metric: Annotated[str, Kind("metric")] = "val/loss"
     min_delta: NonNegative = 0.0
     goal: float | None = None
-
-    def should_stop(self, history: Sequence[Mapping[str, float]]) -> bool:
-        """Return True if the scores of all validations so far, in order, end the training."""
-        if self.goal is not None:
-            goal = as_maximised(self.metric, {self.metric: self.goal})
-            if any(as_maximised(self.metric, scores) >= goal for scores in history):
-                return True
-        best, waited = -math.inf, 0
-        for scores in history:
-            if self.metric in scores:
-                value = as_maximised(self.metric, scores)
-                best, waited = (value, 0) if value > best + self.min_delta else (best, waited + 1)
-        return self.patience is not None and waited >= self.patience
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from composer.run_dir import (
     latest_checkpoint,
 )
 from composer.runs.record import Averaged, UsedCheckpoints
-from composer.training.checkpointing import average_weights
+from composer.training.weight_average import average_weights
 
 
 def average(run: str | Path, last: int, output: str | Path | None = None) -> Path:

@@ -104,14 +104,14 @@ class BudgetChange:
     source: str
 
     def describe(self) -> str:
-        """Return the change, or the limit that is kept, in words."""
+        """Return the change, or the limit that stays, in words."""
         unit = self.key.removeprefix("max_")
         old, new = _limit_text(self.old), _limit_text(self.new)
         if self.source:
             end = unit if self.new else f"of {unit}"
             return f"budget: {old} -> {new} {end} (from the {self.source})"
-        kept = f"{old} {unit}" if self.old else f"{old} of {unit}"
-        return f"budget: {kept}, as the run has it (the recipe: {new})"
+        limit = f"{old} {unit}" if self.old else f"{old} of {unit}"
+        return f"budget: {limit}, as the run has it (the recipe: {new})"
 
 
 def _limit_text(limit: float | None) -> str:
@@ -188,11 +188,3 @@ class Clock:
     def minutes(self) -> float:
         """Return the minutes trained so far."""
         return self.before + self.now() - self.start
-
-
-def has_stalled(losses: Sequence[float], patience: int) -> bool:
-    """True if the last validation is worse than the best one more than `patience` before it.
-
-    The trigger of NT-ASGD (Merity et al. 2018, algorithm 1).
-    """
-    return len(losses) > patience + 1 and losses[-1] > min(losses[: -patience - 1])

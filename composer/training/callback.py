@@ -25,10 +25,7 @@ from composer.training.budget import Clock, budget_of
 from composer.training.carried_state import has_shapes_of, join_streams, redistribute_state
 from composer.training.checkpointing import (
     CheckpointManager,
-    capture_rng_state,
     has_finite_state,
-    restore_rng_state,
-    seed_all,
 )
 from composer.training.datamodule import Curriculum
 from composer.training.distributed import (
@@ -40,10 +37,12 @@ from composer.training.distributed import (
     TrainingInterrupted,
 )
 from composer.training.divergence import DivergenceTrace
+from composer.training.early_stopping import should_stop
 from composer.training.lightning import Callback, Trainer
 from composer.training.loggers import MetricsLogger
 from composer.training.meter import ROW_STEPS, Meter
 from composer.training.module import Seq2SeqModule
+from composer.training.random_state import capture_rng_state, restore_rng_state, seed_all
 from composer.training.sharding import is_sharded
 from composer.training.validation_decoder import ValidationDecoder
 
@@ -227,7 +226,7 @@ class TrainingLoopCallback(Callback):
 
     def is_over(self) -> bool:
         """Return True if the budget is spent or early stopping ends the training."""
-        stopped = self.early_stopping is not None and self.early_stopping.should_stop(self.history)
+        stopped = self.early_stopping is not None and should_stop(self.early_stopping, self.history)
         until = self.budgets[0].until_step
         if until is None:
             return self.progress.spent >= 1.0 or stopped

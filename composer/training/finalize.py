@@ -15,11 +15,11 @@ from composer.inference.run import Run, device_for
 from composer.model.weights import save_weights
 from composer.run_dir import checkpoint_step, utc_now
 from composer.runs.record import LengthRow, RunRecord, UsedCheckpoints
-from composer.training.checkpointing import average_weights
 from composer.training.loggers import MetricsLogger
 from composer.training.reproduce import compare_outcome
 from composer.training.setup import TrainingSetup
 from composer.training.summary import first_pairs, print_summary
+from composer.training.weight_average import average_weights
 from composer.viz.alignments import alignment_page, alignments
 
 LENGTH_TABLES = ("accuracy_by_length", "bleu_by_source_length")

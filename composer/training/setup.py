@@ -25,7 +25,6 @@ from composer.run_dir import RESUME, RunDir, latest_checkpoint
 from composer.runs.record import Budget
 from composer.training.budget import plan_budgets, resumed_budgets
 from composer.training.callback import TrainingLoopCallback
-from composer.training.checkpointing import weight_averages
 from composer.training.claim import ClaimedRun
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.lightning import Callback, Logger, Trainer, seed_everything
@@ -36,6 +35,7 @@ from composer.training.resume import check_same_data, existing_tokenizers
 from composer.training.trainer import build_trainer
 from composer.training.transfer import Transfer, transfer_weights
 from composer.training.validation_decoder import training_metrics, validation_decoder
+from composer.training.weight_average import weight_averages
 from composer.viz.architecture import Drawing, draw_plan
 
 

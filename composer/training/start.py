@@ -11,8 +11,8 @@ from composer.recipe.earlier_versions import TRAINING_CHANGES, changes_since
 from composer.run_dir import checkpoint_step, read_metrics
 from composer.runs.record import RunRecord
 from composer.training.loggers import JsonLinesWriter, MetricsLogger
-from composer.training.run_json import start_record
 from composer.training.setup import TrainingSetup
+from composer.training.start_record import start_record
 from composer.training.wandb_logger import WandbLogger, run_config, run_tags, wandb_mode
 
 

@@ -22,13 +22,13 @@ from composer.model.characters import Spelled
 from composer.model.footprint import training_device
 from composer.recipe.choices import Progress
 from composer.recipe.recipe import Recipe, load_text
-from composer.training.checkpointing import weight_averages
 from composer.training.datamodule import RecipeDataModule
 from composer.training.devices import resolve_devices
 from composer.training.lightning import Callback, LightningModule, Trainer, seed_everything
 from composer.training.module import Seq2SeqModule
 from composer.training.process_state import restored_process
 from composer.training.trainer import build_trainer, silence_lightning
+from composer.training.weight_average import weight_averages
 
 STEPS, LARGEST_STEPS = 10, 2
 """Steps that are timed, and those before them, on the largest batch, of which the memory is

@@ -39,13 +39,16 @@ from composer.run_dir import (
     read_metrics,
 )
 from composer.runs.record import RunRecord
-from composer.training import checkpointing, loggers
+from composer.training import loggers
 from composer.training.budget import Budget, Clock
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager, has_finite_state
+from composer.training.early_stopping import should_stop
 from composer.training.loggers import JsonLinesWriter, ProgressDisplay
 from composer.training.optimizers import OPTIMIZERS, RmsProp, Sgd
+from composer.training.random_state import capture_rng_state, restore_rng_state
 from composer.training.schedules import SCHEDULES
 from composer.training.wandb_logger import is_logged_in, wandb_mode
+from composer.training.weight_average import average_weights
 
 # -------------------------------------------------------------------------------------------
 # schedules
@@ -304,7 +307,7 @@ def test_the_mean_of_checkpoints_keeps_types(tmp_path: Path) -> None:
             "model.n": torch.tensor(7),
         }
         AtomicCheckpointIO().save_checkpoint({"state_dict": state}, checkpoint_path(tmp_path, step))
-    mean = checkpointing.average_weights(list_checkpoints(tmp_path))
+    mean = average_weights(list_checkpoints(tmp_path))
     assert mean["w"].dtype == torch.bfloat16
     assert mean["w"].tolist() == [2.0, 2.0]
     assert mean["n"] == 7
@@ -317,7 +320,7 @@ def test_the_mean_of_tied_weights_is_that_of_each_name(tmp_path: Path, dtype: to
         AtomicCheckpointIO().save_checkpoint(
             {"state_dict": {"model.a": tied, "model.b": tied}}, checkpoint_path(tmp_path, step)
         )
-    mean = checkpointing.average_weights(list_checkpoints(tmp_path))
+    mean = average_weights(list_checkpoints(tmp_path))
     assert mean["a"].tolist() == mean["b"].tolist() == [4.0, 4.0]
 
 
@@ -345,15 +348,15 @@ def test_pruning_leaves_the_last_checkpoints_and_the_best(tmp_path: Path) -> Non
 
 def test_early_stopping_counts_validations_without_improvement() -> None:
     losses = [{"val/loss": value} for value in (3.0, 2.0, 2.1, 1.95, 1.94)]
-    assert not EarlyStopping(metric="val/loss", patience=2, min_delta=0.0, goal=None).should_stop(
-        losses
+    assert not should_stop(
+        EarlyStopping(metric="val/loss", patience=2, min_delta=0.0, goal=None), losses
     )
-    assert EarlyStopping(metric="val/loss", patience=3, min_delta=0.1, goal=None).should_stop(
-        losses
+    assert should_stop(
+        EarlyStopping(metric="val/loss", patience=3, min_delta=0.1, goal=None), losses
     )
     falling = [{"val/bleu": value} for value in (3.0, 2.0, 1.0)]
-    assert EarlyStopping(metric="val/bleu", patience=2, min_delta=0.0, goal=None).should_stop(
-        falling
+    assert should_stop(
+        EarlyStopping(metric="val/bleu", patience=2, min_delta=0.0, goal=None), falling
     )
 
 
@@ -362,12 +365,12 @@ def test_random_states_are_restored() -> None:
         return [torch.rand(()).item(), random.random(), float(np.random.rand()), random.gauss(0, 1)]
 
     draw()
-    states = checkpointing.capture_rng_state()
+    states = capture_rng_state()
     buffer = io.BytesIO()
     torch.save(states, buffer)
     buffer.seek(0)
     first = draw()
-    checkpointing.restore_rng_state(torch.load(buffer, weights_only=True))
+    restore_rng_state(torch.load(buffer, weights_only=True))
     assert draw() == first
 
 

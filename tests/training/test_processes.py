@@ -15,8 +15,8 @@ from composer.data.sources import DataSource
 from composer.run_dir import RunDir, read_metrics
 from composer.training.claim import ClaimedRun
 from composer.training.loggers import ProgressDisplay
-from composer.training.run_json import start_record
 from composer.training.setup import setup
+from composer.training.start_record import start_record
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 

@@ -19,6 +19,7 @@ from composer.recipe.sections import EarlyStopping, GradientNoise
 from composer.run_dir import checkpoint_weights, list_checkpoints
 from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import CheckpointManager
+from composer.training.early_stopping import should_stop
 from composer.training.module import (
     Seq2SeqModule,
     add_gradient_noise,
@@ -47,15 +48,15 @@ SETS = (
 def test_a_goal_respects_the_direction_of_its_metric(metric: str, better: float) -> None:
     history = [{metric: 0.5 + better * step / 10} for step in (-1, 0, 1)]
     rule = EarlyStopping(metric=metric, patience=None, goal=0.5)
-    ended = [rule.should_stop(history[: count + 1]) for count in range(3)]
+    ended = [should_stop(rule, history[: count + 1]) for count in range(3)]
     assert ended == [False, True, True]
 
 
 def test_patience_applies_beside_a_goal_and_can_be_unlimited() -> None:
     history = [{"val/loss": 1.0}] * 9
-    assert EarlyStopping(patience=5, goal=0.1).should_stop(history)
-    assert not EarlyStopping(patience=None, goal=0.1).should_stop(history)
-    assert not EarlyStopping(patience=None).should_stop(history)
+    assert should_stop(EarlyStopping(patience=5, goal=0.1), history)
+    assert not should_stop(EarlyStopping(patience=None, goal=0.1), history)
+    assert not should_stop(EarlyStopping(patience=None), history)
 
 
 def test_a_goal_ends_a_training(tiny: Tiny, tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from composer.run_dir import (
     read_metrics,
 )
 from composer.training.callback import TrainingLoopCallback
-from composer.training.checkpointing import WeightAverage
 from composer.training.train import train
+from composer.training.weight_average import WeightAverage
 from tests.training.interruptions import killed_in_batch
 from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 

@@ -27,7 +27,6 @@ from composer.data.tokenizer import Tokenizers
 from composer.model.trained_parameters import TrainedParameters
 from composer.recipe.recipe import load
 from composer.recipe.sections import GradientNoise
-from composer.training.checkpointing import WeightAverage
 from composer.training.module import Seq2SeqModule, add_gradient_noise
 from composer.training.optimizers import OPTIMIZERS
 from composer.training.sharding import (
@@ -37,6 +36,7 @@ from composer.training.sharding import (
     load_full_state,
     shard,
 )
+from composer.training.weight_average import WeightAverage
 
 STEPS = 3
 
