@@ -429,16 +429,42 @@ def default_warnings(space: SearchSpace) -> tuple[Fault, ...]:
 
 
 def _drops(node: Node, rules: Schema) -> bool:
-    """True if any of the blocks has a dropout, its own or the model's."""
-    for name in _blocks_in(node, rules):
-        if name == "dropout" or "dropout" in rules["$defs"][f"block.{name}"]["properties"]:
+    """True if any of the blocks drops values, by its own dropout or by the model's."""
+    for name, settings in _blocks(node):
+        if name == "dropout":
+            return True
+        if "dropout" not in rules["$defs"].get(f"block.{name}", {}).get("properties", {}):
+            continue
+        own = settings.get("dropout")
+        if own is None or own.value != 0:
             return True
     return False
 
 
 def _blocks_in(node: Node, rules: Schema) -> set[str]:
     """Return the names of a replacement's blocks, also nested ones, without `identity`."""
-    names = {block_name(node)} if not isinstance(node.value, list) else set[str]()
-    for _, child in items_of(node.value):
-        names |= _blocks_in(child, rules)
+    names = {name for name, _ in _blocks(node)}
     return {name for name in names if f"block.{name}" in rules["$defs"]} - {"identity"}
+
+
+def _blocks(node: Node) -> Iterator[tuple[str, dict[str, Node]]]:
+    """Yield the name and the settings of each block of a replacement, also of nested stacks."""
+    if isinstance(node.value, list):
+        for block in node.value:
+            yield from _blocks(block)
+        return
+    name = block_name(node)
+    if not isinstance(node.value, dict):
+        yield name, {}
+        return
+    settings = node.value[name]
+    yield name, settings.value if isinstance(settings.value, dict) else {}
+    yield from _stacks(settings)
+
+
+def _stacks(node: Node) -> Iterator[tuple[str, dict[str, Node]]]:
+    """Yield the blocks of a setting that is a stack, or a mapping of stacks."""
+    if isinstance(node.value, list):
+        yield from _blocks(node)
+    for value in node.value.values() if isinstance(node.value, dict) else ():
+        yield from _stacks(value)

@@ -168,6 +168,9 @@ MIXERS = """  mixer:
         ("delta: {gated_delta_net: {heads: 2}}", 0, []),
         ("delta: [{gated_delta_net: {heads: 2}}, dropout]", 0.2, []),
         ("more: {self_attention: 1}", 0.2, []),
+        ("same: {self_attention: {dropout: 0}}", 0.2, ["axes.mixer.with.same"]),
+        ("same: {residual: {stack: [norm], dropout: 0}}", 0.2, ["axes.mixer.with.same"]),
+        ("two: {parallel: {branches: {a: [norm], b: [self_attention]}}}", 0.2, []),
     ],
 )
 def test_a_default_that_reaches_one_alternative_alone_is_warned_of(
