@@ -6,8 +6,8 @@ digit's own cell.
 
 RUN is a run of a recipe that reads scenes of `prepare_data/digit_scenes.py`, with one attention
 whose annotations are a square grid of 3 x 3 cells, or of 6 x 6 parts of cells, and so on. Each
-caption of the table is read with teacher forcing, and the weights with which a digit's name is predicted are
-summed over the annotations of its cell.
+caption of the table is read with teacher forcing, and the weights with which a digit's name is
+predicted are summed over the annotations of its cell.
 """
 
 from __future__ import annotations

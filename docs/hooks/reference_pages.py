@@ -17,7 +17,8 @@ CONDITIONS = """\
 `where`, `when` and `seeds_where` compare the values of axes and the costs `parameters`, `flops` and
 `state_bytes` (not in `when`) by `<`, `<=`, `>`, `>=`, `==`, `!=`, `in [...]` and `not in [...]`,
 with `+`, `-`, `*` and `/`, joined by `and`, `or` and `not`. Numbers may end in `k`, `M`, `G` or
-`T`; texts are in quotes; an axis without a value is `none`, and no other comparison with it holds."""
+`T`; texts are in quotes; an axis without a value is `none`, and no other comparison with it
+holds."""
 
 SWEEP_KINDS = {
     "conditions": "condition, or a list of them",
