@@ -1,4 +1,4 @@
-"""When a training stops before its budget is spent: its validations have stalled, or a goal is met."""
+"""Early stopping: the validations have stalled, or a goal is met."""
 
 from __future__ import annotations
 

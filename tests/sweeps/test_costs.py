@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from composer.data import encoding
+from composer.data import tokenizer_training
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import RecipeError
@@ -84,7 +84,7 @@ def test_each_tokenizer_is_trained_once_and_a_dry_run_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = []
-    train = encoding.train_tokenizers
+    train = tokenizer_training.train_tokenizers
 
     def count_and_train(
         section: Mapping[str, Any], lines: Mapping[str, Iterable[str]], kind: TokenizerKind
@@ -92,7 +92,7 @@ def test_each_tokenizer_is_trained_once_and_a_dry_run_writes_nothing(
         trained.append(section["tokenizer"])
         return train(section, lines, kind)
 
-    monkeypatch.setattr(encoding, "train_tokenizers", count_and_train)
+    monkeypatch.setattr(tokenizer_training, "train_tokenizers", count_and_train)
     sweep = read_sweep(write_files(tmp_path))
     before = sorted(tmp_path.rglob("*"))
     assert len(list_points(sweep)) == 6
