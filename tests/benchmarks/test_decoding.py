@@ -84,4 +84,6 @@ def test_a_model_that_ctranslate2_does_not_know_is_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not decoding.ctranslate2_sides(untrained_run("gru_attention", tmp_path), LIMIT)
-    assert capsys.readouterr().out.startswith("without CTranslate2: CTranslate2 does not support this model")
+    assert capsys.readouterr().out.startswith(
+        "without CTranslate2: CTranslate2 does not support this model"
+    )
