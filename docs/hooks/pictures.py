@@ -2,7 +2,7 @@
 
     python -m docs.hooks.pictures
 
-trains the tutorial's recipe for two minutes, and needs the extra `figures`.
+trains the tutorial's recipe for 800 steps, and needs the extra `figures`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def train_tutorial() -> Path:
         lines = [f"{num2words(number, lang=language)}\n" for number in numbers]
         Path(file).write_text("".join(lines), encoding="utf-8")
     run("new", "--source", "train.en", "--target", "train.fr")
-    run("train", "en-fr.yaml", "training.max_minutes=2")
+    run("train", "en-fr.yaml", "training.max_minutes=null", "training.max_steps=800")
     return Path("runs/en-fr").absolute()
 
 
