@@ -140,7 +140,7 @@ def read_cache(folder: RunDir) -> dict[str, Any]:
 
 
 def measure(run: Path, task: str, length: int, lines: int) -> Accuracy:
-    from composer.evaluation.evaluate import evaluate
+    from composer.evaluation.scores import evaluate
 
     print(f"{run_label(run)}: {lines} lines of length {length}", file=sys.stderr)
     prefix = f"data.generate.{task}"

@@ -107,7 +107,7 @@ def read_or_measure(folder: RunDir, record: RunRecord, data: Path | None) -> dic
 
 def measure(path: Path, data: Path | None) -> dict[str, Any]:
     """Measure the errors of a run with `evaluate`."""
-    from composer.evaluation.evaluate import evaluate
+    from composer.evaluation.scores import evaluate
     from composer.inference.run import open_run
 
     print(f"measuring {path}", file=sys.stderr)

@@ -42,7 +42,7 @@ _HOMES = {
     ),
     "composer.cli.new": ("new",),
     "composer.errors": ("ComposerError", "DataError", "Fault", "RecipeError", "RunError"),
-    "composer.evaluation.evaluate": ("evaluate",),
+    "composer.evaluation.scores": ("evaluate",),
     "composer.hub.pack": ("pack",),
     "composer.hub.pull": ("pull",),
     "composer.inference.generate": ("generate",),

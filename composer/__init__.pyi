@@ -21,7 +21,7 @@ from composer.errors import DataError as DataError
 from composer.errors import Fault as Fault
 from composer.errors import RecipeError as RecipeError
 from composer.errors import RunError as RunError
-from composer.evaluation.evaluate import evaluate as evaluate
+from composer.evaluation.scores import evaluate as evaluate
 from composer.hub.pack import pack as pack
 from composer.hub.pull import pull as pull
 from composer.inference.generate import generate as generate

@@ -285,7 +285,7 @@ def evaluate(
     """
     folders, overrides = split_runs(runs)
     with options.show_loading():
-        from composer.evaluation.evaluate import evaluate as evaluate_run
+        from composer.evaluation.scores import evaluate as evaluate_run
     result = evaluate_run(
         folders,
         split,
@@ -471,11 +471,11 @@ def print_minimal_pairs(result: Mapping[str, Any], as_json: bool) -> None:
         options.print_json(result)
         return
     table = options.make_table(["minimal pairs", "pairs", "accuracy"], right=2)
-    rows = {"all": result}
+    rows = [("all", result)]
     for key, group in result.items():
         if key.startswith("by_"):
-            rows |= group
-    for name, row in rows.items():
+            rows += group.items()
+    for name, row in rows:
         table.add_row(name, f"{row['pairs']:,}", f"{row['accuracy']:.1%}")
     options.table_console().print(table)
 

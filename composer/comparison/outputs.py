@@ -70,7 +70,7 @@ def compare_trials(
     Raises RunError if a run has not finished or has nothing to translate, or if their test lines or
     tokenizers of BLEU differ; RecipeError or DataError if a recipe or its data cannot be read.
     """
-    from composer.evaluation.evaluate import decode_lines  # imports torch
+    from composer.evaluation.scores import decode_lines  # imports torch
     from composer.inference.run import open_run
 
     runs = [open_run(one), open_run(other)]
@@ -107,7 +107,7 @@ def read_test_part(run: Run, data: str | Path | None) -> tuple[list[Line], list[
     """Return the test lines that a run's encoders read, and one or more lists of references."""
     from composer.data.pairs import TARGET
     from composer.data.sources import DataSource
-    from composer.evaluation.evaluate import source_texts
+    from composer.evaluation.scores import source_texts
 
     pairs = DataSource(run.recipe, run.folders(data)).pairs("test")
     references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
@@ -149,7 +149,7 @@ def compare_outputs(
         runs.append(RunScores(names[index], *figures))
     # with equal BLEU no resampled difference differs from the real one: p would be 1 / 1001
     p_value = 1.0 if runs[0].bleu == runs[1].bleu else scores[1].p_value
-    same = sum(map(str.__eq__, *texts))
+    same = sum(first == second for first, second in zip(*texts, strict=True))
     return Comparison(runs[0], runs[1], len(rows), same, p_value, sign_test(*alone), signature)
 
 

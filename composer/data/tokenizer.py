@@ -111,10 +111,9 @@ class Tokenizers:
         self, side: str, rows: Sequence[Sequence[int]], ended: Sequence[bool]
     ) -> list[str]:
         """Return the text of each row; if it was cut, without an incomplete last character."""
-        texts = self.decode(side, rows)
-        for at, is_whole in enumerate(ended):
-            if not is_whole:
-                texts[at] = texts[at].removesuffix(UNFINISHED)
+        texts = []
+        for text, is_whole in zip(self.decode(side, rows), ended, strict=True):
+            texts.append(text if is_whole else text.removesuffix(UNFINISHED))
         return texts
 
     @property

@@ -190,7 +190,7 @@ class Run:
         data: where data files are looked up first. ensemble: runs that vote. Raises RunError and
         DataError.
         """
-        from composer.evaluation.evaluate import evaluate
+        from composer.evaluation.scores import evaluate
 
         return evaluate([self, *ensemble], split, data)
 

@@ -47,7 +47,7 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         board=board,
         counts=text.count_text(board),
         ranking_note=text.ranking_note(board),
-        has_spread=any(text.has_spread(board, result) for result in board.ranked),
+        summary_notes=text.summary_notes(board),
         columns=text.columns(board),
         files=[
             (result.trial.fingerprint, file_links(result, file.parent)) for result in board.results
@@ -309,6 +309,8 @@ def curve_chart(board: Leaderboard, results: Sequence[TrialResult]) -> str:
         curves.append(Curve(name, result.curve))
     metric = metric_of(board.curve_metric)
     is_logarithmic = metric is not None and metric.logarithmic
+    for curve in curves:
+        is_logarithmic = is_logarithmic and all(value > 0 for _, value in curve.points)
     figure = line_chart("", curves, "step", board.curve_metric, is_logarithmic)
     for trace in figure.data[MAX_NAMED_CURVES:]:
         trace.visible = "legendonly"

@@ -428,7 +428,8 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple
 def _names_axis(arg: str) -> bool:
     """True if an argument names an axis, and not a section of recipes or a path in one."""
     key = _key(arg)
-    return key.isidentifier() and key not in schema_generator.load()["properties"]
+    is_identifier = "=" in arg and key.isidentifier()
+    return is_identifier and key not in schema_generator.load()["properties"]
 
 
 def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:

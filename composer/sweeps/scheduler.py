@@ -98,7 +98,10 @@ def run_sweep(
     with nullcontext() if joins else lock_sweep(home):
         needs = sweep.resources
         pool: LocalWorkerPool | RayWorkerPool
-        pool = RayWorkerPool(ray, workers, needs) if ray else LocalWorkerPool(workers, needs)
+        if ray is None:
+            pool = LocalWorkerPool(workers, needs)
+        else:
+            pool = RayWorkerPool(ray, workers, needs)
         scheduler = Scheduler(sweep, home, trainable, pool)
         if isinstance(pool, RayWorkerPool) and not pool.options["num_gpus"]:
             pool.reserve(with_planned_memory(sweep, trainable, scheduler.display.say))
@@ -183,7 +186,8 @@ class Scheduler:
         if not statuses:
             reasons = self.skip_reasons()
             reason = reasons.most_common(1)[0][0] if reasons else "there was none"
-            self.display.say(f"no point was trained, of {reasons.total()} suggested: {reason}")
+            count = len(self.study.trials())
+            self.display.say(f"no point was trained, of {count} suggested: {reason}")
         elif len(statuses) < self.num_trials:
             self.display.say(self.describe_lack())
         if failed := statuses.count("failed"):

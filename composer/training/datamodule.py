@@ -37,7 +37,7 @@ from composer.data.windows import (
     shuffle_windows,
 )
 from composer.errors import RecipeError
-from composer.evaluation.evaluate import missing_split
+from composer.evaluation.scores import missing_split
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe import training_sections

@@ -9,7 +9,7 @@ from typing import Any
 
 from composer.atomic_io import sha256_of_file
 from composer.errors import one_line_error
-from composer.evaluation.evaluate import evaluate_pairs
+from composer.evaluation.scores import evaluate_pairs
 from composer.formatting import format_bytes
 from composer.inference.run import Run, device_for
 from composer.model.weights import save_weights

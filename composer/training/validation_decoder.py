@@ -11,7 +11,7 @@ from composer.data.encoding import Data
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
-from composer.evaluation.evaluate import recipe_metrics, source_texts
+from composer.evaluation.scores import recipe_metrics, source_texts
 from composer.inference.answers import SourceLines, answer_lines, encoded_lines
 from composer.inference.decode import length_queries
 from composer.inference.lines import Line

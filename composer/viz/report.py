@@ -14,10 +14,10 @@ from markupsafe import Markup
 from composer.atomic_io import parse_json, read_text
 from composer.data.pairs import available_splits
 from composer.errors import RecipeError, RunError, one_line_error
-from composer.evaluation.evaluate import (
+from composer.evaluation.hints import training_hints
+from composer.evaluation.scores import (
     missing_split,
 )
-from composer.evaluation.hints import training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
 from composer.inference.run import Run, open_run

@@ -12,8 +12,8 @@ from composer.data.round_trips import lost_references
 from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError
 from composer.evaluation.by_length import scores_by_length
-from composer.evaluation.evaluate import decode_lines, read_split, run_metrics, source_texts
 from composer.evaluation.hypotheses import read_hypotheses
+from composer.evaluation.scores import decode_lines, read_split, run_metrics, source_texts
 from composer.inference.answers import has_text
 from composer.inference.lines import Line
 from composer.inference.run import Run

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import babi
 from benchmarks.babi import PUBLISHED, Run
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.recipe.recipe import load
 from composer.training.train import train
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from composer.cli.runs import print_evaluation
-from composer.evaluation.evaluate import evaluate, recipe_metrics
+from composer.evaluation.scores import evaluate, recipe_metrics
 from composer.hub.model_card import model_card
 from composer.metrics.choice import choose_metrics
 from composer.metrics.references import compare

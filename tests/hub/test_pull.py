@@ -16,7 +16,7 @@ import pytest
 from composer import atomic_io
 from composer.atomic_io import require_absent
 from composer.errors import RecipeError, RunError
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.hub.pack import fingerprint, pack
 from composer.hub.pack_format import FILES, MANIFEST
 from composer.hub.pull import pull, pull_reference

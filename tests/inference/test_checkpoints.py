@@ -12,7 +12,7 @@ import torch
 import composer
 from composer.cli.main import main
 from composer.errors import RunError
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, checkpoint_path, checkpoint_weights, read_checkpoint

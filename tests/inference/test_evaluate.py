@@ -17,9 +17,9 @@ from composer.atomic_io import sha256_of_file
 from composer.cli.runs import print_evaluation
 from composer.data.columns import PackedColumn
 from composer.errors import DataError, RunError
-from composer.evaluation import evaluate as evaluation
+from composer.evaluation import scores as evaluation
 from composer.evaluation.by_length import accuracy_by_length, bleu_by_length, bucket
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.inference import decode
 from composer.inference.perplexity import perplexity_interval
 from composer.inference.run import open_run

@@ -179,7 +179,7 @@ def test_the_accuracy_of_minimal_pairs_by_paradigm(
             "sentence_good": "eins",
             "sentence_bad": "eins vier drei zwei zehn eins",
             "UID": "b",
-            "field": "y",
+            "field": "b",  # a name of two groups
         }
     )
     good, bad, short, long = (
@@ -203,7 +203,7 @@ def test_the_accuracy_of_minimal_pairs_by_paradigm(
     assert [line.split()[:2] for line in table.rstrip().splitlines()[-5:]] == [
         ["all", "3"],
         ["x", "2"],
-        ["y", "1"],
+        ["b", "1"],
         ["a", "1"],
         ["b", "2"],
     ]

@@ -12,7 +12,7 @@ import torch
 from composer.data.encoding import load_data
 from composer.data.stories import encode_side
 from composer.errors import DataError, RunError
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.inference.methods import Greedy
 from composer.inference.run import Run, open_run, translate_lines
 from composer.model.builder import build

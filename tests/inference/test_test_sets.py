@@ -11,7 +11,7 @@ import sacrebleu
 import composer
 from composer.errors import DataError, RunError
 from composer.evaluation.by_length import bleu_by_length
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.inference.run import open_run
 from composer.metrics.bleu import suggest_bleu_tokenizer
 from composer.metrics.choice import choose_metrics

@@ -18,7 +18,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import Embedding
 from composer.model.special_tokens import BOS, EOS

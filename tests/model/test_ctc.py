@@ -14,7 +14,7 @@ import torch
 from blocks.core.contract import Output, Penalties, Stream, reduce_penalties
 from composer.checks.planner import plan
 from composer.errors import ComposerError, RecipeError
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.inference.decode import Row, decode_all
 from composer.inference.decoders.search import Options
 from composer.inference.methods import Beam

@@ -50,6 +50,11 @@ def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
 # point by its words
 
 
+def test_a_word_without_a_value_is_no_axis(tmp_path: Path) -> None:
+    (message,) = told(tmp_path, "attention=none", "encoder=recurrent", "rate=5e-3", "foo")
+    assert message == "`foo` is not KEY=VALUE"
+
+
 def test_arguments_select_a_point(tmp_path: Path) -> None:
     words = ["attention=none", "encoder=recurrent", "rate=5e-3", "width=16", "training.max_steps=3"]
     file = write_sweep(tmp_path)

@@ -17,7 +17,7 @@ from composer.cli import main
 from composer.comparison.tables import Side, compare_fingerprints
 from composer.data.pairs import TARGET
 from composer.errors import RunError
-from composer.evaluation.evaluate import read_split
+from composer.evaluation.scores import read_split
 from composer.fingerprint import current_fingerprints, read_verified
 from composer.inference.run import Run
 from composer.metrics.table import METRICS

@@ -11,7 +11,7 @@ import torch
 from composer.atomic_io import sha256_of_file
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, checkpoint_path, checksum_path, read_checkpoint, read_metrics
 from composer.training.callback import TrainingLoopCallback

@@ -22,7 +22,7 @@ import composer.data.windows
 import composer.training.module
 from composer.data.encoding import load_data
 from composer.errors import ComposerError, DataError
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.inference.run import open_run
 from composer.metrics.table import score_entry
 from composer.model.special_tokens import PAD

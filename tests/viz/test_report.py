@@ -15,8 +15,8 @@ from composer.cli import main
 from composer.data.pairs import Pairs
 from composer.data.sources import open_pairs
 from composer.errors import DataError, RecipeError, RunError
-from composer.evaluation.evaluate import evaluate
 from composer.evaluation.hypotheses import write_hypotheses
+from composer.evaluation.scores import evaluate
 from composer.inference.run import Translation, open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, locked

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from composer.evaluation.evaluate import evaluate
+from composer.evaluation.scores import evaluate
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.training import finalize
