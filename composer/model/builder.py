@@ -417,7 +417,7 @@ class Builder:
         message = error.message
         # a dry build is thrown away with its faults
         if error.code == "width" and not self.is_dry:
-            message += self._related_places(site, message)
+            message += self.related_places(site, message)
         self.refuse(error, site.path, message)
 
     def _stand_in(self, site: Site, settings: Mapping[str, Any]) -> Block:
@@ -428,7 +428,7 @@ class Builder:
         width = settings.get("width") or site.stream.width
         return StandIn(site.stream._replace(width=width))
 
-    def _related_places(self, site: Site, message: str) -> str:
+    def related_places(self, site: Site, message: str) -> str:
         """Name the inner blocks that change the width, and the blocks that a message mentions."""
         related = []
         for stack, path in self.widened.items():

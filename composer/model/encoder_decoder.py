@@ -338,8 +338,10 @@ class EncoderDecoder(nn.Module):
         else:
             x = self.embedding.embed(ids)  # (B, T, D)
         inner = state if self.length is None else state[0]
-        context = context.with_outputs({"input": Output(x, context.mask)})
-        x, inner, _ = self.decoder(x, inner, context)
+        # this context ends with the call: a local one would keep x in memory until the loss
+        x, inner, _ = self.decoder(
+            x, inner, context.with_outputs({"input": Output(x, context.mask)})
+        )
         if answer is not None and self.output.returns_cost:
             return self.output.cost(x, answer), inner
         logits = self.output(x)  # (B, T, V)
