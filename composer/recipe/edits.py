@@ -58,8 +58,6 @@ def remove(root: Node, path: KeyPath) -> Edit | None:
     is_item = isinstance(parent.value, list)
     start, end = node.mark if is_item else node.place, node.end
     siblings = _written_beside(parent, node)
-    later = [sibling for sibling in siblings if _start(sibling) > _start(node)]
-    earlier = [sibling for sibling in siblings if _start(sibling) < _start(node)]
     if not _has_key(parent, start):
         return None
     opening = start.text[: start.column - 1]
@@ -69,10 +67,11 @@ def remove(root: Node, path: KeyPath) -> Edit | None:
     if siblings and stands_alone and (ends_line or ends_before):
         past = end.line if ends_before else end.line + 1
         return Edit(start.file, format_path(path), (start.line, 1), (past, 1), "")
+    later = [sibling for sibling in siblings if _start(sibling) > _start(node)]
     if later:
-        following = later[0].mark if is_item else later[0].place
-        return _edit(path, start, following, "")
-    if earlier and (previous := earlier[-1].end) is not None:
+        following = min(later, key=_start)
+        return _edit(path, start, following.mark if is_item else following.place, "")
+    if siblings and (previous := max(siblings, key=_start).end) is not None:
         return _edit(path, previous, end, "")
     in_brackets = parent.mark.text[parent.mark.column - 1 :][:1] in ("{", "[")
     if in_brackets or not is_item:
@@ -126,12 +125,12 @@ def find(root: Node, path: KeyPath) -> Node | None:
 
 
 def _written_beside(parent: Node, node: Node) -> list[Node]:
-    """Return the other items of a list or a mapping that are in the same file, in order."""
-    siblings = []
+    """Return the other items of a list or a mapping that are in the same file."""
+    siblings, file = [], node.place.file
     for _, child in items_of(parent.value):
-        if child is not node and child.end and child.place.file == node.place.file:
+        if child is not node and child.end and child.place.file == file:
             siblings.append(child)
-    return sorted(siblings, key=_start)
+    return siblings
 
 
 def _has_key(parent: Node, mark: Mark) -> bool:
