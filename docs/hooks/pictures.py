@@ -2,7 +2,8 @@
 
     python -m docs.hooks.pictures
 
-trains the tutorial's recipe for 800 steps, and needs the extra `figures`.
+trains the tutorial's recipe for 800 steps and the two of own-media.md for 500, and needs the extras
+`figures`, `images` and `audio`.
 """
 
 from __future__ import annotations
@@ -62,10 +63,26 @@ def train_tutorial() -> Path:
     return Path("runs/en-fr").absolute()
 
 
+def train_media() -> None:
+    """Make the data of own-media.md, train its recipes, and draw what they read of one file."""
+    page = (ROOT / "docs" / "own-media.md").read_text(encoding="utf-8")
+    makers = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    subprocess.run([sys.executable, "-c", makers], check=True)
+    recipes = re.findall(r'^```yaml title="(.*?)"\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
+    for file, recipe in recipes:
+        Path(file).write_text(recipe, encoding="utf-8")
+    for name, medium in (("shapes", "pictures/29.png"), ("keys", "recordings/7.wav")):
+        run("train", f"{name}.yaml", "training.max_minutes=null", "training.max_steps=500")
+        (alignment,) = alignments(open_run(Path("runs", name)), [medium])
+        print(f"{name}: {medium}: {alignment.output}")
+        write_svg(name, alignment.svg())
+
+
 def make_pictures() -> None:
     """Make all of them, in a folder that is removed again."""
     with TemporaryDirectory() as folder, chdir(folder):
         draw_page(ROOT / "docs" / "index.md", "mine")
+        train_media()
         home = train_tutorial()
         write_svg("en-fr", draw("en-fr.yaml").svg())
         (alignment,) = alignments(open_run(home), [SENTENCE])
