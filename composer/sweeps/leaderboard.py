@@ -24,7 +24,15 @@ from composer.sweeps.sweep import (
     Goal,
     Value,
 )
-from composer.sweeps.trial import Trial, final_score, finite, read_log, read_trials
+from composer.sweeps.trial import (
+    State,
+    Trial,
+    final_score,
+    finite,
+    read_log,
+    read_trials,
+    trial_state,
+)
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -57,6 +65,7 @@ class TrialResult:
     """
 
     trial: Trial
+    state: State
     rank: int | None
     measured: Mapping[str, Measurement]
     curve: Sequence[tuple[float, float]]
@@ -71,7 +80,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The trials of one or several sweeps, by rank, then the running, pruned and failed ones.
+    """The trials of one or several sweeps, by rank, then those without one by their state.
 
     `zipped` maps each zipped axis to the one it follows, `labels` each axis with a list of values
     to that list, and `tuned` each axis of `tune` to the validation metric that chose its value.
@@ -288,7 +297,7 @@ def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> Tri
         value = finite(row.get(curve_metric))
         if value is not None:
             curve.append((float(row["step"]), value))
-    return TrialResult(trial, None, measured, curve)
+    return TrialResult(trial, trial_state(trial), None, measured, curve)
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
@@ -341,8 +350,8 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
     for key, result in zip(keys, finished, strict=True):
         p_value = p_values.get(result.trial.fingerprint)
         ranked.append(replace(result, rank=bisect_left(keys, key) + 1, p_value=p_value))
-    order = ("finished", "running", "pruned", "failed")
-    return ranked + sorted(rest, key=lambda result: order.index(result.trial.status))
+    order = ("finished", "running", "stopped", "pruned", "failed")
+    return ranked + sorted(rest, key=lambda result: order.index(result.state))
 
 
 def sort_key(result: TrialResult, goals: Sequence[Goal]) -> list[float]:

@@ -304,7 +304,7 @@ def curve_chart(board: Leaderboard, results: Sequence[TrialResult]) -> str:
     """Return the learning curves of the first seeds; at first those of the best are shown."""
     curves = []
     for result in results:
-        head = result.trial.status if result.rank is None else f"#{result.rank}"
+        head = result.state if result.rank is None else f"#{result.rank}"
         name = f"{head} {text.point_text(result, board.axes)}".strip()
         curves.append(Curve(name, result.curve))
     metric = metric_of(board.curve_metric)

@@ -114,8 +114,8 @@ def failure_lines(board: Leaderboard) -> list[str]:
 
 
 def count_text(board: Leaderboard) -> str:
-    """Return the number of trials of each status."""
-    counts = count_each(result.trial.status for result in board.results)
+    """Return the number of trials in each state."""
+    counts = count_each(result.state for result in board.results)
     return f"{count_noun(len(board.results), 'trial')}: {counts}" if counts else "no trials yet"
 
 
@@ -325,13 +325,13 @@ def rank_text(result: TrialResult) -> str:
 
 
 def status_text(result: TrialResult) -> str:
-    """Return the status of a trial in words."""
+    """Return the state of a trial in words."""
     if result.trial.status == "pruned" and result.trial.pruned_at is not None:
         return f"pruned at step {result.trial.pruned_at:,}"
     if result.better is not None:
-        return f"{result.trial.status}, better tuned in {result.better.fingerprint}"
-    has_no_rank = result.trial.status == "finished" and result.rank is None
-    return "finished, without a number to rank it by" if has_no_rank else result.trial.status
+        return f"{result.state}, better tuned in {result.better.fingerprint}"
+    has_no_rank = result.state == "finished" and result.rank is None
+    return "finished, without a number to rank it by" if has_no_rank else result.state
 
 
 def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
@@ -453,7 +453,7 @@ def _result_json(result: TrialResult) -> dict[str, object]:
     trial = result.trial
     plain: dict[str, object] = {"rank": result.rank}
     for key in ("number", "fingerprint", "point", "status", "pruned_at", "error"):
-        plain[key] = getattr(trial, key)
+        plain[key] = result.state if key == "status" else getattr(trial, key)
     plain["alike"] = None if result.p_value is None else result.is_alike
     plain["p_value"] = result.p_value
     plain["better"] = result.better and result.better.fingerprint

@@ -11,9 +11,15 @@ from typing import Any
 from composer.formatting import count_each
 from composer.run_dir import RunDir, is_locked, seed_dirs
 from composer.sweeps.directory import find_sweep
-from composer.sweeps.leases import is_claimed
 from composer.sweeps.sweep import read_sweep_record
-from composer.sweeps.trial import Trial, describe_point, missing_weights, read_log, read_trials
+from composer.sweeps.trial import (
+    Trial,
+    describe_point,
+    missing_weights,
+    read_log,
+    read_trials,
+    trial_state,
+)
 
 NOT_ENDED = ("running", "stopped")
 """States of a trial that has not ended: a process trains it, or none does."""
@@ -104,11 +110,7 @@ def trial_status(trial: Trial) -> dict[str, Any]:
     """Return the status of a trial as plain data."""
     seeds = [seed for seed in seed_dirs(trial.folder) if seed not in trial.finished_seeds]
     rows = read_log(trial, seeds[0]) if seeds else []
-    # the training of a sweep that was killed may run for a while
-    runs = [RunDir(trial.run(seed)) for seed in seeds]
-    is_trained = is_claimed(trial.folder) or any(map(is_locked, runs))
-    state = "stopped" if trial.status == "running" and not is_trained else trial.status
     keys = ("number", "point", "fingerprint", "value", "error")
     plain = {key: getattr(trial, key) for key in keys}
     step = int(rows[-1]["step"]) if rows else None
-    return {**plain, "status": state, "step": step, "retries": [*trial.retries]}
+    return {**plain, "status": trial_state(trial), "step": step, "retries": [*trial.retries]}

@@ -18,11 +18,22 @@ from typing import Any, Literal
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.errors import RunError
-from composer.run_dir import RunDir, checkpoint_step, read_metrics, seed_dirs, utc_now
+from composer.run_dir import (
+    RunDir,
+    checkpoint_step,
+    is_locked,
+    read_metrics,
+    seed_dirs,
+    utc_now,
+)
 from composer.runs.record import RunRecord  # early: a signal may be lost while it is imported
+from composer.sweeps.leases import is_claimed
 from composer.sweeps.sweep import COSTS, Point, SweepDir, format_value
 
 Status = Literal["running", "finished", "pruned", "failed"]
+"""What trial.json says: `running` until the trial has ended, whether or not a process trains it."""
+State = Literal["running", "stopped", "finished", "pruned", "failed"]
+"""What people read: `stopped` of a trial that has not ended and that no process trains."""
 ENDED = ("finished", "pruned", "failed")
 
 Retry = Mapping[str, Any]
@@ -134,6 +145,17 @@ def read_trial(folder: Path) -> Trial:
     except (OSError, ValueError, KeyError, TypeError) as error:
         hint = f"remove {file}: the sweep writes it again, and trains only missing seeds"
         raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
+
+
+def trial_state(trial: Trial) -> State:
+    """Return the status of a trial, or `stopped` if it has not ended and no process trains it."""
+    if trial.status != "running" or is_claimed(trial.folder):
+        return trial.status
+    # the training of a sweep that was killed may run for a while
+    for seed, run in seed_dirs(trial.folder).items():
+        if seed not in trial.finished_seeds and is_locked(run):
+            return "running"
+    return "stopped"
 
 
 def _check_types(record: Mapping[str, Any], types: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ def test_the_best_trial_is_first_and_unfinished_trials_are_last(tmp_path: Path) 
     result = read_board(folder)
     assert numbers(result) == [(1, 1), (0, 2), (4, None), (3, None), (2, None)]
     text = leaderboard_text(result)
-    assert "5 trials: 2 finished, 1 running, 1 pruned, 1 failed" in text
+    assert "5 trials: 2 finished, 1 stopped, 1 pruned, 1 failed" in text
     assert "pruned at step 20" in text
     assert "000000000002 failed (encoder e2): boom\n" in text
     assert "the second line" not in text

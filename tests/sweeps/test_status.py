@@ -18,6 +18,7 @@ from composer.errors import RunError
 from composer.run_dir import RunDir, locked
 from composer.sweeps import scheduler
 from composer.sweeps.directory import lock_sweep
+from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.leases import claim
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import load_schema, read_sweep
@@ -103,8 +104,10 @@ def test_a_trial_runs_while_its_sweep_or_its_training_does(home: Path) -> None:
     status = sweep_status(home / "runs/tried")
     assert (status.counts["running"], status.counts["stopped"], status.is_running) == (0, 1, False)
     assert f"stopped: trial {trial.folder.name}: rate=0.1; at step 500" in status.text()
+    assert ", 1 stopped" in open_leaderboard(home / "runs/tried").text()
     with locked(RunDir(trial.run(1))):  # its worker was killed, and the training was not
         status = sweep_status(home / "runs/tried")
+        assert ", 1 running" in open_leaderboard(home / "runs/tried").text()
     assert (status.counts["running"], status.is_running) == (1, True)
     lease = claim(trial.folder)
     assert lease is not None
