@@ -46,15 +46,33 @@ def format_mean(metric: str, measurement: Measurement | None) -> str:
     mean = format_bound(format_metric(metric, measurement.mean), measurement.at_most)
     if measurement.spread is None:
         return mean
-    return f"{mean} ± {format_spread(metric, measurement.spread)}"
+    spread = format_spread(metric, measurement.spread)
+    if is_share(metric):
+        return f"{mean} ± {spread}"
+    return " ± ".join(equally_exact([measurement.mean, measurement.spread], [mean, spread]))
 
 
 def format_spread(metric: str, spread: float) -> str:
     """Format a standard deviation; of an unbounded metric two digits, no more are ever known."""
-    known = None if is_share(metric) else metric_of(metric)
-    if known and known.highest is None:
-        return significant(spread, 2)
-    return format_metric(metric, spread)
+    known = metric_of(metric)
+    is_bounded = known is not None and known.highest is not None
+    if is_share(metric) or is_bounded or metric in COSTS:
+        return format_metric(metric, spread)
+    return significant(spread, 2)
+
+
+def equally_exact(values: Sequence[float], texts: Sequence[str]) -> list[str]:
+    """Return the texts of values with as many decimals as the one that has the most.
+
+    A text with an exponent or a prefix counts for none; beside one all stay as they are if the
+    first, the value itself, is such a text.
+    """
+    plain = [text for text in texts if text.replace(".", "").lstrip("+-").isdecimal()]
+    if texts[0] not in plain:
+        return [*texts]
+    decimals = max(len(text.partition(".")[2]) for text in plain)
+    sign = "+" if texts[0][0] in "+-" else ""
+    return [f"{value:{sign}.{decimals}f}" for value in values]
 
 
 def format_difference(metric: str, result: TrialResult, best: TrialResult | None) -> str:
@@ -424,9 +442,13 @@ def effect_cells(metric: str, effect: ValueEffect) -> list[str]:
     head = [effect.value, str(effect.trials), mean]
     if effect.difference is None or effect.interval is None or effect.p_value is None:
         return [*head, "reference" if effect.is_reference else "?", ""]
-    low, high = (format_signed(metric, end) for end in effect.interval)
+    ends = [effect.difference, *effect.interval]
+    texts = [format_signed(metric, end) for end in ends]
+    if not is_share(metric):
+        texts = equally_exact(ends, texts)
+    difference, low, high = texts
     mark = f" {DIFFERENT}" if effect.p_value < ERROR_RATE else ""
-    return [*head, format_signed(metric, effect.difference), f"{low} to {high}{mark}"]
+    return [*head, difference, f"{low} to {high}{mark}"]
 
 
 def effect_title(board: Leaderboard, axis: str) -> str:

@@ -16,13 +16,14 @@ from composer import api
 from composer.cli import main
 from composer.errors import RunError
 from composer.formatting import align_columns, si, significant
-from composer.sweeps.leaderboard import find_run, open_leaderboard, pareto_front
+from composer.sweeps.leaderboard import Measurement, find_run, open_leaderboard, pareto_front
 from composer.sweeps.leaderboard_html import cost_goals, gather_points
 from composer.sweeps.leaderboard_text import (
     MAX_GROUPS,
     columns,
     contributions,
     effect_title,
+    format_mean,
     group_by_value,
     leaderboard_json,
     leaderboard_text,
@@ -68,6 +69,33 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
     assert entry.measured["minutes"].mean == 2.0
     assert list(entry.curve) == [(10.0, 1.0), (20.0, 10.0)]
     assert "12.00 ± 2.00" in leaderboard_text(read_board(folder))
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "written"),
+    [
+        ("minutes", [0.03, 0.284], "0.157 ± 0.180"),
+        ("minutes", [2.9, 3.1], "3.00 ± 0.14"),
+        ("val/loss", [1.25, 1.75], "1.500 ± 0.354"),
+        ("val/loss", [20.0, 20.001], "20.00050 ± 0.00071"),
+        ("val/loss", [1.25, 1.250001], "1.250 ± 0.000"),
+        ("val/perplexity", [1e8, 3e8], "2.000e+08 ± 1.4e+08"),
+        ("val/exact_match", [0.5, 0.52], "51.0% ± 1.4%"),
+    ],
+)
+def test_a_mean_and_its_spread_have_equally_many_decimals(
+    metric: str, scores: list[float], written: str
+) -> None:
+    assert format_mean(metric, Measurement(dict(enumerate(scores)))) == written
+
+
+def test_a_difference_and_its_interval_have_equally_many_decimals(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"val/loss": "min"}], axes=["encoder"])
+    trial(folder, 0, [2.0, 2.1, 2.3], metric="val/loss")
+    trial(folder, 1, [2.2, 2.3, 2.6], metric="val/loss")
+    line = next(line for line in read_board(folder).text().splitlines() if " to +" in line)
+    decimals = {len(number) for number in re.findall(r"[+-]\d+\.(\d+)", line)}
+    assert decimals == {3}, line
 
 
 def test_trials_that_cannot_be_told_from_the_best_are_marked(tmp_path: Path) -> None:
