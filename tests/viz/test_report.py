@@ -143,6 +143,7 @@ def test_outputs_can_be_marked_against_their_references(page: Any) -> None:
         [item.get(key) for key in ("data-reference", "data-output")] for item in listed.iter("dd")
     ]
     assert parts == [[None, None], ["1", None], [None, "1"]] * 8
+    assert "; of a reference without spaces, characters." in "".join(page.itertext())
 
 
 def test_every_chart_has_axis_labels(page: Any) -> None:

@@ -120,8 +120,16 @@ const plot = chart => {
   Plotly.react(chart, data, { ...layout, template: template() }, options);
 };
 const ticks = values => {
-  const decade = 10 ** Math.floor(Math.log10(Math.min(...values)));
-  return [1, 1.5, 2, 3, 4, 5, 6, 8].flatMap(digit => [digit * decade, 10 * digit * decade]);
+  const low = Math.min(...values), high = Math.max(...values), decade = 10 ** Math.floor(Math.log10(low));
+  const rough = [1, 1.5, 2, 3, 4, 5, 6, 8].flatMap(digit => [digit * decade, 10 * digit * decade]);
+  const seen = rough.filter(tick => tick >= low).filter(tick => high >= tick);
+  return seen.length > 1 || low === high ? rough : evenTicks(low, high);
+};
+const evenTicks = (low, high) => { // two or more between them
+  const half = (high - low) / 2, power = 10 ** Math.floor(Math.log10(half));
+  const step = power * ([5, 2].find(digit => half >= digit * power) ?? 1);
+  const count = Math.ceil(high / step) - Math.floor(low / step) + 1;
+  return [...Array(count).keys()].map(at => (Math.floor(low / step) + at) * step).filter(tick => tick > 0);
 };
 const charts = document.querySelectorAll("[data-figure]");
 const plotAll = () => charts.forEach(plot);
