@@ -9,6 +9,7 @@ from torch.nn import functional
 import composer
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import Seq2SeqModule
+from composer.training.trainer import silence_lightning
 
 recipe = composer.load(Path(__file__).with_name("recipe.yaml"))  # copy strings of letters
 
@@ -31,6 +32,7 @@ run = composer.Run.from_model(recipe, loader.tokenizers, model)
 print(run.translate(["c a b"]), run.evaluate("val")["val/exact_match"])
 
 # 2. A Lightning Trainer: the module has the loss, optimizer and schedule of the recipe.
+silence_lightning()  # its tips and warnings, as the commands do
 pl.seed_everything(1)
 data = RecipeDataModule(recipe)
 module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)

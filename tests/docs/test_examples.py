@@ -21,6 +21,7 @@ def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(script)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert "Tip:" not in done.stdout + done.stderr  # of Lightning
 
 
 def test_every_example_is_listed() -> None:
