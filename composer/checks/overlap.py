@@ -163,9 +163,10 @@ def shared_files(source: DataSource) -> Iterator[Problem]:
 
 def whole_files(source: DataSource) -> Iterator[Problem]:
     """Yield a warning of each training file of a text of which everything is held out."""
+    noun = documents_noun(source.recipe)
     for path in held_out_files(source.recipe, source.folders):
-        message = f"all documents of `{path}` are held out, so nothing of it is trained on"
-        fix = "hold out fewer, or give it more documents"
+        message = f"all of `{path}` is held out, so nothing of it is trained on"
+        fix = f"hold out fewer {noun}"
         yield warning("overlap", ("data", "text", "train"), message, fix)
 
 
@@ -174,17 +175,23 @@ def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -
     held_out = held_out_sizes(recipe.data.text)
     if not held_out:  # files are compared as a whole, and to hash a large text takes minutes
         return
-    trained = document_hashes(pairs["train"].sides[TARGET])
+    noun, trained = documents_noun(recipe), document_hashes(pairs["train"].sides[TARGET])
     for split in held_out:
         texts = pairs[split].sides[TARGET]
         sizes = np.array([*map(len, texts)])
         is_repeated = is_shared(document_hashes(texts), trained) & (sizes >= SHORT_DOCUMENT)
         if sizes[is_repeated].sum() > USUAL_SHARE * sizes.sum():
             least = "" if is_all else "at least "
-            count = f"{least}{is_repeated.sum():,} of {len(sizes):,} documents of {split}"
+            count = f"{least}{is_repeated.sum():,} of {len(sizes):,} {noun} of {split}"
             message = f"{count} are repeated in the training text, {TOO_GOOD}"
             fix = "remove the repeated ones from the files"
             yield warning("overlap", split_path(recipe, split), message, fix)
+
+
+def documents_noun(recipe: Recipe) -> str:
+    """Return what `new` calls the documents of a text: `lines`, `paragraphs` or `files`."""
+    assert recipe.data.text is not None
+    return f"{recipe.data.text.unit}s"
 
 
 def document_hashes(texts: Sequence[str]) -> np.ndarray:

@@ -244,7 +244,7 @@ def test_held_out_documents_that_are_repeated_in_the_training_text(
         make({"text": {"train": "a.txt", "val": 10}}, {"decoder": ["rnn"]})
     )
     assert path == "data.text.val"
-    assert message.startswith("10 of 10 documents of val are repeated in the training text")
+    assert message.startswith("10 of 10 lines of val are repeated in the training text")
     (tmp_path / "a.txt").write_text("\n".join(lines[::2]))
     assert overlaps(make({"text": {"train": "a.txt", "val": 10}}, {"decoder": ["rnn"]})) == []
 
@@ -272,5 +272,5 @@ def test_a_file_that_is_wholly_held_out_is_reported(make: Make, tmp_path: Path) 
     assert path == "data.text.train"
     assert (
         message
-        == f"all documents of `{tmp_path / '2.txt'}` are held out, so nothing of it is trained on"
+        == f"all of `{tmp_path / '2.txt'}` is held out, so nothing of it is trained on"
     )
