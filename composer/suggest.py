@@ -115,6 +115,10 @@ def _suggested_form(word: str, words: tuple[str, ...]) -> str:
     if ":" in word and not any(":" in other for other in words):  # more than one word
         return ""
     spellings = {other.lower(): other for other in reversed(words)}
+    parts = sorted(word.split("_"))
+    for other in spellings:
+        if sorted(other.split("_")) == parts:  # in another order
+            return spellings[other]
     ranked: list[tuple[float, int, str]] = []
     for other in difflib.get_close_matches(word, spellings, cutoff=0.6):
         ratio = difflib.SequenceMatcher(None, other, word).ratio()

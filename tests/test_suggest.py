@@ -38,6 +38,12 @@ def test_a_misspelt_or_foreign_word_is_known(word: str, other: str) -> None:
     assert closest_word(word, ["nram", other, "dropout"]) == other
 
 
+def test_the_same_words_in_another_order_are_nearest() -> None:
+    blocks = ["memory_network", "stack_memory", "window_memory"]
+    assert closest_word("memory_stack", blocks) == "stack_memory"
+    assert closest_word("Memory_Window", blocks) == "window_memory"
+
+
 @pytest.mark.parametrize(
     ("word", "other"),
     [

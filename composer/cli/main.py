@@ -20,12 +20,14 @@ import typer
 from typer.main import get_command
 
 from composer.cli import inspection, recipes, runs, sweeps
-from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, echo, examples
-from composer.errors import ComposerError, RunFailed, os_error_hint, os_error_reason
+from composer.cli.options import DONE, FAILED, INTERRUPTED, REFUSED, TERMINATED, echo, examples
+from composer.errors import ComposerError, Fault, RunFailed, os_error_hint, os_error_reason
 from composer.formatting import UnfailingStream
 from composer.processes.python import secure_this_process
 from composer.training import EARLY_SIGNALS
 
+ClickError: Any = typer.BadParameter.__mro__[2]
+"""What click raises; some versions of typer have a click of their own, under a private name."""
 app = typer.Typer(
     name="seqcomposer",
     no_args_is_help=True,
@@ -99,7 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run(arguments: Sequence[str] | None) -> int | str | None:
     """Run a command and return its status. Raises OSError if its output cannot be written."""
     try:
-        _command()(args=arguments, prog_name="seqcomposer")
+        status = _command()(args=arguments, prog_name="seqcomposer", standalone_mode=False)
+    except ClickError as error:
+        _report_usage(error)
+        return REFUSED
     except ComposerError as error:
         UnfailingStream(sys.stdout).flush()
         _report(error)
@@ -108,7 +113,7 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
         return INTERRUPTED
     except SystemExit as end:
         return end.code
-    return DONE
+    return status if isinstance(status, int) else DONE  # that of `typer.Exit`
 
 
 @cache
@@ -120,6 +125,22 @@ def _command() -> Any:
 def _report(error: ComposerError) -> None:
     with suppress(OSError):
         echo(error.render(), err=True)
+
+
+def _report_usage(error: Any) -> None:
+    """Print an error in the words of a command, with a fix; where there are no words, the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    context = getattr(error, "ctx", None)  # click leaves it out of some
+    command = context.command_path if context else "seqcomposer COMMAND"
+    if context:
+        with suppress(OSError):
+            echo(f"{context.get_usage()}\n", err=True)
+    listed = "the commands" if command == "seqcomposer" else "arguments and options"
+    hint = f"`{command} --help` lists {listed}"
+    text = error.format_message().rstrip(".")
+    _report(ComposerError([Fault("", 0, 0, "usage", "", text[:1].lower() + text[1:], hint)]))
 
 
 def _replace_closed_streams() -> None:

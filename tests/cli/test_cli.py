@@ -71,6 +71,26 @@ def files() -> set[str]:
     return {str(path) for path in Path().rglob("*")}
 
 
+@pytest.mark.parametrize(
+    ("words", "message", "command"),
+    [
+        (["train"], "missing argument 'RECIPE|RUN'", "seqcomposer train --help"),
+        (["report", "--foo", "x"], "no such option: --foo", "seqcomposer report --help"),
+        (["--foo"], "no such option: --foo", "seqcomposer --help"),
+        (["tran"], "no such command 'tran'", "seqcomposer --help"),
+        (["diff", "a"], "invalid value: name two recipes", "seqcomposer diff --help"),
+        (["translate", "--input"], "option '--input' requires", "seqcomposer COMMAND --help"),
+    ],
+)
+def test_an_error_of_usage_has_a_fix(
+    run: Runner, words: list[str], message: str, command: str
+) -> None:
+    answer = run(*words)
+    assert (answer.status, answer.out) == (2, "")
+    assert f"error[usage]: {message}" in answer.err
+    assert f"\n   fix: `{command}` lists " in answer.err
+
+
 # ------------------------------------------------------------------------------------------- help
 
 
