@@ -166,34 +166,19 @@ def _choice_text(value: Any, table: str, defs: Schema) -> object:
     return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
 
 
-SHOWN_ELSEWHERE = (
-    "name",
-    "fingerprints",
-    "scores",
-    "by_length",
-    "parameters",
-    "vocabularies",
-    "wandb_id",
-    "seed",
-    "canonical",
-    "fingerprint_parts",
+EXPLAINING = (
+    "start_from",
+    "finished_early",
+    "steps",
+    "versions",
+    "source",
+    "plug_ins",
+    "machine",
+    "git",
 )
-"""Keys of run.json whose differences the recipes, the scores and the costs already show."""
-ALWAYS_DIFFERENT = (
-    "started_at",
-    "ended_at",
-    "folders",
-    "checkpoints",
-    "cwd",
-    "weights",
-    "run",
-    "weights_sha256",
-    "recipe_sha256",
-    "results_sha256",
-    "hypotheses_sha256",
-    "val_unknown",
-)
-"""Keys of run.json that differ between any two runs, or follow from another key."""
+"""Keys of run.json that may explain other scores and that no recipe says; all others follow from
+the recipe, the data and these, or differ between any two runs.
+"""
 
 
 def record_changes(
@@ -203,7 +188,7 @@ def record_changes(
     changes: list[Change] = []
     for key in dict.fromkeys((*first, *second)):
         before, after, inner = first.get(key), second.get(key), (*path, str(key))
-        if before == after or key in ALWAYS_DIFFERENT or (not path and key in SHOWN_ELSEWHERE):
+        if before == after or (not path and key not in EXPLAINING):
             continue
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             changes += record_changes(before, after, inner)

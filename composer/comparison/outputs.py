@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from composer.errors import RunError
 from composer.formatting import count_noun
-from composer.metrics.bootstrap import paired_bootstrap
-from composer.metrics.references import References, compare, is_exact
+from composer.metrics.bootstrap import PairedScores, paired_bootstrap
+from composer.metrics.choice import TextMetrics
+from composer.metrics.references import References, compare, is_exact, references_of
+from composer.metrics.table import METRICS, is_share
 
 if TYPE_CHECKING:
     from composer.inference.lines import Line
@@ -22,18 +24,16 @@ RESAMPLES = 1000
 FEW_LINES = 100
 """Test lines below which a bootstrap says little."""
 P_VALUE_MEANING = (
-    "± is half the 95 % confidence interval; p is the p-value of a paired bootstrap over test"
-    " lines. Variation between seeds is not included."
+    "± is half the 95 % confidence interval; the p-value beside it is that of a paired bootstrap"
+    f" over test lines ({RESAMPLES:,} samples). Variation between seeds is not included."
 )
 
 
 @dataclass(frozen=True)
-class RunScores:
-    """BLEU of a run with half its 95 % interval, exact matches, and those that the other lacks."""
+class RunMatches:
+    """Exact matches of a run, and those that the other lacks."""
 
     run: str
-    bleu: float
-    interval: float
     right: int
     right_alone: int
 
@@ -42,19 +42,20 @@ class RunScores:
 class Comparison:
     """Two runs on the same test lines.
 
-    `p_value` is the probability of a difference in BLEU as large as this by the choice of test
-    lines alone, if the two are equally good; `right_p_value` that of the difference in exact
-    matches, by the exact sign test. `same_lines` are the lines that both decode alike. `signature`
-    says how sacreBLEU computed it, with seed and number of samples.
+    `metrics` are those that the recipes of both have, without exact match; a p-value is the
+    probability of a difference as large as this by the choice of test lines alone, if the two are
+    equally good. `right_p_value` is that of the difference in exact matches, by the exact sign
+    test. `same_lines` are the lines that both decode alike. `signatures` say how sacreBLEU computed
+    its metrics, with seed and number of samples.
     """
 
-    one: RunScores
-    other: RunScores
+    one: RunMatches
+    other: RunMatches
     lines: int
     same_lines: int
-    p_value: float
+    metrics: Sequence[PairedScores]
     right_p_value: float
-    signature: str
+    signatures: Sequence[str]
 
 
 def compare_trials(
@@ -88,19 +89,31 @@ def compare_trials(
             "compare runs with the same test part; `--data DIR` says where both look their data up"
         )
         raise RunError.of(message, hint, str(second.run_dir.path))
-    tokenizer, second_tokenizer = (run.recipe.evaluation.bleu_tokenizer for run in runs)
-    if tokenizer != second_tokenizer:
-        message = (
-            f"the two runs measure BLEU by different tokenizers (`{tokenizer}` and"
-            f" `{second_tokenizer}`)"
-        )
-        hint = "compare runs with the same `evaluation.bleu_tokenizer`"
-        raise RunError.of(message, hint, str(second.run_dir.path))
+    metrics = common_metrics(first, second, references)
     outputs = [
         [answer.text for answer in decode_lines(first, first_sources)],
         [answer.text for answer in decode_lines(second, second_sources)],
     ]
-    return compare_outputs([str(one), str(other)], outputs, references, tokenizer)
+    return compare_outputs([str(one), str(other)], outputs, references, metrics)
+
+
+def common_metrics(first: Run, second: Run, references: References) -> TextMetrics:
+    """Return the metrics that both recipes choose. Raises RunError if they tokenize otherwise."""
+    from composer.evaluation.scores import run_metrics  # imports torch
+
+    lines = [texts[0] for row in zip(*references, strict=True) if (texts := references_of(row))]
+    one, other = run_metrics(first, lines), run_metrics(second, lines)
+    names = [name for name in one.names if name in other.names]
+    if any(METRICS[name].by_tokenizer for name in names) and (
+        one.bleu_tokenizer != other.bleu_tokenizer
+    ):
+        message = (
+            f"the two runs measure BLEU by different tokenizers (`{one.bleu_tokenizer}` and"
+            f" `{other.bleu_tokenizer}`)"
+        )
+        hint = "compare runs with the same `evaluation.bleu_tokenizer`"
+        raise RunError.of(message, hint, str(second.run_dir.path))
+    return TextMetrics(tuple(names), one.bleu_tokenizer)
 
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[Line], list[list[str]]]:
@@ -127,7 +140,7 @@ def compare_outputs(
     names: Sequence[str],
     outputs: Sequence[Sequence[str]],
     references: References,
-    bleu_tokenizer: str,
+    metrics: TextMetrics,
 ) -> Comparison:
     """Compare two runs' outputs for the same references, one or more for each line.
 
@@ -139,18 +152,13 @@ def compare_outputs(
             "no test line has a reference", "give the test lines references, or pass `--quick`"
         )
     texts, columns = [part.hypotheses for part in compared], compared[0].references
-    scores, signature = paired_bootstrap(texts, columns, RESAMPLES, bleu_tokenizer)
+    scores, signatures = paired_bootstrap(texts, columns, metrics, RESAMPLES)
     accepted = [*zip(*columns, strict=True)]
     right = [_exact_lines(lines, accepted) for lines in texts]
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]
-    runs = []
-    for index, score in enumerate(scores):
-        figures = score.score, score.ci, len(right[index]), alone[index]
-        runs.append(RunScores(names[index], *figures))
-    # with equal BLEU no resampled difference differs from the real one: p would be 1 / 1001
-    p_value = 1.0 if runs[0].bleu == runs[1].bleu else scores[1].p_value
+    one, other = (RunMatches(names[at], len(right[at]), alone[at]) for at in (0, 1))
     same = sum(first == second for first, second in zip(*texts, strict=True))
-    return Comparison(runs[0], runs[1], len(rows), same, p_value, sign_test(*alone), signature)
+    return Comparison(one, other, len(rows), same, scores, sign_test(*alone), signatures)
 
 
 def _exact_lines(lines: Sequence[str], accepted: Sequence[Sequence[str]]) -> set[int]:
@@ -169,20 +177,33 @@ def comparison_text(comparison: Comparison) -> str:
     """Return a comparison in words."""
     one, other = comparison.one, comparison.other
     count = count_noun(comparison.lines, "line")
-    lines = [f"BLEU on test, {count}, {comparison.same_lines:,} of them decoded identically"]
-    lines += [
-        f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}"
-        for run in (one, other)
-    ]
-    few = f" Of {count} a bootstrap is not reliable." if comparison.lines < FEW_LINES else ""
-    short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
-    p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
-    lines.append(f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}")
+    lines = [f"{count} of test, {comparison.same_lines:,} of them decoded identically"]
+    lines += map(_metric_text, comparison.metrics)
     alone = (
         f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the"
         " second alone"
     )
     lines.append(
-        f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone})."
+        f"lines right: {one.right:,} and {other.right:,}, {other.right - one.right:+,}:"
+        f" p = {comparison.right_p_value:.2g} ({alone})."
     )
-    return "\n".join([*lines, P_VALUE_MEANING, comparison.signature])
+    if comparison.metrics:
+        few = f" Of {count} a bootstrap is not reliable." if comparison.lines < FEW_LINES else ""
+        lines.append(f"{P_VALUE_MEANING}{few}")
+    return "\n".join([*lines, *comparison.signatures])
+
+
+def _metric_text(tested: PairedScores) -> str:
+    """Return a metric of both runs in one line."""
+    metric, scores = METRICS[tested.metric], tested.scores
+    both = [metric.format(score) for score in scores]
+    intervals = [metric.format(interval) for interval in tested.intervals]
+    scale, unit = (100, " points") if is_share(tested.metric) else (1, "")
+    difference = f"{(scores[1] - scores[0]) * scale:+.2f}{unit}"
+    short = ""
+    if tested.metric == "bleu" and scores == (0.0, 0.0):
+        short = " BLEU needs lines of four words."
+    return (
+        f"{metric.label}: {both[0]} ± {intervals[0]} and {both[1]} ± {intervals[1]}, {difference}:"
+        f" p = {tested.p_value:.3f}.{short}"
+    )

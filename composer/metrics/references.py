@@ -56,6 +56,25 @@ def exact_match(hypotheses: Texts, references: References) -> float:
     return sum(map(is_exact, hypotheses, rows)) / len(hypotheses)
 
 
+def error_counts(unit: str, hypotheses: Texts, references: References) -> list[tuple[int, int]]:
+    """Return the edits of each output, and the length of its closest reference, in `words` or
+    `characters`.
+    """
+    import jiwer
+
+    process = jiwer.process_words if unit == "words" else jiwer.process_characters
+    counts = []
+    for text, *row in zip(hypotheses, *references, strict=True):
+        edits_and_lengths = []
+        for reference in references_of(row):
+            found = process(reference, text)
+            edits = found.substitutions + found.deletions + found.insertions
+            length = found.hits + found.substitutions + found.deletions
+            edits_and_lengths.append((edits, length))
+        counts.append(min(edits_and_lengths, key=lambda pair: pair[0] / pair[1]))
+    return counts
+
+
 def error_rate(name: str) -> Callable[[Texts, References], float]:
     """Return jiwer's error rate of this name; of several references the closest counts."""
 

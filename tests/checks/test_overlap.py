@@ -270,7 +270,4 @@ def test_a_file_that_is_wholly_held_out_is_reported(make: Make, tmp_path: Path) 
     text = {"train": "*.txt", "val": 1, "unit": "file"}
     ((path, message, _),) = overlaps(make({"text": text}, {"decoder": ["rnn"]}))
     assert path == "data.text.train"
-    assert (
-        message
-        == f"all of `{tmp_path / '2.txt'}` is held out, so nothing of it is trained on"
-    )
+    assert message == f"all of `{tmp_path / '2.txt'}` is held out, so nothing of it is trained on"
