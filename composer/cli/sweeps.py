@@ -101,11 +101,14 @@ def sweep(
             next_command = f"seqcomposer leaderboard {shlex.quote(str(board.folder))}"
             options.echo(f"next: {next_command}")
         raise typer.Exit(exit_status(result.trial.status for result in board.results))
-    from composer.sweeps.points import dry_run_json, dry_run_text, list_points
+    from composer.sweeps.measured_goals import check_goals
+    from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_recipe
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, overrides or (), data)
     points = list_points(spec)
+    if point := next((point for point in points if point.status == "trained"), None):
+        check_goals(spec, point_recipe(spec, point.point))
     if as_json:
         options.print_json(dry_run_json(spec, points))
     else:

@@ -75,11 +75,11 @@ def bootstrap_ratios(
     lines = counts.shape[1]
     draws = np.random.default_rng(SEED).choice(lines, size=(resamples, lines))
     sums = np.stack([counts[:, rows].sum(1) for rows in draws], axis=1)  # (2, resamples, 2)
-    drawn = sums[..., 0] / sums[..., 1]
+    rates = sums[..., 0] / sums[..., 1]
     first, second = (float(edits / length) for edits, length in counts.sum(1))
-    apart = np.abs(drawn[1] - drawn[0])
+    apart = np.abs(rates[1] - rates[0])
     as_far = (apart - apart.mean() > abs(second - first)).sum()
-    low, high = np.sort(drawn)[:, [resamples // 40, resamples - resamples // 40 - 1]].T
+    low, high = np.sort(rates)[:, [resamples // 40, resamples - resamples // 40 - 1]].T
     one, other = ((high - low) / 2).tolist()
     p_value = float(as_far + 1) / (resamples + 1)
     return paired_scores(metric, (first, second), (one, other), p_value)

@@ -67,9 +67,9 @@ def error_counts(unit: str, hypotheses: Texts, references: References) -> list[t
     for text, *row in zip(hypotheses, *references, strict=True):
         edits_and_lengths = []
         for reference in references_of(row):
-            found = process(reference, text)
-            edits = found.substitutions + found.deletions + found.insertions
-            length = found.hits + found.substitutions + found.deletions
+            result = process(reference, text)
+            edits = result.substitutions + result.deletions + result.insertions
+            length = result.hits + result.substitutions + result.deletions
             edits_and_lengths.append((edits, length))
         counts.append(min(edits_and_lengths, key=lambda pair: pair[0] / pair[1]))
     return counts

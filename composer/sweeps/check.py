@@ -13,6 +13,7 @@ from composer.recipe.fragments import check_fragment, is_fragment
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import read
 from composer.run_dir import recorded_data
+from composer.sweeps.measured_goals import unmeasured_goals
 from composer.sweeps.points import (
     PointCost,
     list_points,
@@ -116,12 +117,9 @@ def check_points(sweep: Sweep, scope: CheckScope) -> Checked:
         elif point.status == "impossible":
             faults += point.faults
     reading = _points_by_data(sweep, trained)
-    for recipe in reading[:MAX_DATA_CHECKS]:
-        try:
-            warnings += check_one(recipe, scope).warnings
-        except ComposerError as error:
-            faults += error.faults
-    if faults:
+    data_warnings, data_faults = _check_data(sweep, reading, scope)
+    warnings += data_warnings
+    if faults := [*faults, *data_faults]:
         raise RecipeError(faults)
     statuses = count_each(sorted(point.status for point in points if point.status != "trained"))
     text = f"{_count(unique := sorted({*warnings}))}; {count_noun(len(trained), 'point')}"
@@ -133,6 +131,22 @@ def check_points(sweep: Sweep, scope: CheckScope) -> Checked:
     elif len(reading) > MAX_DATA_CHECKS:
         text += f"; the data were read in {MAX_DATA_CHECKS} of {len(reading)} ways, as a sample"
     return Checked(text, unique, "sweep")
+
+
+def _check_data(
+    sweep: Sweep, recipes: Sequence[Recipe], scope: CheckScope
+) -> tuple[list[Fault], list[Fault]]:
+    """Return the warnings and the errors of recipes, and goals that the data leave out."""
+    warnings: list[Fault] = []
+    faults: list[Fault] = []
+    for recipe in recipes[:MAX_DATA_CHECKS]:
+        try:
+            warnings += check_one(recipe, scope).warnings
+        except ComposerError as error:
+            faults += error.faults
+    if recipes and scope.data != "none":
+        faults += unmeasured_goals(sweep, recipes[0])
+    return warnings, faults
 
 
 def _points_by_data(sweep: Sweep, points: Sequence[PointCost]) -> list[Recipe]:

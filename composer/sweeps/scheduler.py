@@ -22,6 +22,7 @@ from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record
 from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
+from composer.sweeps.measured_goals import check_goals
 from composer.sweeps.points import (
     CostPlanner,
     PointCost,
@@ -125,6 +126,8 @@ def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe |
     # all other trials would fail over the same missing files, one by one
     if recipe is not None and (faults := check_files(recipe, recipe.folders())):
         raise DataError(faults)
+    if recipe is not None:
+        check_goals(sweep, recipe)
     return trainable, recipe
 
 

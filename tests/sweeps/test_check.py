@@ -285,3 +285,28 @@ def test_check_prints_the_notes_of_a_training(
     status, _, err = checked(capsys, "r.yaml")
     assert status == 0
     assert "left out 3 of 4 training pairs longer than 2 tokens" in err
+
+
+def test_a_goal_that_the_references_leave_out_is_refused_before_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("r.yaml").write_text(PAIRS, encoding="utf-8")
+    for name in ("a.en", "a.de", "b.en", "b.de"):
+        Path(name).write_text("".join(f"{name}{number}\n" for number in range(9)), encoding="utf-8")
+    axis = "  width: {set: model.width, values: [16, 32]}"
+    text = f"sweep: 1\nbase: r.yaml\naxes:\n{axis}\nrank: [{{val/bleu: max}}]\n"
+    Path("s.yaml").write_text(text, encoding="utf-8")
+    for words in (["check"], ["sweep", "--dry-run"], ["sweep"]):
+        with pytest.raises(SystemExit) as left:
+            main.main([*words, "s.yaml"])
+        assert left.value.code == 2
+        assert (
+            "s.yaml:5:9: error[metric]: `val/bleu` is never measured: most references of val have"
+            " fewer than four words by its tokenizer `13a`\n" in (err := capsys.readouterr().err)
+        )
+        fix = "`{val/exact_match: max}`, or `evaluation: {metrics: [bleu, ...]}` in the base"
+        assert f"   fix: write {fix}\n" in err
+    assert not Path("runs").exists()
+    assert codes(capsys, "s.yaml", "--without-data") == (0, [])
+    Path("s.yaml").write_text(text.replace("bleu", "exact_match"), encoding="utf-8")
+    assert codes(capsys, "s.yaml")[0] == 0
