@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -110,6 +111,7 @@ class TextColumn(FileColumn):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.file = self.path.open("rb")
+        weakref.finalize(self, self.file.close)  # nobody closes a column
         self.version, self.crc = self._version(), self._crc()
         self.identity.append(self.crc)
         self.starts = line_starts(self.path)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import tarfile
+import weakref
 import zipfile
 import zlib
 from collections import Counter
@@ -169,6 +170,7 @@ class TarMembers:
 
     def __init__(self, archive: Path) -> None:
         self.opened, self.reading = tarfile.open(archive, "r:"), Lock()  # noqa: SIM115
+        weakref.finalize(self, self.opened.close)
         self.entries = {
             entry.name.removeprefix("./"): entry for entry in self.opened if entry.isfile()
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,12 +21,14 @@ BATCH_ROWS = 1024
 GET_AGAIN = "repair it, or get the file again"
 
 
-def open_parquet(path: Path) -> Any:
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
     """Open a file of Parquet. Raises what Arrow does: its own errors, and OSError."""
     import pyarrow.parquet as parquet
 
     # the opened file: of a name Arrow would expand `~`, and take what has a colon for an address
-    return parquet.ParquetFile(path.open("rb"), page_checksum_verification=True)
+    with path.open("rb") as opened:
+        yield parquet.ParquetFile(opened, page_checksum_verification=True)
 
 
 class ParquetColumn(Column):

@@ -127,7 +127,8 @@ def test_a_name_means_the_file_of_that_name(name, suffix, make, tmp_path, monkey
     path = Path(f"{name}.{suffix}")
     path.parent.mkdir(exist_ok=True)
     if suffix == "parquet":
-        parquet.write_table(arrow.table({"en": ["a"], "de": ["b"]}), (tmp_path / path).open("wb"))
+        with (tmp_path / path).open("wb") as file:
+            parquet.write_table(arrow.table({"en": ["a"], "de": ["b"]}), file)
     elif suffix == "tsv.zst":
         path.write_bytes(arrow.Codec("zstd").compress(b"en\tde\na\tb\n", asbytes=True))
     else:

@@ -230,8 +230,11 @@ def test_no_other_format_of_pillow_is_tried(
         archive.addfile(entry, BytesIO(content))
     (tmp_path / "0.png").write_bytes(content)
     for path in ("0.png", "a.zip/0.png", "a.tar/0.png"):
-        with pytest.raises(MediaError, match="PNG, JPEG, GIF, BMP, TIFF, WEBP and PPM are read"):
-            read_image(open_file(tmp_path / path), SETTINGS)
+        with (
+            open_file(tmp_path / path) as file,
+            pytest.raises(MediaError, match="PNG, JPEG, GIF, BMP, TIFF, WEBP and PPM are read"),
+        ):
+            read_image(file, SETTINGS)
     assert tried == []
 
 

@@ -63,7 +63,8 @@ def test_a_sound_that_is_as_its_header_says_is_read_as_it_is(kind, subtype, coun
     path = tmp_path / f"a.{'mp3' if kind == 'MP3' else 'sound'}"
     path.write_bytes(sound(kind, subtype, NOISE[:count]))
     expected, _ = soundfile.read(path, dtype="float32")
-    samples, rate, notices = read_samples(path.open("rb"), RATE)
+    with path.open("rb") as file:
+        samples, rate, notices = read_samples(file, RATE)
     assert (rate, notices) == (RATE, ())
     np.testing.assert_array_equal(samples, expected)
 

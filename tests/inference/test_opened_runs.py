@@ -94,7 +94,8 @@ def test_what_is_no_file_is_refused_at_once(
         (run / name).symlink_to("/dev/zero")
     else:
         monkeypatch.chdir(run)  # a socket's path must be short
-        socket.socket(socket.AF_UNIX).bind(name)
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(name)
     for unverified in ("0", "1"):
         monkeypatch.setenv(UNVERIFIED, unverified)
         with pytest.raises(RunError, match="cannot be read"):
