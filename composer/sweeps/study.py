@@ -7,6 +7,7 @@ here, so that pruning is decided once per trial.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -172,7 +173,7 @@ class Study:
         with suppress(UpdateFinishedTrialError):
             for step in sorted(set(scores) - set(known)):
                 suggestion.trial.report(scores[step], step)
-                if suggestion.trial.should_prune():
+                if should_prune(suggestion.trial):
                     return step
         return None
 
@@ -200,6 +201,13 @@ class Study:
         # Optuna checks before it writes, and another worker may come in between
         with suppress(UpdateFinishedTrialError):
             self.study.tell(suggestion.number, state=state, skip_if_finished=True)
+
+
+def should_prune(trial: optuna.trial.Trial) -> bool:
+    """Return True if the pruner ends this trial."""
+    # Optuna asks NumPy for the best score, which warns if all are NaN
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        return trial.should_prune()
 
 
 def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
