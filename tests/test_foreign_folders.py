@@ -19,7 +19,6 @@ import wandb
 from composer.processes.git import commit_around
 from composer.processes.python import (
     python_environment,
-    same_command,
     secure_children,
     seqcomposer_command,
 )
@@ -388,23 +387,3 @@ def test_libraries_start_children_in_that_environment_and_ours_is_restored(
         assert os.environ["PYTHONPATH"] == str(ROOT)
         assert os.environ["PYTHONSAFEPATH"] == "1"
     assert dict(os.environ) == before
-
-
-def test_another_rank_of_a_users_script_finds_the_modules_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "beside.py").write_text("NAME = 'beside'\n", encoding="utf-8")
-    (tmp_path / "script.py").write_text(
-        "import os, subprocess, sys\nimport beside\nfrom composer.processes.python import"
-        " same_command\ncommand, environment ="
-        " same_command()\nsys.stdout.write(beside.NAME)\nsys.stdout.flush()\nif 'AGAIN' not in"
-        " os.environ:\n    subprocess.run(command, env=environment | {'AGAIN': '1'}, check=True)\n",
-        encoding="utf-8",
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    for words in (["script.py"], ["-m", "script"]):
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, check=True
-        )
-        assert done.stdout == b"beside" * 2
-    command, environment = same_command()
-    assert command[0] == sys.executable
-    assert environment["PYTHONSAFEPATH"] == "1"

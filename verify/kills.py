@@ -85,16 +85,16 @@ def live_processes(leader: int) -> list[int]:
 
 
 def training_processes(process: int) -> list[int]:
-    """Return the processes of a training: leader, other ranks and their data workers."""
+    """Return the processes of a training: leader, ranks and their data workers."""
     return [
         process,
-        *(pid for pid in live_processes(process) if b"LOCAL_RANK=" in environment(pid)),
+        *(pid for pid in live_processes(process) if b"spawn_main" in command_line(pid)),
     ]
 
 
-def environment(process: int) -> bytes:
+def command_line(process: int) -> bytes:
     try:
-        return Path(f"/proc/{process}/environ").read_bytes()
+        return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return b""
 

@@ -20,11 +20,11 @@ import typer
 from typer.main import get_command
 
 from composer.cli import inspection, recipes, runs, sweeps
-from composer.cli.options import DONE, FAILED, INTERRUPTED, REFUSED, TERMINATED, echo, examples
+from composer.cli.options import DONE, FAILED, INTERRUPTED, REFUSED, echo, examples
 from composer.errors import ComposerError, Fault, RunFailed, os_error_hint, os_error_reason
 from composer.formatting import UnfailingStream
 from composer.processes.python import secure_this_process
-from composer.training import EARLY_SIGNALS
+from composer.processes.signals import terminate
 
 ClickError: Any = typer.BadParameter.__mro__[2]
 """What click raises; some versions of typer have a click of their own, under a private name."""
@@ -74,7 +74,7 @@ def options(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, terminate)
     secure_this_process()
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -155,13 +155,6 @@ def _replace_closed_streams() -> None:
     ):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))
-
-
-def _terminate(number: int, _: object) -> NoReturn:
-    EARLY_SIGNALS.append(number)
-    # a second one must not interrupt the cleanup after the first
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(TERMINATED)
 
 
 if __name__ == "__main__":

@@ -31,23 +31,6 @@ def seqcomposer_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "composer.cli.main", *words]
 
 
-def same_command() -> tuple[list[str], dict[str, str]]:
-    """Return the command that started this process, and an environment with the same modules.
-
-    A script of the user's imports what lies beside it: its folder is named, where Python would have
-    added it.
-    """
-    module = sys.modules["__main__"].__spec__  # of `python -m`; None for a script
-    script = os.path.abspath(sys.argv[0])
-    program = ["-m", module.name] if module else [script]
-    environment = python_environment(os.environ)
-    is_own = module is not None and module.name.partition(".")[0] == "composer"
-    if not sys.flags.safe_path and not is_own:
-        folder = os.getcwd() if module else os.path.dirname(os.path.realpath(script))
-        environment[PATH] = os.pathsep.join(filter(None, (folder, environment.get(PATH))))
-    return [sys.executable, *program, *sys.argv[1:]], environment
-
-
 def secure_this_process() -> None:
     """Give this process `python_environment`, for what libraries start from it."""
     own = python_environment(os.environ)

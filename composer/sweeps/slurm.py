@@ -11,9 +11,9 @@ from subprocess import Popen
 from typing import Any
 
 from composer.errors import RunError
+from composer.processes.parent import ends_with_parent
 from composer.processes.python import SAFE, python_environment, secure_children, seqcomposer_command
 from composer.sweeps.sweep import MEMORY_UNITS, Resources, Sweep
-from composer.sweeps.workers import ends_with_parent
 
 DEFAULT_MINUTES = 24 * 60
 """Time limit of a job without `resources.minutes` and SBATCH_TIMELIMIT."""

@@ -6,17 +6,14 @@ All machines see the run folders on a shared file system, and have this package 
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import signal
 import socket
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import chdir, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from subprocess import DEVNULL, STDOUT, Popen
@@ -26,6 +23,7 @@ from composer.errors import RunError
 from composer.formatting import count_noun
 from composer.metrics.table import logged_key
 from composer.model.machine import available_memory, visible_cpus, visible_gpus
+from composer.processes.parent import ends_with_parent
 from composer.processes.python import python_environment, secure_children, seqcomposer_command
 from composer.run_dir import RunDir, is_locked
 from composer.runs.record import Budget
@@ -49,7 +47,6 @@ from composer.sweeps.trial import (
 
 PACKAGES = Path(__file__).parents[2]
 """The folder that this package is imported from."""
-PR_SET_PDEATHSIG = 1
 PATIENCE = 300.0
 """Seconds that a training has to write its checkpoint after SIGTERM."""
 
@@ -57,16 +54,6 @@ PATIENCE = 300.0
 def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
     """Return the command that trains a recipe into a run folder, resuming a run that was killed."""
     return seqcomposer_command("train", str(recipe), "--run", str(run), "--resume", *arguments)
-
-
-def ends_with_parent() -> Callable[[], object] | None:
-    """Return a `preexec_fn` that sends a child SIGTERM when its parent dies, even by SIGKILL.
-
-    On Linux only. Elsewhere the lock on its run folder shows a training that outlives its sweep.
-    """
-    if sys.platform != "linux":
-        return None
-    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class LocalJob:

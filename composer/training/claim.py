@@ -92,9 +92,19 @@ class ClaimedRun:
         )
 
 
+def choose_folder(
+    recipe: Recipe, run: str | Path | None, start_from: str | Path | None, resume: bool
+) -> RunDir:
+    """Return the folder that a training writes: `run`, or else that of its recipe."""
+    if run:
+        return RunDir(Path(run))
+    initial = None if start_from is None else find_run(start_from)
+    return RunDir(default_folder(recipe, initial, resume))
+
+
 def claim_run(
     recipe: Recipe,
-    run: str | Path | None,
+    run_dir: RunDir,
     start_from: str | Path | None,
     resume: bool,
     finish: bool,
@@ -106,7 +116,6 @@ def claim_run(
     may not be written, or its run was begun with another recipe.
     """
     initial = None if start_from is None else find_run(start_from)
-    run_dir = RunDir(Path(run) if run else default_folder(recipe, initial, resume))
     original = find_original_run(recipe, run_dir.path, initial)
     if finish and not run_dir.record.exists():
         raise RunError.of(

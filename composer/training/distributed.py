@@ -1,38 +1,28 @@
-"""Processes of a training: start them, find their rank, handle signals, end all with one error.
+"""A process among those that train together: its rank, its launcher, its signals, its peers.
 
-Lightning could start them, but ends them badly: a dead peer hangs the others, and each prints its
-own traceback.
+`launch` starts the processes of one machine; torchrun and srun start those of many.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
-from torch.distributed import distributed_c10d
-from torch.distributed.distributed_c10d import Store
 
-from composer.errors import ComposerError, Fault, RunFailed
-from composer.formatting import strip_control_characters
-from composer.processes.python import same_command
+from composer.errors import ComposerError, RunFailed
+from composer.processes.parent import end_with_parent
+from composer.processes.signals import EARLY_SIGNALS
 from composer.run_dir import RESUME
-from composer.training import EARLY_SIGNALS
 from composer.training.lightning import (
     ClusterEnvironment,
     LightningEnvironment,
@@ -41,19 +31,16 @@ from composer.training.lightning import (
 )
 
 T = TypeVar("T")
-Processes = Sequence[subprocess.Popen[Any]]
 
 RESUME_HINT = f"{RESUME} continues from the last checkpoint"
 SHARE_FOLDER = "give all machines the same run folder, on a file system that they share"
 """Fix of a training whose processes see different folders."""
-ERROR_KEY = "error"
-"""Key in the rendezvous store under which a process leaves its error for the main one."""
-LAUNCHED_BY = "SEQCOMPOSER_LAUNCHED_BY"
-"""Environment variable: id of the process that started this one."""
-POLL_SECONDS = 0.5
-"""Seconds between two looks at the other processes."""
-GRACE_SECONDS = 10.0
-"""Seconds that a process has to notice by itself that another has died."""
+PEER_SECONDS = 3.0
+"""Seconds that a process waits that has lost another, so that the launcher sees the other first."""
+SAME_SIGNAL_SECONDS = 1.0
+"""Seconds in which a signal counts once: a terminal sends it to all processes, and so does a
+launcher.
+"""
 SIGNAL_SECONDS = 5.0
 """Seconds until all processes know of a signal to one of them, unless a step takes longer."""
 HANDLED = (signal.SIGINT, signal.SIGTERM)
@@ -101,30 +88,9 @@ def is_main_process() -> bool:
 
 
 def exit_with_launcher() -> None:
-    """End this process when the one that started it is gone; nobody else would end it."""
-    starter = int(os.environ.get(LAUNCHED_BY, os.getpid()))
-    if starter != os.getpid():
-        call_when(lambda: os.getppid() != starter, lambda: os._exit(1))
-    elif external_launcher() == "torchrun":
-        parent = os.getppid()
-        call_when(lambda: os.getppid() != parent, lambda: os.kill(os.getpid(), signal.SIGTERM))
-
-
-def call_when(
-    condition: Callable[[], bool], action: Callable[[], object], delay: float = 0.0
-) -> threading.Event:
-    """Call `action` in a thread `delay` seconds after `condition` holds, unless it is set."""
-    over = threading.Event()
-
-    def poll() -> None:
-        while not over.wait(POLL_SECONDS):
-            if condition():
-                if not over.wait(delay):
-                    action()
-                over.set()
-
-    threading.Thread(target=poll, daemon=True, name="call_when").start()
-    return over
+    """Have the system end this process when torchrun is gone; nobody else would end it."""
+    if external_launcher() == "torchrun":
+        end_with_parent()
 
 
 @dataclass(frozen=True)
@@ -151,6 +117,10 @@ class TrainingInterrupted(Exception):
         self.number = number
 
 
+class PeerLost(SystemExit):
+    """Raised to end this process quietly, since another has ended, of which the launcher tells."""
+
+
 class TrainingEnded(Exception):
     """Raised to end a training without a validation after its last step."""
 
@@ -159,7 +129,7 @@ class SignalHandler:
     """Handler that remembers the first signal; a second one ends the process at once."""
 
     def __init__(self) -> None:
-        self.received = 0
+        self.received, self.time = 0, 0.0
         self.before = {number: signal.getsignal(number) for number in HANDLED}
 
     def listen(self) -> None:
@@ -176,9 +146,10 @@ class SignalHandler:
                 signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.received:
+        if not self.received:
+            self.received, self.time = number, time.monotonic()
+        elif time.monotonic() - self.time > SAME_SIGNAL_SECONDS:
             raise SystemExit(128 + number)
-        self.received = number
 
 
 class SignalPoll:
@@ -207,29 +178,17 @@ def termination_requested() -> bool:
 
 
 @contextmanager
-def training_processes(local: int, nodes: int) -> Iterator[None]:
-    """Run a block in `local` processes on each of `nodes` machines; start those that are missing.
+def training_process(local: int) -> Iterator[None]:
+    """Run a block that trains, as one of `local` processes of this machine.
 
-    They all end together; the main process raises the first error of any as RunFailed. Lightning's
-    own launcher then has nothing to start: with `LOCAL_RANK` set its environment says that the
-    processes were created externally.
+    Raises RunFailed if another process does not answer, and ends this one if another has ended.
     """
-    before, threads = dict(os.environ), torch.get_num_threads()
-    processes: list[subprocess.Popen[bytes]] = []
-    over = threading.Event()
+    threads = torch.get_num_threads()
+    if "OMP_NUM_THREADS" not in os.environ:
+        # set here, or Lightning sets it: to the cores of the machine, whatever was chosen before
+        os.environ["OMP_NUM_THREADS"] = str(max(1, threads // local))
+        torch.set_num_threads(max(1, threads // local))
     try:
-        if local * nodes > 1 and not cluster_environment().creates_processes_externally:
-            processes = start_processes(local, nodes)
-            over = call_when(
-                lambda: any(peer.poll() for peer in processes),
-                lambda: abort(processes),
-                GRACE_SECONDS,
-            )
-        if "OMP_NUM_THREADS" not in before:
-            # set here, or Lightning sets it: to the cores of the machine, whatever was chosen
-            # before
-            os.environ["OMP_NUM_THREADS"] = str(max(1, threads // local))
-            torch.set_num_threads(max(1, threads // local))
         yield
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes a plain 1 of it
@@ -238,47 +197,14 @@ def training_processes(local: int, nodes: int) -> Iterator[None]:
     except TrainingInterrupted:
         raise
     except Exception as error:
-        over.set()
-        raise_first_error(explain_worker_death(error), processes)
+        if is_peer_error(error):
+            raise peer_error(error) from error
+        raise explain_worker_death(error) from error.__cause__
     finally:
-        over.set()
-        destroy_process_group()
-        wait_for_exit(processes)
-        # what told ranks apart must not reach the next training of this process
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-        torch.set_num_threads(threads)
-
-
-def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
-    """Start this command again for every other local rank, in an environment in which they meet."""
-    place = LightningEnvironment()
-    os.environ |= {
-        LAUNCHED_BY: str(os.getpid()),
-        "MASTER_ADDR": place.main_address,
-        "MASTER_PORT": str(place.main_port),
-        "NODE_RANK": str(place.node_rank()),
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(local * nodes),
-    }
-    own = {"PYTHONFAULTHANDLER": "1"}  # one that a library crashes says where it was
-    command, environment = same_command()
-    ranks = [environment | own | {"LOCAL_RANK": str(rank)} for rank in range(1, local)]
-    return [subprocess.Popen(command, env=rank) for rank in ranks]
-
-
-def abort(processes: Processes) -> NoReturn:
-    """End this process from another thread: its main thread waits for a dead process."""
-    # one that was interrupted before it could take part has ended by 130 or 143, and has nothing to
-    # report
-    status = next((process.returncode for process in processes if process.poll() in (130, 143)), 0)
-    if not status:
-        sys.stderr.write((read_reported_error() or peer_error(processes)).render() + "\n")
-        sys.stderr.flush()
-    for process in processes:
-        process.kill()
-    os._exit(status or RunFailed.status)
+        # of several processes none ends its group: torch may wait there forever; the launcher ends
+        # the processes
+        if distributed.is_initialized() and distributed.get_world_size() == 1:
+            distributed.destroy_process_group()
 
 
 def explain_worker_death(error: Exception) -> Exception:
@@ -299,26 +225,6 @@ def explain_worker_death(error: Exception) -> Exception:
     )
 
 
-def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
-    """Raise the first error of all processes in the main one; end any other process quietly."""
-    by_peer = is_peer_error(error)
-    if is_main_process() and by_peer:
-        raise (read_reported_error() or peer_error(processes, str(error))) from error
-    if is_main_process() or not (have_met() or by_peer):
-        raise error
-    if not by_peer and (termination_requested() or not report_to_main(error)):
-        text = (
-            error.render()
-            if isinstance(error, ComposerError)
-            else "".join(traceback.format_exception(error))
-        )
-        sys.stderr.write(f"{strip_control_characters(text)}\n")
-    # it has nothing to write, and others wait until it is gone
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(RunFailed.status)
-
-
 def is_peer_error(error: BaseException) -> bool:
     """Return True if an error means that another process is gone or does not answer."""
     if isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError)):
@@ -328,101 +234,15 @@ def is_peer_error(error: BaseException) -> bool:
     return from_library or isinstance(error, distributed.DistError)
 
 
-def peer_error(processes: Processes, message: str = "") -> RunFailed:
-    """Return the error of a training that lost a process.
+def peer_error(error: Exception) -> BaseException:
+    """Return how a process ends that has lost another: as RunFailed if that hangs, else quietly.
 
-    message: The error of the communication library.
+    Of a process that has ended the launcher tells.
     """
-    until = time.monotonic() + 1.0  # a connection breaks a moment before its process ends
-    while (
-        time.monotonic() < until and processes and not any(process.poll() for process in processes)
-    ):
-        time.sleep(0.05)
-    ends = []
-    for rank, process in enumerate(processes, start=1):
-        if status := process.poll():
-            end = (
-                f"ended with status {status}"
-                if status > 0
-                else f"was ended by {signal.Signals(-status).name}"
-            )
-            ends.append(f"process {rank} {end}")
-    cause, hint = "another process has ended", "see its output above"
-    if ends:
-        cause = ", ".join(ends)
-    elif "imed out" in message or "imeout" in message:
-        cause, hint = (
-            "another process does not answer",
-            "where it was only slow, raise `trainer.timeout_minutes`",
-        )
-    return RunFailed.of(f"the training cannot continue: {cause}", f"{hint}; {RESUME_HINT}")
-
-
-def report_to_main(error: Exception) -> bool:
-    """Report this process's error to the main one. True if that says enough.
-
-    An unknown error needs its traceback.
-    """
-    expected = isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError))
-    if not isinstance(error, ComposerError):
-        error = RunFailed.of(
-            str(error) if expected else f"{type(error).__name__}: {error}", RESUME_HINT
-        )
-    with suppress(RuntimeError):
-        rank = distributed.get_rank()
-        faults = [
-            fault.as_dict() | {"message": f"process {rank}: {fault.message}", "edit": None}
-            for fault in error.faults
-        ]
-        rendezvous_store().set(ERROR_KEY, json.dumps(faults))
-        return expected
-    return False
-
-
-def read_reported_error() -> RunFailed | None:
-    """Return the error that another process reports within a second; None without any."""
-    if not have_met():
-        return None
-    with suppress(RuntimeError):
-        store = rendezvous_store()
-        store.wait([ERROR_KEY], timedelta(seconds=1))
-        return RunFailed([Fault(**fault) for fault in json.loads(store.get(ERROR_KEY))])
-    return None
-
-
-def have_met() -> bool:
-    """True if this process is one of several that can reach each other."""
-    return distributed.is_initialized() and distributed.get_world_size() > 1
-
-
-def rendezvous_store() -> Store:
-    """Return a new connection to the key-value store of the default process group.
-
-    A new one, since another thread may wait in a call of the first. torch has no public way to it.
-    """
-    store: Any = distributed_c10d._get_default_store()
-    return store.clone()
-
-
-def destroy_process_group() -> None:
-    """Destroy the process group but leak its memory.
-
-    Dropping the last reference to a group joins its threads while holding the GIL, and a thread
-    that still cleans up a collective waits for the GIL: a deadlock. So one reference stays.
-    """
-    if distributed.is_initialized():
-        for group in list(distributed_c10d._world.pg_map):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
-        with suppress(RuntimeError):
-            distributed.destroy_process_group()
-
-
-def wait_for_exit(processes: Processes) -> None:
-    """Wait until the other processes have ended, and kill those that need over 5 s."""
-    until = time.monotonic() + 5.0
-    for process in processes:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, until - time.monotonic()))
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    with suppress(SystemExit):  # of the launcher's SIGTERM
+        time.sleep(PEER_SECONDS)
+    if "imed out" not in str(error) and "imeout" not in str(error):
+        return PeerLost(RunFailed.status)
+    cause = "the training cannot continue: another process does not answer"
+    fix = "where it was only slow, raise `trainer.timeout_minutes`"
+    return RunFailed.of(cause, f"{fix}; {RESUME_HINT}")

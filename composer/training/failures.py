@@ -12,7 +12,12 @@ from composer.errors import RunError, RunFailed, os_error_hint, os_error_reason
 from composer.model.weights import is_out_of_memory
 from composer.run_dir import OTHER_RUN, utc_now
 from composer.training.checkpointing import restore_error
-from composer.training.distributed import RESUME_HINT, TrainingInterrupted, is_main_process
+from composer.training.distributed import (
+    RESUME_HINT,
+    PeerLost,
+    TrainingInterrupted,
+    is_main_process,
+)
 from composer.training.setup import TrainingSetup
 
 
@@ -30,6 +35,9 @@ def recorded_failure(training: TrainingSetup) -> Iterator[None]:
         if interrupt.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + interrupt.number) from None
+    except PeerLost:
+        record_end(training, "failed")
+        raise
     except (KeyboardInterrupt, SystemExit):
         record_end(training, "interrupted")
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from composer.checks.planner import Plan
@@ -12,10 +13,12 @@ from composer.data.sources import DataSource
 from composer.fingerprint import read_verified
 from composer.recipe.recipe import Recipe
 from composer.runs.record import RunRecord
-from composer.training.claim import ClaimedRun, claim_run, locked_run
-from composer.training.distributed import TrainingEnded, is_main_process, training_processes
+from composer.training.claim import ClaimedRun, choose_folder, claim_run, locked_run
+from composer.training.devices import resolve_devices
+from composer.training.distributed import TrainingEnded, is_main_process, training_process
 from composer.training.failures import recorded_failure
 from composer.training.finalize import finalize
+from composer.training.launch import launch, processes_to_start
 from composer.training.lightning import Callback, Logger
 from composer.training.loggers import ProgressDisplay
 from composer.training.preflight import check_built_training, check_model_and_data
@@ -57,8 +60,13 @@ def train(
     """
     silence_lightning()
     resume = resume or finish
+    run_dir = choose_folder(recipe, run, start_from, resume)
+    if (processes := processes_to_start(resolve_devices(recipe))) > 1:
+        settings = (run_dir.path, data, resume, start_from, callbacks, loggers, finish)
+        launch(partial(train, recipe, *settings), processes)
+        return TrainingResult(run_dir.path, run_dir.read())
     display = open_display(recipe)
-    claimed = claim_run(recipe, run, start_from, resume, finish, display.say)
+    claimed = claim_run(recipe, run_dir, start_from, resume, finish, display.say)
     if claimed.has_nothing_left:
         return finished_result(claimed, display)
     source = claimed.open_source(data)
@@ -104,7 +112,7 @@ def fit(training: TrainingSetup) -> None:
     # Lightning starts a TPU's processes
     local = 1 if training.recipe.trainer.accelerator == "tpu" else trainer.num_devices
     try:
-        with training_processes(local, trainer.num_nodes), suppress(TrainingEnded):
+        with training_process(local), suppress(TrainingEnded):
             trainer.fit(
                 training.module, datamodule=training.data, ckpt_path=checkpoint, weights_only=True
             )

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from composer.processes.signals import EARLY_SIGNALS
 from composer.recipe.recipe import Recipe, load
-from composer.training import EARLY_SIGNALS
 from composer.training.train import train
 from tests.training.interruptions import interrupted_at_step, killed_in_batch
 from tests.training.tiny_recipes import TINY, Tiny, Undisturbed

@@ -61,8 +61,10 @@ def arrange(what: str, rank: int, step: int) -> None:
         training.setup = at_start
 
 
+# at the import: the processes of a training import this file, and do not run it
+if "FAULT" in os.environ:
+    kind, process, when = os.environ["FAULT"].split(":")
+    arrange(kind, int(process), int(when))
+
 if __name__ == "__main__":
-    if "FAULT" in os.environ:
-        kind, process, when = os.environ["FAULT"].split(":")
-        arrange(kind, int(process), int(when))
     main()

@@ -71,11 +71,17 @@ def spoil(module: Seq2SeqModule) -> None:
     getattr(gradient, "to_local", lambda: gradient)().view(-1)[0] = float("nan")
 
 
-def arm(point: str, times: int, how: str = "SIGKILL") -> None:
-    """Has this process die when it passes a point for the so many-th time."""
+def rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def arm(point: str, times: int, at: int = 0, how: str = "SIGKILL") -> None:
+    """Has the process of rank `at` die when it passes a point for the so many-th time."""
     left = [times]
 
     def passed() -> bool:
+        if rank() != at:
+            return False
         left[0] -= 1
         return left[0] == 0
 
@@ -156,7 +162,7 @@ def replacing(
 
 def told(beside: str) -> None:
     """Has every batch that is trained on written down, with its loss to the last bit."""
-    real, rank = Seq2SeqModule.training_step, int(os.environ.get("LOCAL_RANK", "0"))
+    real = Seq2SeqModule.training_step
 
     def step(self: Seq2SeqModule, batch: Any, index: int) -> Any:
         order = next(
@@ -164,7 +170,7 @@ def told(beside: str) -> None:
         ).sampler  # type: ignore[attr-defined]
         loss = real(self, batch, index)
         line = {
-            "at": [rank, order.epoch, order.done],
+            "at": [rank(), order.epoch, order.done],
             "world": self.trainer.world_size,
             "rows": batch["rows"].tolist(),
             "loss": loss.item().hex(),
@@ -176,12 +182,19 @@ def told(beside: str) -> None:
     Seq2SeqModule.training_step = step  # type: ignore[method-assign]
 
 
+def prepare(beside: str, kill: Kill | None) -> None:
+    """Has this process tell its steps, and die where it shall."""
+    torch.set_num_threads(1)
+    told(beside)
+    if kill:
+        arm(*kill)
+
+
 def attempt(case: Case, kill: Kill | None) -> int:
     """One attempt, in this process; its exit status."""
-    torch.set_num_threads(1)
-    told(case.get("beside", case["run"]))
-    if kill and int(os.environ.get("LOCAL_RANK", "0")) == (kill[2] if len(kill) > 2 else 0):
-        arm(kill[0], kill[1], *kill[3:])
+    orders = (case.get("beside", case["run"]), kill)
+    os.environ["KILLS"] = json.dumps(orders)
+    prepare(*orders)
     try:
         train(load(Path(case["recipe"]), case["overrides"]), case["run"], resume=True)
     except ComposerError as error:
@@ -237,8 +250,6 @@ def attempts(case: Case) -> dict[str, Any]:
     for at, kill in enumerate([*case["kills"], None]):
         file = Path(f"{case.get('beside', case['run'])}.output")
         here = case | {"overrides": [*case["overrides"], *case.get("machines", [])[at : at + 1]]}
-        # several processes: Lightning starts the others with the command line that it finds
-        sys.argv = [__file__, "--attempt", json.dumps([here, kill])]
         leader, status = forked(partial(attempt, here, kill), file)
         leaders.append(leader)
         ended.append(status)
@@ -258,11 +269,7 @@ def fill(path: Path, left: int = 150_000) -> None:
     path.write_bytes(bytes(shutil.disk_usage(path.parent).free - left))
 
 
-def main() -> None:
-    if sys.argv[1] == "--attempt":
-        sys.exit(attempt(*json.loads(sys.argv[2])))
+if __name__ == "__mp_main__":  # a rank, which imports this file
+    prepare(*json.loads(os.environ["KILLS"]))
+elif __name__ == "__main__":
     sys.stdout.write(json.dumps([attempts(case) for case in json.loads(sys.argv[1])]))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,27 +4,40 @@ nothing had been.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
-import threading
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from composer.cli.main import _terminate
-from composer.errors import RecipeError, RunError, RunFailed
+from composer.errors import Edit, Fault, RecipeError, RunError, RunFailed
+from composer.processes.signals import terminate
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, is_intact, list_checkpoints
-from composer.training import claim, datamodule, devices, distributed, finalize
+from composer.training import claim, datamodule, devices, distributed, finalize, launch
 from composer.training.devices import resolve_devices
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
-from tests.training.launcher_stubs import CPU, LAUNCH, SHORT, SRUN, group, start, stubs
+from tests.training.launcher_stubs import (
+    CPU,
+    LAUNCH,
+    SHORT,
+    SRUN,
+    TWO,
+    environment,
+    group,
+    start,
+    stubs,
+)
 from tests.training.tiny_recipes import TINY, Tiny, Undisturbed, same_weights
 
 LIMIT = 300
+DATA_ERROR = "there.txt:3:1: error[data]"
 
 
 @pytest.fixture(scope="module")
@@ -145,20 +158,17 @@ def test_a_launch_script_prints_its_usage(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "minutes", "message", "hint"),
+    ("fault", "minutes", "status", "message", "hint"),
     [
-        ("SIGSTOP:1:6", 0.5, "another process does not answer", "`trainer.timeout_minutes`"),
-        (
-            "data:1:6",
-            2,
-            "there.txt:3:1: error[data]: process 1: this file has another length here",
-            "look at it",
-        ),
-        ("data:1:0", 2, "process 1 ended with status 2", "see its output above"),
+        ("SIGSTOP:1:6", 0.5, 1, "another process does not answer", "`trainer.timeout_minutes`"),
+        ("data:1:6", 2, 2, f"{DATA_ERROR}: process 1: this file has another", "look at it"),
+        ("data:1:0", 2, 2, f"{DATA_ERROR}: process 1: this file has another", "look at it"),
+        ("SIGKILL:0:6", 2, 1, "process 0 was ended by SIGKILL", "`--resume`"),
+        ("bug:1:6", 2, 1, "process 1: ValueError: nobody has thought of this", "`--resume`"),
     ],
 )
 def test_all_processes_end_if_one_is_lost(
-    folder: Path, tmp_path: Path, fault: str, minutes: float, message: str, hint: str
+    folder: Path, tmp_path: Path, fault: str, minutes: float, status: int, message: str, hint: str
 ) -> None:
     two = f"trainer={{accelerator: cpu, devices: 2, strategy: ddp, timeout_minutes: {minutes}}}"
     run = tmp_path / "run"
@@ -166,24 +176,15 @@ def test_all_processes_end_if_one_is_lost(
         tmp_path, ["train", str(folder / "tiny.yaml"), *SHORT, two, "--run", str(run)], fault
     )
     _, said = command.communicate(timeout=LIMIT)
-    assert command.returncode == 1, said
+    assert command.returncode == status, said
     assert group(command.pid) == []
     assert message in said
     assert hint in said
-    assert said.count("the training cannot continue") + said.count("process 1: ") == 1
-    assert "Traceback" not in said
-    # who waits inside a library for one that never came can say nothing more than its error
-    assert RunDir(run).read().status == ("running" if fault.endswith(":0") else "failed")
-
-
-class Ended:
-    """A process that has ended with a status."""
-
-    def __init__(self, status: int | None) -> None:
-        self.status = status
-
-    def poll(self) -> int | None:
-        return self.status
+    assert said.count("error[") == 1
+    assert said.count("Traceback") == (1 if fault.startswith("bug") else 0)
+    # a process that was killed writes nothing, and one that waits for a peer ends with it
+    ends_early = fault.endswith(":0") or fault.startswith("SIGKILL:0")
+    assert RunDir(run).read().status == ("running" if ends_early else "failed")
 
 
 def test_errors_of_the_communication_library_are_peer_errors() -> None:
@@ -205,58 +206,50 @@ def test_errors_of_the_communication_library_are_peer_errors() -> None:
         assert not distributed.is_peer_error(error)
 
 
-def test_the_error_names_the_process_that_ended() -> None:
-    def said(text: str, *statuses: int | None) -> str:
-        return distributed.peer_error([Ended(status) for status in statuses], text).render()  # type: ignore[misc]
+def test_a_rank_reports_its_error_whole(tmp_path: Path) -> None:
+    edit = Edit("a.yaml", "model.width", (3, 5), (3, 7), "64")
+    fault = Fault("a.yaml", 3, 5, "value", "model.width", "is odd", "write 64", "width: 63", 2)
+    error = RecipeError([replace(fault, edit=edit)])
+    faults = [asdict(fault) for fault in error.faults]
+    text = json.dumps({"kind": "RecipeError", "faults": faults})
+    same, other = launch.read_error(text, 0), launch.read_error(text, 1)
+    assert type(same) is RecipeError
+    assert same.render() == error.render()
+    assert same.faults[0].edit == edit
+    assert other.faults[0].message == "process 1: is odd"
 
-    assert "process 2 was ended by SIGSEGV" in said("", None, -11)
-    assert "process 1 ended with status 3" in said("", 3, 0)
-    assert "does not answer" in said("Timed out waiting 3000ms", 0)
-    assert "another process has ended" in said("Connection closed by peer")
 
-
-def test_a_process_that_is_stuck_ends_with_what_another_has_reported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.slow
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_script_trains_on_two_devices_below_a_guard(
+    folder: Path, tmp_path: Path, guarded: bool
 ) -> None:
-    class Exited(Exception):
-        pass
-
-    def leave(status: int) -> None:
-        raise Exited(status)
-
-    monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(distributed, "have_met", lambda: True)
-    store = distributed.distributed.TCPStore("127.0.0.1", 0, 1, True)
-    distributed.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        assert distributed.report_to_main(distributed.torch.OutOfMemoryError("CUDA out of memory."))
-        with pytest.raises(Exited, match="1"):
-            distributed.abort([])
-    finally:
-        distributed.destroy_process_group()
-    error = capsys.readouterr().err
-    assert "process 0: CUDA out of memory." in error
-    assert "another process has ended" not in error
-
-
-def test_an_action_follows_its_condition_after_the_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "POLL_SECONDS", 0.01)
-    peers = [Ended(None), Ended(0)]
-    acted = threading.Event()
-    distributed.call_when(lambda: any(peer.poll() for peer in peers), acted.set, delay=0.5)
-    assert not acted.wait(0.2)
-    peers[0].status = 1
-    assert not acted.wait(0.2)
-    assert acted.wait(10)
+    guard = 'if __name__ == "__main__":\n    ' if guarded else ""
+    words = ["training.max_steps=2", TWO]
+    train_it = f"run = composer.train({str(folder / 'tiny.yaml')!r}, 'run', overrides={words!r})"
+    script = f"import composer\n{guard}{train_it}; print('trained', run.record.status)\n"
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    if guarded:
+        assert done.stdout.count("trained finished") == 1, done.stderr
+    else:
+        assert 'call `train` below `if __name__ == "__main__":`' in done.stderr
+        assert done.stderr.count("Traceback") == 1
+        assert not (tmp_path / "run").exists()
 
 
-def test_an_action_is_cancelled_within_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "POLL_SECONDS", 0.01)
-    acted = threading.Event()
-    over = distributed.call_when(lambda: True, acted.set, delay=0.5)
-    assert not acted.wait(0.2)
-    over.set()
-    assert not acted.wait(0.5)
+@pytest.mark.usefixtures("plain")
+def test_several_machines_need_a_launcher(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"torchrun\.sh"):
+        train(tiny("trainer={accelerator: cpu, num_nodes: 2}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 # -------------------------------------------------------------------------------------------
@@ -269,7 +262,7 @@ def test_a_signal_during_the_final_evaluation_leaves_it_to_the_resumed_run(
 ) -> None:
     reference = undisturbed(tiny())
     real = finalize.evaluate_pairs
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         monkeypatch.setattr(
             finalize, "evaluate_pairs", lambda *given: os.kill(os.getpid(), signal.SIGTERM)
@@ -290,7 +283,7 @@ def test_a_signal_during_the_final_evaluation_leaves_it_to_the_resumed_run(
 def test_a_signal_while_the_data_are_read_ends_at_once(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         monkeypatch.setattr(
             datamodule, "encode_data", lambda *given: os.kill(os.getpid(), signal.SIGTERM)
@@ -324,6 +317,7 @@ def test_a_second_signal_ends_at_once(
 
     before = {item: signal.getsignal(item) for item in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(Seq2SeqModule, "training_step", twice)
+    monkeypatch.setattr(distributed, "SAME_SIGNAL_SECONDS", -1.0)
     with pytest.raises(SystemExit) as left:
         train(tiny(), tmp_path / "run")
     assert left.value.code == status
@@ -332,6 +326,18 @@ def test_a_second_signal_ends_at_once(
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     train(tiny(), tmp_path / "run", resume=True)
     assert same_weights(undisturbed(tiny()), tmp_path / "run")
+
+
+def test_a_signal_that_two_send_at_once_counts_once() -> None:
+    """A terminal and a launcher do: the process writes its checkpoint."""
+    handler = distributed.SignalHandler()
+    try:
+        handler.listen()
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert handler.received == signal.SIGINT
+    finally:
+        handler.restore()
 
 
 def test_a_signal_during_a_validation_waits_for_its_checkpoint(
@@ -504,14 +510,6 @@ def test_devices_and_machines_are_checked(
     assert (fault.code, fault.line, fault.column) == (code, TINY.count("\n") + 1, column)
     assert message in fault.message
     assert fault.hint
-
-
-def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEPT", "1")
-    before = dict(os.environ)
-    with distributed.training_processes(1, 1):
-        told(monkeypatch, LOCAL_RANK="0", KEPT="2")
-    assert dict(os.environ) == before
 
 
 def test_a_folder_that_is_not_shared_is_an_error(
