@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 Command = TypeVar("Command", bound=Callable[..., Any])
-DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
 def argument(
