@@ -114,7 +114,7 @@ DOORS = {
 
 OPTIONAL = frozenset(["wandb", "optuna", "datasets", "pyarrow", "pandas", "ray"])
 """Packages without which a training works."""
-IMPORT_OPTUNA = ("scheduler", "slurm", "study", "workers")
+IMPORT_OPTUNA = ("scheduler", "study", "workers")
 
 BANNED = frozenset(
     [
