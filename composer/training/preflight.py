@@ -67,6 +67,12 @@ def check_and_sample(
     return replace(planned, warnings=tuple(warnings)), sample
 
 
+def check_machine(recipe: Recipe) -> None:
+    """Raise RecipeError if this machine lacks a device or a package, before processes start."""
+    if errors := rule_faults(recipe, machine.RULES):
+        raise RecipeError(errors)
+
+
 def check_built_training(training: TrainingSetup) -> list[Fault]:
     """Return the warnings of a training that is set up.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ from composer.training.finalize import finalize
 from composer.training.launch import launch, processes_to_start
 from composer.training.lightning import Callback, Logger
 from composer.training.loggers import ProgressDisplay
-from composer.training.preflight import check_built_training, check_model_and_data
+from composer.training.preflight import check_built_training, check_machine, check_model_and_data
 from composer.training.process_state import restored_process
 from composer.training.setup import TrainingSetup, setup
 from composer.training.start import start_logging
@@ -61,16 +61,20 @@ def train(
     silence_lightning()
     resume = resume or finish
     run_dir = choose_folder(recipe, run, start_from, resume)
-    if (processes := processes_to_start(resolve_devices(recipe))) > 1:
-        settings = (run_dir.path, data, resume, start_from, callbacks, loggers, finish)
-        launch(partial(train, recipe, *settings), processes)
-        return TrainingResult(run_dir.path, run_dir.read())
+    processes = processes_to_start(resolve_devices(recipe))
     display = open_display(recipe)
-    claimed = claim_run(recipe, run_dir, start_from, resume, finish, display.say)
+    # of several processes the first one says it
+    say = display.say if processes == 1 else ProgressDisplay(quiet=True).say
+    claimed = claim_run(recipe, run_dir, start_from, resume, finish, say)
     if claimed.has_nothing_left:
         return finished_result(claimed, display)
     source = claimed.open_source(data)
-    plan = check_and_plan(source, display) if is_main_process() else None
+    plan = check_and_plan(source, say) if is_main_process() else None
+    if processes > 1:
+        check_machine(claimed.recipe)
+        settings = (run_dir.path, data, resume, start_from, callbacks, loggers, finish)
+        launch(partial(train, recipe, *settings), processes)
+        return TrainingResult(run_dir.path, run_dir.read())
     display.say(describe_mode(wandb_mode(claimed.recipe.logging.wandb), claimed.run_dir.path))
     training = setup(claimed, source, display, plan, callbacks, loggers)
     for warning in check_built_training(training):
@@ -96,11 +100,11 @@ def finished_result(claimed: ClaimedRun, display: ProgressDisplay) -> TrainingRe
     return TrainingResult(claimed.run_dir.path, claimed.record)
 
 
-def check_and_plan(source: DataSource, display: ProgressDisplay) -> Plan:
-    """Return the plan of the model, and print its warnings. Raises ComposerError."""
+def check_and_plan(source: DataSource, say: Callable[[str], None]) -> Plan:
+    """Return the plan of the model, and say its warnings. Raises ComposerError."""
     plan, _ = check_model_and_data(source, sampled=False)
     for warning in plan.warnings:
-        display.say(warning.render())
+        say(warning.render())
     return plan
 
 
