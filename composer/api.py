@@ -168,20 +168,29 @@ def sweep(
     ray: str | None = None,
     worker: bool = False,
     retry: bool = False,
+    seeds: str | None = None,
 ) -> Leaderboard:
     """Run the sweep in a file, or resume it, and return its leaderboard.
 
-    workers: Trials that are trained in parallel. run: The sweep's directory (`runs/NAME`). ray:
-    Address of a Ray cluster to train on. worker: Whether to share the sweep with other processes,
-    on this machine or on others that see the directory; each trial is trained by one of them.
-    retry: Whether to try the trials again that have failed. Raises RecipeError, DataError and
-    RunError before anything is trained.
+    Args:
+        file: A sweep, or with `seeds` a recipe.
+        overrides: `key=value` settings of every trial.
+        workers: Trials that are trained in parallel.
+        data: The folder in which data files are looked up first.
+        run: The sweep's directory (`runs/NAME`).
+        ray: Address of a Ray cluster to train on.
+        worker: Whether to share the sweep with other processes, on this machine or on others that
+            see the directory; each trial is trained by one of them.
+        retry: Whether to try the trials again that have failed.
+        seeds: Those with which a recipe is trained: `3` for 1 to 3, or a list such as `1,5`.
+
+    Raises RecipeError, DataError and RunError before anything is trained.
     """
     from composer.sweeps.leaderboard import open_leaderboard
     from composer.sweeps.scheduler import run_sweep
     from composer.sweeps.spec import read_sweep
 
-    spec = read_sweep(file, _as_list(overrides), data)
+    spec = read_sweep(file, _as_list(overrides), data, seeds)
     folder = Path(run or RUNS / spec.name)
     run_sweep(spec, folder, workers, ray, joins=worker, retry=retry)
     return open_leaderboard(folder)
@@ -193,6 +202,7 @@ def submit_sweep(
     workers: int = 1,
     data: str | Path | None = None,
     run: str | Path | None = None,
+    seeds: str | None = None,
 ) -> tuple[str, Path]:
     """Submit the workers of a sweep to Slurm as a job array; return its number and folder.
 
@@ -206,7 +216,7 @@ def submit_sweep(
     from composer.sweeps.sweep import SweepDir
     from composer.training.loggers import ProgressDisplay
 
-    spec = read_sweep(file, _as_list(overrides), data)
+    spec = read_sweep(file, _as_list(overrides), data, seeds)
     folder = Path(run or RUNS / spec.name)
     points, _ = check_sweep(spec, SweepDir(folder))
     write_sweep_record(SweepDir(folder), spec, len(points) or spec.search.trials or 0)
@@ -214,6 +224,7 @@ def submit_sweep(
         spec, resources=with_planned_memory(spec, points, ProgressDisplay().say)
     )
     places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]
+    places += [] if seeds is None else ["--seeds", seeds]
     return submit_workers(spec, folder, [str(file), *_as_list(overrides), *places], workers), folder
 
 

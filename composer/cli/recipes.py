@@ -15,12 +15,10 @@ from composer.cli import options
 from composer.cli.options import argument, complete_recipe, option
 from composer.errors import ComposerError, Fault
 from composer.formatting import format_bound, format_bytes, si
-from composer.metrics.table import format_score
 from composer.run_dir import find_run
 
 if TYPE_CHECKING:
     from composer.checks.planner import Plan, PlanRow
-    from composer.training.multi_seed import SeedRuns
     from composer.training.trial_run import TrialRun
 
 commands = typer.Typer()
@@ -225,7 +223,6 @@ def time_text(minutes: float) -> str:
     "seqcomposer train mine.yaml --run runs/deep --resume",
     "seqcomposer train mine.yaml --run runs/deep --resume training.max_minutes=90     # train"
     " further",
-    "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
     "seqcomposer train runs/mine/recipe.yaml   # reproduce it and compare the weights",
     "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
 )
@@ -246,9 +243,6 @@ def train(
         Path | None,
         option("--from RUN", "Start from the matching weights of a run.", parser=find_run),
     ] = None,
-    seeds: Annotated[
-        str | None, option("--seeds N|A,B,...", "Train N seeds, or the given ones.")
-    ] = None,
 ) -> None:
     """Train a recipe and write a run folder.
 
@@ -259,7 +253,7 @@ def train(
     recipe.
 
     Training the recipe of a run folder reproduces that run. For a sweep, train the point selected
-    by `axis=value`. --seeds writes RUN/seed-N and a summary, RUN/seeds.json.
+    by `axis=value`. `seqcomposer sweep RECIPE --seeds 3` trains a recipe with several seeds.
     """
     from composer.recipe.recipe import load
     from composer.recipe.yaml_reader import read
@@ -268,26 +262,10 @@ def train(
     recipe = recipe_file(recipe)
     root = read(recipe, str(recipe))
     if "sweep" in root.value:
-        if seeds is not None:
-            message = "train a point of a sweep with `training.seed=N`"
-            raise typer.BadParameter(message, param_hint="--seeds")
         loaded, folder = point_from_args(recipe, overrides or (), data)
         run = run or folder
     else:
         loaded = load(recipe, overrides or (), data, root)
-    if seeds is not None and finish:
-        message = "finish one seed: `--finish --run RUN/seed-N`"
-        raise typer.BadParameter(message, param_hint="--seeds")
-    if seeds is not None:
-        from composer.run_dir import RUNS
-        from composer.training.multi_seed import train_seeds
-
-        folder = run or RUNS / loaded.name
-        seed_runs, status = train_seeds(
-            recipe, seeds, folder, options.echo, overrides or (), data, resume, from_run
-        )
-        print_seeds(seed_runs, folder)
-        raise typer.Exit(status)
     with options.show_loading():
         from composer.training.train import train as train_recipe
     train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run, finish=finish)
@@ -352,26 +330,3 @@ def _nested(rows: Iterable[PlanRow]) -> Iterator[tuple[int, str, PlanRow]]:
 
 def _is_within(path: str, outer: str) -> bool:
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
-
-
-def print_seeds(runs: SeedRuns, folder: Path) -> None:
-    """Print the result of every seed, and the best seed."""
-    if not runs.seeds:
-        return
-    measured = set[str]().union(*(seed.scores for seed in runs.seeds))
-    wanted = (runs.metric, runs.metric.replace("val/", "test/"), "val/loss", "test/loss")
-    names = [name for name in dict.fromkeys(wanted) if name in measured]
-    table = options.make_table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
-    for seed in runs.seeds:
-        cells = [str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}"]
-        for name in names:
-            score = seed.scores.get(name)
-            cells.append("-" if score is None else format_score(name, score))
-        table.add_row(*cells)
-    console = options.table_console()
-    console.print(table)
-    if runs.best is None:
-        console.print(f"No seed has finished with a {runs.metric}, so none is the best.")
-    else:
-        console.print(f"The best by {runs.metric}: seed {runs.best}.")
-    console.print(f"All scores are in {folder / 'seeds.json'}.")

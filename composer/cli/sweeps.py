@@ -23,6 +23,7 @@ MODES = ({"--status"}, {"--slurm"}, {"--dry-run"}, {"--ray", "--worker", "--retr
 @command(
     "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
     "seqcomposer sweep mine.yaml --workers 2",
+    "seqcomposer sweep recipe.yaml --seeds 3            # one recipe, seeds 1, 2 and 3",
     "seqcomposer sweep mine.yaml --worker               # on each machine that shares the folder",
     "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
     "seqcomposer sweep mine.yaml --slurm --workers 16",
@@ -30,8 +31,14 @@ MODES = ({"--status"}, {"--slurm"}, {"--dry-run"}, {"--ray", "--worker", "--retr
     "seqcomposer sweep mine.yaml --retry                # resume, and retry failed trials",
 )
 def sweep(
-    file: Annotated[Path, argument("SWEEP", "YAML file of a sweep.", complete_recipe)],
+    file: Annotated[
+        Path, argument("SWEEP", "YAML file of a sweep; with --seeds, a recipe.", complete_recipe)
+    ],
     overrides: options.Overrides = None,
+    seeds: Annotated[
+        str | None,
+        option("--seeds N|A,B,...", "Train a recipe with N seeds, or with the given ones."),
+    ] = None,
     workers: Annotated[int, option("--workers N", "Train N trials in parallel.", min=1)] = 1,
     worker: Annotated[
         bool, option("--worker", "Train trials together with other --worker processes.")
@@ -53,7 +60,7 @@ def sweep(
     status: Annotated[bool, option("--status", "Show progress; start nothing.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run a sweep over architectures and settings.
+    """Run a sweep over architectures and settings, or train a recipe with several seeds.
 
     Train every combination of the axes, or the points that a search suggests. Check all points
     before training the first. Each trial is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N.
@@ -87,14 +94,14 @@ def sweep(
         options.print_json(state.as_json()) if as_json else options.echo(state.text())
         return
     if slurm:
-        job, folder = api.submit_sweep(file, overrides or (), workers, data, run)
+        job, folder = api.submit_sweep(file, overrides or (), workers, data, run, seeds)
         logs = folder / "slurm"
         options.echo(f"submitted job {job} with {workers} workers, which log to {logs}", err=True)
         status_command = f"seqcomposer sweep {file} --run {folder} --status"
         options.echo(f"next: squeue --job {job}; {status_command}", err=True)
         raise typer.Exit(options.DONE)
     if not dry_run:
-        board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry)
+        board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry, seeds)
         from composer.sweeps.trial import exit_status
 
         if board.results:
@@ -105,7 +112,7 @@ def sweep(
     from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_recipe
     from composer.sweeps.spec import read_sweep
 
-    spec = read_sweep(file, overrides or (), data)
+    spec = read_sweep(file, overrides or (), data, seeds)
     points = list_points(spec)
     if point := next((point for point in points if point.status == "trained"), None):
         check_goals(spec, point_recipe(spec, point.point))

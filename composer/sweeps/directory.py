@@ -103,7 +103,8 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
     if folder.record.exists() and parts.items() <= read_sweep_record(folder).items():
         return
     folder.trials.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder.sweep, sweep.file.read_bytes())
+    text = sweep.file.read_bytes() if sweep.text is None else sweep.text.encode()
+    atomic_write(folder.sweep, text)
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
     record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
     record |= {"settings": deciding_settings(sweep, sweep.search), "trained_by": trained_by()}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from composer.atomic_io import atomic_write
 from composer.data.sources import check_files
-from composer.errors import MAX_LISTED, ComposerError, DataError, RunError
+from composer.errors import MAX_LISTED, ComposerError, DataError, RecipeError, RunError
 from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record
@@ -119,6 +119,8 @@ def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe |
     check_resumable(home, sweep)
     points = [] if sweep.search.kind == "tpe" else list_points(sweep)
     trainable = [point for point in points if point.status == "trained"]
+    if len(points) == 1 and points[0].faults:
+        raise RecipeError(points[0].faults)
     if points and not trainable:
         hint = "list the faults with `--dry-run`"
         raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))

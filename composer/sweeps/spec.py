@@ -23,10 +23,11 @@ from composer.recipe.recipe import default_name, from_node
 from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_file import schema_path
 from composer.recipe.schema_reader import duplicate_faults
-from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
+from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse, read, to_data
 from composer.suggest import did_you_mean
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
+from composer.sweeps.seeds import parse_seeds, seeds_sweep
 from composer.sweeps.sweep import (
     COSTS,
     DEFAULT_RANK,
@@ -90,19 +91,29 @@ EXAMPLES = {
 
 
 def read_sweep(
-    path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    seeds: str | None = None,
 ) -> Sweep:
-    """Read and check a sweep file.
+    """Read and check a sweep file, or make the sweep of a recipe over `seeds`.
 
     Args:
         overrides: `key=value` settings of every point.
         data_dir: The folder in which data files are looked up first.
+        seeds: Of a recipe: `3`, which means 1 to 3, or a list such as `1,5`.
 
     Raises:
         RecipeError: With all faults of the first stage that has any.
     """
     file = Path(path)
-    root = _read_keys(file, str(path))
+    if seeds is None:
+        text = None
+        root = _read_keys(read(file, str(path), "sweep"), file)
+    else:
+        text = seeds_sweep(file, parse_seeds(seeds))
+        file = file.with_name(f"seeds of {file.name}")
+        root = _read_keys(parse(text, str(file), "sweep"), file)
     faults: list[Fault] = []
     base = _read_recipe(file, root.value["base"], "base", faults)
     axes = _read_axes(file, root, faults)
@@ -114,7 +125,12 @@ def read_sweep(
     where = _read_conditions(root, "where", operands, faults)
     seeds_where = _read_conditions(root, "seeds_where", operands, faults)
     space = SearchSpace(
-        file=file, root=root, base_root=base, axes=tuple(axes), overrides=tuple(overrides)
+        file=file,
+        text=text,
+        root=root,
+        base_root=base,
+        axes=tuple(axes),
+        overrides=tuple(overrides),
     )
     search, pruner, rank = _read_search(root), _read_pruner(root), read_goals(root)
     faults += _override_faults(space)
@@ -154,15 +170,16 @@ def _raise_if_any(faults: Iterable[Fault]) -> None:
         raise RecipeError(collected)
 
 
-def _read_keys(file: Path, shown: str) -> Node:
-    """Read the YAML of a sweep, checked by the schema, without keys that are `null`."""
+def _read_keys(root: Node, file: Path) -> Node:
+    """Check the YAML of a sweep by the schema; return it without keys that are `null`."""
     # jsonschema takes a tenth of a second to import
     from composer.recipe.validation import schema_faults
 
-    root = without_nulls(read(file, shown, "sweep"), load_schema()["required"])
+    root = without_nulls(root, load_schema()["required"])
     # one fault instead of one for each of its keys
     if "recipe" in root.value and "sweep" not in root.value:
-        hint = f"train it with `seqcomposer train {file}`, or name it as the `base` of a sweep"
+        hint = f"train it with `seqcomposer train {file}`, or with several seeds: `--seeds 3`; or"
+        hint += " name it as the `base` of a sweep"
         message = "this file is a recipe, not a sweep"
         raise error_at(root.value["recipe"].place, "sweep", "recipe", message, hint)
     faults = [

@@ -187,11 +187,12 @@ def format_value(value: object) -> str:
 class SearchSpace:
     """The points of a sweep: a base recipe, and the axes that change it, in the order of the file.
 
-    `root` is the sweep's file, `base_root` the base recipe, both with their places; `overrides` are
-    settings of every point.
+    `root` is the sweep's file, `base_root` the base recipe, both with their places; `text` is the
+    YAML of a sweep that was made of the recipe `file`; `overrides` are settings of every point.
     """
 
     file: Path
+    text: str | None = field(repr=False)
     root: Node = field(repr=False)
     base_root: Node = field(repr=False)
     axes: tuple[Axis, ...]

@@ -24,7 +24,6 @@ from composer.run_dir import RunDir
 from composer.sweeps.points import list_points
 from composer.sweeps.spec import read_sweep
 from composer.testing import LawError
-from composer.training.multi_seed import train_seeds
 from tests.small_recipes import SMALL, loaded, refused
 
 RECIPE = """recipe: 1
@@ -330,7 +329,7 @@ def test_other_processes_refuse_it_and_say_how_to_package_it(tmp_path: Path) -> 
     assert 'shift = "my_package.shift:Shift"' in same.faults[0].hint
     assert other.faults[0].path == "model.decoder[0]"
     with pytest.raises(RecipeError, match="a process of its own"):
-        train_seeds(tmp_path / "base.yaml", "2", tmp_path / "seeds", print)
+        composer.sweep(tmp_path / "base.yaml", seeds="2", run=tmp_path / "seeds")
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 

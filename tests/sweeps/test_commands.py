@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+import composer
 from composer.cli import main
-from composer.errors import RecipeError
+from composer.errors import RecipeError, RunError
 from composer.recipe.recipe import load
-from composer.sweeps.points import parse_point, point_from_args
+from composer.sweeps.directory import check_resumable, read_ranked_sweep, write_sweep_record
+from composer.sweeps.points import list_points, parse_point, point_from_args
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import Point
+from composer.sweeps.sweep import Point, SweepDir
+from composer.training.train import train
 from composer.training.wandb_logger import sweep_overrides
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
@@ -230,12 +233,6 @@ def test_a_point_is_trained(run: Runner, tmp_path: Path) -> None:
     assert "sweep:" not in output  # an ordinary recipe: it needs neither the sweep nor its base
 
 
-def test_a_point_has_no_list_of_seeds(run: Runner) -> None:
-    status, _, err = run("train", "tiny.yaml", "encoder=convolution", "--seeds", "3")
-    assert status == 2
-    assert "training.seed=N" in err
-
-
 def test_a_dry_run_lists_and_writes_nothing(run: Runner, tmp_path: Path) -> None:
     before = set(tmp_path.rglob("*"))
     status, out, err = run("sweep", "tiny.yaml", "--dry-run")
@@ -282,3 +279,48 @@ def test_a_sweep_trains_every_point_once_and_has_a_leaderboard(run: Runner, tmp_
     assert (status, err) == (0, "")
     assert "val/loss" in out
     assert "<html" in Path("one.html").read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------- a
+# recipe with several seeds
+
+
+def test_seeds_of_a_recipe_are_a_sweep_of_its_base_alone(tmp_path: Path) -> None:
+    write_sweep(tmp_path)
+    sweep = read_sweep(tmp_path / "base.yaml", ["model.dropout=0"], seeds="2")
+    assert (sweep.name, sweep.seeds, sweep.axes) == ("base", (1, 2), ())
+    (point,) = list_points(sweep)
+    assert (point.point, point.status) == ({}, "trained")
+    assert read_sweep(tmp_path / "base.yaml", seeds="5,1").seeds == (5, 1)
+    home = SweepDir(tmp_path / "home")
+    write_sweep_record(home, sweep, 1)
+    assert read_ranked_sweep(home).name == "base"
+    check_resumable(home, read_sweep(tmp_path / "base.yaml", ["model.dropout=0"], seeds="3"))
+    with pytest.raises(RunError, match="another sweep"):
+        check_resumable(home, read_sweep(tmp_path / "base.yaml", seeds="2"))
+
+
+@pytest.mark.parametrize("seeds", ["0", "-1", "1,1", "two", "", "1001", "1,"])
+def test_seeds_are_a_number_or_a_list(tmp_path: Path, seeds: str) -> None:
+    write_sweep(tmp_path)
+    with pytest.raises(RunError, match="is not a list of seeds"):
+        read_sweep(tmp_path / "base.yaml", seeds=seeds)
+
+
+def test_a_sweep_has_its_seeds_in_its_file(run: Runner) -> None:
+    status, _, err = run("sweep", "tiny.yaml", "--seeds", "2", "--dry-run")
+    assert status == 2
+    assert "tiny.yaml:1:1: error[seeds]" in err
+    assert "write `seeds: [1, 2]` in it" in err
+    status, out, _ = run("sweep", "base.yaml", "--seeds", "2", "--dry-run")
+    assert (status, "1 point to train, each with 2 seeds" in out) == (0, True)
+
+
+@pytest.mark.slow
+def test_each_seed_of_a_recipe_is_the_run_that_train_makes(tmp_path: Path) -> None:
+    write_sweep(tmp_path)
+    board = composer.sweep(tmp_path / "base.yaml", seeds="2", run=tmp_path / "seeds")
+    (trial,) = [result.trial for result in board.results]
+    assert trial.finished_seeds == [1, 2]
+    alone = train(load(tmp_path / "base.yaml", ["training.seed=2"]), tmp_path / "alone")
+    assert alone.record.weights_sha256 == trial.records[2].weights_sha256
