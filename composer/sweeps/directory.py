@@ -17,8 +17,9 @@ from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RUNS, RunDir, locked
+from composer.sweeps.goals import read_goals
 from composer.sweeps.leases import is_claimed
-from composer.sweeps.spec import deciding_settings, read_goals, without_nulls
+from composer.sweeps.spec import deciding_settings, without_nulls
 from composer.sweeps.sweep import Goal, Sweep, SweepDir, Value, read_sweep_record
 
 

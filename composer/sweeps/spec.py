@@ -6,34 +6,29 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from composer.checks.training import unavailable_metric
 from composer.errors import Fault, KeyPath, Mark, RecipeError, error_at, fault_at
-from composer.metrics.table import METRICS, decodes_all, metric_of, training_key
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
-from composer.recipe.recipe import default_name, from_node
+from composer.recipe.recipe import default_name
 from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_file import schema_path
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse, read, to_data
-from composer.suggest import did_you_mean
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
+from composer.sweeps.goals import rank_faults, read_goals, tune_faults, unmeasured_metrics
 from composer.sweeps.seeds import parse_seeds, seeds_sweep
 from composer.sweeps.sweep import (
     COSTS,
-    DEFAULT_RANK,
     SWEEP_AXIS,
     Axis,
-    Goal,
     Pruner,
     Resources,
     SearchAlgorithm,
@@ -137,13 +132,13 @@ def read_sweep(
     faults += _grid_faults(space, search)
     faults += _unmatched_axes(space)
     faults += space.dependency_faults()
-    faults += _rank_faults(rank, pruner)
-    faults += _tune_faults(space, rank)
+    faults += rank_faults(rank, pruner)
+    faults += tune_faults(space, rank)
     _raise_if_any(faults)
     _raise_if_any(substitution.value_faults(space))
 
     probes = [substitution.apply_point(space, point) for point in space.probe_points()]
-    _raise_if_any(_unmeasured_metrics(space, rank, pruner, probes))
+    _raise_if_any(unmeasured_metrics(space, rank, pruner, probes))
     seeds = _read_seeds(root, probes[0])
     if seeds_where and len(seeds) == 1:
         hint = "write `seeds: 3`, or remove `seeds_where`"
@@ -410,15 +405,6 @@ def _read_choice(node: Node, table: str) -> tuple[Any, dict[str, Any]]:
     return word, settings
 
 
-def read_goals(root: Node) -> tuple[Goal, ...]:
-    """Return the goals of `rank`, by default the validation loss."""
-    goals = []
-    for pair in root.value["rank"].value if "rank" in root.value else ():
-        for metric, direction in pair.value.items():
-            goals.append(Goal(metric, direction.value, direction.place))
-    return tuple(goals) or DEFAULT_RANK
-
-
 def _read_seeds(root: Node, point: Node) -> tuple[int, ...]:
     """Return the seeds of every point: those of the sweep, or the one of its recipe."""
     seeds = _plain(root, "seeds", None)
@@ -465,12 +451,6 @@ def load_schema() -> dict[str, Any]:
     """Return the JSON Schema of sweeps, which is written by hand."""
     file = schema_path().with_name("sweep.schema.json")
     return dict(json.loads(file.read_text(encoding="utf-8")))
-
-
-def rank_metrics() -> list[str]:
-    """Return the metrics of a finished trial, by which it may be ranked: scores, costs, minutes."""
-    scores = [f"{split}/{name}" for split, name in product(("val", "test"), METRICS)]
-    return [*scores, *COSTS, "minutes"]
 
 
 def _override_faults(space: SearchSpace) -> Iterator[Fault]:
@@ -539,70 +519,3 @@ def _unmatched_axes(space: SearchSpace) -> Iterator[Fault]:
             matches = [substitution.select(root, axis.target.value, rules) for root in roots]
             if not any(matches):
                 yield substitution.no_match_fault(roots[0], axis, rules)
-
-
-def _rank_faults(rank: Sequence[Goal], pruner: Pruner | None) -> Iterator[Fault]:
-    """Yield goals that no finished run has, repeated ones, and a first one that cannot prune."""
-    known = rank_metrics()
-    metrics: list[str] = []
-    for goal in rank:
-        if goal.mark is None:  # the default
-            continue
-        metric, score = goal.metric, metric_of(goal.metric)
-        best = "min" if score is None or score.lower_is_better else "max"
-        code = "metric"
-        if metric not in known:
-            message = f"no finished run has a `{metric}`{did_you_mean(metric, known)}"
-            hint = f"the metrics are {', '.join(known)}"
-        elif not metrics and pruner is not None and not metric.startswith("val/"):
-            message = f"`{metric}` is computed after training; pruning needs a validation metric"
-            hint = "begin with a metric of `val/`, or remove `prune`"
-        elif metric in metrics:
-            code, message, hint = "duplicate", f"`{metric}` is twice in `rank`", "keep one"
-        elif goal.direction != best:
-            message = f"`{metric}: {goal.direction}` ranks the worst first"
-            hint = f"write `{metric}: {best}`"
-        else:
-            message = ""
-        metrics.append(metric)
-        if message:
-            yield fault_at(goal.mark, code, "rank", message, hint)
-
-
-def _tune_faults(space: SearchSpace, rank: Sequence[Goal]) -> Iterator[Fault]:
-    """Yield tuned axes that the sweep does not have, and a first goal that is not a score."""
-    if "tune" not in space.root.value:
-        return
-    tune = space.root.value["tune"]
-    names = [axis.name for axis in space.axes]
-    for item in tune.value:
-        if item.value not in names:
-            message = f"the sweep has no axis `{item.value}`{did_you_mean(item.value, names)}"
-            yield fault_at(item.mark, "axis", "tune", message, f"its axes are {', '.join(names)}")
-    metric = rank[0].metric
-    if not metric.startswith(("val/", "test/")):
-        message = f"`tune` chooses by a validation score, and `rank` begins with `{metric}`"
-        hint = "begin `rank` with a metric of `val/` or `test/`"
-        yield fault_at(tune.place, "metric", "tune", message, hint)
-
-
-def _unmeasured_metrics(
-    space: SearchSpace, rank: Sequence[Goal], pruner: Pruner | None, roots: Sequence[Node]
-) -> Iterator[Fault]:
-    """Yield metrics of `rank` that none of these points would log."""
-    recipes = []
-    for root in roots:
-        with suppress(RecipeError):  # a point may be impossible
-            recipes.append(from_node(space.base, root, schema_generator.load()))
-    marks = [(goal.metric, goal.mark) for goal in rank if goal.mark is not None]
-    if marks and pruner is not None and decodes_all(marks[0][0]):
-        # pruning goes by what is logged during the training
-        marks.append((training_key(marks[0][0]), marks[0][1]))
-    if marks and "tune" in space.root.value:
-        marks.append((rank[0].on_validation.metric, space.root.value["tune"].mark))
-    for metric, mark in marks:
-        reasons = [unavailable_metric(recipe, metric) for recipe in recipes]
-        if reasons and (first := reasons[0]) is not None and None not in reasons:
-            hint = first[1].text.replace("val/loss", "{val/loss: min}")
-            message = f"`{metric}` is never measured: {first[0]}"
-            yield fault_at(mark, "metric", "rank", message, hint)

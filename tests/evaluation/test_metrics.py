@@ -26,8 +26,8 @@ from composer.metrics.table import (
 from composer.recipe import schema_generator
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
+from composer.sweeps.goals import rank_metrics
 from composer.sweeps.leaderboard_text import leaderboard_text
-from composer.sweeps.spec import rank_metrics
 from composer.training.train import train
 from composer.viz.report import report
 from tests.docs.fenced import ROOT
