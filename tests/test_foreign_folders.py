@@ -283,7 +283,7 @@ def test_no_command_runs_what_lies_in_its_folder(trap: Trap, tmp_path: Path) -> 
         ("plan", "evil/tiny.yaml"),
         ("train", "evil/tiny.yaml", "--run", "one"),
         ("train", "evil/tiny.yaml", "--run", "both", two),
-        ("train", "evil/tiny.yaml", "--run", "seeds", "--seeds", "1"),
+        ("sweep", "evil/tiny.yaml", "--run", "seeds", "--seeds", "1"),
         ("sweep", "evil/sweep.yaml", "--run", "sweep", "--workers", "2"),
         ("translate", "one", "--input", "text.txt"),
         ("evaluate", "one"),

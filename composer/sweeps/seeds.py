@@ -39,5 +39,5 @@ def seeds_sweep(file: Path, seeds: Sequence[int]) -> str:
         hint = "write `seeds: [" + ", ".join(map(str, seeds)) + "]` in it"
         raise error_at(recipe.value["sweep"].place, "seeds", "sweep", message, hint)
     name = to_data(recipe)["name"] if "name" in recipe.value else default_name(file)
-    sweep = {"sweep": 1, "name": name, "base": file.name, "axes": {}, "seeds": [*seeds]}
-    return json.dumps(sweep)
+    sweep: dict[str, object] = {"sweep": 1, "name": name, "base": file.name}
+    return json.dumps({**sweep, "axes": {}, "seeds": [*seeds]})

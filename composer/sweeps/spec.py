@@ -139,8 +139,8 @@ def read_sweep(
 
     probes = [substitution.apply_point(space, point) for point in space.probe_points()]
     _raise_if_any(unmeasured_metrics(space, rank, pruner, probes))
-    seeds = _read_seeds(root, probes[0])
-    if seeds_where and len(seeds) == 1:
+    all_seeds = _read_seeds(root, probes[0])
+    if seeds_where and len(all_seeds) == 1:
         hint = "write `seeds: 3`, or remove `seeds_where`"
         message = "it says which points get more than the first seed, and `seeds` has one"
         raise error_at(root.value["seeds_where"].place, "seeds", "seeds_where", message, hint)
@@ -150,7 +150,7 @@ def read_sweep(
         where=where,
         search=search,
         pruner=pruner,
-        seeds=seeds,
+        seeds=all_seeds,
         seeds_where=seeds_where,
         retries=_plain(root, "retries", 0),
         rank=rank,
