@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -63,8 +64,38 @@ def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
 
 
 def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
-    """Return the recipe of a point, given the values of its axes. Raises RecipeError."""
-    root = apply_point(sweep, sweep.complete(point))
+    """Return the recipe of a point, given the values of its axes. Raises RecipeError.
+
+    With `match` it has the size of all points, for which models are planned.
+    """
+    return sized_recipe(sweep, point, matched_size(sweep, point))
+
+
+def matched_size(sweep: Sweep, point: Mapping[str, Value]) -> int | None:
+    """Return the value that `match` chooses at a point, None without it. Raises RecipeError."""
+    if sweep.match is None:
+        return None
+    values, key = sweep.match.values, json.dumps(sweep.complete(point))
+    if key not in values:
+        planner = _planner(sweep)
+
+        def count(size: int) -> int:
+            parameters: int = planner.plan(sized_recipe(sweep, point, size))["parameters"]
+            return parameters
+
+        values[key] = sweep.match.choose(count)
+    return values[key]
+
+
+@lru_cache(maxsize=8)
+def _planner(sweep: Sweep) -> CostPlanner:
+    """Return what plans the sizes of a sweep's points."""
+    return CostPlanner()
+
+
+def sized_recipe(sweep: Sweep, point: Mapping[str, Value], size: int | None) -> Recipe:
+    """Return the recipe of a point whose `match.by` is `size`. Raises RecipeError."""
+    root = apply_point(sweep, sweep.complete(point), size)
     # data files are looked up where the base's are
     recipe = from_node(sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root)
     refuse_own_blocks(recipe, "each trial of a sweep is a process of its own")
@@ -100,7 +131,8 @@ class PointCost:
 
     `fingerprint` is "" if the recipe cannot be read. `at_most`: the costs are upper bounds, since
     the size of a vocabulary is not known yet. `faults` make training impossible. `condition` of
-    `where` excludes the point. `same_as` is an earlier point with the same fingerprint.
+    `where` excludes the point. `same_as` is an earlier point with the same fingerprint. `size` is
+    the value that `match` has chosen.
     """
 
     point: Point
@@ -113,6 +145,7 @@ class PointCost:
     warnings: Sequence[Fault] = ()
     condition: str = ""
     same_as: int | None = None
+    size: int | None = None
 
     @property
     def status(self) -> Literal["excluded", "impossible", "duplicate", "trained"]:
@@ -185,7 +218,8 @@ def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -
     cost = PointCost(dict(point), condition=violated_condition(sweep, point))
     try:
         recipe = point_recipe(sweep, point)
-        cost = replace(cost, fingerprint=point_fingerprint(recipe))
+        size = matched_size(sweep, point)
+        cost = replace(cost, fingerprint=point_fingerprint(recipe), size=size)
         if cost.condition:
             return cost
         costs = dict((planner or CostPlanner()).plan(recipe))
@@ -283,7 +317,7 @@ def num_unlisted(sweep: Sweep, points: Sequence[PointCost]) -> int:
 
 def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, object]:
     """Return the points of a dry run as plain data."""
-    keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
+    keys = ("point", "size", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
     rows = []
     for number, point in enumerate(points, start=1):
         row: dict[str, object] = {"number": number}
@@ -305,7 +339,8 @@ def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, object]
 def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
     """Return a table of the points, their faults and warnings, and the number to be trained."""
     names = [axis.name for axis in sweep.axes]
-    rows = [["point", *names, "parameters", "FLOPs", "state bytes", ""]]
+    sizes = [] if sweep.match is None else [sweep.match.label]
+    rows = [["point", *names, *sizes, "parameters", "FLOPs", "state bytes", ""]]
     numbers: dict[tuple[str, str], list[str]] = {}
     for number, point in enumerate(points, start=1):
         costs = ["", "", ""]
@@ -313,12 +348,14 @@ def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
             costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
             costs = [format_bound(cost, point.at_most) for cost in costs]
         values = [_format_axis(axis, point.point, sweep.search.kind) for axis in sweep.axes]
+        if sizes:
+            values.append("-" if point.size is None else f"{point.size:,}")
         rows.append([str(number), *values, *costs, _point_note(point)])
         faults = point.faults or (point.warnings if point.status == "trained" else ())
         if faults:
             text = RecipeError(faults).render().rpartition("\n")[0]
             numbers.setdefault((point.status, text), []).append(str(number))
-    are_texts = [False, *(True for _ in names), False, False, False, True]
+    are_texts = [False, *(True for _ in names), *(False for _ in sizes), False, False, False, True]
     lines = [*align_columns(rows, are_texts), ""]
     for (status, text), same in numbers.items():
         lines += [f"{status}, {'point' if len(same) == 1 else 'points'} {', '.join(same)}:"]

@@ -25,6 +25,7 @@ from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.goals import rank_faults, read_goals, tune_faults, unmeasured_metrics
 from composer.sweeps.seeds import parse_seeds, seeds_sweep
+from composer.sweeps.size_match import SizeMatch, read_parameters
 from composer.sweeps.sweep import (
     COSTS,
     SWEEP_AXIS,
@@ -80,6 +81,7 @@ EXAMPLES = {
     "prune": "write `prune: hyperband` or `prune: median`, or remove the key",
     "where": "write a comparison: `where: parameters < 20M`",
     "seeds_where": "write a comparison: `seeds_where: parameters < 20M`",
+    "match": "write `match: {parameters: 1.4M, by: vars.hidden}`",
     "axes": "write `axes: {width: {set: model.width, values: [64, 128]}}`",
 }
 """Hints for keys that an example explains better than a type."""
@@ -125,6 +127,7 @@ def read_sweep(
         root=root,
         base_root=base,
         axes=tuple(axes),
+        match=_read_match(root),
         overrides=tuple(overrides),
     )
     search, pruner, rank = _read_search(root), _read_pruner(root), read_goals(root)
@@ -137,7 +140,7 @@ def read_sweep(
     _raise_if_any(faults)
     _raise_if_any(substitution.value_faults(space))
 
-    probes = [substitution.apply_point(space, point) for point in space.probe_points()]
+    probes = [substitution.apply_point(space, point, size=1) for point in space.probe_points()]
     _raise_if_any(unmeasured_metrics(space, rank, pruner, probes))
     all_seeds = _read_seeds(root, probes[0])
     if seeds_where and len(all_seeds) == 1:
@@ -382,6 +385,13 @@ def _read_conditions(
         except RecipeError as error:
             faults.extend(error.faults)
     return tuple(conditions)
+
+
+def _read_match(root: Node) -> SizeMatch | None:
+    if "match" not in root.value:
+        return None
+    keys = root.value["match"].value
+    return SizeMatch(read_parameters(keys["parameters"].value), keys["by"])
 
 
 def _read_search(root: Node) -> SearchAlgorithm:

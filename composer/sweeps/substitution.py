@@ -233,12 +233,12 @@ def _as_stack(node: Node) -> Node:
     return node if isinstance(node.value, list) else replace(node, value=[replace(node, key=None)])
 
 
-def apply_point(space: SearchSpace, point: Mapping[str, Value]) -> Node:
+def apply_point(space: SearchSpace, point: Mapping[str, Value], size: int | None = None) -> Node:
     """Return the resolved mapping of a point's recipe, with the sweep's overrides.
 
     The order is: recipes that extend the base, `set`, all replacements at once, the axes that set
-    values, overrides, and variables last; so replacements may use the base's variables, which an
-    axis may set.
+    values, the `size` that `match` chooses, overrides, and variables last; so replacements may use
+    the base's variables, which an axis may set.
 
     Raises RecipeError if an axis replaces nothing, two overlap, or a path does not exist.
     """
@@ -253,6 +253,9 @@ def apply_point(space: SearchSpace, point: Mapping[str, Value]) -> Node:
             if setting.setdefault(path, axis) is not axis:
                 raise _overlap_error(axis, setting[path], path)
             root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", rules)
+    if space.match is not None and size is not None:
+        by = space.match.by
+        root = _set_value(root, by, Node(size, by.mark, text=str(size)), "match.by", rules)
     return substitute(apply_overrides(root, space.overrides, rules))
 
 

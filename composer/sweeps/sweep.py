@@ -18,6 +18,7 @@ from composer.recipe.training_sections import Training
 from composer.recipe.yaml_reader import Node
 from composer.suggest import did_you_mean
 from composer.sweeps.conditions import Condition, holds
+from composer.sweeps.size_match import SizeMatch
 
 Value = str | int | float | bool
 Point = dict[str, Value]
@@ -188,7 +189,8 @@ class SearchSpace:
     """The points of a sweep: a base recipe, and the axes that change it, in the order of the file.
 
     `root` is the sweep's file, `base_root` the base recipe, both with their places; `text` is the
-    YAML of a sweep that was made of the recipe `file`; `overrides` are settings of every point.
+    YAML of a sweep that was made of the recipe `file`; `match` makes all points equally large;
+    `overrides` are settings of every point.
     """
 
     file: Path
@@ -196,6 +198,7 @@ class SearchSpace:
     root: Node = field(repr=False)
     base_root: Node = field(repr=False)
     axes: tuple[Axis, ...]
+    match: SizeMatch | None
     overrides: tuple[str, ...]
 
     @property
