@@ -189,7 +189,7 @@ def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -
 
 
 def documents_noun(recipe: Recipe) -> str:
-    """Return what `new` calls the documents of a text: `lines`, `paragraphs` or `files`."""
+    """Return the word of `new` for the documents of a text: `lines`, `paragraphs` or `files`."""
     assert recipe.data.text is not None
     return f"{recipe.data.text.unit}s"
 

@@ -89,7 +89,7 @@ def matched_size(sweep: Sweep, point: Mapping[str, Value]) -> int | None:
 
 @lru_cache(maxsize=8)
 def _planner(sweep: Sweep) -> CostPlanner:
-    """Return what plans the sizes of a sweep's points."""
+    """Return the planner of the sizes of a sweep's points."""
     return CostPlanner()
 
 

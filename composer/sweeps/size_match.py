@@ -120,5 +120,5 @@ def accepted_between(count: Count, guess: int, low: int, high: int) -> int | Non
 
 
 def nearer(count: Count, wanted: int, low: int, high: int) -> int:
-    """Return which of two values has the nearer count, the smaller one of equal ones."""
+    """Return the one of two values with the nearer count, the smaller one of equal ones."""
     return min((low, high), key=lambda value: abs(count(value) - wanted))

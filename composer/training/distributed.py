@@ -235,7 +235,7 @@ def is_peer_error(error: BaseException) -> bool:
 
 
 def peer_error(error: Exception) -> BaseException:
-    """Return how a process ends that has lost another: as RunFailed if that hangs, else quietly.
+    """Return the end of a process that has lost another: RunFailed if that hangs, else PeerLost.
 
     Of a process that has ended the launcher tells.
     """

@@ -51,7 +51,7 @@ LOGGERS = ("torch.distributed.elastic", "torch.multiprocessing")
 
 
 def processes_to_start(devices: Devices) -> int:
-    """Return how many processes a training starts here: 1 if this one trains itself.
+    """Return the number of processes that a training starts here: 1 if this one trains itself.
 
     Raises RunError for several machines without a launcher.
     """
