@@ -5,7 +5,7 @@
 A run predicts the next token at each position of lines of strings, the last of which has the tested
 n. As in Joulin & Mikolov 2015, section 5.1, a string is correct if every deterministic token is
 predicted (the letters after the first of the second kind, and the end); in brackets is the accuracy
-on these letters. A folder of seeds (`train --seeds`) gives a line for each of them.
+on these letters. A sweep (`sweep RECIPE --seeds`) gives a line for each run of a seed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-from composer.run_dir import seed_dirs
 
 LENGTHS = (15, 20, 30, 40, 60)
 
@@ -29,9 +27,10 @@ class CountingAccuracy(NamedTuple):
 
 
 def find_runs(folders: Sequence[Path]) -> Iterator[Path]:
-    """Yield the runs, and those of folders of seeds."""
+    """Yield the runs, and those of each seed of a sweep's trials."""
     for folder in folders:
-        yield from [run.path for run in seed_dirs(folder).values()] or [folder]
+        seeds = sorted((folder / "trials").glob("*/seed-*"))
+        yield from [run for run in seeds if run.is_dir()] or [folder]
 
 
 def certain_words(words: Sequence[str], pattern: str) -> list[bool]:

@@ -323,7 +323,6 @@ NOT_IN_PYTHON = {
     ("score", "target"): "targets are given",
     ("score", "minimal_pairs"): "`run.minimal_pairs`, since it returns something else",
     ("draw", "output"): "the drawing has `.save(file)`",
-    ("train", "seeds"): "a loop over `training.seed`; the command starts a process for each",
     ("sweep", "dry_run"): "`sweep_points`, since it returns something else",
     ("sweep", "status"): "`sweep_status`, since it returns something else",
     ("sweep", "slurm"): "`submit_sweep`, since it returns something else",

@@ -7,7 +7,6 @@ without torch.
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 import traceback
@@ -23,8 +22,10 @@ from composer.cli import inspection, recipes, runs, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, REFUSED, echo, examples
 from composer.errors import ComposerError, Fault, RunFailed, os_error_hint, os_error_reason
 from composer.formatting import UnfailingStream
+from composer.processes.endings import end_process, is_one_of_several
 from composer.processes.python import secure_this_process
 from composer.processes.signals import terminate
+from composer.processes.streams import replace_closed_streams
 
 ClickError: Any = typer.BadParameter.__mro__[2]
 """What click raises; some versions of typer have a click of their own, under a private name."""
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status."""
     signal.signal(signal.SIGTERM, terminate)
     secure_this_process()
-    _replace_closed_streams()
+    replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # letters that the terminal's encoding lacks
@@ -95,6 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             echo("".join(traceback.format_exception(error)), err=True, nl=False)
     for stream in (sys.stdout, sys.stderr):
         UnfailingStream(stream).flush()  # or the interpreter tries again at exit, and fails
+    if is_one_of_several():
+        end_process(status)
     sys.exit(status)
 
 
@@ -141,20 +144,6 @@ def _report_usage(error: Any) -> None:
     hint = f"`{command} --help` lists {listed}"
     text = error.format_message().rstrip(".")
     _report(ComposerError([Fault("", 0, 0, "usage", "", text[:1].lower() + text[1:], hint)]))
-
-
-def _replace_closed_streams() -> None:
-    """Open null devices for closed standard streams, whose numbers other files would get.
-
-    Reading from such an stdin and writing to such an stdout fails, as from a closed stream.
-    """
-    for name, flags, mode in (
-        ("stdin", os.O_WRONLY, "r"),
-        ("stdout", os.O_RDONLY, "w"),
-        ("stderr", os.O_WRONLY, "w"),
-    ):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))
 
 
 if __name__ == "__main__":

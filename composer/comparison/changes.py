@@ -168,6 +168,8 @@ def _choice_text(value: Any, table: str, defs: Schema) -> object:
 
 EXPLAINING = (
     "start_from",
+    "initial_weights",
+    "checkpoints_used",
     "finished_early",
     "steps",
     "versions",
@@ -176,19 +178,21 @@ EXPLAINING = (
     "machine",
     "git",
 )
-"""Keys of run.json that may explain other scores and that no recipe says; all others follow from
-the recipe, the data and these, or differ between any two runs.
+"""Keys of run.json that may explain other scores and that no recipe says. The others follow from
+the recipe and the data, or differ between any two runs.
 """
 
 
 def record_changes(
     first: Mapping[str, object], second: Mapping[str, object], path: tuple[str, ...] = ()
 ) -> list[Change]:
-    """Return the differences of two run.json that may explain other scores, versions say."""
+    """Return the differences of two run.json that may explain other scores, such as versions."""
     changes: list[Change] = []
     for key in dict.fromkeys((*first, *second)):
         before, after, inner = first.get(key), second.get(key), (*path, str(key))
         if before == after or (not path and key not in EXPLAINING):
+            continue
+        if inner == ("checkpoints_used", "checkpoints"):  # names of steps
             continue
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             changes += record_changes(before, after, inner)

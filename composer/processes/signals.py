@@ -1,4 +1,4 @@
-"""SIGTERM before a training handles signals: the process ends, and remembers the signal."""
+"""Signals before and after a training handles them: the process ends, by the first one alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ TERMINATED = 128 + signal.SIGTERM
 """Exit status after SIGTERM."""
 EARLY_SIGNALS: list[int] = []
 """Signals received before a training handles them."""
+
+
+def interrupt(number: int, _: object) -> NoReturn:
+    """Handle SIGINT once: a terminal sends it to all processes, and so does their launcher."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def terminate(number: int, _: object) -> NoReturn:

@@ -13,7 +13,6 @@ from composer.recipe.fragments import check_fragment, is_fragment
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import read
 from composer.run_dir import recorded_data
-from composer.sweeps.measured_goals import unmeasured_goals
 from composer.sweeps.points import (
     PointCost,
     list_points,
@@ -137,6 +136,8 @@ def _check_data(
     sweep: Sweep, recipes: Sequence[Recipe], scope: CheckScope
 ) -> tuple[list[Fault], list[Fault]]:
     """Return the warnings and the errors of recipes, and goals that the data leave out."""
+    from composer.sweeps.measured_goals import unmeasured_goals  # imports torch
+
     warnings: list[Fault] = []
     faults: list[Fault] = []
     for recipe in recipes[:MAX_DATA_CHECKS]:

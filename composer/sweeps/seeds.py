@@ -11,7 +11,7 @@ from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
 
 MAX_SEEDS = 1000
-"""Seeds at once; who writes a larger number means the seed itself."""
+"""Seeds of a sweep at most; a larger number is refused, since it is meant as a seed itself."""
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -40,4 +40,4 @@ def seeds_sweep(file: Path, seeds: Sequence[int]) -> str:
         raise error_at(recipe.value["sweep"].place, "seeds", "sweep", message, hint)
     name = to_data(recipe)["name"] if "name" in recipe.value else default_name(file)
     sweep: dict[str, object] = {"sweep": 1, "name": name, "base": file.name}
-    return json.dumps({**sweep, "axes": {}, "seeds": [*seeds]})
+    return json.dumps({**sweep, "axes": {}, "seeds": [*seeds]}, ensure_ascii=False)

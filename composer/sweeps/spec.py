@@ -102,6 +102,7 @@ def read_sweep(
 
     Raises:
         RecipeError: With all faults of the first stage that has any.
+        RunError: If `seeds` are no seeds.
     """
     file = Path(path)
     if seeds is None:
@@ -109,10 +110,11 @@ def read_sweep(
         root = _read_keys(read(file, str(path), "sweep"), file)
     else:
         text = seeds_sweep(file, parse_seeds(seeds))
-        file = file.with_name(f"seeds of {file.name}")
         root = _read_keys(parse(text, str(file), "sweep"), file)
     faults: list[Fault] = []
-    base = _read_recipe(file, root.value["base"], "base", faults)
+    # the recipe of a sweep of seeds does not extend itself
+    reader = file if text is None else file.with_name(f"seeds of {file.name}")
+    base = _read_recipe(reader, root.value["base"], "base", faults)
     axes = _read_axes(file, root, faults)
     _raise_if_any(faults)
 

@@ -59,7 +59,7 @@ def resolve_devices(recipe: Recipe) -> Devices:
     elif on_cpu and devices == "auto":
         accelerator, devices = "cpu", 1
     resolved = Devices(accelerator, devices, 1 if nodes == "auto" else nodes, chosen["strategy"])
-    # a notebook and a console cannot be started again; a TPU's processes are Lightning's own matter
+    # a rank imports no notebook and no console; a TPU's processes are Lightning's own matter
     if hasattr(sys, "ps1") and accelerator != "tpu":
         resolved = _in_notebook(recipe, resolved)
     if resolved.strategy == "auto" and accelerator not in ("mps", "tpu") and resolved.processes > 1:
@@ -92,8 +92,8 @@ def _in_notebook(recipe: Recipe, devices: Devices) -> Devices:
         devices = replace(devices, devices=1)
     if devices.processes > 1:
         message = (
-            "several devices need a process each, and a notebook or a console cannot be started"
-            " again"
+            "several devices need a process each, which cannot import what a notebook or a"
+            " console defines"
         )
         path = ("trainer", "devices")
         fix = write(path, 1, ", or train by `seqcomposer train` or a script")

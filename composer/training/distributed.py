@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
@@ -17,9 +18,10 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import torch
+from lightning_fabric.utilities.distributed import _destroy_dist_connection
 from torch import distributed
 
-from composer.errors import ComposerError, RunFailed
+from composer.errors import MAX_LIBRARY_MESSAGE, ComposerError, RunFailed, one_line_error
 from composer.processes.parent import end_with_parent
 from composer.processes.signals import EARLY_SIGNALS
 from composer.run_dir import RESUME
@@ -82,9 +84,7 @@ def is_main_process() -> bool:
     """True in the process of rank 0; known before the processes meet."""
     if started := external_launcher():
         return os.environ["RANK" if started == "torchrun" else "SLURM_PROCID"] == "0"
-    if "RANK" in os.environ:
-        return os.environ["RANK"] == "0"
-    return all(int(os.environ.get(name, "0")) == 0 for name in ("NODE_RANK", "LOCAL_RANK"))
+    return os.environ.get("RANK", "0") == "0"
 
 
 def exit_with_launcher() -> None:
@@ -118,7 +118,10 @@ class TrainingInterrupted(Exception):
 
 
 class PeerLost(SystemExit):
-    """Raised to end this process quietly, since another has ended, of which the launcher tells."""
+    """Raised to end this process since another has ended; its code is what the library says.
+
+    The launcher tells how the other ended, if one did.
+    """
 
 
 class TrainingEnded(Exception):
@@ -137,7 +140,8 @@ class SignalHandler:
         if threading.current_thread() is threading.main_thread():
             for number in HANDLED:
                 signal.signal(number, self._handle)
-            self.received = self.received or (EARLY_SIGNALS.pop() if EARLY_SIGNALS else 0)
+            if EARLY_SIGNALS and not self.received:
+                self.received, self.time = EARLY_SIGNALS.pop(), time.monotonic()
 
     def restore(self) -> None:
         """Reinstall the handlers that were there when this was made."""
@@ -201,8 +205,8 @@ def training_process(local: int) -> Iterator[None]:
             raise peer_error(error) from error
         raise explain_worker_death(error) from error.__cause__
     finally:
-        # of several processes none ends its group: torch may wait there forever; the launcher ends
-        # the processes
+        # of several processes none ends its group: torch may wait there forever
+        atexit.unregister(_destroy_dist_connection)  # Lightning's
         if distributed.is_initialized() and distributed.get_world_size() == 1:
             distributed.destroy_process_group()
 
@@ -213,8 +217,9 @@ def explain_worker_death(error: Exception) -> Exception:
     if not isinstance(error, RuntimeError) or match is None:
         return error
     if termination_requested() or "Terminated" in match[1]:  # want of memory kills
-        launcher = external_launcher()
-        by = f"by {launcher}, as all are where one has ended" if launcher else "from outside"
+        by = "from outside"
+        if external_launcher():
+            by = "by its launcher, as all are where one has ended"
         cause = f"the training cannot continue: this process was ended {by} (SIGTERM)"
         return RunFailed.of(
             cause, f"read what the first process that ended has printed; {RESUME_HINT}"
@@ -235,14 +240,12 @@ def is_peer_error(error: BaseException) -> bool:
 
 
 def peer_error(error: Exception) -> BaseException:
-    """Return the end of a process that has lost another: RunFailed if that hangs, else PeerLost.
-
-    Of a process that has ended the launcher tells.
-    """
+    """Return the end of a process that has lost another: RunFailed if that hangs, else PeerLost."""
     with suppress(SystemExit):  # of the launcher's SIGTERM
         time.sleep(PEER_SECONDS)
     if "imed out" not in str(error) and "imeout" not in str(error):
-        return PeerLost(RunFailed.status)
+        message = one_line_error(error)[:MAX_LIBRARY_MESSAGE]
+        return PeerLost(f"the training cannot continue without another process: {message}")
     cause = "the training cannot continue: another process does not answer"
     fix = "where it was only slow, raise `trainer.timeout_minutes`"
     return RunFailed.of(cause, f"{fix}; {RESUME_HINT}")

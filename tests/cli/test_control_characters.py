@@ -17,7 +17,7 @@ from composer.cli import main
 from composer.inference import lines as inference_lines
 from composer.recipe.sections import WandB
 from composer.run_dir import RunDir
-from composer.training import distributed
+from composer.training import launch
 from composer.training.wandb_logger import WandbLogger
 from tests.hub.packs import update_manifest
 from tests.inference import untrained
@@ -269,24 +269,17 @@ def test_texts_of_a_sweep(printed: Printed, planted: Path, tmp_path: Path) -> No
 
 
 def test_texts_in_errors_of_libraries(
-    printed: Printed, planted: Path, monkeypatch: pytest.MonkeyPatch
+    printed: Printed, planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError(HOSTILE)
 
-    def end(status: int) -> None:
-        raise SystemExit(status)
-
     monkeypatch.setattr("composer.sweeps.points.load", fail)
     assert "Traceback" in printed("plan", planted, status=1)
-    monkeypatch.setattr(distributed, "is_main_process", lambda: False)
-    monkeypatch.setattr(distributed.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(distributed.distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(distributed, "report_to_main", lambda error: False)
-    monkeypatch.setattr(distributed.os, "_exit", end)
-    assert "owned" in printed(
-        function=lambda: distributed.raise_first_error(ValueError(HOSTILE), []), status=1
-    )
+    report = {"message": HOSTILE, "extraInfo": {"py_callstack": HOSTILE}}
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "error.json").write_text(json.dumps({"message": report}), encoding="utf-8")
+    assert "owned" in printed(function=lambda: launch.raise_reported_error(tmp_path, 1), status=1)
 
 
 def test_names_at_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir, is_intact, list_checkpoints
 from composer.training import claim, datamodule, devices, distributed, finalize, launch
 from composer.training.devices import resolve_devices
+from composer.training.lightning import Callback
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.launcher_stubs import (
@@ -65,7 +66,7 @@ def test_a_notebook_has_one_device(
     tiny: Tiny, plain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices.sys, "ps1", ">>> ", raising=False)
-    with pytest.raises(RecipeError, match="a notebook or a console cannot be started again"):
+    with pytest.raises(RecipeError, match="what a notebook or a console defines"):
         resolve_devices(tiny("trainer.devices=2"))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
@@ -165,6 +166,8 @@ def test_a_launch_script_prints_its_usage(name: str, tmp_path: Path) -> None:
         ("data:1:0", 2, 2, f"{DATA_ERROR}: process 1: this file has another", "look at it"),
         ("SIGKILL:0:6", 2, 1, "process 0 was ended by SIGKILL", "`--resume`"),
         ("bug:1:6", 2, 1, "process 1: ValueError: nobody has thought of this", "`--resume`"),
+        ("network:1:6", 2, 1, "RuntimeError: gloo: unable to resolve", "`--resume`"),
+        ("exit:0:6", 2, 1, "something in the training has called exit", ""),
     ],
 )
 def test_all_processes_end_if_one_is_lost(
@@ -184,7 +187,8 @@ def test_all_processes_end_if_one_is_lost(
     assert said.count("Traceback") == (1 if fault.startswith("bug") else 0)
     # a process that was killed writes nothing, and one that waits for a peer ends with it
     ends_early = fault.endswith(":0") or fault.startswith("SIGKILL:0")
-    assert RunDir(run).read().status == ("running" if ends_early else "failed")
+    expected = "running" if ends_early else "failed"
+    assert RunDir(run).read().status == ("interrupted" if fault.startswith("exit") else expected)
 
 
 def test_errors_of_the_communication_library_are_peer_errors() -> None:
@@ -243,6 +247,16 @@ def test_a_script_trains_on_two_devices_below_a_guard(
         assert 'call `train` below `if __name__ == "__main__":`' in done.stderr
         assert done.stderr.count("Traceback") == 1
         assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("plain")
+def test_what_cannot_be_sent_to_a_rank_is_an_error(tiny: Tiny, tmp_path: Path) -> None:
+    class Local(Callback):
+        """A callback that no other process can import."""
+
+    with pytest.raises(RunError, match="callbacks and loggers are sent to other processes"):
+        train(tiny(TWO), tmp_path / "run", callbacks=[Local()])
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.usefixtures("plain")
@@ -385,7 +399,7 @@ def test_a_process_that_torchrun_ends_does_not_blame_the_memory(
     assert "`training.workers` exited unexpectedly" in explain("exited unexpectedly")
     assert "ended from outside (SIGTERM)" in explain("is killed by signal: Terminated")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    assert "ended by torchrun, as all are where one has ended (SIGTERM)" in explain(
+    assert "ended by its launcher, as all are where one has ended (SIGTERM)" in explain(
         "is killed by signal: Terminated"
     )
     assert "memory" not in explain("is killed by signal: Terminated")
@@ -393,7 +407,7 @@ def test_a_process_that_torchrun_ends_does_not_blame_the_memory(
     try:
         handler.listen()
         signal.raise_signal(signal.SIGTERM)
-        assert "ended by torchrun" in explain("exited unexpectedly")
+        assert "ended by its launcher" in explain("exited unexpectedly")
     finally:
         handler.restore()
 
@@ -443,8 +457,6 @@ def test_slurm_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.Monk
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE", raising=False)
     assert distributed.external_launcher() == ""  # inside an allocation, without srun
     assert resolve_devices(tiny("trainer={accelerator: cpu}")).devices == 1
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert not distributed.is_main_process()
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     assert (
         distributed.external_launcher(),
