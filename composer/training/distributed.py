@@ -18,7 +18,6 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import torch
-from lightning_fabric.utilities.distributed import _destroy_dist_connection
 from torch import distributed
 
 from composer.errors import MAX_LIBRARY_MESSAGE, ComposerError, RunFailed, one_line_error
@@ -30,6 +29,7 @@ from composer.training.lightning import (
     LightningEnvironment,
     SLURMEnvironment,
     TorchElasticEnvironment,
+    destroy_group_at_exit,
 )
 
 T = TypeVar("T")
@@ -206,7 +206,7 @@ def training_process(local: int) -> Iterator[None]:
         raise explain_worker_death(error) from error.__cause__
     finally:
         # of several processes none ends its group: torch may wait there forever
-        atexit.unregister(_destroy_dist_connection)  # Lightning's
+        atexit.unregister(destroy_group_at_exit)
         if distributed.is_initialized() and distributed.get_world_size() == 1:
             distributed.destroy_process_group()
 

@@ -68,5 +68,6 @@ __all__ = [
     "TorchElasticEnvironment",
     "Trainer",
     "checkpoint_connector",
+    "destroy_group_at_exit",
     "seed_everything",
 ]

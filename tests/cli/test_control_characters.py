@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from composer.cli import main
+from composer.errors import RunFailed
 from composer.inference import lines as inference_lines
 from composer.recipe.sections import WandB
 from composer.run_dir import RunDir
@@ -279,7 +280,14 @@ def test_texts_in_errors_of_libraries(
     report = {"message": HOSTILE, "extraInfo": {"py_callstack": HOSTILE}}
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "error.json").write_text(json.dumps({"message": report}), encoding="utf-8")
-    assert "owned" in printed(function=lambda: launch.raise_reported_error(tmp_path, 1), status=1)
+
+    def report() -> int:
+        with pytest.raises(RunFailed) as failed:
+            launch.raise_reported_error(tmp_path, 1)
+        sys.stderr.write(failed.value.render())
+        return failed.value.status
+
+    assert "owned" in printed(function=report, status=1)
 
 
 def test_names_at_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
