@@ -36,6 +36,9 @@ with without_scipy_signal():
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+    from lightning_fabric.utilities.distributed import (
+        _destroy_dist_connection as destroy_group_at_exit,
+    )
     from lightning_fabric.utilities.exceptions import MisconfigurationException
     from pytorch_lightning import (
         Callback,
