@@ -123,6 +123,10 @@ class PeerLost(SystemExit):
     The launcher tells how the other ended, if one did.
     """
 
+    def __init__(self, message: str, time: int) -> None:
+        super().__init__(message)
+        self.time = time
+
 
 class TrainingEnded(Exception):
     """Raised to end a training without a validation after its last step."""
@@ -241,11 +245,13 @@ def is_peer_error(error: BaseException) -> bool:
 
 def peer_error(error: Exception) -> BaseException:
     """Return the end of a process that has lost another: RunFailed if that hangs, else PeerLost."""
+    noticed = time.time_ns()
     with suppress(SystemExit):  # of the launcher's SIGTERM
         time.sleep(PEER_SECONDS)
     if "imed out" not in str(error) and "imeout" not in str(error):
         message = one_line_error(error)[:MAX_LIBRARY_MESSAGE]
-        return PeerLost(f"the training cannot continue without another process: {message}")
+        message = f"the training cannot continue without another process: {message}"
+        return PeerLost(message, noticed)
     cause = "the training cannot continue: another process does not answer"
     fix = "where it was only slow, raise `trainer.timeout_minutes`"
     return RunFailed.of(cause, f"{fix}; {RESUME_HINT}")

@@ -54,7 +54,7 @@ ERRORS = {
     error.__name__: error for error in (ComposerError, RecipeError, DataError, RunError, RunFailed)
 }
 """The errors that a process can report, by name."""
-LOST = "lost-{rank}.txt"
+LOST = "lost-{time}.txt"
 """File in which a rank that has lost another says so: of less weight than any error."""
 LOGGERS = ("torch.distributed.elastic", "torch.multiprocessing")
 """Loggers of torch that would print what a training's one error says."""
@@ -181,7 +181,7 @@ def run_rank(job: Path) -> None:
         end.status = error.status
         raise to_rank_error(error) from None
     except PeerLost as lost:
-        file = job.with_name(LOST.format(rank=os.environ["RANK"]))
+        file = job.with_name(LOST.format(time=lost.time))
         file.write_text(str(lost.code), encoding="utf-8")
         raise SystemExit(end.status) from None
     except KeyboardInterrupt:
@@ -222,9 +222,9 @@ def raise_first_error(folder: Path, failure: ProcessFailure) -> NoReturn:
         raise RunError.of(message, fix) from None
     if status - 128 in HANDLED:
         raise_for_signal(signal.Signals(status - 128))
-    lost = folder / LOST.format(rank=rank)
-    if status == RunFailed.status and lost.exists():
-        raise RunFailed.of(lost.read_text(encoding="utf-8"), RESUME_HINT) from None
+    lost = sorted(folder.glob(LOST.format(time="*")))
+    if status == RunFailed.status and lost:
+        raise RunFailed.of(lost[0].read_text(encoding="utf-8"), RESUME_HINT) from None
     end = f"ended with status {status}"
     if status < 0:
         end = f"was ended by {signal.Signals(-status).name}"
