@@ -96,7 +96,8 @@ def test_two_sharded_processes_then_one_then_two_replicas_train_as_one_process(
     }
     reference, resumed = attempts([one, mixed])
     assert reference["ended"] == [0], reference["output"]
-    assert resumed["ended"] == [KILLED, KILLED, 0], resumed["output"]
+    # of two processes the one that started them says that one was killed
+    assert resumed["ended"] == [1, KILLED, 0], resumed["output"]
     sharded, single, two = resumed["output"]
     assert sharded.count("validation at step 2") == 1
     assert "view tensor" not in sharded
