@@ -329,6 +329,7 @@ def test_the_schema_agrees_with_the_code() -> None:
         "set",
         "axes",
         "where",
+        "match",
         "search",
         "prune",
         "seeds",
