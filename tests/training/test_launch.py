@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from composer.errors import Edit, Fault, RecipeError, RunError, RunFailed
-from composer.processes.signals import terminate
+from composer.processes.signals import interrupt, terminate
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, is_intact, list_checkpoints
 from composer.training import claim, datamodule, devices, distributed, finalize, launch
@@ -344,6 +344,17 @@ def test_a_second_signal_ends_at_once(
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     train(tiny(), tmp_path / "run", resume=True)
     assert same_weights(undisturbed(tiny()), tmp_path / "run")
+
+
+def test_a_rank_is_interrupted_once() -> None:
+    """A second SIGINT, the launcher's beside the terminal's, must not end what the first began."""
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_signal_that_two_send_at_once_counts_once() -> None:
