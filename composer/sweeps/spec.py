@@ -49,6 +49,7 @@ NOT_FINGERPRINTED = (
     "seeds_where",
     "tune",
     "resources",
+    "study",
     "retries",
 )
 """Keys whose text decides no training.
@@ -133,6 +134,7 @@ def read_sweep(
         overrides=tuple(overrides),
     )
     search, pruner, rank = _read_search(root), _read_pruner(root), read_goals(root)
+    storage = _read_storage(root, faults)
     faults += _override_faults(space)
     faults += _grid_faults(space, search)
     faults += _unmatched_axes(space)
@@ -160,6 +162,7 @@ def read_sweep(
         retries=_plain(root, "retries", 0),
         rank=rank,
         resources=Resources.read(_plain(root, "resources", {})),
+        storage=storage,
         fingerprint=_fingerprint(space, search),
         data_dir=None if data_dir is None else Path(data_dir),
     )
@@ -394,6 +397,20 @@ def _read_match(root: Node) -> SizeMatch | None:
         return None
     keys = root.value["match"].value
     return SizeMatch(read_parameters(keys["parameters"].value), keys["by"])
+
+
+def _read_storage(root: Node, faults: list[Fault]) -> str | None:
+    """Return the URL of the study's database, which must not have a password."""
+    if "study" not in root.value:
+        return None
+    node = root.value["study"].value["storage"]
+    url: str = node.value
+    if re.search(r"//[^?]*:[^?]*@|[?&]password=", url):
+        message = "a password does not belong into the file of a sweep"
+        hint = "write `postgresql://USER@HOST/DATABASE`, and the password into `~/.pgpass` or the"
+        hint += " variable PGPASSWORD"
+        faults.append(fault_at(node.mark, "password", "study.storage", message, hint))
+    return url
 
 
 def _read_search(root: Node) -> SearchAlgorithm:

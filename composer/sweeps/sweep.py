@@ -274,9 +274,10 @@ class Sweep(SearchSpace):
     """A sweep that passed all checks.
 
     `where` excludes points; `seeds_where` says which points get more than the first seed. A trial
-    that failed is tried again `retries` times. `fingerprint` is of everything that decides which
-    trials are run and how they are ranked, without the trials and seeds that may be added later,
-    `seeds_where` and `tune`.
+    that failed is tried again `retries` times. `storage` is the URL of the PostgreSQL database of
+    the study, None for a file in the sweep's folder. `fingerprint` is of everything that decides
+    which trials are run and how they are ranked, without the trials and seeds that may be added
+    later, `seeds_where` and `tune`.
     """
 
     name: str
@@ -288,6 +289,7 @@ class Sweep(SearchSpace):
     retries: int
     rank: tuple[Goal, ...]
     resources: Resources
+    storage: str | None
     fingerprint: str
     data_dir: Path | None
 

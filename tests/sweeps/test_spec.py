@@ -80,6 +80,12 @@ def test_missing_keys_have_defaults(tmp_path: Path) -> None:
     assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
 
 
+def test_the_study_may_be_in_a_database(tmp_path: Path) -> None:
+    url = "postgresql://me@host:5432/studies?sslmode=require"
+    assert sweep(tmp_path, ENCODER).storage is None
+    assert sweep(tmp_path, ENCODER, f"study: {{storage: '{url}'}}").storage == url
+
+
 def test_a_sweep_is_refused_where_a_recipe_is_loaded_or_extended(tmp_path: Path) -> None:
     file = write(tmp_path, ENCODER)
     (tmp_path / "mine.yaml").write_text(f"extends: {file.name}\n", encoding="utf-8")
@@ -191,6 +197,8 @@ def test_the_fingerprint_covers_what_changes_the_points(tmp_path: Path) -> None:
     assert (
         sweep(tmp_path, ENCODER, "name: other\ndescription: text  # comment").fingerprint == first
     )
+    storage = 'study: {storage: "postgresql://me@host/studies"}'
+    assert sweep(tmp_path, ENCODER, storage).fingerprint == first
     # seeds may be added
     assert sweep(tmp_path, ENCODER, "seeds: 2\nsearch: grid").fingerprint == first
     assert sweep(tmp_path, ENCODER, "seeds: 2\nseeds_where: flops > 1").fingerprint == first
@@ -338,6 +346,7 @@ def test_the_schema_agrees_with_the_code() -> None:
         *keys,
         "seeds_where",
         "resources",
+        "study",
         "tune",
         "retries",
         "rank",
