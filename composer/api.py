@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from composer.data.tokenizer import Tokenizers
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
+    from composer.sweeps.executors.engine import Engine
     from composer.sweeps.leaderboard import Leaderboard
     from composer.sweeps.points import PointCost
     from composer.training.lightning import Callback, Logger
@@ -166,7 +167,7 @@ def sweep(
     data: str | Path | None = None,
     run: str | Path | None = None,
     ray: str | None = None,
-    worker: bool = False,
+    slurm: bool = False,
     retry: bool = False,
     seeds: str | None = None,
 ) -> Leaderboard:
@@ -175,57 +176,38 @@ def sweep(
     Args:
         file: A sweep, or with `seeds` a recipe.
         overrides: `key=value` settings of every trial.
-        workers: Trials that are trained in parallel.
+        workers: The number of trainings at once.
         data: The folder in which data files are looked up first.
         run: The sweep's directory (`runs/NAME`).
         ray: Address of a Ray cluster to train on.
-        worker: Whether to share the sweep with other processes, on this machine or on others that
-            see the directory; each trial is trained by one of them.
+        slurm: Whether to train each trial as a job of Slurm.
         retry: Whether to try the trials again that have failed.
         seeds: Those with which a recipe is trained: `3` for 1 to 3, or a list such as `1,5`.
 
     Raises RecipeError, DataError and RunError before anything is trained.
     """
+    from composer.sweeps.coordinator import run_sweep
     from composer.sweeps.leaderboard import open_leaderboard
-    from composer.sweeps.scheduler import run_sweep
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, _as_list(overrides), data, seeds)
     folder = Path(run or RUNS / spec.name)
-    run_sweep(spec, folder, workers, ray, joins=worker, retry=retry)
+    run_sweep(spec, folder, workers, engine_of(ray, slurm), retry)
     return open_leaderboard(folder)
 
 
-def submit_sweep(
-    file: str | Path,
-    overrides: Sequence[str] = (),
-    workers: int = 1,
-    data: str | Path | None = None,
-    run: str | Path | None = None,
-    seeds: str | None = None,
-) -> tuple[str, Path]:
-    """Submit the workers of a sweep to Slurm as a job array; return its number and folder.
+def engine_of(ray: str | None, slurm: bool) -> Engine:
+    """Return the engine of a sweep: the Ray cluster at an address, Slurm, or this machine.
 
-    Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those
-    of `sweep`.
+    Raises RunError if both are given.
     """
-    from composer.sweeps.directory import write_sweep_record
-    from composer.sweeps.scheduler import check_sweep, with_planned_memory
-    from composer.sweeps.slurm import submit_workers
-    from composer.sweeps.spec import read_sweep
-    from composer.sweeps.sweep import SweepDir
-    from composer.training.loggers import ProgressDisplay
+    from composer.sweeps.executors.engine import Engine
 
-    spec = read_sweep(file, _as_list(overrides), data, seeds)
-    folder = Path(run or RUNS / spec.name)
-    points, _ = check_sweep(spec, SweepDir(folder))
-    write_sweep_record(SweepDir(folder), spec, len(points) or spec.search.trials or 0)
-    spec = dataclasses.replace(
-        spec, resources=with_planned_memory(spec, points, ProgressDisplay().say)
-    )
-    places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]
-    places += [] if seeds is None else ["--seeds", seeds]
-    return submit_workers(spec, folder, [str(file), *_as_list(overrides), *places], workers), folder
+    if ray is not None and slurm:
+        raise RunError.of("a sweep runs on Ray or on Slurm", "leave out `ray` or `slurm`")
+    if ray is not None:
+        return Engine("ray", ray)
+    return Engine("slurm" if slurm else "local")
 
 
 def sweep_points(

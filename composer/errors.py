@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from rich.cells import cell_len
 
@@ -146,10 +146,18 @@ class DataError(ComposerError):
 class RunError(ComposerError):
     """A run that cannot be started, resumed or opened."""
 
+    code: ClassVar[str] = "run"
+
     @classmethod
     def of(cls, message: str, hint: str = "", file: str = "") -> Self:
         """Return the error for one fault that has no place in a recipe."""
-        return cls([Fault(str(file), 0, 0, "run", "", message, hint)])
+        return cls([Fault(str(file), 0, 0, cls.code, "", message, hint)])
+
+
+class FolderLocked(RunError):
+    """A folder that another process is writing."""
+
+    code = "locked"
 
 
 class RunFailed(RunError):

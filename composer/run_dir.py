@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import re
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from composer.atomic_io import (
     sha256_of_file,
     try_lock,
 )
-from composer.errors import RunError, os_error_hint, os_error_reason
+from composer.errors import FolderLocked, RunError, os_error_hint, os_error_reason
 from composer.runs.forms import is_history, is_metrics_row
 from composer.suggest import suggest_file
 
@@ -336,24 +337,30 @@ def locked(
 ) -> IO[str]:
     """Create and lock the folder until the returned file is closed; remove temporary files in it.
 
-    Forked children release the lock. Raises RunError, which names the `holder`, if another process
-    holds it, or if the folder cannot be written.
+    Forked children release the lock. Raises FolderLocked, which names the `holder`, if another
+    process holds it, and RunError if the folder cannot be written.
     """
     path = str(run_dir.path)
     try:
         run_dir.path.mkdir(parents=True, exist_ok=True)
-        file = os.fdopen(
-            os.open(run_dir.path / LOCK, os.O_WRONLY | os.O_CREAT | NO_WAIT, 0o666), "a"
-        )
+        # not truncated: its holder has written who it is
+        handle = os.open(run_dir.path / LOCK, os.O_RDWR | os.O_CREAT | NO_WAIT, 0o666)
+        file = os.fdopen(handle, "r+", encoding="utf-8", errors="replace")
         try:
             lock(file)
+            file.truncate()
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {utc_now()}")
+            file.flush()
             remove_temporaries(run_dir.path)
             remove_temporaries(run_dir.checkpoints)
+        except BlockingIOError:
+            who = file.readline().strip()
+            file.close()
+            message = f"another {holder} is writing into this folder"
+            raise FolderLocked.of(f"{message}: {who}" if who else message, fix, path) from None
         except OSError:
             file.close()
             raise
-    except BlockingIOError:
-        raise RunError.of(f"another {holder} is writing into this folder", fix, path) from None
     except OSError as error:
         message = f"this folder cannot be written: {os_error_reason(error)}"
         raise RunError.of(

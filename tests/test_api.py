@@ -325,7 +325,6 @@ NOT_IN_PYTHON = {
     ("draw", "output"): "the drawing has `.save(file)`",
     ("sweep", "dry_run"): "`sweep_points`, since it returns something else",
     ("sweep", "status"): "`sweep_status`, since it returns something else",
-    ("sweep", "slurm"): "`submit_sweep`, since it returns something else",
 }
 """Options of commands that functions do not have, and why."""
 

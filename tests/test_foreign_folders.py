@@ -22,8 +22,9 @@ from composer.processes.python import (
     secure_children,
     seqcomposer_command,
 )
-from composer.sweeps.slurm import SlurmWorker
-from composer.sweeps.workers import LocalJob
+from composer.sweeps.executors.ray import run_training
+from composer.sweeps.executors.slurm import SlurmTraining
+from composer.sweeps.executors.training import Training, TrainingProcess
 from tests.training.tiny_recipes import TINY
 
 ROOT = Path(__file__).parents[1]
@@ -360,9 +361,11 @@ def test_a_child_process_imports_nothing_from_its_folder(
 ) -> None:
     plant(tmp_path / "evil", trap.marks)
     monkeypatch.setenv("PYTHONPATH", f":{ROOT}:.")
-    job = LocalJob(seqcomposer_command("--version"), tmp_path / "log", {}, str(tmp_path / "evil"))
-    assert job.process.wait() == 0
-    assert SlurmWorker(["--help"], str(tmp_path / "evil"))(0) == 0
+    command, log = tuple(seqcomposer_command("--version")), tmp_path / "log"
+    training = Training("tried", command, tmp_path / "run", log, str(tmp_path / "evil"))
+    assert TrainingProcess(training, {}).process.wait() == 0
+    assert SlurmTraining(training)() == 0
+    assert run_training(training) == 0
     assert trap.sprung() == set()
 
 

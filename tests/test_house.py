@@ -96,8 +96,8 @@ DOORS = {
     "num2words": {"data.tasks.numbers"},
     "wandb": {"training.wandb_logger", "hub.remotes", "processes.wandb"},
     "optuna": {"sweeps.study"},
-    "ray": {"sweeps.workers"},
-    "submitit": {"sweeps.slurm"},
+    "ray": {"sweeps.executors.ray"},
+    "submitit": {"sweeps.executors.slurm"},
     "scipy": {"comparison.outputs", "sweeps.significance"},
     "pytorch_lightning": {"training.lightning"},
     "lightning_fabric": {"training.lightning"},
@@ -114,7 +114,7 @@ DOORS = {
 
 OPTIONAL = frozenset(["wandb", "optuna", "datasets", "pyarrow", "pandas", "ray"])
 """Packages without which a training works."""
-IMPORT_OPTUNA = ("scheduler", "study", "workers")
+IMPORT_OPTUNA = ("coordinator", "study", "sweep_display", "trial_course")
 
 BANNED = frozenset(
     [

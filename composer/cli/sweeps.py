@@ -12,21 +12,27 @@ import typer
 from composer import api
 from composer.cli import options
 from composer.cli.options import argument, complete_recipe, option
+from composer.errors import RunError
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
 
-MODES = ({"--status"}, {"--slurm"}, {"--dry-run"}, {"--ray", "--worker", "--retry"})
-"""Flags of `sweep` that go together: they look, submit, list or run."""
+MODES = (
+    {"--status"},
+    {"--dry-run", "--slurm"},
+    {"--dry-run", "--ray"},
+    {"--retry", "--slurm"},
+    {"--retry", "--ray"},
+)
+"""Flags of `sweep` that go together: they look, list or run."""
 
 
 @command(
     "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
     "seqcomposer sweep mine.yaml --workers 2",
     "seqcomposer sweep recipe.yaml --seeds 3            # one recipe, seeds 1, 2 and 3",
-    "seqcomposer sweep mine.yaml --worker               # on each machine that shares the folder",
     "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
-    "seqcomposer sweep mine.yaml --slurm --workers 16",
+    "seqcomposer sweep mine.yaml --slurm --workers 16   # at most 16 jobs at once",
     "seqcomposer sweep mine.yaml --status               # done, running, failed, pruned, left",
     "seqcomposer sweep mine.yaml --retry                # resume, and retry failed trials",
 )
@@ -39,12 +45,9 @@ def sweep(
         str | None,
         option("--seeds N|A,B,...", "Train a recipe with N seeds, or with the given ones."),
     ] = None,
-    workers: Annotated[int, option("--workers N", "Train N trials in parallel.", min=1)] = 1,
-    worker: Annotated[
-        bool, option("--worker", "Train trials together with other --worker processes.")
-    ] = False,
+    workers: Annotated[int, option("--workers N", "Train N trials at once.", min=1)] = 1,
     dry_run: Annotated[
-        bool, option("--dry-run", "List the points and their costs; train nothing.")
+        bool, option("--dry-run", "List the points, their costs and the jobs; train nothing.")
     ] = False,
     data: options.DataDir = None,
     run: Annotated[
@@ -53,9 +56,7 @@ def sweep(
     ray: Annotated[
         str | None, option("--ray ADDRESS", "Train on a Ray cluster: auto, local or an address.")
     ] = None,
-    slurm: Annotated[
-        bool, option("--slurm", "Submit the workers to Slurm as a job array.")
-    ] = False,
+    slurm: Annotated[bool, option("--slurm", "Train each trial as a job of Slurm.")] = False,
     retry: Annotated[bool, option("--retry", "Retry failed trials.")] = False,
     status: Annotated[bool, option("--status", "Show progress; start nothing.")] = False,
     as_json: options.AsJson = False,
@@ -64,9 +65,9 @@ def sweep(
 
     Train every combination of the axes, or the points that a search suggests. Check all points
     before training the first. Each trial is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N.
-    Run the same command again to resume an interrupted sweep; nothing is trained twice. With
-    --worker, start it any number of times, on this machine and others: each process takes the next
-    point, and the points of processes that died.
+    Run the same command again to resume an interrupted sweep, on any machine that sees its folder;
+    nothing is trained twice. With --ray or --slurm, this process hands trials to the cluster, and
+    must keep running; if it is killed, jobs of Slurm run on, and the same command finds them.
 
     A killed training resumes from its last checkpoint; it has failed if it was killed five times in
     a row without a new checkpoint. A failed trial is retried as often as `retries` in the sweep's
@@ -81,7 +82,6 @@ def sweep(
         "--slurm": slurm,
         "--dry-run": dry_run,
         "--ray": ray,
-        "--worker": worker,
         "--retry": retry,
     }
     refuse_mixed({flag for flag, value in flags.items() if value})
@@ -93,21 +93,15 @@ def sweep(
         state = sweep_status(file, run)
         options.print_json(state.as_json()) if as_json else options.echo(state.text())
         return
-    if slurm:
-        job, folder = api.submit_sweep(file, overrides or (), workers, data, run, seeds)
-        logs = folder / "slurm"
-        options.echo(f"submitted job {job} with {workers} workers, which log to {logs}", err=True)
-        status_command = f"seqcomposer sweep {file} --run {folder} --status"
-        options.echo(f"next: squeue --job {job}; {status_command}", err=True)
-        raise typer.Exit(options.DONE)
     if not dry_run:
-        board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry, seeds)
+        board = api.sweep(file, overrides or (), workers, data, run, ray, slurm, retry, seeds)
         from composer.sweeps.trial import exit_status
 
         if board.results:
             next_command = f"seqcomposer leaderboard {shlex.quote(str(board.folder))}"
             options.echo(f"next: {next_command}")
         raise typer.Exit(exit_status(result.trial.status for result in board.results))
+    from composer.sweeps.executors.engine import describe_request
     from composer.sweeps.measured_goals import check_goals
     from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_recipe
     from composer.sweeps.spec import read_sweep
@@ -116,10 +110,15 @@ def sweep(
     points = list_points(spec)
     if point := next((point for point in points if point.status == "trained"), None):
         check_goals(spec, point_recipe(spec, point.point))
+    try:
+        request = describe_request(api.engine_of(ray, slurm), spec.name, workers, spec.resources)
+    except RunError as error:  # the sweep may be meant for another machine
+        request = f"{error.faults[0].message}: {error.faults[0].hint}"
     if as_json:
-        options.print_json(dry_run_json(spec, points))
+        options.print_json(dry_run_json(spec, points) | {"jobs": request})
     else:
         options.echo(dry_run_text(spec, points))
+        options.echo(f"each training: {request}")
     impossible = any(point.status == "impossible" for point in points)
     raise typer.Exit(options.REFUSED if impossible else options.DONE)
 

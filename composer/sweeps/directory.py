@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +17,8 @@ from composer.recipe.earlier_versions import TRAINING_CHANGES
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
-from composer.run_dir import RUNS, RunDir, locked
+from composer.run_dir import RUNS, RunDir, is_locked, locked
 from composer.sweeps.goals import read_goals
-from composer.sweeps.leases import is_claimed
 from composer.sweeps.spec import deciding_settings, without_nulls
 from composer.sweeps.sweep import Goal, Sweep, SweepDir, Value, read_sweep_record
 
@@ -77,8 +77,8 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     path, other = str(folder.path), "name another with `--run DIR`"
     if folder.path.exists() and not folder.path.is_dir():
         raise RunError.of("a sweep needs a folder, and this is a file", other, path)
-    if RunDir(folder.path).is_empty() or (folder.opening.exists() and not folder.record.exists()):
-        return  # another worker is about to write the record
+    if RunDir(folder.path).is_empty():
+        return
     if not folder.record.exists():
         raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
     record = read_sweep_record(folder)
@@ -98,19 +98,30 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         raise RunError.of(shrunk, hint, path)
 
 
-def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
-    """Write sweep.yaml and sweep.json, unless they are up to date."""
+def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> str:
+    """Write sweep.json and sweep.yaml, unless they are up to date; return the study's name."""
     parts = {"growable": growable_parts(sweep), "num_trials": num_trials, "retries": sweep.retries}
-    if folder.record.exists() and parts.items() <= read_sweep_record(folder).items():
-        return
-    folder.trials.mkdir(parents=True, exist_ok=True)
-    text = sweep.file.read_bytes() if sweep.text is None else sweep.text.encode()
-    atomic_write(folder.sweep, text)
+    before = read_sweep_record(folder) if folder.record.exists() else {}
+    # studies of many sweeps share a database; those of earlier versions have no name of their own
+    earlier = sweep.fingerprint[:12] if before else f"{sweep.name}-{secrets.token_hex(6)}"
+    study = str(before.get("study", earlier))
+    if folder.sweep.exists() and parts.items() <= before.items():
+        return study
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
-    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
+    record = {
+        "name": sweep.name,
+        "fingerprint": sweep.fingerprint,
+        "study": study,
+        **files,
+        **parts,
+    }
     record |= {"settings": deciding_settings(sweep, sweep.search), "trained_by": trained_by()}
-    # last: its presence marks the directory of a sweep
+    # first: its presence marks the directory of a sweep
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+    atomic_write(
+        folder.sweep, sweep.file.read_bytes() if sweep.text is None else sweep.text.encode()
+    )
+    return study
 
 
 def trained_by() -> dict[str, Any]:
@@ -141,10 +152,16 @@ def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
 
 @contextmanager
 def lock_sweep(home: SweepDir) -> Iterator[None]:
-    """Lock the directory against other sweeps. Raises RunError if one holds it."""
-    hint = "wait until it ends, or add `--worker` to train some of its trials here"
-    with locked(RunDir(home.path), "sweep", hint):
+    """Lock the directory against other sweeps. Raises RunError, which says who holds it."""
+    with locked(RunDir(home.path), "sweep", "wait until it ends, or end it"):
         for trial in home.trials.glob("*"):
-            if not is_claimed(trial):
-                remove_temporaries(trial)
+            remove_temporaries(trial)
         yield
+
+
+def check_locks(home: SweepDir) -> None:
+    """Raise RunError where the file system has no locks: two machines could train one trial."""
+    if is_locked(RunDir(home.path)) is None:
+        message = "this file system has no locks, so only this machine can train in it"
+        hint = "omit `--slurm` and `--ray`, or name a folder on another file system: `--run DIR`"
+        raise RunError.of(message, hint, str(home.path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,15 @@ from composer.sweeps.trial import (
     trial_state,
 )
 
-NOT_ENDED = ("running", "stopped")
-"""States of a trial that has not ended: a process trains it, or none does."""
+NOT_ENDED = ("running", "waiting", "stopped")
+"""States of a trial that has not ended."""
 
 
 @dataclass(frozen=True)
 class SweepStatus:
     """The started trials of a sweep of `num_trials`, as plain data.
 
-    A trial has the status `stopped` if no process trains it, and the `step` of its last metrics.
+    Each trial has its state, and the `step` of its last metrics.
     `lost` has a sentence for each finished seed without weights.
     """
 
@@ -113,4 +113,9 @@ def trial_status(trial: Trial) -> dict[str, Any]:
     keys = ("number", "point", "fingerprint", "value", "error")
     plain = {key: getattr(trial, key) for key in keys}
     step = int(rows[-1]["step"]) if rows else None
-    return {**plain, "status": trial_state(trial), "step": step, "retries": [*trial.retries]}
+    return {
+        **plain,
+        "status": trial_state(trial),
+        "step": step,
+        "retries": [asdict(retry) for retry in trial.retries],
+    }

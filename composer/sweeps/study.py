@@ -1,206 +1,206 @@
 """A sweep's search as an Optuna study: suggest points and prune trials.
 
-All workers write to one journal. Trainings do not know it: their metrics are read and reported
-here, so that pruning is decided once per trial.
+The study is a memory of the trials' folders, from which it can be made again. Trainings do not know
+it: their metrics are read and reported here.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import optuna
-from optuna.exceptions import UpdateFinishedTrialError
+from optuna.exceptions import StorageInternalError
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import RandomSampler, TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.study import StudyDirection
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
-from composer.errors import RunError
-from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Value, is_active
+from composer.errors import RunError, one_line_error
+from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, SweepDir, Value, is_active
 from composer.sweeps.trial import Trial
 
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+DRIVER = "postgresql+psycopg2:"
+CONNECT_SECONDS = 10
+"""Seconds that a database has to answer."""
 
 
-class Suggestion(NamedTuple):
-    """A suggested point. `trial` is Optuna's, which holds its attributes."""
+@dataclass(frozen=True)
+class Suggestion:
+    """A suggested point. `trial` is Optuna's; `reported` are the steps whose scores it knows."""
 
     number: int
     point: Point
     trial: optuna.trial.Trial
-
-
-class JournalLock(JournalFileOpenLock):
-    """Optuna's lock on a journal; it removes the partial line of a killed worker."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__(str(file))
-        self.file = file
-
-    def acquire(self) -> bool:
-        """Wait for the lock, and remove a partial last line from the journal."""
-        super().acquire()
-        with self.file.open("r+b") as journal:
-            if journal.seek(0, os.SEEK_END):
-                journal.seek(-1, os.SEEK_END)
-                if journal.read() != b"\n":
-                    journal.seek(0)
-                    journal.truncate(journal.read().rfind(b"\n") + 1)
-        return True
-
-    def release(self) -> None:
-        """Release the lock, unless another worker has broken it as stale."""
-        with suppress(RuntimeError):
-            super().release()
+    reported: set[int] = field(default_factory=set)
 
 
 class Study:
-    """Optuna's study of the first goal of a sweep, stored as a journal.
+    """Optuna's study of the first goal of a sweep, in a journal of its folder or in a database.
 
     `max_steps` of the longest training, if known, sets the brackets of hyperband. Raises RunError
-    if the journal cannot be read.
+    if the journal cannot be read, or the database does not answer.
     """
 
-    def __init__(self, sweep: Sweep, file: Path, max_steps: int | None = None) -> None:
+    def __init__(
+        self, sweep: Sweep, home: SweepDir, name: str, max_steps: int | None = None
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.sweep = sweep
-        goal = StudyDirection.MAXIMIZE
-        if sweep.rank[0].direction == "min":
-            goal = StudyDirection.MINIMIZE
         try:
-            storage = JournalStorage(JournalFileBackend(str(file), JournalLock(file)))
-            name, pruner = sweep.fingerprint[:12], make_pruner(sweep.pruner, max_steps)
             self.study = optuna.create_study(
-                storage=storage, study_name=name, direction=goal, pruner=pruner, load_if_exists=True
+                storage=open_journal(home.study) if sweep.storage is None else open_database(sweep),
+                study_name=name,
+                direction="minimize" if sweep.rank[0].direction == "min" else "maximize",
+                pruner=make_pruner(sweep.pruner, max_steps),
+                load_if_exists=True,
             )
-        except OSError:
+        except (OSError, RunError, SQLAlchemyError, StorageInternalError):
             raise
-        except Exception as error:  # a damaged file may raise anything
+        except Exception as error:  # a damaged journal may raise anything
             message = f"the Optuna study cannot be opened: {error!r}"
-            hint = "remove the file: the study is rebuilt from the trials' folders"
-            raise RunError.of(message, hint, str(file)) from None
+            hint = "remove the file: the study is made again from the trials' folders"
+            raise RunError.of(message, hint, str(home.study)) from None
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """Return Optuna's trials in some states, by default all suggestions, also skipped ones."""
         return self.study.get_trials(deepcopy=False, states=states or None)
 
-    def latest_trials(self) -> dict[str, FrozenTrial]:
-        """Return Optuna's latest trial of each fingerprint."""
-        known = [trial for trial in self.trials() if "fingerprint" in trial.user_attrs]
-        return {trial.user_attrs["fingerprint"]: trial for trial in known}
+    def recover(self, trials: Iterable[Trial]) -> None:
+        """End suggestions that an earlier process left open, and add results that it did not tell.
 
-    def enqueue(self, points: Mapping[str, Point]) -> None:
-        """Append points, by their fingerprints, to the queue, unless they are in it already."""
-        latest = self.latest_trials()
-        for fingerprint, point in points.items():
-            if fingerprint not in latest or latest[fingerprint].state.is_finished():
-                attributes = {"point": point, "fingerprint": fingerprint}
-                self.study.enqueue_trial(self.free_values(point), user_attrs=attributes)
+        The trials' folders decide which have ended.
+        """
+        while self.trials(TrialState.WAITING):
+            self.study.tell(self.study.ask(), state=TrialState.FAIL)
+        ended = {trial.fingerprint: trial for trial in trials if trial.status in STATES}
+        for known in self.trials():
+            name = known.user_attrs.get("fingerprint")
+            if known.state == TrialState.RUNNING:
+                if name in ended:
+                    self._tell(known.number, ended[name])
+                else:
+                    self.study.tell(known.number, state=TrialState.FAIL)
+            ended.pop(str(name), None)
+        for trial in ended.values():
+            self.study.add_trial(self._restored(trial))
 
-    def restore(self, trials: Iterable[Trial]) -> None:
-        """Add ended trials that the study lacks, after its file was lost or a process killed."""
-        known = self.latest_trials()
-        for trial in trials:
-            if trial.status in STATES and trial.fingerprint not in known:
-                fixed = FixedTrial(self.free_values(trial.point))
-                for axis in self.sweep.free_axes:
-                    if axis.name in trial.point:
-                        suggest_value(axis, fixed)  # which records its distribution
-                restored = create_trial(
-                    state=STATES[trial.status],
-                    value=trial.value if trial.status == "finished" else None,
-                    params=fixed.params,
-                    distributions=fixed.distributions,
-                    user_attrs={"point": trial.point, "fingerprint": trial.fingerprint},
-                )
-                self.study.add_trial(restored)
+    def _restored(self, trial: Trial) -> FrozenTrial:
+        """Return Optuna's trial of an ended one."""
+        fixed = FixedTrial(self.free_values(trial.point))
+        for axis in self.sweep.free_axes:
+            if axis.name in trial.point:
+                suggest_value(axis, fixed)  # which records its distribution
+        return create_trial(
+            state=STATES[trial.status],
+            value=trial.value if trial.status == "finished" else None,
+            params=fixed.params,
+            distributions=fixed.distributions,
+            user_attrs={"point": trial.point, "fingerprint": trial.fingerprint},
+        )
 
     def free_values(self, point: Point) -> dict[str, object]:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""
         return {axis.name: point[axis.name] for axis in self.sweep.free_axes if axis.name in point}
 
-    def running(self) -> dict[int, str | None]:
-        """Return the fingerprint of each suggestion without a result, None until it is planned."""
-        running = self.trials(TrialState.RUNNING)
-        return {trial.number: trial.user_attrs.get("fingerprint") for trial in running}
-
-    def suggestion(self, number: int) -> Suggestion:
-        """Return a suggestion that has no result yet."""
-        return self._suggestion(optuna.trial.Trial(self.study, self.trials()[number]._trial_id))
-
-    def is_open(self) -> bool:
-        """True if a point is queued, or a worker's suggestion has no result yet."""
-        return bool(self.trials(TrialState.RUNNING, TrialState.WAITING))
-
-    def ask_queued(self) -> Suggestion | None:
-        """Take the first point of the queue, for this worker alone; None if it is empty."""
-        self.study.sampler = RandomSampler()  # it draws nothing: the point is known
-        trial_id = self.study._pop_waiting_trial_id()
-        if trial_id is None:
-            return None
-        return self._suggestion(optuna.trial.Trial(self.study, trial_id))
+    def ask_for(self, point: Point) -> Suggestion:
+        """Return the suggestion of a known point."""
+        self.study.enqueue_trial(self.free_values(point), user_attrs={"point": point})
+        self.study.sampler = RandomSampler()  # it draws nothing
+        trial = self.study.ask()
+        suggest_point(self.sweep, trial)  # the study stores values only when they are suggested
+        return Suggestion(trial.number, point, trial)
 
     def ask(self, at_random: bool = False) -> Suggestion:
         """Return a suggestion of the sampler, which ignores all results if `at_random`."""
-        # each trial has its own seed, so that a resumed sweep draws the same points; seeds are far
+        known = self.trials()
+        draws = sum("point" not in trial.user_attrs for trial in known)
+        # each draw has its own seed, so that a resumed sweep draws the same points; seeds are far
         # apart, so that sweeps of neighbouring seeds draw different points
-        trial = self.study.ask()
-        seed = (self.sweep.search.seed * 1_000_003 + trial.number) % 2**32
+        seed = (self.sweep.search.seed * 1_000_003 + draws) % 2**32
         # TPE starts with ten random trials; Optuna also counts skipped points, told as pruned
-        pruned = self.trials(TrialState.PRUNED)
-        startup = 10 + sum("skipped" in trial.user_attrs for trial in pruned)
+        skipped = [trial for trial in known if "skipped" in trial.user_attrs]
+        startup = 10 + sum(trial.state == TrialState.PRUNED for trial in skipped)
         learns = self.sweep.search.kind == "tpe" and not at_random
         tpe = TPESampler(n_startup_trials=startup, seed=seed, constant_liar=True)
         self.study.sampler = tpe if learns else RandomSampler(seed=seed)
-        return self._suggestion(trial)
+        trial = self.study.ask()
+        return Suggestion(trial.number, suggest_point(self.sweep, trial), trial)
 
-    def _suggestion(self, trial: optuna.trial.Trial) -> Suggestion:
-        # draw even if the point is known: the study stores values only when they are suggested
-        point = suggest_point(self.sweep, trial)
-        return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
+    def name(self, suggestion: Suggestion, fingerprint: str) -> None:
+        """Say which trial's folder a suggestion has."""
+        suggestion.trial.set_user_attr("fingerprint", fingerprint)
 
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
         """Report scores by step, and return the step at which to prune the trial, or None."""
-        known = self.study._storage.get_trial(suggestion.trial._trial_id).intermediate_values
-        # another worker has ended it, and this one's lease is lost
-        with suppress(UpdateFinishedTrialError):
-            for step in sorted(set(scores) - set(known)):
-                suggestion.trial.report(scores[step], step)
-                if should_prune(suggestion.trial):
-                    return step
+        for step in sorted(scores.keys() - suggestion.reported):
+            suggestion.trial.report(scores[step], step)
+            suggestion.reported.add(step)
+            if should_prune(suggestion.trial):
+                return step
         return None
 
-    def tell(self, number: int, trial: Trial) -> None:
-        """Tell the result of a trial; telling it twice changes nothing."""
+    def tell(self, suggestion: Suggestion, trial: Trial) -> None:
+        """Tell the result of a trial."""
+        self._tell(suggestion.number, trial)
+
+    def _tell(self, number: int, trial: Trial) -> None:
         value = trial.value if trial.status == "finished" else None
-        with suppress(UpdateFinishedTrialError):
-            self.study.tell(number, value, state=STATES[trial.status], skip_if_finished=True)
-
-    def num_points(self, before: int | None = None) -> int:
-        """Return the number of points suggested and not skipped, each counted once."""
-        trials = [trial for trial in self.trials()[:before] if "skipped" not in trial.user_attrs]
-        return len({trial.user_attrs.get("fingerprint", trial.number) for trial in trials})
-
-    def note(self, suggestion: Suggestion, **attributes: str) -> None:
-        """Set attributes of a suggestion, unless another worker has ended it."""
-        with suppress(UpdateFinishedTrialError):
-            for name, value in attributes.items():
-                suggestion.trial.set_user_attr(name, value)
+        self.study.tell(number, value, state=STATES[trial.status])
 
     def skip(self, suggestion: Suggestion, reason: str, as_bad: bool) -> None:
         """End a suggestion that is not trained; `as_bad` teaches the sampler to look elsewhere."""
-        self.note(suggestion, skipped=reason)
+        suggestion.trial.set_user_attr("skipped", reason)
         state = TrialState.PRUNED if as_bad else TrialState.FAIL
-        # Optuna checks before it writes, and another worker may come in between
-        with suppress(UpdateFinishedTrialError):
-            self.study.tell(suggestion.number, state=state, skip_if_finished=True)
+        self.study.tell(suggestion.number, state=state)
+
+    def skip_reasons(self) -> list[str]:
+        """Return the reason of each suggestion that was not trained."""
+        attributes = [trial.user_attrs for trial in self.trials()]
+        return [str(own["skipped"]) for own in attributes if "skipped" in own]
+
+
+def open_journal(file: Path) -> BaseStorage:
+    """Open the journal of a sweep, which no other process may be writing."""
+    # of a killed process: its lock, and the line that it began to write
+    file.with_name(f"{file.name}.lock").unlink(missing_ok=True)
+    if file.exists():
+        text = file.read_bytes()
+        complete = text[: text.rfind(b"\n") + 1]
+        if complete != text:
+            file.write_bytes(complete)
+    return JournalStorage(JournalFileBackend(str(file)))
+
+
+def open_database(sweep: Sweep) -> BaseStorage:
+    """Open the database of a sweep's `study`. Raises RunError without its driver."""
+    url = str(sweep.storage).replace("postgresql:", DRIVER, 1)
+    options = {"connect_args": {"connect_timeout": CONNECT_SECONDS}, "pool_pre_ping": True}
+    try:
+        return RDBStorage(url, engine_kwargs=options)
+    except ImportError:
+        hint = "`pip install -c constraints.txt '.[postgres]'`, or remove `study`"
+        message = "psycopg2 is not installed, and `study: {storage: ...}` needs it"
+        raise RunError.of(message, hint) from None
+
+
+@contextmanager
+def storage_errors(sweep: Sweep) -> Iterator[None]:
+    """Raise an error of the database as RunError."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        cause = getattr(error, "orig", None) or error.__cause__ or error
+        hint = "start it, or mend its address, user or password (PGPASSWORD, ~/.pgpass), and run"
+        hint += " the same command again; without `study` the sweep needs no database"
+        message = f"the database of `study` does not answer: {one_line_error(cause)}"
+        raise RunError.of(message, hint, str(sweep.file)) from None
 
 
 def should_prune(trial: optuna.trial.Trial) -> bool:

@@ -108,15 +108,9 @@ class Resources:
         return cls(settings.get("gpus"), settings.get("cpus"), size, settings.get("minutes"))
 
     @property
-    def whole_gpus(self) -> int:
-        """The number of GPUs of a worker."""
-        return math.ceil(self.gpus or 0)
-
-    def gpus_of(self, trials: int) -> int:
-        """Return the number of GPUs for some trials at once; a share is never split over two."""
-        if self.gpus is None or self.gpus >= 1 or self.gpus == 0:
-            return trials * self.whole_gpus
-        return math.ceil(trials / int(1 / self.gpus))
+    def trials_per_gpu(self) -> int:
+        """The number of trials that share a GPU; a share is never split over two."""
+        return int(1 / self.gpus) if self.gpus and self.gpus < 1 else 1
 
     def describe(self) -> str:
         """Return the resources in words: `2 GPUs, 4 CPUs, 16 GiB`."""
@@ -376,7 +370,7 @@ class SweepDir:
     def __init__(self, path: Path) -> None:
         self.path, self.trials = path, path / "trials"
         self.sweep, self.record = path / "sweep.yaml", path / "sweep.json"
-        self.study, self.opening = path / "study.journal", path / "opening"
+        self.study = path / "study.journal"
 
 
 def read_sweep_record(folder: SweepDir) -> dict[str, Any]:

@@ -12,11 +12,13 @@ import json
 import math
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.atomic_io import atomic_write, parse_json, read_text
+from pydantic import TypeAdapter, ValidationError  # early: a signal may be lost while it imports
+
+from composer.atomic_io import atomic_write, read_text
 from composer.errors import RunError
 from composer.run_dir import (
     RunDir,
@@ -26,26 +28,19 @@ from composer.run_dir import (
     seed_dirs,
     utc_now,
 )
-from composer.runs.record import RunRecord  # early: a signal may be lost while it is imported
-from composer.sweeps.leases import is_claimed
+from composer.runs.record import RunRecord
 from composer.sweeps.sweep import COSTS, Point, SweepDir, format_value
 
 Status = Literal["running", "finished", "pruned", "failed"]
 """What trial.json says: `running` until the trial has ended, whether or not a process trains it."""
-State = Literal["running", "stopped", "finished", "pruned", "failed"]
-"""What people read: `stopped` of a trial that has not ended and that no process trains."""
+State = Literal["running", "waiting", "stopped", "finished", "pruned", "failed"]
+"""What people read of a trial that has not ended: a process trains it, its sweep will start one, or
+neither.
+"""
 ENDED = ("finished", "pruned", "failed")
 
-Retry = Mapping[str, Any]
-"""Reason of a retry: `cause`, `seed`, `step` (of the last checkpoint), `error`, `at` (UTC)."""
-RETRY_TYPES: Mapping[str, Any] = {
-    "cause": str,
-    "seed": int | None,
-    "step": int,
-    "error": str,
-    "at": str,
-}
-Cause = Literal["killed", "failed", "requested"]
+Cause = Literal["killed", "lost", "failed", "requested"]
+"""Why a training is started again; `lost`: another process trains it."""
 
 KILLED = (130, 137, 143)
 """Exit statuses of a killed training; a negative one means the same."""
@@ -54,8 +49,22 @@ MAX_KILLS = 5
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One trial: trial.json, with its directory and the run.json of each seed.
+class Retry:
+    """A retry of a seed's training, or of a whole trial, from the checkpoint at `step`.
+
+    `at` is the time in UTC.
+    """
+
+    cause: Cause
+    error: str
+    seed: int | None
+    step: int
+    at: str
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """trial.json.
 
     `value` is the mean over seeds of the first goal. `pruned_at` is the step at which pruning was
     decided, which is final. `error` is the last output of a failed training. `at_most`: the costs
@@ -72,10 +81,19 @@ class Trial:
     value: float | None = None
     pruned_at: int | None = None
     error: str | None = None
-    folder: Path = field(compare=False, kw_only=True)
-    records: Mapping[int, RunRecord] = field(default_factory=dict, compare=False)
     at_most: bool = False
     retries: tuple[Retry, ...] = ()
+
+
+_ADAPTER = TypeAdapter(TrialRecord)
+
+
+@dataclass(frozen=True)
+class Trial(TrialRecord):
+    """One trial: trial.json, with its folder and the run.json of each seed."""
+
+    folder: Path = field(compare=False, kw_only=True)
+    records: Mapping[int, RunRecord] = field(default_factory=dict, compare=False)
 
     @property
     def finished_seeds(self) -> list[int]:
@@ -101,25 +119,11 @@ class Trial:
         return self.folder / f"seed-{seed}.log"
 
 
-TRIAL_KEYS = tuple(key.name for key in fields(Trial) if key.name not in ("folder", "records"))
-"""The keys of trial.json."""
-TRIAL_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("number", *COSTS), int),
-    "point": dict,
-    "fingerprint": str,
-}
-TRIAL_TYPES |= {
-    "value": float | int | None,
-    "pruned_at": int | None,
-    "error": str | None,
-    "at_most": bool,
-}
-
-
 def write_trial(trial: Trial) -> None:
     """Write trial.json atomically."""
     trial.folder.mkdir(parents=True, exist_ok=True)
-    record = {key: getattr(trial, key) for key in TRIAL_KEYS}
+    record = {key.name: getattr(trial, key.name) for key in fields(TrialRecord)}
+    record["retries"] = [asdict(retry) for retry in trial.retries]
     text = json.dumps(record, indent=2, ensure_ascii=False)
     atomic_write(trial.folder / "trial.json", f"{text}\n".encode())
 
@@ -134,35 +138,24 @@ def read_trial(folder: Path) -> Trial:
     """Read the trial in a directory. Raises RunError if trial.json is damaged."""
     file = folder / "trial.json"
     try:
-        record = parse_json(read_text(file))
-        _check_types(record, TRIAL_TYPES)
-        for retry in record["retries"]:
-            _check_types(retry, RETRY_TYPES)
-        if record["fingerprint"] != folder.name or record["status"] not in ("running", *ENDED):
-            raise ValueError("its fingerprint or status is not that of a trial")
-        values = {key: record[key] for key in TRIAL_KEYS} | {"retries": tuple(record["retries"])}
-        return Trial(**values, folder=folder, records=read_run_records(folder))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        record = _ADAPTER.validate_json(read_text(file), strict=True)
+        if record.fingerprint != folder.name:
+            raise ValueError("it is the trial of another folder")
+    except (OSError, ValueError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         hint = f"remove {file}: the sweep writes it again, and trains only missing seeds"
-        raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
+        raise RunError.of(f"trial.json cannot be read: {reason}", hint, str(file)) from None
+    return Trial(**vars(record), folder=folder, records=read_run_records(folder))
 
 
 def trial_state(trial: Trial) -> State:
-    """Return the status of a trial, or `stopped` if it has not ended and no process trains it."""
-    if trial.status != "running" or is_claimed(trial.folder):
+    """Return the status of a trial; of one that has not ended, whether a process trains it."""
+    if trial.status != "running":
         return trial.status
-    # the training of a sweep that was killed may run for a while
     for seed, run in seed_dirs(trial.folder).items():
         if seed not in trial.finished_seeds and is_locked(run):
             return "running"
-    return "stopped"
-
-
-def _check_types(record: Mapping[str, Any], types: Mapping[str, Any]) -> None:
-    """Raise KeyError, TypeError or ValueError if a value is missing or of another type."""
-    for key, kind in types.items():
-        if not isinstance(record[key], kind):
-            raise ValueError(f"`{key}` is of another type")
+    return "waiting" if is_locked(RunDir(trial.folder.parents[1])) else "stopped"
 
 
 def read_run_records(folder: Path) -> dict[int, RunRecord]:
@@ -228,19 +221,18 @@ def killed_by(status: int) -> str:
 def retry_record(
     cause: Cause, error: str, run: RunDir | None = None, seed: int | None = None
 ) -> Retry:
-    """Return the entry of a retry in trial.json; `run` is the run folder of the retried seed."""
+    """Return the record of a retry; `run` is the run folder of the retried seed."""
     checkpoints = [] if run is None else run.checkpoints.glob("step-*.ckpt")
     step = max((checkpoint_step(path) or 0 for path in checkpoints), default=0)
-    return {"cause": cause, "seed": seed, "step": step, "error": error, "at": utc_now()}
+    return Retry(cause, error, seed, step, utc_now())
 
 
-def kills_in_place(retries: Sequence[Retry]) -> int:
-    """Return the number of last kills in a row without a new checkpoint in between."""
+def kills_in_place(retries: Sequence[Retry], seed: int | None) -> int:
+    """Return the number of a seed's last kills in a row without a new checkpoint in between."""
+    own = [retry for retry in retries if retry.seed in (seed, None)]  # None: a requested one
     count = 0
-    for retry in reversed(retries):
-        if retry["cause"] != "killed":
-            break
-        if (retry["seed"], retry["step"]) != (retries[-1]["seed"], retries[-1]["step"]):
+    for retry in reversed(own):
+        if retry.cause not in ("killed", "lost") or retry.step != own[-1].step:
             break
         count += 1
     return count
@@ -250,19 +242,20 @@ def failures(retries: Iterable[Retry]) -> int:
     """Return the number of used retries since the last `--retry`, which resets them."""
     count = 0
     for retry in retries:
-        count = 0 if retry["cause"] == "requested" else count + (retry["cause"] == "failed")
+        count = 0 if retry.cause == "requested" else count + (retry.cause == "failed")
     return count
 
 
 def describe_retry(retries: Sequence[Retry], allowed: int) -> str:
     """Describe the last retry of a training in words."""
     last = retries[-1]
-    lines = str(last["error"]).splitlines() or [""]
-    if last["cause"] == "requested":
-        return f"retried after it failed: {lines[0]}"
-    place = f"from step {last['step']:,}" if last["step"] else "from its start"
-    if last["cause"] == "failed":
-        return f"failed, retry {failures(retries)} of {allowed}, {place}: {lines[0]}"
-    count = kills_in_place(retries)
-    limit = f", killed {count} times there, of at most {MAX_KILLS}" if count > 1 else ""
-    return f"killed by {lines[0]}, resumes {place}{limit}"
+    reason = last.error.partition("\n")[0]
+    if last.cause == "requested":
+        return f"retried after it failed: {reason}"
+    place = f"from step {last.step:,}" if last.step else "from its start"
+    if last.cause == "failed":
+        return f"failed, retry {failures(retries)} of {allowed}, {place}: {reason}"
+    count = kills_in_place(retries, last.seed)
+    limit = f", {count} of at most {MAX_KILLS} times there" if count > 1 else ""
+    cause = f"killed by {reason}" if last.cause == "killed" else f"lost: {reason}"
+    return f"{cause}, resumes {place}{limit}"

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from composer.data.sources import DataSource
-from composer.errors import RunError
+from composer.errors import FolderLocked, RunError
 from composer.inference.run import as_begun
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.recipe import Recipe
@@ -182,7 +182,7 @@ def check_continuable(run_dir: RunDir) -> None:
 def locked_run(claimed: ClaimedRun, resume: bool) -> Iterator[None]:
     """Lock the run folder against other trainings; only the main process writes, and locks.
 
-    Raises RunError if another process holds it, or has written since the run was claimed.
+    Raises FolderLocked if another process holds it, or has written since the run was claimed.
     """
     if not is_main_process():
         yield
@@ -192,7 +192,7 @@ def locked_run(claimed: ClaimedRun, resume: bool) -> Iterator[None]:
         check_writable(run_dir, resume)
         if claimed.record and run_dir.read() != claimed.record:
             message = "another training has been writing into this folder"
-            raise RunError.of(message, f"repeat the command with {RESUME}", str(run_dir.path))
+            raise FolderLocked.of(message, f"repeat the command with {RESUME}", str(run_dir.path))
         yield
 
 

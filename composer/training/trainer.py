@@ -101,3 +101,4 @@ def silence_lightning() -> None:
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
     warnings.filterwarnings("ignore", module="pytorch_lightning.*", category=UserWarning)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message="The `srun` command is available")

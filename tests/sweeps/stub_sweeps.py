@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from composer.sweeps import scheduler, workers
-from composer.sweeps.scheduler import run_sweep
+from composer.sweeps import coordinator, trial_course
+from composer.sweeps.coordinator import run_sweep
+from composer.sweeps.executors.engine import LOCAL, Engine
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import Trial, read_trials
-from composer.sweeps.workers import train_command
+from composer.sweeps.trial_course import train_command
 
 BASE = """
 recipe: 1
@@ -60,11 +61,11 @@ def plan(folder: Path, **told: dict[str, float]) -> None:
     (folder / "plan.json").write_text(json.dumps(told), encoding="utf-8")
 
 
-def stub(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
-    """Return the command of a worker, with the stub in place of `composer.cli.main`."""
+def stub(recipe: Path, run: Path, arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of a training, with the stub in place of `composer.cli.main`."""
     command = train_command(recipe, run, arguments)
     at = command.index("-m")
-    return [*command[:at], str(STUB), *command[at + 2 :]]
+    return (*command[:at], str(STUB), *command[at + 2 :])
 
 
 def starts(folder: Path) -> list[tuple[float, int]]:
@@ -93,21 +94,17 @@ def train_by_stub(home: Path, patch: pytest.MonkeyPatch) -> None:
     as that ends.
     """
     patch.setenv("STUB", str(home))
-    patch.setattr(workers, "train_command", stub)
+    patch.setattr(trial_course, "train_command", stub)
     hurry(patch.setattr)
 
 
 def hurry(set_value: Callable[[object, str, float], None]) -> None:
-    """Let a sweep look around often, and wait only seconds for a worker that was killed before it
-    began.
-    """
-    set_value(scheduler, "POLL_SECONDS", 0.02)
-    set_value(scheduler, "REFRESH_SECONDS", 0.02)
-    set_value(scheduler, "EXPIRES", 3.0)
+    """Let a sweep look around often."""
+    set_value(coordinator, "POLL_SECONDS", 0.02)
 
 
 def parent(file: Path, run: Path, *more: str) -> ForkServerProcess:
-    """A sweep in a process of its own, with two workers or, as a `worker`, one; see `printed`."""
+    """A sweep in a process of its own, with two trainings at once, or `workers=N`; see `printed`."""
     process = FORKS.Process(target=run_apart, args=(dict(os.environ), file, run, more), daemon=True)
     process.start()
     return process
@@ -115,7 +112,8 @@ def parent(file: Path, run: Path, *more: str) -> ForkServerProcess:
 
 def printed(process: ForkServerProcess, run: Path) -> str:
     """What a sweep in a process of its own has printed."""
-    return run.with_name(f"printed-{process.pid}").read_text(encoding="utf-8")
+    file = run.with_name(f"printed-{process.pid}")
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def run_apart(environment: dict[str, str], file: Path, run: Path, more: Sequence[str]) -> None:
@@ -126,13 +124,13 @@ def run_apart(environment: dict[str, str], file: Path, run: Path, more: Sequence
     os.dup2(log, sys.stderr.fileno())
     hurry(setattr)
     if "real" not in more:
-        workers.train_command = stub
+        trial_course.train_command = stub
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    address = next((item.removeprefix("ray=") for item in more if item.startswith("ray=")), None)
-    joins = "worker" in more
+    given = dict(item.split("=", 1) for item in more if "=" in item)
+    engine = Engine("ray", given["ray"]) if "ray" in given else LOCAL
+    if "slurm" in more:
+        engine = Engine("slurm")
     try:
-        sys.exit(
-            run_sweep(read_sweep(file), run, workers=1 if joins else 2, ray=address, joins=joins)
-        )
+        sys.exit(run_sweep(read_sweep(file), run, int(given.get("workers", 2)), engine))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -293,6 +293,7 @@ def test_seeds_of_a_recipe_are_a_sweep_of_its_base_alone(tmp_path: Path) -> None
     assert (point.point, point.status) == ({}, "trained")
     assert read_sweep(tmp_path / "base.yaml", seeds="5,1").seeds == (5, 1)
     home = SweepDir(tmp_path / "home")
+    home.path.mkdir()
     write_sweep_record(home, sweep, 1)
     assert read_ranked_sweep(home).name == "base"
     check_resumable(home, read_sweep(tmp_path / "base.yaml", ["model.dropout=0"], seeds="3"))

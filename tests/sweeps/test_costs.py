@@ -17,7 +17,8 @@ from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import RecipeError
 from composer.model.weights import count_parameters
-from composer.sweeps import workers
+from composer.sweeps import trial_course
+from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.leaderboard_html import write_leaderboard
 from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
 from composer.sweeps.points import (
@@ -28,7 +29,6 @@ from composer.sweeps.points import (
     point_from_args,
     point_recipe,
 )
-from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_trial, read_trials, write_trial
 from composer.training.datamodule import RecipeDataModule
@@ -150,7 +150,7 @@ def test_a_point_that_its_axes_exclude_has_no_costs(tmp_path: Path) -> None:
 def test_a_search_excludes_by_what_it_would_build_and_says_how_large_that_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(workers, "train_command", stub_sweeps.stub)
+    monkeypatch.setattr(trial_course, "train_command", stub_sweeps.stub)
     none = "search: {tpe: {trials: 1}}\nwhere: parameters < 100\n"
     assert run_sweep(read_sweep(write_files(tmp_path, none)), tmp_path / "run") == 1
     (reason,) = (line for line in capsys.readouterr().out.splitlines() if "excluded by" in line)

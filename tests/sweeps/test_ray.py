@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.coordinator import run_sweep
+from composer.sweeps.executors.engine import Engine
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_trials
 from tests.sweeps.stub_sweeps import (
@@ -34,7 +35,12 @@ def test_without_ray_the_error_names_the_package(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match=r"'\.\[ray\]'"):
-        run_sweep(read_sweep(write_sweep(tmp_path, rates(0.1))), tmp_path / "run", ray="local")
+        run_sweep(
+            read_sweep(write_sweep(tmp_path, rates(0.1))),
+            tmp_path / "run",
+            1,
+            Engine("ray", "local"),
+        )
 
 
 @pytest.fixture
@@ -49,12 +55,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
     plan(home, **{"0.1": {"kills": 1}, "0.2": {"fails": 1}, "0.9": {"pause": 3.0}})
     rest = (
         "seeds: [1]\nset: {training.max_steps: 500}\nprune: {median: {min_steps: 200, trials: 2}}"
     )
     file = write_sweep(home, rates(0.1, 0.2, 0.3, 0.9), rest)
-    assert run_sweep(read_sweep(file), home / "run", workers=1, ray="local") == 0
+    assert run_sweep(read_sweep(file), home / "run", 1, Engine("ray", "local")) == 1
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == [
         "finished",
@@ -65,7 +72,7 @@ def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
     assert "the loss is NaN" in (result[0.2].error or "")
     assert result[0.9].records[1].status == "interrupted"
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.3, 0.9]
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # Ray's own is not left behind
+    assert signal.getsignal(signal.SIGTERM) == handler, "Ray's own is left behind"
 
 
 def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Path) -> None:
@@ -100,20 +107,22 @@ def test_a_sweep_that_is_stopped_has_neither_failures_nor_retries(home: Path) ->
 def test_relative_paths_are_those_of_the_sweep(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_sweep(home, rates(0.1))
     monkeypatch.chdir(home)
-    assert run_sweep(read_sweep(Path("sweep.yaml")), Path("run"), ray="local") == 0
+    assert run_sweep(read_sweep(Path("sweep.yaml")), Path("run"), 1, Engine("ray", "local")) == 0
 
 
 def test_a_search_that_learns_goes_on_where_it_was(home: Path) -> None:
     axes = f"rate: {{{RATE}, uniform: [0.1, 0.9]}}"
     for trials in (2, 3):
         file = write_sweep(home, axes, f"search: {{tpe: {{trials: {trials}}}}}")
-        assert run_sweep(read_sweep(file), home / "run", workers=2, ray="local") == 0
+        assert run_sweep(read_sweep(file), home / "run", 2, Engine("ray", "local")) == 0
         assert [trial.status for trial in read_trials(home / "run")] == ["finished"] * trials
 
 
 def test_an_address_without_a_cluster_is_refused(home: Path) -> None:
     with pytest.raises(RunError, match="no Ray cluster answers"):
-        run_sweep(read_sweep(write_sweep(home, rates(0.1))), home / "run", ray="127.0.0.1:1")
+        run_sweep(
+            read_sweep(write_sweep(home, rates(0.1))), home / "run", 1, Engine("ray", "127.0.0.1:1")
+        )
 
 
 def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Path) -> None:
@@ -141,5 +150,5 @@ def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Pa
 
 def test_a_trial_that_fits_on_no_node_is_reported_at_once(home: Path) -> None:
     file = write_sweep(home, rates(0.1), "resources: {cpus: 999}")
-    with pytest.raises(RunError, match="no node of the cluster has 999 CPUs; its nodes have"):
-        run_sweep(read_sweep(file), home / "run", ray="local")
+    with pytest.raises(RunError, match=r"no node of the cluster has 999 CPUs.*; its nodes have"):
+        run_sweep(read_sweep(file), home / "run", 1, Engine("ray", "local"))

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RecipeError, RunError
+from composer.sweeps.coordinator import with_planned_memory
+from composer.sweeps.executors.local import LocalExecutor, num_that_fit, slot_environments
+from composer.sweeps.executors.ray import room, task_needs
+from composer.sweeps.executors.slurm import job_parameters
 from composer.sweeps.points import list_points, point_recipe
-from composer.sweeps.scheduler import with_planned_memory
-from composer.sweeps.slurm import job_parameters
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Resources
-from composer.sweeps.workers import LocalWorkerPool, fit_in_nodes, worker_environment
 from composer.training.training_plan import plan_training
 from tests.sweeps.stub_sweeps import rates, write_sweep
 
@@ -58,14 +59,17 @@ def test_sizes(text: str, size: int) -> None:
 
 
 def test_a_trial_is_placed_by_node() -> None:
-    assert fit_in_nodes(Resources(), [SMALL, SMALL]) == {
-        "num_cpus": 1.0,
-        "num_gpus": 0.0,
-        "memory": 0.0,
-    }
-    assert fit_in_nodes(Resources(), [SMALL, LARGE])["num_gpus"] == 1.0
-    assert fit_in_nodes(Resources(gpus=0.25, cpus=8), [SMALL, LARGE])["num_gpus"] == 0.25
-    assert fit_in_nodes(Resources(gpus=0), [LARGE])["num_gpus"] == 0.0
+    assert task_needs(Resources(), [SMALL, SMALL]) == {"CPU": 1.0, "GPU": 0.0, "memory": 0.0}
+    assert task_needs(Resources(), [SMALL, LARGE])["GPU"] == 1.0
+    assert task_needs(Resources(gpus=0.25, cpus=8), [SMALL, LARGE])["GPU"] == 0.25
+    assert task_needs(Resources(gpus=0), [LARGE])["GPU"] == 0.0
+
+
+def test_unequal_nodes_have_room_for_different_numbers() -> None:
+    needs = task_needs(Resources(gpus=0, cpus=2, memory=2**31), [SMALL, LARGE])
+    assert [room(node, needs) for node in (SMALL, LARGE)] == [1, 16]
+    assert room(LARGE, task_needs(Resources(gpus=0.5), [LARGE])) == 8
+    assert room(SMALL, task_needs(Resources(gpus=0.5), [LARGE])) == 0
 
 
 @pytest.mark.parametrize(
@@ -75,13 +79,13 @@ def test_a_trial_that_fits_nowhere_is_reported_at_once_with_what_there_is(
     resources: Resources,
 ) -> None:
     with pytest.raises(RunError, match="no node of the cluster has") as error:
-        fit_in_nodes(resources, [SMALL, LARGE])
+        task_needs(resources, [SMALL, LARGE])
     assert "its nodes have 2 CPUs, 3.73 GiB; 4 GPUs, 32 CPUs, 59.6 GiB" in str(error.value)
 
 
 def test_two_nodes_do_not_add_up_to_one() -> None:
     with pytest.raises(RunError, match="has 3 CPUs"):
-        fit_in_nodes(Resources(cpus=3), [SMALL, SMALL])
+        task_needs(Resources(cpus=3), [SMALL, SMALL])
 
 
 @pytest.mark.parametrize("resources", [Resources(cpus=9_999), Resources(memory=1 << 60)])
@@ -89,29 +93,42 @@ def test_a_trial_that_is_too_large_for_this_machine_is_reported_with_what_it_has
     resources: Resources,
 ) -> None:
     with pytest.raises(RunError, match=r"a trial needs .*, and this machine has \d+ CPU.*GiB"):
-        LocalWorkerPool(1, resources)
+        LocalExecutor(1, resources)
 
 
-def test_workers_of_this_machine_share_its_gpus_as_their_trials_need() -> None:
+def gpus_of(slots: int, gpus: list[str], resources: Resources) -> list[str | None]:
+    """The GPUs of each slot; None for all."""
+    slot_variables = slot_environments({}, slots, gpus, resources)
+    return [own.get("CUDA_VISIBLE_DEVICES") for own in slot_variables]
+
+
+def test_trainings_of_this_machine_share_its_gpus_as_they_need() -> None:
     gpus = ["0", "1", "2", "3"]
-    two = [worker_environment({}, slot, 2, gpus, Resources(gpus=2, cpus=3)) for slot in range(2)]
-    assert [own["CUDA_VISIBLE_DEVICES"] for own in two] == ["0,1", "2,3"]
-    assert {own["OMP_NUM_THREADS"] for own in two} == {"3"}
-    halves = [worker_environment({}, slot, 3, gpus, Resources(gpus=0.5)) for slot in range(3)]
-    assert [own["CUDA_VISIBLE_DEVICES"] for own in halves] == ["0", "0", "1"]
-    of_five = [
-        worker_environment({}, slot, 5, gpus, Resources(gpus=0.4))["CUDA_VISIBLE_DEVICES"]
-        for slot in range(5)
-    ]
-    assert of_five == ["0", "0", "1", "1", "2"], "no GPU has more than it can"
-    assert worker_environment({}, 0, 1, gpus, Resources(gpus=0))["CUDA_VISIBLE_DEVICES"] == ""
+    assert gpus_of(2, gpus, Resources(gpus=2)) == ["0,1", "2,3"]
+    assert gpus_of(3, gpus, Resources(gpus=0.5)) == ["0", "0", "1"]
+    assert gpus_of(5, gpus, Resources(gpus=0.4)) == ["0", "0", "1", "1", "2"]
+    assert gpus_of(1, gpus, Resources(gpus=0)) == [""]
+    assert gpus_of(50, ["0", "1"], Resources(gpus=1 / 49))[48:] == ["0", "1"]
+    threads = slot_environments({}, 2, gpus, Resources(cpus=3))
+    assert [own["OMP_NUM_THREADS"] for own in threads] == ["3", "3"]
 
 
-def test_more_gpus_than_there_are_here_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_trainings_run_at_once_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert LocalWorkerPool(4, Resources(gpus=0.5)).gpus == ["0", "1"]
-    with pytest.raises(RunError, match="2 trials at once need 4 GPUs, and this machine has 2"):
-        LocalWorkerPool(2, Resources(gpus=2))
+    monkeypatch.setattr("composer.sweeps.executors.local.visible_cpus", lambda: 8)
+    monkeypatch.setattr("composer.sweeps.executors.local.available_memory", lambda: 2.0**35)
+    for resources, count in (
+        (Resources(gpus=0.5), 4),
+        (Resources(gpus=1), 2),
+        (Resources(cpus=3), 2),
+        (Resources(memory=2**33), 4),
+        (Resources(), 5),
+    ):
+        assert LocalExecutor(5, resources).capacity() == count
+    with pytest.raises(RunError, match=r"a trial needs 4 GPUs, .*, and this machine has 2 GPUs"):
+        num_that_fit(Resources(gpus=4), ["0", "1"])
 
 
 def test_memory_that_nobody_wrote_is_planned_for_the_largest_point(tmp_path: Path) -> None:
@@ -138,16 +155,15 @@ def test_memory_that_nobody_wrote_is_planned_for_the_largest_point(tmp_path: Pat
 
 def test_slurm_is_asked_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SBATCH_TIMELIMIT", raising=False)
-    parameters = job_parameters("tried", Resources(gpus=0.5, cpus=4, memory=2**34, minutes=90.5), 8)
+    parameters = job_parameters("tried", Resources(gpus=0.5, cpus=4, memory=2**34, minutes=90.5))
     assert parameters == {
         "job_name": "tried",
-        "array_parallelism": 8,
         "cpus_per_task": 4,
         "gpus_per_node": 1,
         "mem": "16384M",
         "time": 91,
         "setup": ["export PYTHONSAFEPATH=1"],
     }
-    assert job_parameters("tried", Resources(), 1)["time"] == 24 * 60
+    assert job_parameters("tried", Resources())["time"] == 24 * 60
     monkeypatch.setenv("SBATCH_TIMELIMIT", "10")
-    assert "time" not in job_parameters("tried", Resources(), 1)
+    assert "time" not in job_parameters("tried", Resources())

@@ -1,6 +1,4 @@
-"""Workers as jobs of a real Slurm: submitted as an array, preempted, killed, and none of their
-trials lost.
-"""
+"""Trainings as jobs of a real Slurm: preempted, cancelled, found again, and none of them lost."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +14,15 @@ import pytest
 from composer import api
 from composer.cli.main import app
 from composer.errors import RunError
-from composer.sweeps.trial import read_trials
-from tests.sweeps.stub_sweeps import rates, wait_until, write_sweep
+from composer.sweeps.coordinator import run_sweep
+from composer.sweeps.executors.engine import Engine
+from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.spec import read_sweep
+from composer.sweeps.trial import read_log, read_trials
+from tests.sweeps.stub_sweeps import parent, printed, rates, wait_until, write_sweep
 
 START = Path(__file__).with_name("start_slurm.sh")
+SLURM = Engine("slurm")
 FOUR = rates(0.001, 0.002, 0.003, 0.004)
 
 
@@ -29,7 +31,25 @@ def test_without_submitit_the_error_names_the_package(
 ) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(RunError, match=r"'\.\[slurm\]'"):
-        api.submit_sweep(write_sweep(tmp_path, FOUR), run=tmp_path / "run")
+        api.sweep(write_sweep(tmp_path, FOUR), run=tmp_path / "run", slurm=True)
+
+
+def test_a_cluster_that_takes_no_job_is_one_error(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(home))
+    for name, text in (
+        ("srun", ""),
+        ("sbatch", "echo sbatch: error: invalid partition >&2; exit 1"),
+    ):
+        (home / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (home / name).chmod(0o755)
+    file = write_sweep(home, FOUR)
+    with pytest.raises(RunError, match=r"Slurm takes no job: .*invalid partition") as error:
+        run_sweep(read_sweep(file), home / "run", 1, SLURM)
+    assert "SBATCH_PARTITION" in error.value.faults[0].hint
+    assert run_sweep(read_sweep(file), home / "run") == 0, "nothing is lost"
 
 
 @pytest.fixture
@@ -56,36 +76,72 @@ def statuses(folder: Path) -> list[str]:
     return [trial.status for trial in read_trials(folder)]
 
 
-@pytest.mark.slurm
+def steps_of(folder: Path) -> list[list[int]]:
+    """The steps that each trial has logged, in order."""
+    trials = read_trials(folder)
+    return [[row["step"] for row in read_log(trial, 1) if "val/loss" in row] for trial in trials]
+
+
+@pytest.mark.services
 @pytest.mark.usefixtures("slurm")
-def test_a_preempted_and_a_killed_worker_lose_nothing(tmp_path: Path) -> None:
-    file = write_sweep(tmp_path, FOUR, "resources: {cpus: 1, memory: 400M, minutes: 10}")
-    long = ["training.max_steps=4000", "training.validate_every=500"]
-    number, folder = api.submit_sweep(file, long, workers=2, run=tmp_path / "run")
-    wait_until(
-        lambda: (
-            len(jobs("running")) == 2
-            and len(list(folder.glob("trials/*/seed-1/metrics.jsonl"))) > 1
-        ),
-        200.0,
+def test_jobs_are_preempted_and_cancelled_and_the_sweep_is_killed(tmp_path: Path) -> None:
+    """Nothing is lost: the leaderboard is that of an undisturbed sweep."""
+    file = write_sweep(
+        tmp_path,
+        FOUR,
+        "set: {training.max_steps: 4000, training.validate_every: 500}\n"
+        "resources: {cpus: 1, memory: 400M, minutes: 10}",
     )
+    folder = tmp_path / "run"
+    first = parent(file, folder, "slurm", "real")
+    wait_until(lambda: len(list(folder.glob("trials/*/seed-1/metrics.jsonl"))) > 1, 200.0)
+    first.kill()
+    first.join()
+    preempted, cancelled = sorted(jobs("running"))
     # what submitit takes for a preemption
-    subprocess.run(["scancel", "--signal=USR2", f"{number}_0"], check=True)
-    subprocess.run(["scancel", f"{number}_1"], check=True)
-    wait_until(lambda: len(statuses(folder)) == 4 and set(statuses(folder)) == {"finished"}, 600.0)
+    subprocess.run(["scancel", "--signal=USR2", preempted], check=True)
+    second = parent(file, folder, "slurm", "real")
+    wait_until(lambda: "rate=0.00" in printed(second, folder), 100.0)
+    subprocess.run(["scancel", cancelled], check=True)
+    second.join(900.0)
+    output = printed(second, folder)
+    assert second.exitcode == 0, output
+    assert "lost" in output or "killed by" in output
     wait_until(lambda: not jobs(), 60.0)
-    logs = "".join(log.read_text(encoding="utf-8") for log in (folder / "slurm").glob("*.out"))
-    assert "goes on here" in logs
-    time.sleep(1.0)  # the last line is written after the last trial
-    assert {trial.records[1].status for trial in read_trials(folder)} == {"finished"}
+    assert statuses(folder) == ["finished"] * 4
+    submitted = [
+        len(list(path.glob("*_submitted.pkl"))) for path in folder.glob("trials/*/*.slurm")
+    ]
+    assert sorted(submitted) == [1, 1, 1, 2], "only the cancelled one was submitted again"
+    assert steps_of(folder) == [list(range(500, 4001, 500))] * 4, "a step was logged twice"
+    assert run_sweep(read_sweep(file), tmp_path / "alone", 2) == 0
+    boards = [open_leaderboard(path).results for path in (folder, tmp_path / "alone")]
+    ranks = [
+        [(one.rank, one.trial.fingerprint, one.trial.value) for one in board] for board in boards
+    ]
+    assert ranks[0] == ranks[1]
 
 
-@pytest.mark.parametrize("other", ["--dry-run", "--status", "--ray=local", "--worker", "--retry"])
+@pytest.mark.services
+@pytest.mark.usefixtures("slurm")
+def test_a_sweep_that_is_stopped_cancels_its_jobs_with_a_checkpoint(tmp_path: Path) -> None:
+    rest = "set: {training.max_steps: 400000, training.validate_every: 500}"
+    file = write_sweep(tmp_path, FOUR, f"{rest}\nresources: {{cpus: 1, memory: 400M, minutes: 10}}")
+    sweep = parent(file, tmp_path / "run", "slurm", "real")
+    wait_until(lambda: len(list(tmp_path.glob("run/trials/*/seed-1/metrics.jsonl"))) > 1, 200.0)
+    sweep.terminate()
+    sweep.join(120.0)
+    assert sweep.exitcode == 143
+    wait_until(lambda: not jobs())
+    assert {trial.records[1].status for trial in read_trials(tmp_path / "run")} == {"interrupted"}
+
+
+@pytest.mark.parametrize("other", ["--status", "--ray=local"])
 def test_nothing_is_submitted_beside_other_flags(
     tmp_path: Path, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submitted: list[object] = []
-    monkeypatch.setattr(api, "submit_sweep", lambda *arguments: submitted.append(arguments))
+    monkeypatch.setattr(api, "sweep", lambda *arguments: submitted.append(arguments))
     file = write_sweep(tmp_path, FOUR)
     with pytest.raises(SystemExit) as ended:
         app(["sweep", str(file), "--slurm", other])

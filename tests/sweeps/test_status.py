@@ -16,11 +16,10 @@ from num2words import num2words
 from composer.cli import main
 from composer.errors import RunError
 from composer.run_dir import RunDir, locked
-from composer.sweeps import scheduler
+from composer.sweeps import coordinator
+from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.directory import lock_sweep
 from composer.sweeps.leaderboard import open_leaderboard
-from composer.sweeps.leases import claim
-from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import load_schema, read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import SweepDir
@@ -69,14 +68,24 @@ def test_every_state_is_counted_and_nothing_is_started(
 ) -> None:
     before, begun = files_of(home), starts(home)
     status = json.loads(command(capsys, "sweep.yaml", "--status", "--json"))
-    counts = {"finished": 2, "running": 0, "stopped": 0, "pruned": 1, "failed": 1, "left": 1}
+    counts = {
+        "finished": 2,
+        "running": 0,
+        "waiting": 0,
+        "stopped": 0,
+        "pruned": 1,
+        "failed": 1,
+        "left": 1,
+    }
     assert status["counts"] == counts
     assert status["num_trials"] == 5
     (failed,) = [trial for trial in status["trials"] if trial["status"] == "failed"]
     assert failed["point"] == {"rate": 0.3}
     assert [retry["cause"] for retry in failed["retries"]] == ["failed"]
     text = command(capsys, "sweep.yaml", "--status")
-    assert "5 trials: 2 finished, 0 running, 0 stopped, 1 pruned, 1 failed, 1 left" in text
+    assert (
+        "5 trials: 2 finished, 0 running, 0 waiting, 0 stopped, 1 pruned, 1 failed, 1 left" in text
+    )
     assert (
         f"failed: trial {failed['fingerprint']}: rate=0.3; retried (1 failed); error[run]: the"
         " loss is NaN" in text
@@ -109,14 +118,9 @@ def test_a_trial_runs_while_its_sweep_or_its_training_does(home: Path) -> None:
         status = sweep_status(home / "runs/tried")
         assert ", 1 running" in open_leaderboard(home / "runs/tried").text()
     assert (status.counts["running"], status.is_running) == (1, True)
-    lease = claim(trial.folder)
-    assert lease is not None
-    status = sweep_status(home / "sweep.yaml")
-    assert (status.counts["running"], status.is_running) == (1, True)
-    lease.release()
     with lock_sweep(SweepDir(home / "runs/tried")):
         status = sweep_status(home / "sweep.yaml")
-    assert (status.counts["running"], status.is_running) == (0, True)
+    assert (status.counts["running"], status.counts["waiting"], status.is_running) == (0, 1, True)
     assert "it is running" in status.text()
     assert "resume with" not in status.text()
 
@@ -126,15 +130,15 @@ def test_a_sweep_that_was_never_started_is_reported(home: Path) -> None:
         sweep_status(home / "sweep.yaml", home / "elsewhere")
 
 
-def test_retry_on_the_command_line_reaches_the_scheduler(
+def test_retry_on_the_command_line_reaches_the_sweep(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received: list[Any] = []
-    monkeypatch.setattr(scheduler, "run_sweep", lambda *_, **options: received.append(options) or 0)
+    monkeypatch.setattr(coordinator, "run_sweep", lambda *given: received.append(given[-1]) or 0)
     for words in ([], ["--retry"]):
         with pytest.raises(SystemExit):
             main.main(["sweep", "sweep.yaml", *words])
-    assert [options["retry"] for options in received] == [False, True]
+    assert received == [False, True]
 
 
 @pytest.mark.parametrize("place", ["schema", "help", "page"])
@@ -151,6 +155,7 @@ def test_the_bound_on_kills_is_stated(place: str, capsys: pytest.CaptureFixture[
 
 def test_a_retry_that_is_no_retry_is_refused(home: Path) -> None:
     trial = read_trials(home / "runs/tried")[0]
-    write_trial(replace(trial, retries=({**retry_record("killed", "SIGKILL"), "step": "7"},)))
+    wrong: Any = "7"
+    write_trial(replace(trial, retries=(replace(retry_record("killed", "SIGKILL"), step=wrong),)))
     with pytest.raises(RunError, match="cannot be read"):
         sweep_status(home / "runs/tried")

@@ -13,7 +13,7 @@ from composer.errors import RunError
 from composer.sweeps.points import grid_points, list_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.study import Study, Suggestion, make_pruner
-from composer.sweeps.sweep import Point, Pruner, Sweep
+from composer.sweeps.sweep import Point, Pruner, Sweep, SweepDir
 from composer.sweeps.trial import Status, Trial
 from tests.sweeps.stub_sweeps import RATE, rates, write_sweep
 
@@ -33,6 +33,11 @@ def sweep_of(folder: Path, axes: str, rest: str = "") -> Sweep:
     return read_sweep(write_sweep(folder, axes, rest))
 
 
+def home_of(folder: Path) -> SweepDir:
+    folder.mkdir(exist_ok=True)
+    return SweepDir(folder)
+
+
 def ended(asked: Suggestion, value: float | None, status: Status = "finished") -> Trial:
     name = f"{asked.number:012}"
     return Trial(asked.number, asked.point, name, 1, 1, 1, status, value, folder=Path(name))
@@ -48,13 +53,13 @@ def asked_points(study: Study, count: int, anywhere: bool = False) -> list[Point
     points = []
     for _ in range(count):
         asked = study.ask(anywhere)
-        study.tell(asked.number, ended(asked, loss(asked.point)))
+        study.tell(asked, ended(asked, loss(asked.point)))
         points.append(asked.point)
     return points
 
 
 def test_points_have_their_active_axes_and_no_others(tmp_path: Path) -> None:
-    study = Study(sweep_of(tmp_path, CONDITIONAL, TPE), tmp_path / "study.journal")
+    study = Study(sweep_of(tmp_path, CONDITIONAL, TPE), SweepDir(tmp_path), "tried")
     points = asked_points(study, 30)
     for point in points:
         assert ("rate" in point) == (point["kind"] != "none")
@@ -70,36 +75,37 @@ def test_points_have_their_active_axes_and_no_others(tmp_path: Path) -> None:
 
 def test_a_resumed_search_suggests_the_same_points(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    journal = asked_points(Study(sweep, tmp_path / "journal.db"), 16)
+    journal = asked_points(Study(sweep, home_of(tmp_path / "journal"), "tried"), 16)
     parts = [
-        point for _ in range(4) for point in asked_points(Study(sweep, tmp_path / "parts.db"), 4)
+        point
+        for _ in range(4)
+        for point in asked_points(Study(sweep, home_of(tmp_path / "parts"), "tried"), 4)
     ]
     assert parts == journal
     other = sweep_of(tmp_path, CONDITIONAL, TPE.replace("seed: 4", "seed: 5"))
-    assert asked_points(Study(other, tmp_path / "other.db"), 16) != journal
+    assert asked_points(Study(other, home_of(tmp_path / "other"), "tried"), 16) != journal
 
 
 def test_tpe_learns_from_reported_values(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     blind, learned = (
-        asked_points(Study(sweep, tmp_path / f"{item}.db"), 30, item) for item in (True, False)
+        asked_points(Study(sweep, home_of(tmp_path / str(item)), "tried"), 30, item)
+        for item in (True, False)
     )
     assert sum(map(loss, learned[12:])) < 0.7 * sum(map(loss, blind[12:]))
 
 
-def test_grid_and_random_points_are_suggested_unchanged_and_in_order(tmp_path: Path) -> None:
+def test_known_points_are_suggested_unchanged_and_in_order(tmp_path: Path) -> None:
     for rest in ("", "search: {random: {trials: 7, seed: 3}}"):
         axes = f"{KINDS}\n  rate: {{{RATE}, values: [0.1, 0.2]}}" if not rest else CONDITIONAL
         sweep = sweep_of(tmp_path, axes, rest)
         wanted = [result.point for result in list_points(sweep)]
         assert wanted == (wanted if rest else grid_points(sweep))
-        study = Study(sweep, tmp_path / f"{len(rest)}.db")
-        for _ in range(2):  # whoever is killed in between does it again
-            study.enqueue({str(number): point for number, point in enumerate(wanted)})
+        study = Study(sweep, home_of(tmp_path / str(len(rest))), "tried")
         result = []
-        while (queued := study.ask_queued()) is not None:
-            result.append(queued)
-            study.tell(result[-1].number, ended(result[-1], 1.0))
+        for point in wanted:
+            result.append(study.ask_for(point))
+            study.tell(result[-1], ended(result[-1], 1.0))
         assert [suggestion.point for suggestion in result] == wanted
         assert [suggestion.number for suggestion in result] == list(range(len(wanted)))
         assert [item.params for item in study.study.trials] == [
@@ -107,49 +113,50 @@ def test_grid_and_random_points_are_suggested_unchanged_and_in_order(tmp_path: P
         ]
 
 
-def test_running_trials_keep_their_points(tmp_path: Path) -> None:
+def test_what_an_earlier_process_left_open_is_ended_and_may_be_asked_for_again(
+    tmp_path: Path,
+) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    before = Study(sweep, tmp_path / "study.journal")
+    before = Study(sweep, SweepDir(tmp_path), "tried")
     asked = [before.ask() for _ in range(3)]
-    before.tell(asked[1].number, ended(asked[1], 1.0))
-    after = Study(sweep, tmp_path / "study.journal")
-    running = [after.suggestion(number) for number in after.running()]
-    assert [(item.number, item.point) for item in running] == [
-        (0, asked[0].point),
-        (2, asked[2].point),
+    for suggestion in asked:
+        before.name(suggestion, f"{suggestion.number:012}")
+    before.study.enqueue_trial({"kind": "gru"})  # it was killed before it asked for it
+    results = [
+        ended(asked[0], 1.0),
+        ended(asked[1], None, "running"),
+        ended(asked[2], None, "pruned"),
     ]
-
-
-def test_two_workers_are_never_given_the_same_point(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path, rates(*(0.01 * item for item in range(1, 21))))
-    one, other = (Study(sweep, tmp_path / "study.journal") for _ in range(2))
-    one.enqueue({str(number): {"rate": 0.01 * number} for number in range(1, 21)})
-    queued = [study.ask_queued() for _ in range(10) for study in (one, other)]
-    assert [item.number for item in queued if item is not None] == [*range(20)]
-    assert one.ask_queued() is None
-    assert other.ask_queued() is None
+    after = Study(sweep, SweepDir(tmp_path), "tried")
+    after.recover(results)
+    states = [(item.state.name, item.value) for item in after.trials()]
+    assert states == [("COMPLETE", 1.0), ("FAIL", None), ("PRUNED", None), ("FAIL", None)]
+    again = after.ask_for(asked[1].point)
+    assert (again.number, again.point) == (4, asked[1].point)
+    assert after.study.trials[4].params == after.study.trials[1].params
 
 
 def test_what_a_killed_worker_had_begun_to_write_is_cut_off(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, rates(0.1, 0.2), TPE)
-    Study(sweep, tmp_path / "study.journal").ask()
+    Study(sweep, SweepDir(tmp_path), "tried").ask()
     journal = (tmp_path / "study.journal").read_bytes()
     (tmp_path / "study.journal").write_bytes(journal + b'{"op_code": 5, "work')
-    study = Study(sweep, tmp_path / "study.journal")
+    study = Study(sweep, SweepDir(tmp_path), "tried")
     assert study.ask().number == 1
     assert (tmp_path / "study.journal").read_bytes().startswith(journal + b"{")
-    assert len(Study(sweep, tmp_path / "study.journal").trials()) == 2
+    assert len(Study(sweep, SweepDir(tmp_path), "tried").trials()) == 2
 
 
 def test_trial_states_are_reported_once(tmp_path: Path) -> None:
     study = Study(
-        sweep_of(tmp_path, rates(0.1, 0.2, 0.3, 0.4, 0.5), TPE), tmp_path / "study.journal"
+        sweep_of(tmp_path, rates(0.1, 0.2, 0.3, 0.4, 0.5), TPE),
+        SweepDir(tmp_path),
+        "tried",
     )
     statuses: list[Status] = ["finished", "pruned", "failed"]
     for status in statuses:
         asked = study.ask()
-        for _ in range(2):
-            study.tell(asked.number, ended(asked, 1.0, status))
+        study.tell(asked, ended(asked, 1.0, status))
     study.skip(study.ask(), "excluded", as_bad=True)
     study.skip(study.ask(), "double", as_bad=False)
     assert [item.state.name for item in study.study.trials] == [
@@ -169,9 +176,9 @@ def reports(study: Study, values: list[float]) -> int | None:
     for number in range(1, len(values) + 1):
         output = {100 * step: value for step, value in enumerate(values[:number], 1)}
         if (step := study.report(asked, output)) is not None:
-            study.tell(asked.number, ended(asked, None, "pruned"))
+            study.tell(asked, ended(asked, None, "pruned"))
             return step
-    study.tell(asked.number, ended(asked, values[-1]))
+    study.tell(asked, ended(asked, values[-1]))
     return None
 
 
@@ -242,7 +249,8 @@ def test_the_median_pruner_stops_worse_trials(tmp_path: Path, goal: str, sign: f
     rest = f"{TPE}\nprune: {{median: {{min_steps: 300, trials: 2}}}}\nrank: [{{{goal}}}]"
     study = Study(
         sweep_of(tmp_path, rates(*(0.1 * item for item in range(1, 9))), rest),
-        tmp_path / "study.journal",
+        SweepDir(tmp_path),
+        "tried",
     )
     good, bad = [sign * 1.0] * 5, [sign * 2.0] * 5
     assert [reports(study, item) for item in (good, bad, bad, good)] == [None, None, 300, None]
@@ -254,7 +262,8 @@ def test_hyperband_stops_the_worse_trials_of_a_bracket(tmp_path: Path) -> None:
     rest = f"{TPE}\nprune: {{hyperband: {{min_steps: 100, reduction: 2}}}}"
     study = Study(
         sweep_of(tmp_path, rates(*(0.01 * item for item in range(1, 60))), rest),
-        tmp_path / "study.journal",
+        SweepDir(tmp_path),
+        "tried",
         800,
     )
     pruned = [reports(study, [value] * 8) for value in (0.1, 0.5, 0.9, 0.2, 0.6, 0.8) * 6]
@@ -265,7 +274,7 @@ def test_hyperband_stops_the_worse_trials_of_a_bracket(tmp_path: Path) -> None:
 
 def test_steps_are_reported_once_and_nan_is_the_worst_value(tmp_path: Path) -> None:
     rest = f"{TPE}\nprune: {{median: {{min_steps: 100, trials: 1}}}}"
-    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3), rest), tmp_path / "study.journal")
+    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3), rest), SweepDir(tmp_path), "tried")
     assert reports(study, [1.0, 1.0]) is None
     asked = study.ask()
     assert study.report(asked, {100: 0.5, 200: 0.5}) is None
@@ -277,7 +286,7 @@ def test_steps_are_reported_once_and_nan_is_the_worst_value(tmp_path: Path) -> N
 
 def test_a_lost_study_is_rebuilt_from_trial_directories(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    first = Study(sweep, tmp_path / "study.journal")
+    first = Study(sweep, SweepDir(tmp_path), "tried")
     asked = [first.ask() for _ in range(4)]
     trials = [
         ended(asked[0], 1.0),
@@ -285,29 +294,30 @@ def test_a_lost_study_is_rebuilt_from_trial_directories(tmp_path: Path) -> None:
         ended(asked[2], None, "failed"),
         ended(asked[3], None, "running"),
     ]
-    study = Study(sweep, tmp_path / "new.journal")
+    study = Study(sweep, home_of(tmp_path / "new"), "tried")
     for _ in range(2):
-        study.restore(trials)
+        study.recover(trials)
     assert [item.state.name for item in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL"]
     assert [item.params for item in study.study.trials] == [
         study.free_values(item.point) for item in asked[:3]
     ]
-    assert set(study.latest_trials()) == {item.fingerprint for item in trials[:3]}
+    names = [item.user_attrs["fingerprint"] for item in study.study.trials]
+    assert names == [item.fingerprint for item in trials[:3]]
 
 
 def test_a_file_that_is_no_study_is_refused(tmp_path: Path) -> None:
     (tmp_path / "study.journal").write_bytes(b"no journal\n" * 100)
     with pytest.raises(RunError, match="remove the file"):
-        Study(sweep_of(tmp_path, rates(0.1)), tmp_path / "study.journal")
+        Study(sweep_of(tmp_path, rates(0.1)), SweepDir(tmp_path), "tried")
 
 
 def test_the_file_can_be_read_by_optuna(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    asked_points(Study(sweep, tmp_path / "study.journal"), 3)
+    asked_points(Study(sweep, SweepDir(tmp_path), "tried"), 3)
     journal = JournalStorage(JournalFileBackend(str(tmp_path / "study.journal")))
     (result,) = optuna.study.get_all_study_summaries(journal)
     assert (result.study_name, result.n_trials, result.direction.name) == (
-        sweep.fingerprint[:12],
+        "tried",
         3,
         "MINIMIZE",
     )
@@ -316,14 +326,14 @@ def test_the_file_can_be_read_by_optuna(tmp_path: Path) -> None:
 def test_points_that_are_not_trained_do_not_end_the_random_start(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     learning, blind = (
-        Study(sweep, tmp_path / "learning.journal"),
-        Study(sweep, tmp_path / "blind.journal"),
+        Study(sweep, home_of(tmp_path / "learning"), "tried"),
+        Study(sweep, home_of(tmp_path / "blind"), "tried"),
     )
     for number in range(15):  # only every other point can be trained
         suggestions = learning.ask(), blind.ask(at_random=True)
         assert suggestions[0].point == suggestions[1].point
         for study, suggestion in zip((learning, blind), suggestions, strict=True):
             if number % 2:
-                study.tell(suggestion.number, ended(suggestion, loss(suggestion.point)))
+                study.tell(suggestion, ended(suggestion, loss(suggestion.point)))
             else:
                 study.skip(suggestion, "excluded", as_bad=True)

@@ -1,4 +1,4 @@
-"""The scheduler: every trial runs once, whatever is killed; finished trials survive."""
+"""Every trial runs once, whatever is killed; finished trials survive."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import shutil
 import signal
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import optuna
 import pytest
@@ -24,15 +23,17 @@ from composer.recipe.earlier_versions import TRAINING_CHANGES, TrainingChange
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.runs.record import Budget, RunRecord
-from composer.sweeps import scheduler
+from composer.sweeps import coordinator
+from composer.sweeps.coordinator import run_sweep
+from composer.sweeps.executors.local import slot_environments
 from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.points import dry_run_text, list_points, point_fingerprint
-from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import Resources, SweepDir
+from composer.sweeps.sweep_display import SweepDisplay
 from composer.sweeps.trial import MAX_KILLS, Trial, failures, read_trials, retry_record, write_trial
-from composer.sweeps.workers import TrialRunner, worker_environment
+from composer.sweeps.trial_course import TrialCourse
 from tests.run_records import change_record
 from tests.sweeps.stub_sweeps import (
     BASE,
@@ -145,14 +146,13 @@ def test_a_killed_worker_goes_on_and_no_retry_is_counted(
     assert [rate for rate, _ in starts(home)] == [0.1] * 3 + [0.3]
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.1, 0.3)] == ["finished", "finished"]
-    assert [retry["cause"] for retry in result[0.1].retries] == ["killed", "killed"]
+    assert [retry.cause for retry in result[0.1].retries] == ["killed", "killed"]
     assert failures(result[0.1].retries) == 0
     assert result[0.3].retries == ()
     out, trial = capsys.readouterr().out, f"trial {result[0.1].folder.name}: rate=0.1"
     assert f"{trial}: killed by SIGKILL, resumes from its start\n" in out
     assert (
-        f"{trial}: killed by SIGKILL, resumes from its start, killed 2 times there, of at most 5\n"
-        in out
+        f"{trial}: killed by SIGKILL, resumes from its start, 2 of at most 5 times there\n" in out
     )
 
 
@@ -178,9 +178,7 @@ def test_a_training_that_gets_on_between_its_kills_never_fails(home: Path) -> No
     plan(home, **{"0.1": {"kills": count, "saves": True, "steps": count + 1}})
     assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 0
     (trial,) = read_trials(home / "run")
-    assert [retry["step"] for retry in trial.retries] == [
-        100 * step for step in range(1, count + 1)
-    ]
+    assert [retry.step for retry in trial.retries] == [100 * step for step in range(1, count + 1)]
     assert trial.status == "finished"
 
 
@@ -194,7 +192,7 @@ def test_a_failed_trial_is_tried_again(
     trial = trials_by_rate(home / "run")[0.1]
     assert trial.status == status
     assert len(starts(home)) == 3
-    assert [(retry["cause"], retry["seed"]) for retry in trial.retries] == [("failed", 1)] * 2
+    assert [(retry.cause, retry.seed) for retry in trial.retries] == [("failed", 1)] * 2
     out = capsys.readouterr().out
     for number in (1, 2):
         assert f"failed, retry {number} of 2, from its start: error[run]: the loss is NaN" in out
@@ -219,7 +217,7 @@ def test_retry_tries_again_what_has_failed_and_nothing_else(
     # the study gives the second try a number of its own, and a trial is called what its folder is
     assert {*re.findall("trial [0-9a-f]+(?=:| goes on)", out)} == {f"trial {trial.folder.name}"}
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.1, 0.1]
-    assert [retry["cause"] for retry in trial.retries] == ["failed", "requested", "failed"]
+    assert [retry.cause for retry in trial.retries] == ["failed", "requested", "failed"]
     assert (trial.status, trial.error) == ("finished", None)
     states = sorted(item.state.name for item in opened(home).get_trials())
     assert states == ["COMPLETE", "COMPLETE", "FAIL"]  # the search sees both tries
@@ -256,7 +254,7 @@ def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) 
     plan(home, **{"0.1": {"fails": 1}})
     assert run(file, home) == 1
     (trial,) = read_trials(home / "run")
-    assert [retry["error"] for retry in trial.retries] == ["once", "twice"]  # none was left
+    assert [retry.error for retry in trial.retries] == ["once", "twice"]  # none was left
     assert trial.status == "failed"
 
 
@@ -432,7 +430,7 @@ def test_a_metric_that_no_run_logged_fails_the_trial(home: Path) -> None:
 def test_a_search_in_a_small_space_runs_each_point_once_and_ends(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "MAX_SUGGESTIONS_PER_TRIAL", 5)
+    monkeypatch.setattr(coordinator, "MAX_SUGGESTIONS_PER_TRIAL", 5)
     more = "called: {set: description, values: [one, other]}"
     rest = "where: rate != 0.3\nsearch: {tpe: {trials: 4, seed: 2}}\nseeds: [1]"
     assert run(write_sweep(home, f"{rates(0.1, 0.2, 0.3)}\n  {more}", rest), home) == 0
@@ -486,18 +484,15 @@ def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
     assert list(RunDir(bad.run(3)).checkpoints.glob("step-*"))
 
 
-def test_threads_and_gpus_are_divided_among_workers() -> None:
-    assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"], Resources()) == {}
-    output = [
-        worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"], Resources())
-        for slot in (0, 1)
-    ]
-    assert output == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
-    assert [
-        worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"], Resources())
-        for slot in range(3)
-    ] == [{"CUDA_VISIBLE_DEVICES": "5"}] * 3
-    assert int(worker_environment({}, 0, 1000, [], Resources())["OMP_NUM_THREADS"]) == 1
+def test_threads_and_gpus_are_divided_among_trainings() -> None:
+    def divided(slots: int, gpus: list[str]) -> list[dict[str, str]]:
+        return slot_environments({"OMP_NUM_THREADS": "3"}, slots, gpus, Resources())
+
+    assert divided(1, ["0"]) == [{}]
+    gpus = [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
+    assert divided(2, ["0", "1", "2", "3"]) == gpus
+    assert divided(3, ["5"]) == [{"CUDA_VISIBLE_DEVICES": "5"}] * 3
+    assert slot_environments({}, 1000, [], Resources())[0]["OMP_NUM_THREADS"] == "1"
 
 
 DRAWN = f"rate: {{{RATE}, log_uniform: [1.0e-4, 0.5]}}"
@@ -621,52 +616,49 @@ def test_a_damaged_trial_file_is_refused(tmp_path: Path, key: str, value: object
     assert f"remove {file}" in caught.value.render()
 
 
+def course_of(folder: Path, seeds: tuple[int, ...], budget: Budget) -> TrialCourse:
+    """The course of a trial of which seed 1 has finished, and seed 2 is trained."""
+    trial = Trial(4, {}, "f", 1, 1, 1, folder=folder, records={1: RunRecord(status="finished")})
+    course: Any = object.__new__(TrialCourse)
+    course.trial, course.seeds, course.budget, course.jobs = trial, seeds, budget, {2: "job"}
+    return cast(TrialCourse, course)
+
+
 def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
-    trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, records={1: RunRecord(status="finished")})
-    budget = Budget(10_000, None, 5.0)
-    runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2), budget=budget)
-    runner.budget_spent = partial(TrialRunner.budget_spent, runner)
-    assert running_progress(runner) == (0.5, "")  # one of two seeds
+    course = course_of(tmp_path, (1, 2), Budget(10_000, None, 5.0))
+    assert course.progress() == (0.5, "")  # one of two seeds
     rows = [{"step": 1200, "train/loss": 2.5, "minutes": 2.0}, {"step": 1200, "val/loss": 2.0}]
-    trial.run(2).mkdir()
-    (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    course.trial.run(2).mkdir()
+    file = course.trial.run(2) / "metrics.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     # of minutes, which end first
-    assert running_progress(runner) == (0.7, "trial f at step 1,200, loss 2.5")
+    assert course.progress() == (0.7, "trial f at step 1,200, loss 2.5")
     del rows[0]["minutes"]
-    (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert running_progress(runner) == (0.5 + 0.06, "trial f at step 1,200, loss 2.5")  # of steps
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert course.progress() == (0.5 + 0.06, "trial f at step 1,200, loss 2.5")  # of steps
 
 
-def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_falls_while_a_trial_runs(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of another trial one seed of two was finished before."""
     lines: list[str] = []
     half = Trial(1, {}, "f", 1, 1, 1, folder=Path(), records={1: RunRecord(status="finished")})
-    runners = [None, SimpleNamespace(trial=SimpleNamespace(fingerprint="g"))]
-    parts: dict[str, Any] = {
-        "trials": {"f": half},
-        "num_trials": 3,
-        "runners": runners,
-        "done_before": 0.5,
-        "start": 0.0,
-    }
-    rank = [SimpleNamespace(metric="val/loss", direction="min")]
-    sweeping: Any = SimpleNamespace(
-        sweep=SimpleNamespace(rank=rank, seeds_of=lambda _: (1, 2)), **parts
-    )
-    sweeping.trials_done = partial(Scheduler.trials_done, sweeping)
-    sweeping.display = SimpleNamespace(say=lines.append, console=SimpleNamespace(is_terminal=False))
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    display = SweepDisplay(read_sweep(write_sweep(home, rates(0.1), "seeds: 2")), 3)
+    display.begin([half])
+    display.say = lines.append
     for minutes, share in ((1, 0.25), (2, 0.5), (3, 0.75)):
-        sweeping.last_time, sweeping.last_text = 0.0, ""
+        display.last_time, display.last_text = 0.0, ""
         monkeypatch.setattr(time, "monotonic", lambda minutes=minutes: 60.0 * minutes)
-        monkeypatch.setattr(
-            "composer.sweeps.scheduler.running_progress",
-            lambda _, share=share: (share, "trial 0 at ..."),
+        course: Any = SimpleNamespace(
+            trial=SimpleNamespace(fingerprint="g"), progress=lambda share=share: (share, "at ...")
         )
-        Scheduler.show_progress(sweeping)
+        display.show([half], [course])
     assert [line.split("; ")[1:] for line in lines] == [
-        ["9:00 left", "trial 0 at ..."],
-        ["8:00 left", "trial 0 at ..."],
-        ["7:00 left", "trial 0 at ..."],
+        ["9:00 left", "at ..."],
+        ["8:00 left", "at ..."],
+        ["7:00 left", "at ..."],
     ]
 
 

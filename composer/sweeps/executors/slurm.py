@@ -1,0 +1,155 @@
+"""Trainings as jobs of Slurm, submitted and requeued by submitit."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import time
+from contextlib import suppress
+from typing import Any
+
+from composer.errors import RunError
+from composer.processes.python import SAFE, python_environment, secure_children
+from composer.sweeps.executors.training import LOST, Training, TrainingProcess
+from composer.sweeps.sweep import MEMORY_UNITS, Resources
+
+DEFAULT_MINUTES = 24 * 60
+"""Time limit of a job without `resources.minutes` and SBATCH_TIMELIMIT."""
+MAX_REQUEUES = 1000
+"""Jobs that may follow one that has reached its time limit."""
+QUEUE_SECONDS = 5.0
+"""Seconds between two looks at the queue."""
+GONE_SECONDS = 15.0
+"""Seconds without a job in the queue until it is lost; its result may arrive later."""
+LARGE = 1 << 20
+
+
+class SlurmTraining:
+    """A training as a job: preempted or out of time, it saves a checkpoint and is requeued."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.process: TrainingProcess | None = None
+
+    def __call__(self) -> int:
+        """Train, and return the exit status."""
+        self.process = TrainingProcess(self.training, {})
+        return self.process.process.wait()
+
+    def checkpoint(self) -> object:
+        """End the training with a checkpoint, and return the job for submitit to requeue."""
+        from submitit.helpers import DelayedSubmission
+
+        if self.process is not None:
+            self.process.process.terminate()
+            with suppress(ChildProcessError):  # it has ended
+                # not `wait`: the signal that led here interrupted it
+                os.waitpid(self.process.process.pid, 0)
+        return DelayedSubmission(SlurmTraining(self.training))
+
+
+class SlurmExecutor:
+    """Jobs of a cluster, which run on when the sweep is killed, and are found again by `submit`.
+
+    Raises RunError if submitit is not installed.
+    """
+
+    def __init__(self, name: str, resources: Resources) -> None:
+        try:
+            import submitit
+        except ImportError:
+            hint = "`pip install -c constraints.txt '.[slurm]'`, or omit `--slurm`"
+            raise RunError.of("submitit is not installed, and `--slurm` needs it", hint) from None
+        self.submitit: Any = submitit
+        self.parameters = job_parameters(name, resources)
+        self.jobs: dict[str, Any] = {}
+        self.queue, self.read_at = set[str](), -math.inf
+        self.gone_since: dict[str, float] = {}
+
+    def submit(self, training: Training) -> str:
+        """Submit a job, or find the one that an earlier sweep has submitted for this run."""
+        folder = training.run.absolute().with_name(f"{training.run.name}.slurm")
+        earlier = {file.name.partition("_")[0] for file in folder.glob("*_submitted.pkl")}
+        for number in earlier & self.queued(at_once=True) if earlier else ():
+            job = self.submitit.SlurmJob(folder, number)
+            if not job.paths.result_pickle.exists():  # one that has ended may be in the queue still
+                self.jobs[number] = job
+                return number
+        try:
+            executor = self.submitit.SlurmExecutor(folder, max_num_timeout=MAX_REQUEUES)
+            executor.update_parameters(**self.parameters)
+            with secure_children():  # a job has the environment of the process that submits it
+                job = executor.submit(SlurmTraining(training))
+        except (RuntimeError, OSError, self.submitit.core.utils.FailedJobError) as error:
+            raise slurm_error("Slurm takes no job", str(error)) from None
+        self.jobs[job.job_id] = job
+        self.queue.add(job.job_id)
+        return str(job.job_id)
+
+    def state(self, job: str) -> int | None:
+        if self.jobs[job].paths.result_pickle.exists():
+            outcome = self.jobs[job].exception()
+            return LOST if outcome is not None else int(self.jobs[job].result())
+        if job in self.queued():
+            self.gone_since.pop(job, None)
+            return None
+        since = self.gone_since.setdefault(job, time.monotonic())
+        return LOST if time.monotonic() - since > GONE_SECONDS else None
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job: Slurm sends SIGTERM, and SIGKILL after its `KillWait`."""
+        self.jobs[job].cancel(check=False)
+
+    def capacity(self) -> int:
+        return LARGE  # Slurm keeps the others in its queue
+
+    def queued(self, at_once: bool = False) -> set[str]:
+        """Return this user's jobs in the queue, as they were a few seconds ago.
+
+        Where Slurm does not answer, all jobs are still there. Raises RunError `at_once`.
+        """
+        if not at_once and time.monotonic() - self.read_at < QUEUE_SECONDS:
+            return self.queue
+        self.read_at = time.monotonic()
+        command = ["squeue", "--me", "--noheader", "--format=%A"]
+        try:
+            queue = subprocess.run(
+                command,
+                env=python_environment(os.environ),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            if at_once:
+                reason = getattr(error, "stderr", None) or str(error)
+                raise slurm_error("Slurm does not answer", str(reason)) from None
+            self.queue |= self.jobs.keys()
+        else:
+            self.queue = {*queue.stdout.split()}
+        return self.queue
+
+
+def slurm_error(message: str, output: str) -> RunError:
+    """Return the error of a command of Slurm, with the last line that it has printed."""
+    hint = "submit where `sbatch` works (SLURM_CONF); SBATCH_PARTITION and SBATCH_ACCOUNT name"
+    hint += " queue and account"
+    reason = next(reversed(output.strip().splitlines()), "")
+    return RunError.of(f"{message}: {reason}", hint)
+
+
+def job_parameters(name: str, resources: Resources) -> dict[str, object]:
+    """Return the parameters of a job, by sbatch's names."""
+    parameters: dict[str, object] = {"job_name": name, "cpus_per_task": resources.cpus or 1}
+    parameters["setup"] = [f"export {SAFE}=1"]  # SBATCH_EXPORT may drop the environment
+    if resources.gpus:
+        parameters["gpus_per_node"] = math.ceil(resources.gpus)
+    if resources.memory is not None:
+        parameters["mem"] = f"{math.ceil(resources.memory / MEMORY_UNITS['M'])}M"
+    if resources.minutes is not None:
+        parameters["time"] = math.ceil(resources.minutes)
+    elif "SBATCH_TIMELIMIT" not in os.environ:
+        parameters["time"] = DEFAULT_MINUTES
+    return parameters
