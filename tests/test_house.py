@@ -101,7 +101,7 @@ DOORS = {
     "scipy": {"comparison.outputs", "sweeps.significance"},
     "pytorch_lightning": {"training.lightning"},
     "lightning_fabric": {"training.lightning"},
-    "plotly": {"viz.page", "sweeps.leaderboard_html"},
+    "plotly": {"viz.page", "sweeps.leaderboard_charts"},
     "vl_convert": {"viz.figure_files"},
     "jinja2": {"viz.page"},
     "huggingface_hub": {"hub.model_card", "hub.remotes"},

@@ -1,29 +1,21 @@
-"""Leaderboard of sweeps: trials ranked by the goals and compared with the best; Pareto front."""
+"""Leaderboard of sweeps: trials ranked by the goals and compared with the best; axes compared."""
 
 from __future__ import annotations
 
 import math
-import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from composer.errors import RunError
-from composer.metrics.table import logged_key
-from composer.run_dir import seed_dirs
+from composer.sweeps.axis_groups import group_by_value
 from composer.sweeps.directory import find_sweep, read_ranked_sweep
-from composer.sweeps.sweep import (
-    COSTS,
-    ERROR_RATE,
-    SWEEP_AXIS,
-    Goal,
-    Value,
-)
+from composer.sweeps.sweep import COSTS, ERROR_RATE, SWEEP_AXIS, Goal, Value
 from composer.sweeps.trial import (
     State,
     Trial,
@@ -33,6 +25,9 @@ from composer.sweeps.trial import (
     read_trials,
     trial_state,
 )
+
+if TYPE_CHECKING:
+    from composer.sweeps.significance import Contributions
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -60,15 +55,13 @@ class TrialResult:
 
     `rank` is None if none of its seeds has finished, or if `better` is the trial that has better
     values of tuned axes. `p_value` is that of its difference to the best of those with several
-    seeds, None of that itself and of one with one seed. `curve` is the metric of the learning
-    curves that its first seed logged, by step.
+    seeds, None of that itself and of one with one seed.
     """
 
     trial: Trial
     state: State
-    rank: int | None
     measured: Mapping[str, Measurement]
-    curve: Sequence[tuple[float, float]]
+    rank: int | None = None
     p_value: float | None = None
     better: Trial | None = None
 
@@ -83,7 +76,7 @@ class Leaderboard:
     """The trials of one or several sweeps, by rank, then those without one by their state.
 
     `zipped` maps each zipped axis to the one it follows, `labels` each axis with a list of values
-    to that list, and `tuned` each axis of `tune` to the validation metric that chose its value.
+    to that list. Values of the axes `tuned` are chosen by the first goal on validation lines.
     """
 
     name: str
@@ -91,15 +84,41 @@ class Leaderboard:
     goals: Sequence[Goal]
     axes: Sequence[str]
     zipped: Mapping[str, str]
-    curve_metric: str
     results: Sequence[TrialResult]
     labels: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    tuned: Mapping[str, str] = field(default_factory=dict)
+    tuned: Sequence[str] = ()
     has_same_data: bool = True
 
-    @property
-    def ranked(self) -> list[TrialResult]:
+    @cached_property
+    def ranked(self) -> Sequence[TrialResult]:
         return [result for result in self.results if result.rank is not None]
+
+    @cached_property
+    def groups(self) -> Mapping[str, Mapping[str, Sequence[int]]]:
+        """The indices of ranked trials by axis and value, without those that lack the axis."""
+        trials = [result.trial for result in self.ranked]
+        by_number = sorted(range(len(trials)), key=lambda index: trials[index].number)
+        groups = {}
+        for axis in self.axes:
+            points = {index: trials[index].point for index in by_number}
+            values = {index: point[axis] for index, point in points.items() if axis in point}
+            groups[axis] = group_by_value(values, self.labels.get(axis, ()))
+        return groups
+
+    @cached_property
+    def contributions(self) -> Contributions | None:
+        """The effects of the axes on the first goal; None if it is a cost, or if no axis varies."""
+        metric = self.goals[0].metric
+        if metric in COSTS or len(self.ranked) < 2:
+            return None
+        from composer.sweeps.significance import fit_contributions  # SciPy takes a while to import
+
+        dependent = {*self.zipped, *self.tuned}
+        groups = {axis: members for axis, members in self.groups.items() if axis not in dependent}
+        fitted = fit_contributions(
+            groups, [result.measured[metric].values for result in self.ranked]
+        )
+        return fitted if fitted.effects else None
 
     def text(self, width: int | None = None) -> str:
         """Return the tables of trials and axes as text, at most `width` columns wide."""
@@ -109,7 +128,7 @@ class Leaderboard:
 
     def as_json(self) -> dict[str, object]:
         """Return all but the curves as plain data."""
-        from composer.sweeps.leaderboard_text import leaderboard_json
+        from composer.sweeps.leaderboard_json import leaderboard_json
 
         return leaderboard_json(self)
 
@@ -128,38 +147,28 @@ def open_sweep(path: Path) -> Leaderboard:
     """Open the leaderboard of one sweep."""
     folder = find_sweep(path)
     sweep = read_ranked_sweep(folder)
-    trials = read_trials(folder.path)
+    followers = [axis for axis, leader in sweep.zipped.items() if leader in sweep.tune]
+    tuned = [*dict.fromkeys((*sweep.tune, *followers))]
     chosen_by = sweep.rank[0].on_validation
-    tuned = dict.fromkeys(sweep.tune, chosen_by.metric)
-    for axis, leader in sweep.zipped.items():
-        if leader in tuned:
-            tuned[axis] = chosen_by.metric
-    metrics = dict.fromkeys(goal.metric for goal in sweep.rank)
-    metrics |= dict.fromkeys((*tuned.values(), *COSTS, "minutes"))
-    curve_metric = find_curve_metric(sweep.rank, trials)
-    results = [trial_result(trial, list(metrics), curve_metric) for trial in trials]
-    active = set[str]().union(*(trial.point for trial in trials))
+    metrics = [goal.metric for goal in (*sweep.rank, *([chosen_by] if tuned else ()))]
+    results = []
+    active: set[str] = set()
+    for trial in read_trials(folder.path):
+        measured = measure_all(trial, metrics)
+        results.append(TrialResult(trial, trial_state(trial), measured))
+        active |= trial.point.keys()
+    if tuned:
+        results = choose_tuned(results, tuned, chosen_by)
     return Leaderboard(
         name=sweep.name,
         folder=folder.path,
         goals=sweep.rank,
         axes=[axis for axis in sweep.labels if axis in active],
         zipped=sweep.zipped,
-        curve_metric=curve_metric,
-        results=rank_results(choose_tuned(results, tuned, chosen_by), sweep.rank),
+        results=rank_results(results, sweep.rank),
         labels={axis: labels for axis, labels in sweep.labels.items() if labels},
         tuned=tuned,
     )
-
-
-def find_curve_metric(rank: Sequence[Goal], trials: Sequence[Trial]) -> str:
-    """Return the logged metric of the learning curves: that of the first validation goal."""
-    validated = (goal.metric for goal in rank if goal.metric.startswith("val/"))
-    rows: list[Mapping[str, Any]] = []
-    for trial in trials:
-        if trial.records:
-            rows += read_log(trial, min(trial.records))
-    return logged_key(rows, next(validated, "val/loss"))
 
 
 def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
@@ -168,40 +177,37 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     Raises RunError if they rank by different metrics, or tune different axes.
     """
     first = boards[0]
-    axes, labels = {SWEEP_AXIS: None}, dict[str, Sequence[Value]]()
-    zipped, tuned = dict[str, str](), dict[str, str]()
+    axes, labels, zipped = {SWEEP_AXIS: None}, dict[str, Sequence[Value]](), dict[str, str]()
     for board in boards:
         check_comparable(first, board)
         axes |= dict.fromkeys(board.axes)
         labels = {**board.labels, **labels}
         zipped |= board.zipped
-        tuned |= board.tuned
     names = [board.name for board in boards]
     if len({*names}) < len(names):
         names = [str(board.folder) for board in boards]
-    return Leaderboard(
+    return replace(
+        first,
         name=" + ".join(names),
         folder=Path(),
-        goals=first.goals,
         axes=[*axes],
         zipped=zipped,
-        curve_metric=first.curve_metric,
         results=rank_results(merge_results(names, boards), first.goals),
         labels=labels,
-        tuned=tuned,
         has_same_data=have_same_data(boards),
     )
 
 
 def check_comparable(first: Leaderboard, second: Leaderboard) -> None:
     """Raise RunError if two sweeps rank by different metrics, or tune different axes."""
-    goals = [f"`{board.goals[0].metric}: {board.goals[0].direction}`" for board in (first, second)]
+    boards = (first, second)
     if first.goals[0] != second.goals[0]:
+        goals = [f"`{board.goals[0].metric}: {board.goals[0].direction}`" for board in boards]
         message = f"these sweeps rank by {' and '.join(goals)}, and so cannot be compared"
         hint = "name sweeps whose `rank` begins with the same metric"
         raise RunError.of(message, hint, str(second.folder))
-    tuned = [f"`{', '.join(board.tuned) or 'nothing'}`" for board in (first, second)]
-    if first.tuned.keys() != second.tuned.keys():
+    if {*first.tuned} != {*second.tuned}:
+        tuned = [f"`{', '.join(board.tuned) or 'nothing'}`" for board in boards]
         message = f"these sweeps tune {' and '.join(tuned)}, and so cannot be compared"
         hint = "write the same `tune` in both files, and run them again: nothing is trained"
         raise RunError.of(message, hint)
@@ -216,26 +222,22 @@ def merge_results(names: Sequence[str], boards: Sequence[Leaderboard]) -> list[T
     results: dict[str, TrialResult] = {}
     for name, board in zip(names, boards, strict=True):
         for result in board.results:
-            fingerprint = result.trial.fingerprint
-            known = results.get(fingerprint)
-            if known is None or is_more_complete(result, known):
+            known = results.get(result.trial.fingerprint)
+            if known is None or completeness(result) > completeness(known):
                 trial = replace(result.trial, point={SWEEP_AXIS: name, **result.trial.point})
-                results[fingerprint] = replace(result, trial=trial)
+                results[trial.fingerprint] = replace(result, trial=trial)
     return [*results.values()]
 
 
-def is_more_complete(result: TrialResult, known: TrialResult) -> bool:
-    """True if a result has a rank, and the known one of its trial has none or fewer seeds."""
-    if result.rank is None:
-        return False
-    return known.rank is None or len(result.trial.records) > len(known.trial.records)
+def completeness(result: TrialResult) -> int:
+    """Return a number that is larger the more seeds a trial has, and 0 without a rank."""
+    return 0 if result.rank is None else 1 + len(result.trial.records)
 
 
 def have_same_data(boards: Sequence[Leaderboard]) -> bool:
     """True unless a sweep is known to share no data with the first."""
     first, *others = map(data_fingerprints, boards)
-    known = [fingerprints for fingerprints in others if fingerprints]
-    return not first or not any(map(first.isdisjoint, known))
+    return not first or not any(map(first.isdisjoint, filter(None, others)))
 
 
 def data_fingerprints(board: Leaderboard) -> set[str]:
@@ -257,24 +259,16 @@ def choose_tuned(
     """
     groups: dict[object, list[TrialResult]] = defaultdict(list)
     for result in results:
-        if tuned and result.trial.has_scores:
-            groups[untuned_point(result, tuned)].append(result)
-    best = {}
-    for point, group in groups.items():
-        seeds = shared_seeds(group, goal.metric)
-        best[point] = min(group, key=partial(minimised, goal=goal, seeds=seeds))
-    chosen = []
-    for result in results:
-        winner = best.get(untuned_point(result, tuned), result)
-        is_beaten = winner is not result and result.trial.has_scores
-        chosen.append(replace(result, better=winner.trial) if is_beaten else result)
-    return chosen
-
-
-def untuned_point(result: TrialResult, tuned: Collection[str]) -> frozenset[tuple[str, Value]]:
-    """Return the point of a trial without its tuned axes."""
-    point = result.trial.point
-    return frozenset((axis, value) for axis, value in point.items() if axis not in tuned)
+        point = result.trial.point
+        untuned = frozenset((axis, value) for axis, value in point.items() if axis not in tuned)
+        if result.trial.has_scores:
+            groups[untuned].append(result)
+    better: dict[str, Trial] = {}
+    for group in groups.values():
+        best = min(group, key=partial(minimised, goal=goal, seeds=shared_seeds(group, goal.metric)))
+        others = (result.trial.fingerprint for result in group if result is not best)
+        better |= dict.fromkeys(others, best.trial)
+    return [replace(result, better=better.get(result.trial.fingerprint)) for result in results]
 
 
 def shared_seeds(results: Sequence[TrialResult], metric: str) -> set[int]:
@@ -284,51 +278,44 @@ def shared_seeds(results: Sequence[TrialResult], metric: str) -> set[int]:
     return set.intersection(*seeds)
 
 
-def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> TrialResult:
-    """Return the result of a trial, without a rank."""
-    logs = {seed: read_log(trial, seed) for seed in sorted(trial.records)}
+def measure_all(trial: Trial, metrics: Sequence[str]) -> dict[str, Measurement]:
+    """Return the metrics of a trial that have a value, its costs and its minutes."""
+    logs = {} if trial.has_scores else {seed: read_log(trial, seed) for seed in trial.records}
     measured = {}
-    for metric in metrics:
-        measurement = measure(trial, metric, logs)
-        if measurement.values:
-            measured[metric] = measurement
-    curve = []
-    for row in next(iter(logs.values()), []):
-        value = finite(row.get(curve_metric))
-        if value is not None:
-            curve.append((float(row["step"]), value))
-    return TrialResult(trial, trial_state(trial), None, measured, curve)
+    for metric in dict.fromkeys((*metrics, *COSTS, "minutes")):
+        if metric in COSTS:
+            measured[metric] = measure_cost(trial, metric)
+        elif values := measure(trial, metric, logs):
+            measured[metric] = Measurement(values)
+    return measured
 
 
-def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
+def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> dict[int, float]:
     """Return a metric by finished seed or, of a trial without one, the last value of each log."""
-    if metric in COSTS:
-        return measure_cost(trial, metric)
     values = {}
     for seed in sorted(trial.records):
+        value = None  # of a trial that has a finished seed, others count once they have finished
         if seed in trial.finished_seeds:
             value = final_score(trial, seed, metric)
-        elif trial.has_scores:
-            continue  # counts once it has finished
-        else:
+        elif not trial.has_scores:
             numbers = (finite(row.get(metric)) for row in reversed(logs[seed]))
             value = next((number for number in numbers if number is not None), None)
         if value is not None:
             values[seed] = value
-    return Measurement(values)
+    return values
 
 
-def measure_cost(trial: Trial, metric: str) -> Measurement:
+def measure_cost(trial: Trial, cost: str) -> Measurement:
     """Return a cost of a trial: parameters as trained, where a run has counted them.
 
     A plan may know only the upper bound of a vocabulary's size.
     """
-    if metric == "parameters":
-        counts = [finite(record.parameters) for record in trial.records.values()]
-        for count in counts:
+    if cost == "parameters":
+        for record in trial.records.values():
+            count = finite(record.parameters)
             if count is not None:
                 return Measurement({0: count})
-    return Measurement({0: float(getattr(trial, metric))}, trial.at_most)
+    return Measurement({0: float(getattr(trial, cost))}, trial.at_most)
 
 
 def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[TrialResult]:
@@ -359,6 +346,15 @@ def sort_key(result: TrialResult, goals: Sequence[Goal]) -> list[float]:
     return [minimised(result, goal) for goal in goals]
 
 
+def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> float:
+    """Return a goal's mean over some seeds or all, negated if larger is better, or infinity."""
+    measurement = result.measured.get(goal.metric)
+    if measurement is None:
+        return math.inf
+    mean = fmean(measurement.values[seed] for seed in seeds) if seeds else measurement.mean
+    return mean if goal.direction == "min" else -mean
+
+
 def compare_with_best(ranked: Sequence[TrialResult], metric: str) -> dict[str, float]:
     """Return p-values by fingerprint: of trials with several seeds, against the best of these."""
     compared = [result for result in ranked if len(result.measured[metric].values) > 1]
@@ -369,73 +365,3 @@ def compare_with_best(ranked: Sequence[TrialResult], metric: str) -> dict[str, f
     p_values = p_values_to_best([result.measured[metric].values for result in compared]) or [1.0]
     fingerprints = [result.trial.fingerprint for result in compared]
     return dict(zip(fingerprints[1:], p_values[1:], strict=True))
-
-
-def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> float:
-    """Return a goal's mean over some seeds or all, negated if larger is better, or infinity."""
-    measurement = result.measured.get(goal.metric)
-    if measurement is None:
-        return math.inf
-    mean = fmean(measurement.values[seed] for seed in seeds) if seeds else measurement.mean
-    return mean if goal.direction == "min" else -mean
-
-
-def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> list[TrialResult]:
-    """Return the results that no other beats in one goal and equals in the other, by cost."""
-    front: list[TrialResult] = []
-    best, price = math.inf, math.inf
-    for result in sorted(results, key=lambda result: sort_key(result, (cost, quality))):
-        paid, value = sort_key(result, (cost, quality))
-        if value < best or (value == best and paid == price):
-            front.append(result)
-            best, price = value, paid
-    return front
-
-
-def split_reference(text: str) -> tuple[Path, str] | None:
-    """Split `SWEEP#2` into the sweep and the trial's name; None for a path or a missing sweep."""
-    sweep, mark, name = text.rpartition("#")
-    if not mark or os.path.exists(text) or not os.path.exists(sweep):
-        return None
-    return Path(sweep), name
-
-
-def find_trial_run(reference: str) -> Path | None:
-    """Return the run folder that `SWEEP#RANK` names; None if there is no such sweep.
-
-    Says on stderr which seed that is, if the trial has several. Raises RunError and RecipeError.
-    """
-    if (split := split_reference(reference)) is None:
-        return None
-    sweep, name = split
-    run = find_run(open_leaderboard(sweep), name)
-    others = [seed.path for seed in seed_dirs(run.parent).values() if seed.record.exists()]
-    names = [path.name for path in others if path != run]
-    if names:
-        # late: it takes torch, and most words are paths
-        from composer.inference.lines import write_note
-
-        write_note(f"{reference} is {run}; the trial also has {', '.join(names)}")
-    return run
-
-
-def find_run(board: Leaderboard, word: str) -> Path:
-    """Return the run of a trial's first finished seed, by rank or the beginning of a fingerprint.
-
-    Raises RunError if the word names no trial or several.
-    """
-    rank, prefix = word.removeprefix("#"), word.lower()
-    trials: list[Trial] = []
-    if rank.isdecimal() and len(rank) <= 4:  # all else is the beginning of a fingerprint
-        trials = [result.trial for result in board.results if result.rank == int(rank)]
-    elif prefix:
-        trials = [result.trial for result in board.results]
-        trials = [trial for trial in trials if trial.fingerprint.startswith(prefix)]
-    if len(trials) != 1:
-        problem = f"{len(trials)} trials are called" if trials else "no trial is called"
-        hint = "write a rank as the table has it, or the beginning of a trial's fingerprint"
-        raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
-    trial = trials[0]
-    if not trial.finished_seeds:
-        raise RunError.of("this trial has no finished seed", "name one that has", str(trial.folder))
-    return trial.run(trial.finished_seeds[0])

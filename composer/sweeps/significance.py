@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
@@ -23,6 +23,8 @@ ROUNDING = 1e-12
 
 Scores = Mapping[int, float]
 """The score of a trial by seed."""
+Groups = Mapping[str, Sequence[int]]
+"""The indices of the trials with each value of an axis, without those where it is inactive."""
 Array = NDArray[np.float64]
 
 
@@ -64,11 +66,8 @@ def moderate(noise: SeedNoise) -> tuple[Array, float]:
     half, common = noise.df[known] / 2, noise.pooled
     if common == 0 or known.sum() < 2:
         return np.full(len(noise.df), common), np.inf
-    logs = (
-        np.log(np.maximum(noise.variances[known], 1e-5 * common))
-        - special.digamma(half)
-        + np.log(half)
-    )
+    logs = np.log(np.maximum(noise.variances[known], 1e-5 * common))
+    logs = logs - special.digamma(half) + np.log(half)
     spread = logs.var(ddof=1) - _trigamma(half).mean()
     if spread <= _trigamma(MAX_PRIOR):
         return np.full(len(noise.df), common), np.inf
@@ -79,6 +78,12 @@ def moderate(noise: SeedNoise) -> tuple[Array, float]:
 
 def _trigamma(x: Array | float) -> Array:
     return np.asarray(special.zeta(2, x))  # equals `polygamma(1, x)`, ten times as fast
+
+
+def _p_values(gaps: Array, errors: Array, df: Array | float) -> Array:
+    """Return two-sided p-values of t-tests; a gap without an error is certain."""
+    statistics = np.divide(gaps, errors, out=np.where(gaps > 0, np.inf, 0), where=errors > 0)
+    return np.asarray(2 * special.stdtr(df, -statistics))
 
 
 def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
@@ -96,10 +101,9 @@ def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
     is_equal = np.isclose(means, means[0], rtol=TOLERANCE**2, atol=0)
     gaps = np.where(is_equal, 0, np.abs(means - means[0]))
     errors = np.sqrt(mean_variances + mean_variances[0])
-    statistics = np.divide(gaps, errors, out=np.where(gaps > 0, np.inf, 0), where=errors > 0)
     df = np.minimum(prior_df + np.minimum(noise.df, noise.df[0]), noise.total_df)
     pairs = max(1.0, len(trials) * (len(trials) - 1) / 2)
-    return [float(p) for p in np.minimum(1, 2 * special.stdtr(df, -statistics) * pairs)]
+    return np.minimum(1, _p_values(gaps, errors, df) * pairs).tolist()
 
 
 @dataclass(frozen=True)
@@ -139,10 +143,6 @@ class Contributions:
     additivity: float | None
 
 
-Groups = Mapping[str, Sequence[int]]
-"""The indices of the trials with each value of an axis, without those where it is inactive."""
-
-
 def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> Contributions:
     """Fit an additive model of the axes, as factors, to the trials' means by least squares.
 
@@ -154,7 +154,7 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     """
     axes = {axis: groups for axis, groups in axes.items() if len(groups) > 1}
     shared = set(trials[0]).intersection(*trials) or set().union(*trials)
-    scores = [_scores_of(trial, shared) for trial in trials]
+    scores = [[score for seed, score in trial.items() if seed in shared] for trial in trials]
     means = np.array([np.mean(trial) for trial in scores])
     counts = np.array([len(trial) for trial in scores])
     columns = [_columns(groups, len(trials)) for groups in axes.values()]
@@ -166,15 +166,14 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     noise = seed_noise([trial for trial in trials if len(trial) > 1] or trials)
     by_seeds = noise.total_df > 0 and free < MIN_DF
     df = noise.total_df if by_seeds else float(free)
-    mean_variances = np.full(len(trials), squares / max(free, 1))
-    if by_seeds:
-        mean_variances = noise.pooled / counts
+    mean_variances = noise.pooled / counts if by_seeds else squares / max(free, 1)
     covariance = (inverse * mean_variances) @ inverse.T
+    null_space = np.eye(len(row_space)) - row_space
     effects: dict[str, list[ValueEffect]] = {}
     start = 1
     for axis, groups in axes.items():
         part = slice(start, start := start + len(groups))
-        separable = _separable(np.eye(len(row_space))[part] - row_space[part])
+        separable = _separable(null_space[part])
         fitted = (coefficients[part], covariance[part, part])
         effects[axis] = _value_effects(groups, separable, means, *fitted, df)
     additivity = None
@@ -182,10 +181,6 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
         ratio = squares / free / (noise.pooled / counts).mean()
         additivity = float(special.fdtrc(free, noise.total_df, ratio))
     return Contributions(_corrected(effects), df, by_seeds, additivity)
-
-
-def _scores_of(trial: Scores, seeds: Collection[int]) -> list[float]:
-    return [score for seed, score in trial.items() if seed in seeds]
 
 
 def _columns(groups: Groups, num_trials: int) -> Array:
@@ -224,40 +219,34 @@ def _value_effects(
     trials = [*chain.from_iterable(members[value] for value in separable)]
     weights = [len(members[value]) for value in separable]
     centre = means[trials].mean() - np.average(coefficients[separable], weights=weights)
-    first, *others = separable
-    effects[first] = replace(effects[first], mean=float(centre + coefficients[first]))
+    adjusted = centre + coefficients
+    reference, *others = separable
+    differences = coefficients - coefficients[reference]
+    differences[np.abs(differences) <= ROUNDING * np.abs(adjusted)] = 0
+    variances = covariance.diagonal() + covariance[reference, reference]
+    errors = np.sqrt(np.maximum(variances - 2 * covariance[:, reference], 0))
+    margins = errors * special.stdtrit(df, 1 - ERROR_RATE / 2)
+    p_values = _p_values(np.abs(differences), errors, df)
+    effects[reference] = replace(effects[reference], mean=float(adjusted[reference]))
     for value in others:
-        mean = float(centre + coefficients[value])
-        difference = float(coefficients[value] - coefficients[first])
-        if abs(difference) <= ROUNDING * abs(mean):
-            difference = 0.0
+        mean, difference = float(adjusted[value]), float(differences[value])
         effects[value] = replace(effects[value], mean=mean, difference=difference)
         if df:
-            variance = covariance[value, value] + covariance[first, first]
-            variance -= 2 * covariance[value, first]
-            error = float(np.sqrt(max(variance, 0)))
-            margin = error * float(special.stdtrit(df, 1 - ERROR_RATE / 2))
-            p_value = float(difference == 0)
-            if error:
-                p_value = 2 * float(special.stdtr(df, -abs(difference) / error))
-            interval = (difference - margin, difference + margin)
+            interval = (difference - float(margins[value]), difference + float(margins[value]))
+            p_value = float(p_values[value])
             effects[value] = replace(effects[value], interval=interval, p_value=p_value)
     return effects
 
 
 def _corrected(effects: Mapping[str, Sequence[ValueEffect]]) -> dict[str, list[ValueEffect]]:
     """Return the effects with their p-values corrected for all of them (Holm)."""
-    values = chain.from_iterable(effects.values())
-    p_values = sorted(effect.p_value for effect in values if effect.p_value is not None)
-    corrected: dict[float | None, float] = {}
-    largest = 0.0
-    for index, p_value in enumerate(p_values):
-        largest = max(largest, p_value * (len(p_values) - index))
-        corrected[p_value] = min(1.0, largest)
-
-    def correct(effect: ValueEffect) -> ValueEffect:
-        if effect.p_value is None:
-            return effect
-        return replace(effect, p_value=corrected[effect.p_value])
-
-    return {axis: [*map(correct, values)] for axis, values in effects.items()}
+    tested = (effect.p_value for effect in chain.from_iterable(effects.values()))
+    p_values = np.sort([p_value for p_value in tested if p_value is not None])
+    stepped = np.maximum.accumulate(p_values * np.arange(len(p_values), 0, -1))
+    holm = dict(zip(p_values.tolist(), np.minimum(1, stepped).tolist(), strict=True))
+    corrected: dict[str, list[ValueEffect]] = {}
+    for axis, values in effects.items():
+        for effect in values:
+            p_value = None if effect.p_value is None else holm[effect.p_value]
+            corrected.setdefault(axis, []).append(replace(effect, p_value=p_value))
+    return corrected

@@ -27,7 +27,6 @@ from composer.recipe import schema_generator
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps.goals import rank_metrics
-from composer.sweeps.leaderboard_text import leaderboard_text
 from composer.training.train import train
 from composer.viz.report import report
 from tests.docs.fenced import ROOT
@@ -98,7 +97,7 @@ def test_one_entry_makes_a_metric_to_rank_by(tmp_path: Path, word_ratio: Metric)
         trial(folder, number, [value], metric="val/word_ratio")
     board = read_board(folder)
     assert [entry.trial.number for entry in board.results] == [1, 0]
-    assert "0.500 w" in leaderboard_text(board)
+    assert "0.500 w" in board.text()
 
 
 def test_scores_come_from_sums_or_from_texts() -> None:

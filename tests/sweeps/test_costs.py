@@ -20,7 +20,6 @@ from composer.model.weights import count_parameters
 from composer.sweeps import trial_course
 from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.leaderboard_html import write_leaderboard
-from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
 from composer.sweeps.points import (
     CostPlanner,
     dry_run_json,
@@ -177,8 +176,8 @@ def test_the_leaderboard_marks_upper_bounds_unless_a_run_has_counted(tmp_path: P
     trial = read_trial(leaderboard_dirs.trial(folder, 1, [0.5], parameters=4000, flops=6000))
     write_trial(replace(trial, at_most=True))
     board = leaderboard_dirs.read_board(folder)
-    assert "at most 4,000" in leaderboard_text(board)
-    assert leaderboard_json(board)["trials"][0]["at_most"] == ["parameters", "flops", "state_bytes"]
+    assert "at most 4,000" in board.text()
+    assert board.as_json()["trials"][0]["at_most"] == ["parameters", "flops", "state_bytes"]
     assert (
         "against parameters, at most, 1 trials"
         in write_leaderboard(board, tmp_path / "a.html").read_text()
@@ -188,9 +187,9 @@ def test_the_leaderboard_marks_upper_bounds_unless_a_run_has_counted(tmp_path: P
         json.dumps({**json.loads(record.read_text()), "parameters": 3000}), encoding="utf-8"
     )
     board = leaderboard_dirs.read_board(folder)
-    assert "at most 6k" in leaderboard_text(board)
-    assert "at most 3,000" not in leaderboard_text(board)
+    assert "at most 6k" in board.text()
+    assert "at most 3,000" not in board.text()
     assert (
         "against parameters, 1 trials" in write_leaderboard(board, tmp_path / "a.html").read_text()
     )
-    assert leaderboard_json(board)["trials"][0]["at_most"] == ["flops", "state_bytes"]
+    assert board.as_json()["trials"][0]["at_most"] == ["flops", "state_bytes"]

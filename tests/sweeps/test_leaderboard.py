@@ -16,21 +16,18 @@ from composer import api
 from composer.cli import main
 from composer.errors import RunError
 from composer.formatting import align_columns, si, significant
-from composer.sweeps.leaderboard import Measurement, find_run, open_leaderboard, pareto_front
-from composer.sweeps.leaderboard_html import cost_goals, gather_points
-from composer.sweeps.leaderboard_text import (
-    MAX_GROUPS,
-    columns,
-    contributions,
-    effect_title,
-    format_mean,
-    group_by_value,
-    leaderboard_json,
-    leaderboard_text,
-    ranking_note,
-)
+from composer.sweeps.axis_groups import MAX_GROUPS
+from composer.sweeps.leaderboard import Leaderboard, Measurement, open_leaderboard
+from composer.sweeps.leaderboard_charts import gather_dots, pareto_front
+from composer.sweeps.leaderboard_tables import effect_table, format_mean, trial_table
+from composer.sweeps.run_references import find_run
 from composer.sweeps.sweep import Goal
 from tests.sweeps.leaderboard_dirs import begun, numbers, ran, read_board, trial
+
+
+def cells_of(board: Leaderboard) -> dict[str, list[str]]:
+    """The cells of the table of trials by the heads of its columns."""
+    return {column.head: [*column.cells] for column in trial_table(board).columns}
 
 
 def test_the_best_trial_is_first_and_unfinished_trials_are_last(tmp_path: Path) -> None:
@@ -42,7 +39,7 @@ def test_the_best_trial_is_first_and_unfinished_trials_are_last(tmp_path: Path) 
     trial(folder, 4, [70.0], status="running")
     result = read_board(folder)
     assert numbers(result) == [(1, 1), (0, 2), (4, None), (3, None), (2, None)]
-    text = leaderboard_text(result)
+    text = result.text()
     assert "5 trials: 2 finished, 1 stopped, 1 pruned, 1 failed" in text
     assert "pruned at step 20" in text
     assert "000000000002 failed (encoder e2): boom\n" in text
@@ -67,8 +64,7 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
     assert entry.measured["val/bleu"].mean == 12.0
     assert entry.measured["val/bleu"].spread == 2.0
     assert entry.measured["minutes"].mean == 2.0
-    assert list(entry.curve) == [(10.0, 1.0), (20.0, 10.0)]
-    assert "12.00 ± 2.00" in leaderboard_text(read_board(folder))
+    assert "12.00 ± 2.00" in read_board(folder).text()
 
 
 @pytest.mark.parametrize(
@@ -114,13 +110,14 @@ def test_trials_that_cannot_be_told_from_the_best_are_marked(tmp_path: Path) -> 
         (1, True),
         (2, False),
     ]
-    lines = leaderboard_text(result).splitlines()
+    lines = result.text().splitlines()
     assert ["≈" in line for line in lines[4:8]] == [False, True, True, False]
-    assert "≈: not significantly worse than the best trial" in leaderboard_text(result)
-    assert "lacks the ≈ in at most 5 % of sweeps" in ranking_note(result)
-    plain = leaderboard_json(result)
+    assert "≈: not significantly worse than the best trial" in result.text()
+    (method,) = trial_table(result).method
+    assert "lacks the ≈ in at most 5 % of sweeps" in method
+    plain = result.as_json()
     assert [item["alike"] for item in plain["trials"]] == [None, True, True, False]
-    assert plain["notes"][0] == ranking_note(result)
+    assert method in plain["notes"]
 
 
 def test_the_table_has_p_values_steps_and_epochs(tmp_path: Path) -> None:
@@ -130,23 +127,23 @@ def test_the_table_has_p_values_steps_and_epochs(tmp_path: Path) -> None:
             record = json.loads(file.read_text(encoding="utf-8")) | {"steps": 278, "epochs": 2.5}
             file.write_text(json.dumps(record), encoding="utf-8")
     board = read_board(folder)
-    cells = {column.head: [*column.cells] for column in columns(board)}
+    cells = cells_of(board)
     assert cells["steps"] == ["278", "278"]
     assert cells["epochs"] == ["2.50", "2.50"]
     assert cells["p"] == ["", significant(board.results[1].p_value or 0.0, 2)]
     assert "status" not in cells
-    assert leaderboard_json(board)["trials"][0]["steps"] == {"1": 278, "2": 278, "3": 278}
+    assert board.as_json()["trials"][0]["steps"] == {"1": 278, "2": 278, "3": 278}
 
 
 def test_with_one_seed_nothing_is_said_of_differences(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0])
     trial(folder, 1, [29.0])
-    text = leaderboard_text(read_board(folder))
+    text = read_board(folder).text()
     assert "One seed each: differences may be due to chance." in text
     assert "The effects of the axes cannot be told from chance" in text
     assert "≈" not in text
-    assert {item["alike"] for item in leaderboard_json(read_board(folder))["trials"]} == {None}
+    assert {item["alike"] for item in read_board(folder).as_json()["trials"]} == {None}
 
 
 def test_trials_with_several_seeds_are_compared_among_themselves(tmp_path: Path) -> None:
@@ -180,10 +177,9 @@ def test_trials_with_several_seeds_are_compared_among_themselves(tmp_path: Path)
         trial(alone, number, scores)
     several = [entry.p_value for entry in board.ranked if len(entry.trial.finished_seeds) > 1]
     assert several == [entry.p_value for entry in read_board(alone).ranked]
-    assert "Trials with one seed are not compared." in ranking_note(board)
-    (seeds,) = (column.cells for column in columns(board) if column.head == "seeds")
-    assert [*seeds] == ["1", "1", "3", "3", "3", "1"]
-    assert all(column.head != "seeds" for column in columns(read_board(alone)))
+    assert "Trials with one seed are not compared." in trial_table(board).method
+    assert cells_of(board)["seeds"] == ["1", "1", "3", "3", "3", "1"]
+    assert "seeds" not in cells_of(read_board(alone))
 
 
 def test_a_tuned_value_is_chosen_by_the_seeds_that_all_have(tmp_path: Path) -> None:
@@ -200,21 +196,21 @@ def test_a_trial_without_a_finite_score_has_no_rank(tmp_path: Path) -> None:
     trial(folder, 2, [1.0])
     result = read_board(folder)
     assert numbers(result) == [(2, 1), (0, None), (1, None)]
-    assert leaderboard_text(result).count("without a number") == 2
-    json.dumps(leaderboard_json(result), allow_nan=False)
+    assert result.text().count("without a number") == 2
+    json.dumps(result.as_json(), allow_nan=False)
 
 
 def test_an_axis_that_is_not_active_has_no_value(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [3.0], point={"encoder": "rnn", "rate": 0.00123456})
     trial(folder, 1, [2.0], point={"encoder": "none"})
-    text = leaderboard_text(read_board(folder))
+    text = read_board(folder).text()
     assert "rnn      0.001235" in text
     assert "none     -" in text
 
 
 def test_an_empty_sweep_is_a_leaderboard_too(tmp_path: Path) -> None:
-    assert "no trials yet" in leaderboard_text(read_board(begun(tmp_path / "s")))
+    assert "no trials yet" in read_board(begun(tmp_path / "s")).text()
 
 
 # -------------------------------------------------------------------------------------------
@@ -223,7 +219,7 @@ def test_an_empty_sweep_is_a_leaderboard_too(tmp_path: Path) -> None:
 
 def effects_of(folder: Path) -> dict[str, list[tuple[str, float | None, float | None]]]:
     """By axis: each value with its adjusted mean and its difference."""
-    fitted = contributions(read_board(folder))
+    fitted = read_board(folder).contributions
     assert fitted is not None
     return {
         axis: [(item.value, rounded(item.mean), rounded(item.difference)) for item in values]
@@ -264,7 +260,7 @@ def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
     for number, (encoder, rate) in enumerate(itertools.product("pqr", (1, 2, 3))):
         score = {"p": 20.0, "q": 30.0, "r": 20.0}[encoder] + dice.gauss(0, 0.1)
         trial(folder, number, [score], point={"encoder": encoder, "rate": rate})
-    lines = [" ".join(line.split()) for line in leaderboard_text(read_board(folder)).splitlines()]
+    lines = [" ".join(line.split()) for line in read_board(folder).text().splitlines()]
     p, q, r = (
         next(line for line in lines if re.match(rf"(encoder )?{value} 3 ", line)) for value in "pqr"
     )
@@ -272,7 +268,7 @@ def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
     assert re.fullmatch(r"q 3 \d+\.\d+ \+\S+ \+\S+ to \+\S+ \*", q)
     assert not r.endswith("*")
     assert any(line.startswith("Differences are to the reference. *: signif") for line in lines)
-    plain = leaderboard_json(read_board(folder))
+    plain = read_board(folder).as_json()
     (note,) = (note for note in plain["notes"] if note.startswith("Means are adjusted"))
     assert "the residuals of the model (4 degrees of freedom)" in note
     _, second, _ = plain["contributions"]["effects"]["encoder"]
@@ -294,13 +290,13 @@ def test_what_the_trials_cannot_separate_is_reported_and_has_no_number(tmp_path:
     effects = effects_of(folder)
     assert effects["encoder"][2] == ("recurrent", None, None)
     assert effects["memory"] == [("none", 1.25, None), ("stack", 2.25, 1.0), ("ntm", None, None)]
-    text = leaderboard_text(read_board(folder))
+    text = read_board(folder).text()
     note = (
         "Too few combinations were tried to separate `encoder: recurrent`, `memory: ntm` from the"
         " other axes."
     )
     assert note in text
-    assert note in leaderboard_json(read_board(folder))["notes"]
+    assert note in read_board(folder).as_json()["notes"]
 
 
 def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
@@ -320,7 +316,7 @@ def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
         "encoder": [("a", 1.5, None), ("b", 5.0, 3.5)],
         "rate": [("5", 1.0, None), ("6", 2.0, 1.0)],
     }
-    assert "Pruned trials are left out" in leaderboard_text(read_board(folder))
+    assert "Pruned trials are left out" in read_board(folder).text()
 
 
 def test_axes_that_act_on_each_other_are_reported(tmp_path: Path) -> None:
@@ -335,8 +331,8 @@ def test_axes_that_act_on_each_other_are_reported(tmp_path: Path) -> None:
                 point={"encoder": encoder, "rate": rate},
             )
         board = read_board(folder)
-        assert ("The axes interact" in leaderboard_text(board)) == (joint > 0)
-        notes = " ".join(leaderboard_json(board)["notes"])
+        assert ("The axes interact" in board.text()) == (joint > 0)
+        notes = " ".join(board.as_json()["notes"])
         assert "the variance between seeds, since there are too few trials" in notes
 
 
@@ -346,7 +342,7 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     random.Random(1).shuffle(rates)
     for number, rate in enumerate(rates):
         trial(folder, number, [rate], point={"rate": rate})
-    groups = group_by_value(read_board(folder), "rate")
+    groups = read_board(folder).groups["rate"]
     assert [len(results) for results in groups.values()] == [20 // MAX_GROUPS] * MAX_GROUPS
     assert list(groups)[-1] == "0.0001 to 1"
     means = [mean for _, mean, _ in effects_of(folder)["rate"]]
@@ -357,7 +353,7 @@ def test_equal_numbers_are_in_one_range(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     for number in range(30):
         trial(folder, number, [1.0], point={"rate": float(1 + number // 3)})
-    groups = group_by_value(read_board(folder), "rate")
+    groups = read_board(folder).groups["rate"]
     assert [*groups] == ["1 to 3", "4 to 5", "6 to 8", "9 to 10"]
     assert sorted(index for indices in groups.values() for index in indices) == [*range(30)]
 
@@ -379,7 +375,7 @@ def test_zipped_axes_are_one_axis_of_the_effects(tmp_path: Path) -> None:
     result = read_board(folder)
     assert result.axes == ["encoder", "width"]
     assert [*effects_of(folder)] == ["encoder"]
-    assert effect_title(result, "encoder") == "encoder, width"
+    assert effect_table(result).columns[0].cells[0] == "encoder, width"
 
 
 # ------------------------------------------------------------------------------------------- tuned
@@ -394,12 +390,12 @@ def test_of_tuned_axes_only_the_best_values_are_ranked(tmp_path: Path) -> None:
     result = read_board(folder)
     assert numbers(result) == [(1, 1), (3, 2), (0, None), (2, None), (4, None)]
     assert [entry.better and entry.better.number for entry in result.results[2:]] == [1, 1, 3]
-    text = leaderboard_text(result)
+    text = result.text()
     assert "better tuned in 000000000001" in text
     note = "Each is the best by val/bleu of 2 to 3 trials that differ only in rate. The best"
     assert note in text
     assert [*effects_of(folder)] == ["encoder"]
-    assert [item["better"] for item in leaderboard_json(result)["trials"]][2:] == [
+    assert [item["better"] for item in result.as_json()["trials"]][2:] == [
         f"{n:012x}" for n in (1, 1, 3)
     ]
 
@@ -414,7 +410,7 @@ def test_a_value_is_never_chosen_by_the_test_part(tmp_path: Path) -> None:
         record.write_text(json.dumps(plain), encoding="utf-8")
     result = read_board(folder)
     assert numbers(result) == [(1, 1), (0, None)]
-    assert "the best by val/bleu" in ranking_note(result)
+    assert "the best by val/bleu" in result.text()
 
 
 # -------------------------------------------------------------------------------------------
@@ -438,7 +434,7 @@ def test_several_sweeps_have_one_leaderboard(tmp_path: Path) -> None:
         names[0],
     ]
     assert result.axes == ["sweep", "encoder", "decoder"]
-    text = leaderboard_text(result)
+    text = result.text()
     assert f"{other}/trials/TRIAL or {one}/trials/TRIAL" in text
     assert find_run(result, "1") == other / "trials" / f"{3:012x}" / "seed-1"
 
@@ -480,8 +476,8 @@ def test_sweeps_on_different_data_are_reported(tmp_path: Path) -> None:
             ),
             encoding="utf-8",
         )
-    assert "different data" in ranking_note(open_leaderboard(*folders))
-    assert "different data" not in ranking_note(open_leaderboard(folders[0], folders[2]))
+    assert "different data" in open_leaderboard(*folders).text()
+    assert "different data" not in open_leaderboard(folders[0], folders[2]).text()
 
 
 # ------------------------------------------------------------------------------------------- the
@@ -512,23 +508,12 @@ def test_the_pareto_front_has_the_trials_that_none_dominates(tmp_path: Path) -> 
     )
 
 
-def test_charts_show_the_further_goals_and_the_costs(tmp_path: Path) -> None:
-    one = read_board(begun(tmp_path / "a", rank=[{"val/bleu": "max"}, {"minutes": "min"}]))
-    assert cost_goals(one) == [
-        Goal("minutes", "min"),
-        Goal("parameters", "min"),
-        Goal("flops", "min"),
-    ]
-    two = read_board(begun(tmp_path / "b", rank=[{"parameters": "min"}]))
-    assert cost_goals(two) == [Goal("flops", "min")]
-
-
 def test_trials_with_equal_values_share_a_dot(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     for number, (value, parameters) in enumerate([(1.0, 5), (1.0, 5), (1.0, 9), (0.0, 9)]):
         trial(folder, number, [value], parameters=parameters)
     result = read_board(folder)
-    points = gather_points(result.ranked, result.goals[0], result.goals[1])
+    points = gather_dots(result.ranked, "val/bleu", "parameters")
     assert {point: [entry.trial.number for entry in here] for point, here in points.items()} == {
         (5.0, 1.0): [0, 1],
         (9.0, 1.0): [2],
@@ -548,13 +533,13 @@ def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(
     trial(folder, 1, [29.0, 33.5], point={"encoder": "convolution", "rate": 0.002})
     result = read_board(folder)
     wide, narrow = (
-        leaderboard_text(result).splitlines(),
-        leaderboard_text(result, width).splitlines(),
+        result.text().splitlines(),
+        result.text(width).splitlines(),
     )
     assert max(map(cell_len, wide)) > 120
     kept = [line for line in narrow if str(tmp_path) not in line]
     assert max(map(cell_len, kept)) <= width
-    heads = [item.head for item in columns(result)]
+    heads = [*cells_of(result)]
     note = (
         " ".join(narrow).partition("for lack of width: ")[2].partition(". See the")[0].split(", ")
     )
@@ -587,15 +572,14 @@ def test_differences_of_shares_are_points(tmp_path: Path) -> None:
     for number, value in enumerate([0.924, 0.793, 0.924]):
         trial(folder, number, [value], metric="test/exact_match")
     result = read_board(folder)
-    differences = {column.head: column.cells for column in columns(result)}["to the best"]
-    assert differences == ["", "equal", "-13.1 points"]
+    assert cells_of(result)["to the best"] == ["", "equal", "-13.1 points"]
 
 
 def test_error_rates_are_percent_as_shares_are(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", rank=[{"test/word_error_rate": "min"}])
     for number, values in enumerate([[0.4, 0.5], [1.2, 1.4]]):
         trial(folder, number, values, metric="test/word_error_rate")
-    cells = {column.head: column.cells for column in columns(read_board(folder))}
+    cells = cells_of(read_board(folder))
     assert cells["to the best"] == ["", "+85.0 points"]
     assert cells["test/word_error_rate"] == ["45.0% ± 7.1%", "130.0% ± 14.1%"]
 
@@ -611,7 +595,7 @@ def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
     )
     result = read_board(folder)
     assert [entry.measured["parameters"].mean for entry in result.results] == [1000.0, 990.0]
-    assert [item["parameters"] for item in leaderboard_json(result)["trials"]] == [1000, 990]
+    assert [item["parameters"] for item in result.as_json()["trials"]] == [1000, 990]
 
 
 def test_columns_are_aligned() -> None:

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.leaderboard_html import MAX_NAMED_CURVES, NUM_NAMED, write_leaderboard
+from composer.sweeps.leaderboard_charts import MAX_SHOWN_CURVES
+from composer.sweeps.leaderboard_html import write_leaderboard
 from tests.sweeps.leaderboard_dirs import begun, ran, read_board, trial
 from tests.viz.pages import figures, headings, read
 
@@ -85,7 +86,7 @@ def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     assert policy.startswith("default-src 'none'")
     styles = "".join("".join(item.itertext()) for item in result.iter("style"))
     assert not any(word in styles for word in ("url(", "@import", "http"))
-    assert len(figures(result)) == 4  # minutes are no goal: parameters, FLOPs, values and curves
+    assert len(figures(result)) == 3  # minutes are no goal: parameters, FLOPs and curves
 
 
 def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
@@ -118,43 +119,17 @@ def test_dots_link_to_rows_and_the_pareto_front_is_a_line(tmp_path: Path) -> Non
     front, others = traces["Pareto front"], traces["other trials"]
     assert (front["x"], front["y"]) == ([10.0, 20.0], [21.0, 30.5])
     assert (others["x"], others["y"]) == ([30.0], [25.5])
-    notes = by_parameters["layout"]["annotations"]
-    names = {note["x"]: (note["text"], note["xanchor"], note["yshift"]) for note in notes}
-    assert names == {
-        10: ("3 rnn", "left", -14),
-        20: ("1 cnn", "left", 14),
-        30: ("2 cnn", "right", 0),
-    }
-    assert [*by_parameters["data"][0]["text"], *front["text"]] == ["", "", ""]
+    assert [*others["text"], *front["text"]] == ["2", "3", "1"]
     assert front["customdata"] == [f"#trial-{number:012x}" for number in (0, 1)]
     assert others["customdata"] == [f"#trial-{2:012x}"]
     assert front["error_y"]["array"] == pytest.approx([2**0.5, 0.5**0.5])
-
-
-def test_only_the_best_dots_have_names(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "s", rank=[{"val/loss": "min"}])
-    for number in range(NUM_NAMED + 2):
-        point = (
-            {"encoder": "a very long name of an encoder"}
-            if number == 0
-            else {"encoder": f"<e{number}>"}
-        )
-        trial(folder, number, [float(number)], metric="val/loss", parameters=number, point=point)
-    (by_parameters, *_) = figures(page(folder))
-    ranks = [text for trace in by_parameters["data"] for text in trace["text"]]
-    assert sorted(ranks) == ["", "", "", "4", "5"]
-    notes = by_parameters["layout"]["annotations"]
-    names = {note["text"]: note["yshift"] for note in notes}
-    assert names == {"1 a very long name of an…": -14, "2 &lt;e1&gt;": 0, "3 &lt;e2&gt;": 14}, (
-        "the least is best"
-    )
 
 
 def test_a_score_is_no_cost_and_the_front_has_one_colour(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", rank=[{"val/bleu": "max"}, {"val/loss": "min"}])
     trial(folder, 0, [1.0], parameters=1, flops=2)
     trial(folder, 1, [2.0], parameters=2, flops=1)
-    charts = [figure for figure in figures(page(folder)) if "annotations" in figure["layout"]]
+    *charts, _ = figures(page(folder))
     assert [chart["layout"]["xaxis"]["title"]["text"] for chart in charts] == [
         "parameters",
         "FLOPs",
@@ -180,6 +155,19 @@ def test_the_table_has_what_was_spent_and_p_values(tmp_path: Path) -> None:
     assert "status" not in rows[0], "all have finished"
 
 
+def test_a_chart_is_of_each_cost_by_which_trials_are_ranked(tmp_path: Path) -> None:
+    titles = []
+    for name, rank in (
+        ("a", [{"val/bleu": "max"}, {"minutes": "min"}]),
+        ("b", [{"parameters": "min"}]),
+    ):
+        folder = begun(tmp_path / name, rank=rank)
+        trial(folder, 0, [1.0])
+        *charts, _ = figures(page(folder))
+        titles.append([chart["layout"]["xaxis"]["title"]["text"] for chart in charts])
+    assert titles == [["minutes", "parameters", "FLOPs"], ["FLOPs"]]
+
+
 def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     for number, parameters in enumerate([10, 1000]):
@@ -192,10 +180,10 @@ def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:
 
 def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
-    for number in range(MAX_NAMED_CURVES + 3):
+    for number in range(MAX_SHOWN_CURVES + 3):
         trial(folder, number, [float(number)])
     curves = figures(page(folder))[-1]["data"]
-    assert [trace.get("visible", True) for trace in curves] == [True] * MAX_NAMED_CURVES + [
+    assert [trace.get("visible", True) for trace in curves] == [True] * MAX_SHOWN_CURVES + [
         "legendonly"
     ] * 3
     assert [trace["name"].split()[0] for trace in curves] == [
@@ -207,11 +195,12 @@ def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
 def test_a_curve_is_of_all_lines_where_these_were_decoded(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     log = trial(folder, 0, [7.0]) / "seed-1" / "metrics.jsonl"
-    assert read_board(folder).curve_metric == "val_sample/bleu"
+    curves = figures(page(folder))[-1]
+    assert curves["layout"]["yaxis"]["title"]["text"] == "val_sample/bleu"
     log.write_text(log.read_text(encoding="utf-8").replace("val_sample/", "val/"), encoding="utf-8")
-    board = read_board(folder)
-    assert board.curve_metric == "val/bleu"
-    assert [value for _, value in board.results[0].curve] == [1.0, 7.0]
+    curves = figures(page(folder))[-1]
+    assert curves["layout"]["yaxis"]["title"]["text"] == "val/bleu"
+    assert curves["data"][0]["y"] == [1.0, 7.0]
 
 
 def test_the_page_says_of_effects_and_differences_what_the_terminal_does(tmp_path: Path) -> None:
@@ -226,28 +215,6 @@ def test_the_page_says_of_effects_and_differences_what_the_terminal_does(tmp_pat
     effects = [line for line in lines if line[:2] in (("cnn", "2"), ("encoder", "rnn"))]
     assert len(effects) == 2
     assert all(any({*line} - {"encoder"} <= {*row} for row in cells) for line in effects)
-
-
-def test_each_finished_trial_is_a_band_through_its_values_in_the_colour_of_its_score(
-    tmp_path: Path,
-) -> None:
-    """Best first; trial 2 has no rate, and ranges are those of the table of the axes."""
-    folder = small(tmp_path / "s")
-    (bands,) = figures(page(folder))[2]["data"]
-    assert {axis["label"]: axis["values"] for axis in bands["dimensions"]} == {
-        "encoder": ["cnn", "cnn", "rnn"],
-        "rate": ["0.1", "-", "0.1"],
-    }
-    assert bands["line"]["color"] == [30.5, 25.5, 21.0]
-    for number in range(5, 14):
-        trial(folder, number, [40.0 + number], point={"encoder": "cnn", "rate": float(number)})
-    _, rate = figures(page(folder))[2]["data"][0]["dimensions"]
-    ranges = [
-        effect["value"]
-        for effect in read_board(folder).as_json()["contributions"]["effects"]["rate"]
-    ]
-    assert rate["categoryarray"] == [*ranges, "-"]
-    assert {*rate["values"]} == {*ranges, "-"}
 
 
 def test_a_page_needs_no_finished_trial(tmp_path: Path) -> None:
