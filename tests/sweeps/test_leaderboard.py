@@ -500,12 +500,11 @@ def test_the_pareto_front_has_the_trials_that_none_dominates(tmp_path: Path) -> 
         for name, one in pairs.items()
         if not any(two != one and two[0] <= one[0] and two[1] <= one[1] for two in pairs.values())
     }
-    front = pareto_front(result.ranked, result.goals[0], result.goals[1])
-    assert {entry.trial.fingerprint for entry in front} == free
+    dots = gather_dots(result.ranked, "val/bleu", "parameters")
+    front = pareto_front(dots, is_better_above=True)
+    assert {entry.trial.fingerprint for dot in front for entry in dots[dot]} == free
     assert 1 < len(front) < 60
-    assert [entry.trial.parameters for entry in front] == sorted(
-        entry.trial.parameters for entry in front
-    )
+    assert front == sorted(front)
 
 
 def test_trials_with_equal_values_share_a_dot(tmp_path: Path) -> None:
