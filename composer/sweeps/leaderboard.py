@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean, stdev
@@ -75,35 +75,23 @@ class TrialResult:
 class Leaderboard:
     """The trials of one or several sweeps, by rank, then those without one by their state.
 
-    `zipped` maps each zipped axis to the one it follows, `labels` each axis with a list of values
-    to that list. Values of the axes `tuned` are chosen by the first goal on validation lines.
+    `axes` has the values of each axis in the file's order, none of a range; `zipped` maps each
+    zipped axis to the one it follows. Values of the axes `tuned` are chosen by the first goal on
+    validation lines.
     """
 
     name: str
     folder: Path
     goals: Sequence[Goal]
-    axes: Sequence[str]
+    axes: Mapping[str, Sequence[Value]]
     zipped: Mapping[str, str]
+    tuned: Sequence[str]
     results: Sequence[TrialResult]
-    labels: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    tuned: Sequence[str] = ()
     has_same_data: bool = True
 
     @cached_property
     def ranked(self) -> Sequence[TrialResult]:
         return [result for result in self.results if result.rank is not None]
-
-    @cached_property
-    def groups(self) -> Mapping[str, Mapping[str, Sequence[int]]]:
-        """The indices of ranked trials by axis and value, without those that lack the axis."""
-        trials = [result.trial for result in self.ranked]
-        by_number = sorted(range(len(trials)), key=lambda index: trials[index].number)
-        groups = {}
-        for axis in self.axes:
-            points = {index: trials[index].point for index in by_number}
-            values = {index: point[axis] for index, point in points.items() if axis in point}
-            groups[axis] = group_by_value(values, self.labels.get(axis, ()))
-        return groups
 
     @cached_property
     def contributions(self) -> Contributions | None:
@@ -113,12 +101,19 @@ class Leaderboard:
             return None
         from composer.sweeps.significance import fit_contributions  # SciPy takes a while to import
 
-        dependent = {*self.zipped, *self.tuned}
-        groups = {axis: members for axis, members in self.groups.items() if axis not in dependent}
-        fitted = fit_contributions(
-            groups, [result.measured[metric].values for result in self.ranked]
-        )
+        groups = {}
+        for axis, labels in self.axes.items():
+            if axis not in self.zipped and axis not in self.tuned:
+                groups[axis] = group_by_value(self._values(axis), labels)
+        scores = [result.measured[metric].values for result in self.ranked]
+        fitted = fit_contributions(groups, scores)
         return fitted if fitted.effects else None
+
+    def _values(self, axis: str) -> dict[int, Value]:
+        """Return the values of ranked trials by index, in the order in which they were suggested."""
+        trials = enumerate(result.trial for result in self.ranked)
+        by_number = sorted(trials, key=lambda trial: trial[1].number)
+        return {index: trial.point[axis] for index, trial in by_number if axis in trial.point}
 
     def text(self, width: int | None = None) -> str:
         """Return the tables of trials and axes as text, at most `width` columns wide."""
@@ -150,24 +145,24 @@ def open_sweep(path: Path) -> Leaderboard:
     followers = [axis for axis, leader in sweep.zipped.items() if leader in sweep.tune]
     tuned = [*dict.fromkeys((*sweep.tune, *followers))]
     chosen_by = sweep.rank[0].on_validation
-    metrics = [goal.metric for goal in (*sweep.rank, *([chosen_by] if tuned else ()))]
-    results = []
-    active: set[str] = set()
-    for trial in read_trials(folder.path):
-        measured = measure_all(trial, metrics)
-        results.append(TrialResult(trial, trial_state(trial), measured))
-        active |= trial.point.keys()
+    metrics = [goal.metric for goal in sweep.rank]
+    if tuned:
+        metrics.append(chosen_by.metric)
+    trials = read_trials(folder.path)
+    active = set[str]().union(*(trial.point for trial in trials))
+    results = [
+        TrialResult(trial, trial_state(trial), measure_all(trial, metrics)) for trial in trials
+    ]
     if tuned:
         results = choose_tuned(results, tuned, chosen_by)
     return Leaderboard(
         name=sweep.name,
         folder=folder.path,
         goals=sweep.rank,
-        axes=[axis for axis in sweep.labels if axis in active],
+        axes={axis: labels for axis, labels in sweep.labels.items() if axis in active},
         zipped=sweep.zipped,
-        results=rank_results(results, sweep.rank),
-        labels={axis: labels for axis, labels in sweep.labels.items() if labels},
         tuned=tuned,
+        results=rank_results(results, sweep.rank),
     )
 
 
@@ -177,11 +172,12 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     Raises RunError if they rank by different metrics, or tune different axes.
     """
     first = boards[0]
-    axes, labels, zipped = {SWEEP_AXIS: None}, dict[str, Sequence[Value]](), dict[str, str]()
+    axes: dict[str, Sequence[Value]] = {SWEEP_AXIS: ()}
+    zipped: dict[str, str] = {}
     for board in boards:
         check_comparable(first, board)
-        axes |= dict.fromkeys(board.axes)
-        labels = {**board.labels, **labels}
+        for axis, labels in board.axes.items():
+            axes[axis] = axes.get(axis) or labels
         zipped |= board.zipped
     names = [board.name for board in boards]
     if len({*names}) < len(names):
@@ -190,10 +186,9 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
         first,
         name=" + ".join(names),
         folder=Path(),
-        axes=[*axes],
+        axes=axes,
         zipped=zipped,
         results=rank_results(merge_results(names, boards), first.goals),
-        labels=labels,
         has_same_data=have_same_data(boards),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -220,7 +220,7 @@ def status_text(result: TrialResult) -> str:
     return "finished, without a number to rank it by" if has_no_rank else result.state
 
 
-def point_text(result: TrialResult, axes: Sequence[str]) -> str:
+def point_text(result: TrialResult, axes: Iterable[str]) -> str:
     """Return a trial's point in one line."""
     point = result.trial.point
     return ", ".join(f"{axis} {format_value(point[axis])}" for axis in axes if axis in point)

@@ -16,7 +16,7 @@ from composer import api
 from composer.cli import main
 from composer.errors import RunError
 from composer.formatting import align_columns, si, significant
-from composer.sweeps.axis_groups import MAX_GROUPS
+from composer.sweeps.axis_groups import MAX_GROUPS, group_by_value
 from composer.sweeps.leaderboard import Leaderboard, Measurement, open_leaderboard
 from composer.sweeps.leaderboard_charts import gather_dots, pareto_front
 from composer.sweeps.leaderboard_tables import effect_table, format_mean, trial_table
@@ -342,20 +342,19 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     random.Random(1).shuffle(rates)
     for number, rate in enumerate(rates):
         trial(folder, number, [rate], point={"rate": rate})
-    groups = read_board(folder).groups["rate"]
-    assert [len(results) for results in groups.values()] == [20 // MAX_GROUPS] * MAX_GROUPS
-    assert list(groups)[-1] == "0.0001 to 1"
+    fitted = read_board(folder).contributions
+    assert fitted is not None
+    ranges = fitted.effects["rate"]
+    assert [effect.trials for effect in ranges] == [20 // MAX_GROUPS] * MAX_GROUPS
+    assert ranges[-1].value == "0.0001 to 1"
     means = [mean for _, mean, _ in effects_of(folder)["rate"]]
     assert means == sorted(means, key=lambda mean: mean or 0.0)
 
 
-def test_equal_numbers_are_in_one_range(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "s")
-    for number in range(30):
-        trial(folder, number, [1.0], point={"rate": float(1 + number // 3)})
-    groups = read_board(folder).groups["rate"]
+def test_equal_numbers_are_in_one_range() -> None:
+    groups = group_by_value({index: float(1 + index // 3) for index in reversed(range(30))})
     assert [*groups] == ["1 to 3", "4 to 5", "6 to 8", "9 to 10"]
-    assert sorted(index for indices in groups.values() for index in indices) == [*range(30)]
+    assert sorted(itertools.chain(*groups.values())) == [*range(30)]
 
 
 def test_keys_that_are_null_are_as_if_they_were_not_there(tmp_path: Path) -> None:
@@ -373,7 +372,7 @@ def test_zipped_axes_are_one_axis_of_the_effects(tmp_path: Path) -> None:
     for number, (name, width) in enumerate([("a", 1), ("a", 1), ("b", 2)]):
         trial(folder, number, [float(number)], point={"encoder": name, "width": width})
     result = read_board(folder)
-    assert result.axes == ["encoder", "width"]
+    assert [*result.axes] == ["encoder", "width"]
     assert [*effects_of(folder)] == ["encoder"]
     assert effect_table(result).columns[0].cells[0] == "encoder, width"
 
@@ -433,7 +432,7 @@ def test_several_sweeps_have_one_leaderboard(tmp_path: Path) -> None:
         names[1],
         names[0],
     ]
-    assert result.axes == ["sweep", "encoder", "decoder"]
+    assert [*result.axes] == ["sweep", "encoder", "decoder"]
     text = result.text()
     assert f"{other}/trials/TRIAL or {one}/trials/TRIAL" in text
     assert find_run(result, "1") == other / "trials" / f"{3:012x}" / "seed-1"
