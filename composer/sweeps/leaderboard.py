@@ -89,6 +89,11 @@ class Leaderboard:
     results: Sequence[TrialResult]
     has_same_data: bool = True
 
+    @property
+    def metric(self) -> str:
+        """The metric of the first goal, by which trials and axes are compared."""
+        return self.goals[0].metric
+
     @cached_property
     def ranked(self) -> Sequence[TrialResult]:
         return [result for result in self.results if result.rank is not None]
@@ -96,8 +101,7 @@ class Leaderboard:
     @cached_property
     def contributions(self) -> Contributions | None:
         """The effects of the axes on the first goal; None if it is a cost, or if no axis varies."""
-        metric = self.goals[0].metric
-        if metric in COSTS or len(self.ranked) < 2:
+        if self.metric in COSTS or len(self.ranked) < 2:
             return None
         from composer.sweeps.significance import fit_contributions  # SciPy takes a while to import
 
@@ -105,12 +109,12 @@ class Leaderboard:
         for axis, labels in self.axes.items():
             if axis not in self.zipped and axis not in self.tuned:
                 groups[axis] = group_by_value(self._values(axis), labels)
-        scores = [result.measured[metric].values for result in self.ranked]
+        scores = [result.measured[self.metric].values for result in self.ranked]
         fitted = fit_contributions(groups, scores)
         return fitted if fitted.effects else None
 
     def _values(self, axis: str) -> dict[int, Value]:
-        """Return the values of ranked trials by index, in the order in which they were suggested."""
+        """Return the values of ranked trials by index, in the order of their suggestion."""
         trials = enumerate(result.trial for result in self.ranked)
         by_number = sorted(trials, key=lambda trial: trial[1].number)
         return {index: trial.point[axis] for index, trial in by_number if axis in trial.point}

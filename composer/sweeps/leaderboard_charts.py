@@ -33,19 +33,17 @@ Dots = Mapping[Point, Sequence[TrialResult]]
 
 def cost_charts(board: Leaderboard) -> Iterator[str]:
     """Yield a chart of the first goal against each cost: those ranked by, parameters, FLOPs."""
-    metrics = [goal.metric for goal in board.goals]
-    costs = [metric for metric in metrics[1:] if metric in (*COSTS, "minutes")]
-    for cost in dict.fromkeys((*costs, "parameters", "flops")):
+    goals = [goal.metric for goal in board.goals if goal.metric in (*COSTS, "minutes")]
+    for cost in dict.fromkeys((*goals, "parameters", "flops")):
         results = [result for result in board.ranked if cost in result.measured]
-        if results and cost != metrics[0]:
+        if results and cost != board.metric:
             yield cost_chart(board, cost, results)
 
 
 def cost_chart(board: Leaderboard, cost: str, results: Sequence[TrialResult]) -> str:
     """Return a scatter plot of the first goal against a cost, with the Pareto front."""
-    quality = board.goals[0]
-    dots = gather_dots(results, quality.metric, cost)
-    front = {dot: dots[dot] for dot in pareto_front(dots, quality.direction == "max")}
+    dots = gather_dots(results, board.metric, cost)
+    front = {dot: dots[dot] for dot in pareto_front(dots, board.goals[0].direction == "max")}
     rest = {dot: here for dot, here in dots.items() if dot not in front}
     # in this order always, since the palette of the page gives the colours
     others, best = dot_trace(board, cost, rest), dot_trace(board, cost, front)
@@ -54,14 +52,14 @@ def cost_chart(board: Leaderboard, cost: str, results: Sequence[TrialResult]) ->
     # a price buys the same quality until the next one buys more
     best.update(line={"shape": "hv", "dash": "dot"})
     figure = go.Figure([others, best])
-    y_title, x_title = metric_title(quality.metric), metric_title(cost)
+    y_title, x_title = metric_title(board.metric), metric_title(cost)
     if any(result.measured[cost].at_most for result in results):
         x_title += ", at most"
     figure.update_xaxes(title=x_title, tickformat="~s", type="linear", nticks=6)
     costs = [x for x, _ in dots]
     if 0 < 20 * min(costs) < max(costs):
         figure.update_xaxes(type="log", tickvals=logarithmic_ticks(min(costs), max(costs)))
-    figure.update_yaxes(title=y_title, tickformat=".0%" if is_share(quality.metric) else "")
+    figure.update_yaxes(title=y_title, tickformat=".0%" if is_share(board.metric) else "")
     figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 50, "r": 10, "b": 45})
     # the front in words, for those who cannot see it
     names = [
@@ -93,8 +91,7 @@ def pareto_front(dots: Iterable[Point], is_better_above: bool) -> list[Point]:
 
 def dot_trace(board: Leaderboard, cost: str, dots: Dots) -> go.Scatter:
     """Return a dot for each trial, one for those at the same place, with their ranks."""
-    quality = board.goals[0].metric
-    spreads = [here[0].measured[quality].spread or 0.0 for here in dots.values()]
+    spreads = [here[0].measured[board.metric].spread or 0.0 for here in dots.values()]
     return go.Scatter(
         x=[x for x, _ in dots],
         y=[y for _, y in dots],
@@ -113,8 +110,7 @@ def describe_dot(board: Leaderboard, cost: str, here: Sequence[TrialResult]) -> 
     """Return the text that is shown at a dot: values and numbers of each of its trials."""
     lines = []
     for result in here:
-        metrics = (board.goals[0].metric, cost)
-        scores = [f"{metric_title(metric)} {mean_text(result, metric)}" for metric in metrics]
+        scores = [f"{metric_title(key)} {mean_text(result, key)}" for key in (board.metric, cost)]
         lines.append(chart_text(f"{trial_name(board, result)}: {', '.join(scores)}"))
     return "<br>".join(lines)
 

@@ -280,8 +280,7 @@ def tuning_notes(board: Leaderboard) -> Iterator[str]:
 
 def have_spreads(board: Leaderboard) -> list[bool]:
     """Return of each ranked trial whether several seeds have a score."""
-    metric = board.goals[0].metric
-    return [result.measured[metric].spread is not None for result in board.ranked]
+    return [result.measured[board.metric].spread is not None for result in board.ranked]
 
 
 def trial_method(board: Leaderboard) -> Iterator[str]:
@@ -306,7 +305,7 @@ def trial_method(board: Leaderboard) -> Iterator[str]:
 
 def effect_columns(board: Leaderboard, fitted: Contributions) -> list[Column]:
     """Return the table of the axes: a row for each value, the axis in the first of its rows."""
-    metric = board.goals[0].metric
+    metric = board.metric
     points = " (points)" if is_share(metric) else ""
     rows = []
     for axis, effects in fitted.effects.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -43,18 +43,18 @@ class SeedNoise(NamedTuple):
 
 def seed_noise(trials: Sequence[Scores]) -> SeedNoise:
     """Return the noise between seeds, without the common effect of a seed if trials share seeds."""
-    counts = np.array([len(scores) for scores in trials], dtype=float)
+    df = np.array([len(scores) - 1 for scores in trials], dtype=float)
     if len(trials) > 1 and all(scores.keys() == trials[0].keys() for scores in trials):
         seeds = [*trials[0]]
         table = np.array([[*map(scores.__getitem__, seeds)] for scores in trials])
         residuals = table - table.mean(axis=1, keepdims=True)
         residuals -= residuals.mean(axis=0)
         squares = (residuals**2).sum(axis=1) * len(trials) / (len(trials) - 1)
-        total = (len(trials) - 1) * (counts[0] - 1)
+        total = (len(trials) - 1) * df[0]
     else:
-        squares = np.array([np.var([*scores.values()]) for scores in trials]) * counts
-        total = (counts - 1).sum()
-    return SeedNoise(squares / np.maximum(counts - 1, 1), counts - 1, float(total))
+        squares = np.array([np.var([*scores.values()]) for scores in trials]) * (df + 1)
+        total = df.sum()
+    return SeedNoise(squares / np.maximum(df, 1), df, float(total))
 
 
 def moderate(noise: SeedNoise) -> tuple[Array, float]:
@@ -106,7 +106,7 @@ def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
     return np.minimum(1, _p_values(gaps, errors, df) * pairs).tolist()
 
 
-@dataclass(frozen=True)
+@dataclass
 class ValueEffect:
     """The effect of a value: its mean, adjusted for the other axes, and its difference.
 
@@ -180,7 +180,9 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     if noise.total_df and free and noise.pooled > (ROUNDING * np.abs(means).max()) ** 2:
         ratio = squares / free / (noise.pooled / counts).mean()
         additivity = float(special.fdtrc(free, noise.total_df, ratio))
-    return Contributions(_corrected(effects), df, by_seeds, additivity)
+    every = chain.from_iterable(effects.values())
+    _correct([effect for effect in every if effect.p_value is not None])
+    return Contributions(effects, df, by_seeds, additivity)
 
 
 def _columns(groups: Groups, num_trials: int) -> Array:
@@ -227,26 +229,20 @@ def _value_effects(
     errors = np.sqrt(np.maximum(variances - 2 * covariance[:, reference], 0))
     margins = errors * special.stdtrit(df, 1 - ERROR_RATE / 2)
     p_values = _p_values(np.abs(differences), errors, df)
-    effects[reference] = replace(effects[reference], mean=float(adjusted[reference]))
+    effects[reference].mean = float(adjusted[reference])
     for value in others:
-        mean, difference = float(adjusted[value]), float(differences[value])
-        effects[value] = replace(effects[value], mean=mean, difference=difference)
+        effect, difference, margin = effects[value], float(differences[value]), margins[value]
+        effect.mean, effect.difference = float(adjusted[value]), difference
         if df:
-            interval = (difference - float(margins[value]), difference + float(margins[value]))
-            p_value = float(p_values[value])
-            effects[value] = replace(effects[value], interval=interval, p_value=p_value)
+            effect.interval = (difference - float(margin), difference + float(margin))
+            effect.p_value = float(p_values[value])
     return effects
 
 
-def _corrected(effects: Mapping[str, Sequence[ValueEffect]]) -> dict[str, list[ValueEffect]]:
-    """Return the effects with their p-values corrected for all of them (Holm)."""
-    tested = (effect.p_value for effect in chain.from_iterable(effects.values()))
-    p_values = np.sort([p_value for p_value in tested if p_value is not None])
-    stepped = np.maximum.accumulate(p_values * np.arange(len(p_values), 0, -1))
-    holm = dict(zip(p_values.tolist(), np.minimum(1, stepped).tolist(), strict=True))
-    corrected: dict[str, list[ValueEffect]] = {}
-    for axis, values in effects.items():
-        for effect in values:
-            p_value = None if effect.p_value is None else holm[effect.p_value]
-            corrected.setdefault(axis, []).append(replace(effect, p_value=p_value))
-    return corrected
+def _correct(effects: Sequence[ValueEffect]) -> None:
+    """Correct the p-values of these differences for all of them (Holm)."""
+    p_values = np.array([effect.p_value for effect in effects], dtype=float)
+    order = p_values.argsort()
+    stepped = np.maximum.accumulate(p_values[order] * np.arange(len(effects), 0, -1))
+    for index, p_value in zip(order, np.minimum(1, stepped), strict=True):
+        effects[index].p_value = float(p_value)
