@@ -59,9 +59,8 @@ def effect_table(board: Leaderboard) -> Table:
     notes = [*effect_notes(board, fitted)]
     if not fitted.df:
         return Table(notes=notes)
-    columns = effect_columns(board, fitted)
-    dispensable = (columns[3].head, columns[2].head)
-    return Table(columns, dispensable, notes, [effect_method(fitted)])
+    dispensable = (adjusted_title(board), "trials")
+    return Table(effect_columns(board, fitted), dispensable, notes, [effect_method(fitted)])
 
 
 # -------------------------------------------------------------------------------------------
@@ -303,6 +302,11 @@ def trial_method(board: Leaderboard) -> Iterator[str]:
 # axes
 
 
+def adjusted_title(board: Leaderboard) -> str:
+    """Return the head of the column of adjusted means."""
+    return f"adjusted {metric_title(board.metric)}"
+
+
 def effect_columns(board: Leaderboard, fitted: Contributions) -> list[Column]:
     """Return the table of the axes: a row for each value, the axis in the first of its rows."""
     metric = board.metric
@@ -319,7 +323,7 @@ def effect_columns(board: Leaderboard, fitted: Contributions) -> list[Column]:
         Column("axis", True, axes),
         Column("value", True, values),
         Column("trials", False, trials),
-        Column(f"adjusted {metric_title(metric)}", False, means),
+        Column(adjusted_title(board), False, means),
         Column(f"difference{points}", False, differences),
         Column("95 % interval", True, intervals),
     ]

@@ -217,6 +217,19 @@ def test_the_page_says_of_effects_and_differences_what_the_terminal_does(tmp_pat
     assert all(any({*line} - {"encoder"} <= {*row} for row in cells) for line in effects)
 
 
+def test_what_limits_the_effects_does_not_unfold(tmp_path: Path) -> None:
+    folder = small(tmp_path / "s")
+    trial(folder, 5, status="pruned", point={"encoder": "cnn"})
+    result = page(folder)
+    unfolded = ["".join(part.itertext()) for part in result.iter("details")]
+    limit, method = "Pruned trials are left out", "Means are adjusted"
+    assert limit in "".join(result.itertext())
+    assert [(limit in text, method in text) for text in unfolded] == [
+        (False, False),
+        (False, True),
+    ]
+
+
 def test_a_page_needs_no_finished_trial(tmp_path: Path) -> None:
     """Without any, with one that has only begun, and with one point of one value."""
     folder = begun(tmp_path / "s")
