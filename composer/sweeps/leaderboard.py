@@ -181,7 +181,7 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     for board in boards:
         check_comparable(first, board)
         for axis, labels in board.axes.items():
-            axes[axis] = axes.get(axis) or labels
+            axes.setdefault(axis, labels)
         zipped |= board.zipped
     names = [board.name for board in boards]
     if len({*names}) < len(names):

@@ -39,8 +39,8 @@ def file_links(trial: Trial, home: Path) -> dict[str, dict[str, str]]:
 
     def add(kind: str, label: str, path: Path) -> None:
         if path.exists():
-            href = quote(os.path.relpath(path, home).replace(os.sep, "/"))
-            links.setdefault(kind, {})[label] = f"./{href}{'/' if path.is_dir() else ''}"
+            way = os.path.relpath(path, home).replace(os.sep, "/")
+            links.setdefault(kind, {})[label] = f"./{quote(way)}"
 
     add("", "recipe", trial.recipe)
     for seed in seed_dirs(trial.folder):

@@ -543,6 +543,9 @@ def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(
     )
     assert [head for head in heads if head not in note] == re.split(r"\s{2,}", narrow[2])
     assert any(line.startswith("2 ≈") for line in kept)
+    needed = cell_len(wide[3])  # the rule
+    assert "left out" not in result.text(needed)
+    assert "left out for lack of width: minutes. See" in result.text(needed - 1)
 
 
 @pytest.mark.parametrize(
@@ -571,6 +574,13 @@ def test_differences_of_shares_are_points(tmp_path: Path) -> None:
         trial(folder, number, [value], metric="test/exact_match")
     result = read_board(folder)
     assert cells_of(result)["to the best"] == ["", "equal", "-13.1 points"]
+    for number, value in enumerate([0.924, 0.793, 0.9245], start=3):
+        point = {"encoder": f"e{number - 3}"}
+        trial(folder, number, [value], metric="test/exact_match", point=point)
+    table = effect_table(read_board(folder))
+    effects = {column.head: [*column.cells] for column in table.columns}
+    assert effects["difference (points)"] == ["reference", "-13.1", "+0.0"]
+    assert effects["95 % interval"][1] == "-13.2 to -13.0 *"
 
 
 def test_error_rates_are_percent_as_shares_are(tmp_path: Path) -> None:

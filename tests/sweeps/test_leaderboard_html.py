@@ -23,7 +23,8 @@ def page(folder: Path, output: Path | None = None) -> ElementTree.Element:
 
 def small(folder: Path) -> Path:
     begun(folder)
-    trial(folder, 0, [20.0, 22.0], point={"encoder": "rnn", "rate": 0.1}, parameters=10)
+    home = trial(folder, 0, [20.0, 22.0], point={"encoder": "rnn", "rate": 0.1}, parameters=10)
+    (home / "seed-1.log").write_text("of no interest, it has finished", encoding="utf-8")
     trial(folder, 1, [30.0, 31.0], point={"encoder": "cnn", "rate": 0.1}, parameters=20)
     trial(folder, 2, [25.0, 26.0], point={"encoder": "cnn"}, parameters=30)
     trial(folder, 3, [5.0], status="running", point={"encoder": "rnn", "rate": 0.2})
