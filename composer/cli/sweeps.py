@@ -118,16 +118,16 @@ def sweep(
         options.print_json(dry_run_json(spec, points) | {"jobs": request})
     else:
         options.echo(dry_run_text(spec, points))
-        options.echo(f"each training: {request}")
+        options.echo(f"trainings: {request}")
     impossible = any(point.status == "impossible" for point in points)
     raise typer.Exit(options.REFUSED if impossible else options.DONE)
 
 
 def refuse_mixed(flags: set[str]) -> None:
-    """Raise BadParameter for flags of several modes."""
-    mode = next((mode for mode in MODES if mode & flags), set())
-    if excluded := ", ".join(f"`{flag}`" for flag in sorted(flags - mode)):
-        raise typer.BadParameter(f"`{min(mode & flags)}` cannot be combined with {excluded}")
+    """Raise BadParameter for flags that do not go together."""
+    if not any(flags <= mode for mode in MODES):
+        first, *others = (f"`{flag}`" for flag in sorted(flags))
+        raise typer.BadParameter(f"{first} cannot be combined with {', '.join(others)}")
 
 
 @command(
