@@ -110,8 +110,14 @@ def sweep(
     points = list_points(spec)
     if point := next((point for point in points if point.status == "trained"), None):
         check_goals(spec, point_recipe(spec, point.point))
+    engine, resources = api.engine_of(ray, slurm), spec.resources
+    if engine.has_machines:
+        from composer.sweeps.planned_memory import with_planned_memory
+
+        trained = [point for point in points if point.status == "trained"]
+        resources = with_planned_memory(spec, trained, partial(options.echo, err=True))
     try:
-        request = describe_request(api.engine_of(ray, slurm), spec.name, workers, spec.resources)
+        request = describe_request(engine, spec.name, workers, resources)
     except RunError as error:  # the sweep may be meant for another machine
         request = f"{error.faults[0].message}: {error.faults[0].hint}"
     if as_json:

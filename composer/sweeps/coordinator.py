@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from composer.atomic_io import atomic_write
 from composer.data.sources import check_files
-from composer.errors import MAX_LISTED, ComposerError, DataError, RecipeError, RunError
+from composer.errors import MAX_LISTED, DataError, RecipeError, RunError
 from composer.formatting import count_noun
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import (
@@ -28,6 +26,7 @@ from composer.sweeps.directory import (
 from composer.sweeps.executors.engine import LOCAL, Engine, open_executor
 from composer.sweeps.executors.training import PATIENCE, Executor
 from composer.sweeps.measured_goals import check_goals
+from composer.sweeps.planned_memory import with_planned_memory
 from composer.sweeps.points import (
     CostPlanner,
     PointCost,
@@ -39,9 +38,7 @@ from composer.sweeps.points import (
 from composer.sweeps.study import Study, Suggestion, storage_errors
 from composer.sweeps.sweep import (
     COSTS,
-    MEMORY_UNITS,
     Point,
-    Resources,
     Sweep,
     SweepDir,
     pruning_warnings,
@@ -58,7 +55,6 @@ from composer.sweeps.trial import (
 )
 from composer.sweeps.trial_course import TrialCourse
 from composer.training.budget import budget_of
-from composer.training.training_plan import plan_training
 from composer.training.wandb_logger import sweep_overrides
 
 POLL_SECONDS = 0.25
@@ -127,26 +123,6 @@ def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe |
     if recipe is not None:
         check_goals(sweep, recipe)
     return trainable, recipe
-
-
-def with_planned_memory(
-    sweep: Sweep, points: list[PointCost], say: Callable[[str], None]
-) -> Resources:
-    """Return the resources of a trial, with the planned memory of the largest point if unset.
-
-    The plan is multiplied by 1.5 for fragmentation, plus 1.5 GiB for Python, torch and a worker.
-    With a GPU the tensors are in its memory, and the need for main memory is unknown.
-    """
-    needs = sweep.resources
-    if needs.memory is not None or needs.gpus or not points:
-        return needs
-    largest = max(points, key=lambda point: (point.parameters, point.flops))
-    with suppress(ComposerError):  # which its training reports
-        planned = plan_training(point_recipe(sweep, largest.point)).memory.bytes
-        needs = replace(needs, memory=int(1.5 * planned + 1.5 * MEMORY_UNITS["G"]))
-        request = f"each trial asks for {needs.describe()}, as planned for the largest point"
-        say(f"no `memory` in `resources`: {request}")
-    return needs
 
 
 class Coordinator:

@@ -146,6 +146,7 @@ def test_twelve_trainings_of_a_sweep_that_is_killed_every_minute(
     for trial in trials:
         steps = [row["step"] for row in read_log(trial, 1) if "train/loss" in row]
         assert steps == sorted(set(steps)), "a step was logged twice"
+    (tmp_path / "alone").mkdir()
     assert run_killed(tmp_path / "alone", file, 3000.0, 3000.0, "real") == 0
     assert ranked(tmp_path / "run") == ranked(tmp_path / "alone" / "run")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RecipeError, RunError
-from composer.sweeps.coordinator import with_planned_memory
 from composer.sweeps.executors.local import LocalExecutor, num_that_fit, slot_environments
 from composer.sweeps.executors.ray import room, task_needs
 from composer.sweeps.executors.slurm import job_parameters
+from composer.sweeps.planned_memory import with_planned_memory
 from composer.sweeps.points import list_points, point_recipe
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Resources

@@ -124,6 +124,16 @@ def test_jobs_are_preempted_and_cancelled_and_the_sweep_is_killed(tmp_path: Path
 
 @pytest.mark.services
 @pytest.mark.usefixtures("slurm")
+def test_a_job_that_no_node_can_run_is_refused_with_what_there_is(tmp_path: Path) -> None:
+    file = write_sweep(tmp_path, FOUR, "resources: {cpus: 999}")
+    with pytest.raises(
+        RunError, match=r"will never start this job: PartitionConfig; .* all\* has 1"
+    ):
+        run_sweep(read_sweep(file), tmp_path / "run", 1, SLURM)
+
+
+@pytest.mark.services
+@pytest.mark.usefixtures("slurm")
 def test_a_sweep_that_is_stopped_cancels_its_jobs_with_a_checkpoint(tmp_path: Path) -> None:
     rest = "set: {training.max_steps: 400000, training.validate_every: 500}"
     file = write_sweep(tmp_path, FOUR, f"{rest}\nresources: {{cpus: 1, memory: 400M, minutes: 10}}")

@@ -20,8 +20,11 @@ MAX_REQUEUES = 1000
 """Jobs that may follow one that has reached its time limit."""
 QUEUE_SECONDS = 5.0
 """Seconds between two looks at the queue."""
+ANSWER_SECONDS = 60.0
 GONE_SECONDS = 15.0
 """Seconds without a job in the queue until it is lost; its result may arrive later."""
+NEVER = ("BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit")
+"""Why a job waits that no node can run; some clusters take it all the same."""
 LARGE = 1 << 20
 
 
@@ -82,7 +85,7 @@ class SlurmExecutor:
             with secure_children():  # a job has the environment of the process that submits it
                 job = executor.submit(SlurmTraining(training))
         except (RuntimeError, OSError, self.submitit.core.utils.FailedJobError) as error:
-            raise slurm_error("Slurm takes no job", str(error)) from None
+            raise slurm_error("Slurm takes no job", error) from None
         self.jobs[job.job_id] = job
         self.queue.add(job.job_id)
         return str(job.job_id)
@@ -112,31 +115,39 @@ class SlurmExecutor:
         if not at_once and time.monotonic() - self.read_at < QUEUE_SECONDS:
             return self.queue
         self.read_at = time.monotonic()
-        command = ["squeue", "--me", "--noheader", "--format=%A"]
         try:
-            queue = subprocess.run(
-                command,
-                env=python_environment(os.environ),
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=True,
-            )
+            rows = ask_slurm("squeue", "--me", "--noheader", "--format=%A %r").splitlines()
         except (OSError, subprocess.SubprocessError) as error:
             if at_once:
-                reason = getattr(error, "stderr", None) or str(error)
-                raise slurm_error("Slurm does not answer", str(reason)) from None
+                raise slurm_error("Slurm does not answer", error) from None
             self.queue |= self.jobs.keys()
-        else:
-            self.queue = {*queue.stdout.split()}
+            return self.queue
+        reasons = dict(row.split(maxsplit=1) for row in rows)
+        for job in self.jobs.keys() & reasons.keys():
+            if reasons[job] in NEVER:
+                raise slurm_error("Slurm will never start this job", RuntimeError(reasons[job]))
+        self.queue = {*reasons}
         return self.queue
 
 
-def slurm_error(message: str, output: str) -> RunError:
-    """Return the error of a command of Slurm, with the last line that it has printed."""
+def ask_slurm(*command: str) -> str:
+    """Return what a command of Slurm prints. Raises OSError and SubprocessError."""
+    environment = python_environment(os.environ)
+    options: dict[str, Any] = {"env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(command, **options, timeout=ANSWER_SECONDS, check=True)
+    return str(done.stdout)
+
+
+def slurm_error(message: str, error: Exception) -> RunError:
+    """Return the error of a command of Slurm: its last line, and the partitions that there are."""
     hint = "submit where `sbatch` works (SLURM_CONF); SBATCH_PARTITION and SBATCH_ACCOUNT name"
     hint += " queue and account"
-    reason = next(reversed(output.strip().splitlines()), "")
+    output = getattr(error, "stderr", None) or str(error)
+    reason = next(reversed(str(output).strip().splitlines()), "")
+    with suppress(OSError, subprocess.SubprocessError):
+        form = "%P has %D nodes of %c CPUs, %m MB, GPUs %G"
+        partitions = ask_slurm("sinfo", "--noheader", f"--format={form}").splitlines()
+        reason += f"; of the partitions, {'; '.join(partitions)}"
     return RunError.of(f"{message}: {reason}", hint)
 
 
