@@ -11,7 +11,6 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple
 
 from composer.errors import error_at
@@ -31,9 +30,7 @@ CONSTANTS: dict[str, Value] = {"true": True, "false": False, "none": None}
 ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 SIGNS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-INSTEAD = {"=": "write `==`", "!": "write `not`, or `!=`", "&": "write `and`", "|": "write `or`"}
 COMPARE = "compare it, for example with `<` or `==`"
-INSTEAD |= {quote: f"close the text with another `{quote}`" for quote in "\"'"}
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"(?P<unit>[A-Za-z_][A-Za-z0-9_]*)?"
@@ -90,7 +87,7 @@ class _ConditionError(Exception):
 
 
 class _Token(NamedTuple):
-    kind: str  # number, text, name or sign
+    kind: str  # number, unit (a number with one), text, name or sign
     text: str
     span: _Span
 
@@ -117,19 +114,9 @@ class _Parser:
         operands = [token for token in self.tokens if token.kind != "sign"]
         self.operands = {token.span.start: self.operand(token) for token in operands}
 
-    def is_after_value(self) -> bool:
-        if not self.tokens:
-            return False
-        last = self.tokens[-1]
-        return last.kind != "sign" or last.text in (")", "]")
-
     def parse(self) -> Condition:
-        masked = [" "] * len(self.text)
-        for token in self.tokens:
-            masked[slice(*token.span)] = "x" * len(token.text)
-            if token.kind == "sign":
-                masked[slice(*token.span)] = re.sub(r"\s", " ", token.text)
-        source = "".join(masked).lstrip()  # leading blanks would be an indentation
+        masked = _TOKEN.sub(lambda token: token["sign"] or "x" * len(token.group()), self.text)
+        source = re.sub(r"\s", " ", masked).lstrip()  # leading blanks would be an indentation
         self.shift = len(masked) - len(source)
         try:
             tree = ast.parse(source, mode="eval")
@@ -141,46 +128,34 @@ class _Parser:
         return Condition(self.text.strip(), names, root.evaluate)
 
     def explain(self, error: SyntaxError) -> _ConditionError:
-        """Translate an error of Python's parser into the terms of conditions."""
+        """Return an error of Python's parser as a fault at a token, or at the end."""
+        hint = "write an operator or a comma between values, and close every bracket"
         # of two values without a comma Python marks both; the second is at fault
-        is_pair = "comma" in error.msg
-        offset = error.end_offset if is_pair else error.offset
-        start = self.shift + offset - (2 if is_pair else 1) if offset else len(self.text)
-        index = sum(token.span.end <= start for token in self.tokens)
-        missing = "write a number, a text in quotes or a name"
-        if "never closed" in error.msg:
-            token = self.tokens[index]
-            return _ConditionError(token.span, f"this `{token.text}` is never closed", "close it")
-        if index >= len(self.tokens) - 1 and not self.is_after_value():
-            end = max(0, len(self.text.rstrip()) - 1)
-            return _ConditionError(_Span(end, end + 1), "a value is missing at the end", missing)
-        token = self.tokens[min(index, len(self.tokens) - 1)]
-        del self.tokens[index:]
-        if self.is_after_value():
-            message = f"`{token.text}` cannot follow a value"
-            hint = "join conditions by `and` or `or`, and values by commas"
-            return _ConditionError(token.span, message, hint)
-        return _ConditionError(token.span, f"a value is missing before `{token.text}`", missing)
+        offset = (error.end_offset or 0) - 1 if "comma" in error.msg else error.offset or 0
+        for token in self.tokens:
+            if token.span.end >= self.shift + offset > 0:
+                return _ConditionError(token.span, f"`{token.text}` cannot stand here", hint)
+        end = len(self.text.rstrip())
+        return _ConditionError(_Span(max(0, end - 1), end), "a value is missing at the end", hint)
 
     def operand(self, token: _Token) -> _Part:
+        word, span = token.text, token.span
         if token.kind == "text":
-            text = token.text[1:-1]
-            return _Part("text", token.span, lambda _: text, literal=text)
+            return _Part("text", span, lambda _: word[1:-1], literal=word[1:-1])
         if token.kind == "number":
-            unit = token.text[-1] if token.text[-1] in UNITS else ""
-            number = float(token.text.removesuffix(unit)) * UNITS[unit]
-            return _Part("number", token.span, lambda _: number)
-        if token.text in CONSTANTS:
-            constant = CONSTANTS[token.text]
-            return _Part("none" if constant is None else "truth", token.span, lambda _: constant)
-        if token.text in self.names:
-            name = token.text
-            return _Part(self.names[name].kind, token.span, lambda values: values.get(name), name)
-        message = f"there is no axis or cost `{token.text}`"
-        if any(token.text in (operand.values or ()) for operand in self.names.values()):
-            raise _ConditionError(token.span, message, f'write "{token.text}", in quotes')
-        hint = f"the names are {', '.join(self.names)}"
-        raise _ConditionError(token.span, f"{message}{did_you_mean(token.text, self.names)}", hint)
+            number = float(word)
+            return _Part("number", span, lambda _: number)
+        if token.kind == "unit":
+            counted = float(word[:-1]) * UNITS[word[-1]]
+            return _Part("number", span, lambda _: counted)
+        if word in CONSTANTS:
+            constant = CONSTANTS[word]
+            return _Part("none" if constant is None else "truth", span, lambda _: constant)
+        if word in self.names:
+            return _Part(self.names[word].kind, span, lambda values: values.get(word), word)
+        hint = f"the names are {', '.join(self.names)}; texts are in quotes"
+        message = f"there is no axis or cost `{word}`{did_you_mean(word, self.names)}"
+        raise _ConditionError(span, message, hint)
 
     def build(self, node: ast.expr) -> _Part:
         """Return the part of a syntax node; raise for nodes outside the whitelist."""
@@ -192,120 +167,108 @@ class _Parser:
                 word, combine = ("and", all) if isinstance(node.op, ast.And) else ("or", any)
                 parts = [self.build(value) for value in node.values]
                 _require(parts, "truth", f"`{word}` joins conditions", COMPARE)
-                tests = [_is_true(part) for part in parts]
-                return _Part("truth", span, lambda values: combine(t(values) for t in tests))
+                return _Part(
+                    "truth", span, lambda values: combine(p.evaluate(values) is True for p in parts)
+                )
             case ast.UnaryOp(op=ast.Not()):
                 part = self.build(node.operand)
                 hint = "put brackets around it: `not (a == b)`"
                 _require([part], "truth", "`not` negates a condition", hint)
-                is_true = _is_true(part)
-                return _Part("truth", span, lambda values: not is_true(values))
+                return _Part("truth", span, lambda values: part.evaluate(values) is not True)
             case ast.UnaryOp(op=ast.USub()):
-                part = self.build(node.operand)
-                _require([part], "number", "`-` negates a number", "use only numbers")
-                negate = partial(_compute, "-", 0.0)
-                return _Part("number", span, lambda values: negate(part.evaluate(values)))
+                return self.arithmetic("-", _Part("number", span, lambda _: 0), node.operand, span)
             case ast.BinOp() if type(node.op) in SIGNS:
-                return self.arithmetic(node, span)
+                return self.arithmetic(
+                    SIGNS[type(node.op)], self.build(node.left), node.right, span
+                )
             case ast.Compare():
-                return self.comparison(node, span)
+                return _Part("truth", span, self.comparison(node))
         hint = "compare values, joined by `and` or `or`"
         raise _ConditionError(span, "this is not allowed in a condition", hint)
 
-    def arithmetic(self, node: ast.BinOp, span: _Span) -> _Part:
-        sign, left, right = SIGNS[type(node.op)], self.build(node.left), self.build(node.right)
+    def arithmetic(self, sign: str, left: _Part, second: ast.expr, span: _Span) -> _Part:
+        right = self.build(second)
         _require([left, right], "number", f"`{sign}` needs numbers", "use only numbers")
-        if sign == "/" and right.evaluate({}) == 0:
-            raise _ConditionError(span, "this divides by zero", "divide by another number")
-        compute = partial(_compute, sign)
         return _Part(
-            "number", span, lambda values: compute(left.evaluate(values), right.evaluate(values))
+            "number",
+            span,
+            lambda values: _compute(sign, left.evaluate(values), right.evaluate(values)),
         )
 
-    def comparison(self, node: ast.Compare, span: _Span) -> _Part:
+    def comparison(self, node: ast.Compare) -> Evaluate:
         left, right, sign = self.build(node.left), node.comparators[0], self.sign_after(node.left)
         if len(node.ops) > 1:
             message = "comparisons cannot be chained"
             raise _ConditionError(self.sign_after(right).span, message, "write `a < b and b < c`")
         if not isinstance(node.ops[0], ast.In | ast.NotIn):
-            return _Part("truth", span, self.compare(sign, left, self.build(right)))
+            return self.compare(sign, left, self.build(right))
         if not isinstance(right, ast.List):
             hint = 'write `in ["a", "b"]`'
             raise _ConditionError(self.build(right).span, "`in` needs a list after it", hint)
-        is_negated = isinstance(node.ops[0], ast.NotIn)
-        sign = sign._replace(text="!=" if is_negated else "==")
-        combine = all if is_negated else any
+        word, combine = ("==", any) if isinstance(node.ops[0], ast.In) else ("!=", all)
+        sign = sign._replace(text=word)
         tests = [self.compare(sign, left, self.build(item)) for item in right.elts]
-        return _Part("truth", span, lambda values: combine(t(values) is True for t in tests))
+        return lambda values: combine(test(values) is True for test in tests)
 
     def compare(self, sign: _Token, left: _Part, right: _Part) -> Evaluate:
         self.check_kinds(sign, left, right)
         # the one comparison that an axis without a value can pass
-        if "none" in (left.kind, right.kind):
-            some = [part for part in (left, right) if part.kind != "none"]
-            return lambda values: (
-                all(part.evaluate(values) is None for part in some) is (sign.text == "==")
-            )
-        return lambda values: _compare(sign.text, left.evaluate(values), right.evaluate(values))
+        may_be_none = "none" in (left.kind, right.kind)
+        return lambda values: _compare(
+            sign.text, left.evaluate(values), right.evaluate(values), may_be_none
+        )
 
     def sign_after(self, node: ast.expr) -> _Token:
         """Return the comparison sign after a node, whose place `ast` does not keep."""
         end = self.shift + (node.end_col_offset or 0)
-        after = [token for token in self.tokens if token.span.start >= end]
+        after = (token for token in self.tokens if token.span.start >= end)
         return next(token for token in after if token.text not in (")", "]"))
 
     def check_kinds(self, sign: _Token, left: _Part, right: _Part) -> None:
         """Raise if a sign cannot compare two kinds, or an axis never has the other value."""
         kinds = {left.kind, right.kind}
-        if "none" in kinds and sign.text not in ("==", "!="):
-            hint = "write `== none` or `!= none`"
-            raise _ConditionError(sign.span, "`none` is not a number", hint)
         if len(kinds) > 1 and not kinds & {"none", "mixed"}:
-            hint = "compare values of one kind"
-            if kinds == {"text", "number"}:
-                hint = "write numbers without quotes, and texts in quotes"
             message = f"a {left.kind} is never {sign.text} a {right.kind}"
+            hint = "compare values of one kind: numbers without quotes, texts in quotes"
             raise _ConditionError(right.span, message, hint)
         if sign.text in ORDERS and kinds != {"number"}:
             hint = "write `==`, `!=` or `in [...]`"
             raise _ConditionError(sign.span, f"`{sign.text}` compares numbers", hint)
         for axis, other in ((left, right), (right, left)):
-            if not axis.name:
-                continue
-            _, values, may_be_inactive = self.names[axis.name]
-            if "none" in kinds and not may_be_inactive:
-                hint = 'write "none", in quotes' if "none" in (values or ()) else "remove it"
-                raise _ConditionError(axis.span, f"`{axis.name}` always has a value", hint)
-            text = other.literal
-            if values is not None and text is not None and text not in values:
-                labels = [str(value) for value in values]
-                message = f"`{axis.name}` is never `{text}`{did_you_mean(text, labels)}"
-                raise _ConditionError(other.span, message, f"it is one of {', '.join(labels)}")
+            if axis.name:
+                self.check_value(axis, other)
+
+    def check_value(self, axis: _Part, other: _Part) -> None:
+        """Raise if an axis, or a cost, never has the value of the other part."""
+        _, values, may_be_inactive = self.names[axis.name]
+        if other.kind == "none" and not may_be_inactive:
+            hint = 'remove it, or write "none", in quotes'
+            raise _ConditionError(axis.span, f"`{axis.name}` always has a value", hint)
+        text = other.literal
+        if values is not None and text is not None and text not in values:
+            labels = [str(value) for value in values]
+            message = f"`{axis.name}` is never `{text}`{did_you_mean(text, labels)}"
+            raise _ConditionError(other.span, message, f"it is one of {', '.join(labels)}")
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     value_end = -1  # of the last number, text, name or word, where another may not begin
-    for token in _TOKEN.finditer(text):
-        span = _Span(*token.span())
-        if (other := token["other"]) is not None:
-            hint = INSTEAD.get(other, "write, for example, `parameters < 20M and flops < 2G`")
-            raise _ConditionError(span, f"`{other}` is not allowed in a condition", hint)
-        if (unit := token["unit"] or "") not in UNITS:
+    for found in _TOKEN.finditer(text):
+        span, kind, word = _Span(*found.span()), str(found.lastgroup), found.group()
+        if kind == "other":
+            hint = 'write, for example, `parameters < 20M and encoder == "rnn"`'
+            raise _ConditionError(span, f"`{word}` is not allowed in a condition", hint)
+        if (found["unit"] or "") not in UNITS:
             hint = "the units are k, M, G and T: thousands, millions, billions and trillions"
-            raise _ConditionError(_Span(*token.span("unit")), f"`{unit}` is not a unit", hint)
-        kind = next(kind for kind in ("number", "text", "sign", "name") if token[kind] is not None)
-        if kind != "sign" or token.group()[0].isalpha():
+            unit = _Span(*found.span("unit"))
+            raise _ConditionError(unit, f"`{found['unit']}` is not a unit", hint)
+        if kind != "sign" or word[0].isalpha():
             if span.start == value_end:
-                message = f"`{token.group()}` needs a space before it"
                 hint = "write a space or an operator between them"
                 hint += "; numbers have no thousands separators"
-                raise _ConditionError(span, message, hint)
+                raise _ConditionError(span, f"`{word}` needs a space before it", hint)
             value_end = span.end
-        yield _Token(kind, token.group(), span)
-
-
-def _is_true(part: _Part) -> Callable[[Values], bool]:
-    return lambda values: part.evaluate(values) is True
+        yield _Token(kind, word, span)
 
 
 def _require(parts: Sequence[_Part], kind: Kind, reason: str, hint: str) -> None:
@@ -321,9 +284,9 @@ def _compute(sign: str, left: Value, right: Value) -> float | None:
     return float("nan") if sign == "/" and not right else float(ARITHMETIC[sign](left, right))
 
 
-def _compare(sign: str, left: Value, right: Value) -> bool:
-    """Compare two values. No comparison holds with an axis that has no value."""
-    if left is None or right is None:
+def _compare(sign: str, left: Value, right: Value, may_be_none: bool) -> bool:
+    """Compare two values. No comparison but with `none` holds with an axis that has no value."""
+    if not may_be_none and (left is None or right is None):
         return False
     if sign in ("==", "!="):
         return (left == right) == (sign == "==")

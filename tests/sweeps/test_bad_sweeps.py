@@ -213,7 +213,6 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
             "`values` takes a list of values; there is nothing here",
         ),
         ("  größe: {set: vars.width, values: [8]}", "", 4, "it has the character `ö` (U+00F6"),
-        (WIDTH, "where: [parameters > 1, width / (2 - 2) > 1]", 5, "this divides by zero"),
         (WIDTH, "where: true", 5, "`where` takes a condition"),
         (WIDTH, "where: '5'", 5, "`where` takes a condition"),
     ],
