@@ -253,15 +253,15 @@ class _Parser:
 
 def _tokens(text: str) -> Iterator[_Token]:
     value_end = -1  # of the last number, text, name or word, where another may not begin
-    for found in _TOKEN.finditer(text):
-        span, kind, word = _Span(*found.span()), str(found.lastgroup), found.group()
+    for match in _TOKEN.finditer(text):
+        span, kind, word = _Span(*match.span()), str(match.lastgroup), match.group()
         if kind == "other":
             hint = 'write, for example, `parameters < 20M and encoder == "rnn"`'
             raise _ConditionError(span, f"`{word}` is not allowed in a condition", hint)
-        if (found["unit"] or "") not in UNITS:
+        if (match["unit"] or "") not in UNITS:
             hint = "the units are k, M, G and T: thousands, millions, billions and trillions"
-            unit = _Span(*found.span("unit"))
-            raise _ConditionError(unit, f"`{found['unit']}` is not a unit", hint)
+            unit = _Span(*match.span("unit"))
+            raise _ConditionError(unit, f"`{match['unit']}` is not a unit", hint)
         if kind != "sign" or word[0].isalpha():
             if span.start == value_end:
                 hint = "write a space or an operator between them"
@@ -286,8 +286,10 @@ def _compute(sign: str, left: Value, right: Value) -> float | None:
 
 def _compare(sign: str, left: Value, right: Value, may_be_none: bool) -> bool:
     """Compare two values. No comparison but with `none` holds with an axis that has no value."""
-    if not may_be_none and (left is None or right is None):
+    if not may_be_none and None in (left, right):
         return False
     if sign in ("==", "!="):
         return (left == right) == (sign == "==")
-    return not isinstance(left, str) and not isinstance(right, str) and ORDERS[sign](left, right)
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return False
+    return ORDERS[sign](left, right)

@@ -24,7 +24,7 @@ from composer.suggest import did_you_mean
 from composer.sweeps.conditions import holds
 from composer.sweeps.progress import with_progress
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.substitution import apply_point, default_warnings
+from composer.sweeps.substitution import apply_point
 from composer.sweeps.sweep import (
     COSTS,
     Axis,
@@ -35,6 +35,7 @@ from composer.sweeps.sweep import (
     is_active,
     pruning_warnings,
 )
+from composer.sweeps.value_checks import default_warnings
 
 MAX_STRUCTURES = 100
 """Structures of a TPE search that a dry run lists; its points are not known before it runs."""

@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from composer.errors import Fault, KeyPath, Mark, RecipeError, error_at, fault_at
+from composer.errors import Fault, Mark, RecipeError, error_at, fault_at
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
@@ -21,11 +20,12 @@ from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_file import schema_path
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse, read, to_data
-from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.goals import rank_faults, read_goals, tune_faults, unmeasured_metrics
 from composer.sweeps.seeds import parse_seeds, seeds_sweep
+from composer.sweeps.selectors import parse_selector
 from composer.sweeps.size_match import SizeMatch, read_parameters
+from composer.sweeps.substitution import apply_point, key_path
 from composer.sweeps.sweep import (
     COSTS,
     SWEEP_AXIS,
@@ -36,10 +36,11 @@ from composer.sweeps.sweep import (
     SearchSpace,
     Sweep,
 )
+from composer.sweeps.value_checks import value_faults
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
-AXIS_SETTINGS = {"set": {"values", *RANGES}, "replace": {"with"}, "extend": set[str]()}
-"""The kinds of axes, with the keys that give their values."""
+AXIS_KINDS = [{"set", key} for key in ("values", *RANGES)] + [{"replace", "with"}, {"extend"}]
+"""The keys of each kind of axis, beside `when` and `zip`."""
 NOT_FINGERPRINTED = (
     "name",
     "description",
@@ -57,22 +58,12 @@ NOT_FINGERPRINTED = (
 The base's own text and the order of the search are fingerprinted apart. The number of trials and
 seeds may grow; which points get all seeds and what is tuned may change.
 """
-SECTIONS = (
-    "recipe name description extends vars data model training decoding evaluation trainer logging"
-)
 MAX_POINTS = 10_000
 """Points of a grid at most."""
-CONDITIONS = "and or not in true false none minutes"
-RESERVED = {
-    **dict.fromkeys(RUN_FACTS, "a key of every run's configuration"),
-    **dict.fromkeys(CONDITIONS.split(), "a word of conditions"),
-    **dict.fromkeys(COSTS, "a cost that conditions compare"),
-    SWEEP_AXIS: "the axis of a leaderboard of several sweeps",
-    **dict.fromkeys(
-        SECTIONS.split(), "a section of recipes, which `{name}=...` sets on the command line"
-    ),
-}
-"""Names that no axis may have, each with its meaning."""
+WORDS = """and or not in true false none minutes recipe name description extends vars
+data model training decoding evaluation trainer logging"""
+RESERVED = {*RUN_FACTS, *COSTS, SWEEP_AXIS, *WORDS.split()}
+"""Names that no axis may have: words of conditions, of leaderboards and of recipes."""
 PIN_FAULT = re.compile(r"(missing|unknown) (base|axes\.\w+\.extend\.)")
 """Code and path of a schema fault in a pinned recipe, which the reader of recipes explains."""
 EXAMPLES = {
@@ -105,25 +96,31 @@ def read_sweep(
         RecipeError: With all faults of the first stage that has any.
         RunError: If `seeds` are no seeds.
     """
-    file = Path(path)
+    file = reader = Path(path)
+    text = None
     if seeds is None:
-        text = None
         root = _read_keys(read(file, str(path), "sweep"), file)
     else:
         text = seeds_sweep(file, parse_seeds(seeds))
         root = _read_keys(parse(text, str(file), "sweep"), file)
+        # the recipe of a sweep of seeds does not extend itself
+        reader = file.with_name(f"seeds of {file.name}")
+    keys = root.value
     faults: list[Fault] = []
-    # the recipe of a sweep of seeds does not extend itself
-    reader = file if text is None else file.with_name(f"seeds of {file.name}")
-    base = _read_recipe(reader, root.value["base"], "base", faults)
-    axes = _read_axes(file, root, faults)
+    base = _read_recipe(reader, keys["base"], "base", faults)
+    axes: list[Axis] = []
+    for name, node in keys["axes"].value.items():
+        malformed = [*_axis_faults(name, node)]
+        faults += malformed
+        if not malformed:
+            axes.append(_read_axis(file, name, node, faults))
     _raise_if_any(faults)
 
     operands = {axis.name: _operand(axis) for axis in axes}
     axes = [_with_condition(axis, operands, faults) for axis in axes]
     operands |= {cost: Operand("number") for cost in COSTS}
-    where = _read_conditions(root, "where", operands, faults)
-    seeds_where = _read_conditions(root, "seeds_where", operands, faults)
+    where = _read_conditions(keys.get("where"), "where", operands, faults)
+    seeds_where = _read_conditions(keys.get("seeds_where"), "seeds_where", operands, faults)
     space = SearchSpace(
         file=file,
         text=text,
@@ -133,24 +130,27 @@ def read_sweep(
         match=_read_match(root),
         overrides=tuple(overrides),
     )
-    search, pruner, rank = _read_search(root), _read_pruner(root), read_goals(root)
+    search, pruner, rank = SearchAlgorithm("grid"), None, read_goals(root)
+    if "search" in keys:
+        search = SearchAlgorithm(**_read_choice(keys["search"], "searches"))
+    if "prune" in keys:
+        pruner = Pruner(**_read_choice(keys["prune"], "prunings"))
     storage = _read_storage(root, faults)
     faults += _override_faults(space)
     faults += _grid_faults(space, search)
-    faults += _unmatched_axes(space)
     faults += space.dependency_faults()
     faults += rank_faults(rank, pruner)
     faults += tune_faults(space, rank)
     _raise_if_any(faults)
-    _raise_if_any(substitution.value_faults(space))
+    _raise_if_any(value_faults(space))
 
-    probes = [substitution.apply_point(space, point, size=1) for point in space.probe_points()]
+    probes = [apply_point(space, point, size=1) for point in space.probe_points()]
     _raise_if_any(unmeasured_metrics(space, rank, pruner, probes))
     all_seeds = _read_seeds(root, probes[0])
     if seeds_where and len(all_seeds) == 1:
         hint = "write `seeds: 3`, or remove `seeds_where`"
         message = "it says which points get more than the first seed, and `seeds` has one"
-        raise error_at(root.value["seeds_where"].place, "seeds", "seeds_where", message, hint)
+        raise error_at(keys["seeds_where"].place, "seeds", "seeds_where", message, hint)
     return Sweep(
         **vars(space),
         name=_plain(root, "name", default_name(file)),
@@ -230,126 +230,65 @@ def _read_recipe(file: Path, node: Node, path: str, faults: list[Fault]) -> Node
         return node
 
 
-def _read_axes(file: Path, root: Node, faults: list[Fault]) -> list[Axis]:
-    """Read the axes without their conditions, which can name axes that come later."""
-    axes: list[Axis] = []
-    for name, node in root.value["axes"].value.items():
-        malformed = [*_name_faults(name, node), *_key_faults(name, node)]
-        if malformed:
-            faults.extend(malformed)
-        else:
-            axes.append(_read_axis(file, name, node, faults))
-    return axes
-
-
-def _name_faults(name: str, node: Node) -> Iterator[Fault]:
-    """Yield the fault of an axis name that is reserved or malformed."""
-    if name in RESERVED:
-        message = f"an axis cannot be called `{name}`: that is {RESERVED[name].format(name=name)}"
-        hint = f"give it another name: `{name}_axis`, for instance"
-    elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        message, hint = f"an axis cannot be called `{name}`", "use letters, digits and `_`"
-    else:
-        return
-    yield fault_at(node.place, "name", f"axes.{name}", message, hint)
-
-
-def _key_faults(name: str, node: Node) -> Iterator[Fault]:
-    """Yield the faults of an axis's keys, which must be of one kind and give its values once."""
+def _axis_faults(name: str, node: Node) -> Iterator[Fault]:
+    """Yield the faults of the name and the keys of an axis."""
     path = f"axes.{name}"
-    keys = set(node.value)
-    kinds = sorted(keys & AXIS_SETTINGS.keys())
-    if len(kinds) != 1:
-        used = " and ".join(kinds) or "none"
-        message = f"an axis has one of `set`, `replace` and `extend`; this one has {used}"
-        yield fault_at(node.place, "axis", path, message, "write one of them")
-        return
-    kind = kinds[0]
-    if kind == "set" and node.value["set"].value == "training.seed":
+    if name in RESERVED:
+        hint = f"this is a word of recipes or conditions: write `{name}_axis`, for instance"
+        yield fault_at(node.place, "name", path, f"an axis cannot be called `{name}`", hint)
+    elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        hint = "use letters, digits and `_`"
+        yield fault_at(node.place, "name", path, f"an axis cannot be called `{name}`", hint)
+    keys = node.value.keys() - {"when", "zip"}
+    if keys not in AXIS_KINDS:
+        message = (
+            f"an axis has the keys of one kind; this one has {', '.join(sorted(keys)) or 'none'}"
+        )
+        hint = (
+            f"write `set` and one of values, {', '.join(RANGES)}; `replace` and `with`; or `extend`"
+        )
+        yield fault_at(node.place, "axis", path, message, hint)
+    elif "set" in keys and node.value["set"].value == "training.seed":
         message = "points that differ only in their seed are the runs of one point"
         hint = "write `seeds: [1, 2]` beside `axes`"
         yield fault_at(node.value["set"].mark, "axis", f"{path}.set", message, hint)
-    settings = AXIS_SETTINGS[kind]
-    foreign = sorted(keys - settings - {kind, "when", "zip"})
-    for key in foreign:
-        message, hint = (
-            f"`{key}` does not belong to an axis with `{kind}`",
-            f"remove it, or `{kind}`",
-        )
-        yield fault_at(node.value[key].place, "axis", f"{path}.{key}", message, hint)
-    present = sorted(keys & settings)
-    if settings and len(present) != 1 and not foreign:
-        allowed = ", ".join(f"`{key}`" for key in sorted(settings))
-        used = " and ".join(present) or "none of them"
-        message = f"`{kind}` needs one of {allowed}; this axis has {used}"
-        yield fault_at(node.place, "axis", path, message, "write one of them")
 
 
 def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
-    if "extend" in node.value:
-        return _read_extend_axis(file, name, node, faults)
-    if "replace" in node.value:
-        return _read_replace_axis(name, node, faults)
-    if "values" in node.value:
-        return _read_values_axis(name, node, faults)
-    return _read_range_axis(name, node, faults)
-
-
-def _zipped(node: Node) -> str | None:
-    return node.value["zip"].value if "zip" in node.value else None
-
-
-def _read_extend_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
-    target = node.value["extend"]
-    choices = []
-    for label, recipe in target.value.items():
-        choices.append(_read_recipe(file, recipe, f"axes.{name}.extend.{label}", faults))
-    labels = tuple(target.value)
-    return Axis(name, "extend", node, target, labels, tuple(choices), zipped=_zipped(node))
-
-
-def _read_replace_axis(name: str, node: Node, faults: list[Fault]) -> Axis:
-    target, blocks = node.value["replace"], node.value["with"].value
-    if substitution.parse_selector(target.value) is None:
-        message = f"`{target.value}` is not the path of a block or a stack"
-        hint = "write `model.encoder`, `model.encoder[0]`, or `model.encoder..rnn` for every `rnn`"
-        path = f"axes.{name}.replace"
-        faults.append(fault_at(target.mark, "selector", path, message, f"{hint} below"))
-    labels, choices = tuple(blocks), tuple(blocks.values())
-    return Axis(name, "replace", node, target, labels, choices, zipped=_zipped(node))
-
-
-def _read_values_axis(name: str, node: Node, faults: list[Fault]) -> Axis:
-    items, zipped = node.value["values"].value, _zipped(node)
-    if zipped is None:
-        faults.extend(duplicate_faults(items, f"axes.{name}.values"))
-    labels = tuple(item.value for item in items)
-    return Axis(name, "set", node, node.value["set"], labels, tuple(items), zipped=zipped)
-
-
-def _read_range_axis(name: str, node: Node, faults: list[Fault]) -> Axis:
+    """Return an axis without its condition, which can name axes that come later."""
+    keys, path = node.value, f"axes.{name}"
+    zipped = keys["zip"].value if "zip" in keys else None
+    if "extend" in keys:
+        recipes = keys["extend"].value
+        choices = [
+            _read_recipe(file, recipe, f"{path}.extend.{label}", faults)
+            for label, recipe in recipes.items()
+        ]
+        return Axis(name, "extend", node, tuple(recipes), tuple(choices), zipped=zipped)
+    if "replace" in keys:
+        selector, blocks = keys["replace"], keys["with"].value
+        if parse_selector(selector.value) is None:
+            message = f"`{selector.value}` is not the path of a block or a stack"
+            hint = "write `model.encoder`, `model.encoder[0]`, or `model.encoder..rnn` for every"
+            hint += " `rnn` below"
+            faults.append(fault_at(selector.mark, "selector", f"{path}.replace", message, hint))
+        return Axis(name, "replace", node, tuple(blocks), tuple(blocks.values()), zipped=zipped)
+    if "values" in keys:
+        items = keys["values"].value
+        if zipped is None:
+            faults.extend(duplicate_faults(items, f"{path}.values"))
+        labels = tuple(item.value for item in items)
+        return Axis(name, "set", node, labels, tuple(items), zipped=zipped)
     kind = _range_key(node)
-    bounds = node.value[kind]
+    bounds, is_log = keys[kind], kind.startswith("log")
     low, high = (item.value for item in bounds.value)
-    path, is_log = f"axes.{name}.{kind}", kind.startswith("log")
-    if not low < high:
-        message, hint = f"{low} is not below {high}", "write the smaller number first"
-        faults.append(fault_at(bounds.mark, "bounds", path, message, hint))
-    if is_log and low <= 0:
-        message = f"{low} has no logarithm"
-        faults.append(fault_at(bounds.mark, "bounds", path, message, "begin above 0"))
+    if not low < high or (is_log and low <= 0):
+        message = f"`{kind}` cannot go from {low} to {high}"
+        hint = "write the smaller number first; of a logarithm it is above 0"
+        faults.append(fault_at(bounds.mark, "bounds", f"{path}.{kind}", message, hint))
+    is_integer = kind.endswith("int")
     return Axis(
-        name,
-        "set",
-        node,
-        node.value["set"],
-        labels=None,
-        choices=(bounds,),
-        low=low,
-        high=high,
-        log=is_log,
-        integer=kind.endswith("int"),
-        zipped=_zipped(node),
+        name, "set", node, None, (bounds,), low, high, log=is_log, integer=is_integer, zipped=zipped
     )
 
 
@@ -366,27 +305,19 @@ def _operand(axis: Axis) -> Operand:
 
 def _with_condition(axis: Axis, operands: Mapping[str, Operand], faults: list[Fault]) -> Axis:
     """Return an axis with its `when`."""
-    if "when" not in axis.node.value:
-        return axis
-    node, path = axis.node.value["when"], f"axes.{axis.name}.when"
-    try:
-        return replace(axis, when=parse_condition(node, path, operands))
-    except RecipeError as error:
-        faults.extend(error.faults)
-        return axis
+    node, path = axis.node.value.get("when"), f"axes.{axis.name}.when"
+    return replace(axis, when=next(iter(_read_conditions(node, path, operands, faults)), None))
 
 
 def _read_conditions(
-    root: Node, key: str, operands: Mapping[str, Operand], faults: list[Fault]
+    node: Node | None, path: str, operands: Mapping[str, Operand], faults: list[Fault]
 ) -> tuple[Condition, ...]:
-    """Return the conditions of `where` or `seeds_where`."""
-    if key not in root.value:
-        return ()
-    node = root.value[key]
+    """Return a condition, or the conditions of a list; none without a node."""
     conditions = []
-    for item in node.value if isinstance(node.value, list) else [node]:
+    items = [] if node is None else node.value if isinstance(node.value, list) else [node]
+    for item in items:
         try:
-            conditions.append(parse_condition(item, key, operands))
+            conditions.append(parse_condition(item, path, operands))
         except RecipeError as error:
             faults.extend(error.faults)
     return tuple(conditions)
@@ -413,36 +344,20 @@ def _read_storage(root: Node, faults: list[Fault]) -> str | None:
     return url
 
 
-def _read_search(root: Node) -> SearchAlgorithm:
-    if "search" not in root.value:
-        return SearchAlgorithm("grid", None, 1)
-    kind, settings = _read_choice(root.value["search"], "searches")
-    return SearchAlgorithm(kind, settings.get("trials"), settings.get("seed", 1))
-
-
-def _read_pruner(root: Node) -> Pruner | None:
-    if "prune" not in root.value:
-        return None
-    kind, settings = _read_choice(root.value["prune"], "prunings")
-    return Pruner(kind, **settings)
-
-
-def _read_choice(node: Node, table: str) -> tuple[Any, dict[str, Any]]:
-    """Return the word and the settings of a choice such as `{tpe: {trials: 40}}`, with defaults."""
+def _read_choice(node: Node, table: str) -> dict[str, Any]:
+    """Return the word, as `kind`, and the settings of a choice such as `{tpe: {trials: 40}}`."""
     filler = DefaultFiller(load_schema()["$defs"], {}, None)
     ((word, settings),) = filler.choice(to_data(node), table).items()
-    return word, settings
+    return {"kind": word, **settings}
 
 
 def _read_seeds(root: Node, point: Node) -> tuple[int, ...]:
     """Return the seeds of every point: those of the sweep, or the one of its recipe."""
     seeds = _plain(root, "seeds", None)
-    if isinstance(seeds, list):
-        return tuple(seeds)
-    if seeds is not None:
-        return tuple(range(1, seeds + 1))
-    training = to_data(point).get("training")
-    return (training.get("seed", 1) if isinstance(training, dict) else 1,)
+    if seeds is None:
+        training = to_data(point).get("training")
+        seeds = [training.get("seed", 1) if isinstance(training, dict) else 1]
+    return tuple(seeds if isinstance(seeds, list) else range(1, seeds + 1))
 
 
 def deciding_settings(space: SearchSpace, search: SearchAlgorithm) -> dict[str, Any]:
@@ -487,30 +402,17 @@ def _override_faults(space: SearchSpace) -> Iterator[Fault]:
     sweep_keys = load_schema()["properties"].keys() - schema_generator.load()["properties"].keys()
     for override in space.overrides:
         name = override.partition("=")[0]
-        mark, path = Mark(COMMAND_LINE, 1, 1, len(name), override), substitution.key_path(name)
-        undone = _undone_axis(space, path)
-        if space.axis(name) is not None:
-            hint = f"one point: `seqcomposer train {space.file} {override}`"
-            yield fault_at(mark, "axis", name, f"`{name}` is an axis of this sweep", hint)
-        elif path and path[0] in sweep_keys:
+        mark, path = Mark(COMMAND_LINE, 1, 1, len(name), override), key_path(name)
+        if path and path[0] in sweep_keys:
             message = f"`{path[0]}` is a key of the sweep's file, and this sets keys of its recipes"
             yield fault_at(mark, "unknown", name, message, f"change `{path[0]}` in {space.file}")
-        elif undone is not None:
-            target = undone.target.value
-            message = f"the axis `{undone.name}` changes `{target}`, and this would undo it"
-            hint = f"remove it, or `{undone.name}` from the sweep"
-            yield fault_at(mark, "axis", name, message, hint)
-
-
-def _undone_axis(space: SearchSpace, path: KeyPath) -> Axis | None:
-    """Return the first axis that an override at `path` would undo."""
-    if not path:
-        return None
-    changing = (axis for axis in space.axes if axis.kind != "extend")
-    for axis in changing:
-        if substitution.key_path(axis.target.value)[: len(path)] == path:
-            return axis
-    return None
+        for axis in space.axes:
+            target = () if axis.kind == "extend" else key_path(axis.target.value)
+            if name == axis.name or (path and target[: len(path)] == path):
+                message = f"the axis `{axis.name}` of this sweep changes `{name}`"
+                hint = f"remove it, or train one point: `seqcomposer train {space.file}"
+                hint += f" {axis.name}=...`"
+                yield fault_at(mark, "axis", name, message, hint)
 
 
 def _grid_faults(space: SearchSpace, search: SearchAlgorithm) -> Iterator[Fault]:
@@ -521,30 +423,10 @@ def _grid_faults(space: SearchSpace, search: SearchAlgorithm) -> Iterator[Fault]
         if axis.labels is None:
             key = _range_key(axis.node)
             message = f"grid search cannot enumerate the range {axis.low} to {axis.high}"
-            hint, mark = (
-                "write `values: [...]`, or `search: {tpe: {trials: 40}}`",
-                axis.node.value[key],
-            )
-            yield fault_at(mark.place, "grid", f"axes.{axis.name}.{key}", message, hint)
+            hint = "write `values: [...]`, or `search: {tpe: {trials: 40}}`"
+            yield fault_at(axis.choices[0].place, "grid", f"axes.{axis.name}.{key}", message, hint)
     number = space.num_structures
     if number > MAX_POINTS:
         message = f"these axes make {number:,} points, and a grid has at most {MAX_POINTS:,}"
         hint = "write `search: {random: {trials: 40}}`"
         yield fault_at(space.root.value["axes"].place, "size", "axes", message, hint)
-
-
-def _unmatched_axes(space: SearchSpace) -> Iterator[Fault]:
-    """Yield axes that replace nothing, whichever recipe extends the base."""
-    rules = schema_generator.load()
-    extending = [axis for axis in space.axes if axis.kind == "extend"]
-    roots = []
-    # of very many combinations of recipes the first ones are searched
-    for labels in islice(product(*(axis.labels or () for axis in extending)), 64):
-        values = list(zip(extending, labels, strict=True))
-        root = substitution.apply_extensions(space.base_root, values)
-        roots.append(substitution.apply_settings(space.root, root, rules))
-    for axis in space.axes:
-        if axis.kind == "replace":
-            matches = [substitution.select(root, axis.target.value, rules) for root in roots]
-            if not any(matches):
-                yield substitution.no_match_fault(roots[0], axis, rules)

@@ -66,8 +66,8 @@ class SearchAlgorithm:
     """The search algorithm; `trials` is None for a grid."""
 
     kind: Literal["grid", "random", "tpe"]
-    trials: int | None
-    seed: int
+    trials: int | None = None
+    seed: int = 1
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,12 @@ class Axis:
     """One dimension of the search space: finite `labels`, in order, or a range `low` to `high`.
 
     `choices` holds the meaning of each label: a value, blocks, or a recipe that extends the base;
-    for a range, the range itself. `target` is the path or selector as written, or the recipes that
-    extend the base; `node` is the whole mapping of the axis.
+    for a range, the range itself. `node` is the whole mapping of the axis.
     """
 
     name: str
     kind: Literal["set", "replace", "extend"]
     node: Node = field(repr=False)
-    target: Node = field(repr=False)
     labels: tuple[Value, ...] | None
     choices: tuple[Node, ...] = field(repr=False)
     low: float | int = 0
@@ -143,6 +141,12 @@ class Axis:
     integer: bool = False
     when: Condition | None = field(default=None, repr=False)
     zipped: str | None = None
+
+    @property
+    def target(self) -> Node:
+        """The path or selector as written, or the recipes that extend the base."""
+        node: Node = self.node.value[self.kind]
+        return node
 
     @property
     def ends(self) -> tuple[Value, ...]:
@@ -318,23 +322,15 @@ def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
 
 
 def _zip_faults(space: SearchSpace, axis: Axis) -> Iterator[Fault]:
-    """Yield the fault of a zipped axis, which needs a leader with a list of as many values."""
+    """Yield the fault of a zipped axis, which needs another one with a list of as many values."""
     leader = space.axis(str(axis.zipped))
     others = [other.name for other in space.axes if other is not axis]
     if leader is None or leader is axis:
         message = f"there is no other axis `{axis.zipped}`{did_you_mean(str(axis.zipped), others)}"
         hint = f"the others are {', '.join(others)}"
-    elif leader.zipped is not None:
-        message = f"`{leader.name}` follows `{leader.zipped}` itself"
-        hint = f"write `zip: {leader.zipped}`"
-    elif axis.labels is None or leader.labels is None:
-        ranged = axis if axis.labels is None else leader
-        message = f"`{ranged.name}` has a range, not a list of values"
-        hint = "write `values: [...]`"
-    elif len(axis.labels) != len(leader.labels):
-        numbers = f"{len(axis.labels)} values, and `{leader.name}` {len(leader.labels)}"
-        message = f"`{axis.name}` has {numbers}"
-        hint = "give both the same number of values"
+    elif leader.zipped or len(axis.labels or ()) != len(leader.labels or (None,)):
+        message = f"`{axis.name}` cannot follow `{leader.name}`"
+        hint = "give both a list of the same number of values, and `zip` to one of them alone"
     else:
         return
     yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)

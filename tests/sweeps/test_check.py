@@ -138,9 +138,7 @@ def test_a_sample_of_a_search_is_reported(
 def test_a_grid_that_is_too_large_is_refused_before_its_values_are_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "composer.sweeps.substitution.value_faults", lambda _: pytest.fail("they are read")
-    )
+    monkeypatch.setattr("composer.sweeps.spec.value_faults", lambda _: pytest.fail("they are read"))
     values = ", ".join(map(str, range(1, 5002)))
     file = write(tmp_path, f"  steps: {{set: training.max_steps, values: [{values}]}}\n{HEADS}")
     assert codes(capsys, str(file)) == (2, ["size axes"])

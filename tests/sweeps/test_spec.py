@@ -363,7 +363,7 @@ def test_the_schema_agrees_with_the_code() -> None:
         for entry in entries:
             assert entry["properties"].keys() <= settings.keys()
             assert all(
-                settings[name] in (MISSING, rule.get("default"))
+                settings[name] in (MISSING, None, rule.get("default"))
                 for name, rule in entry["properties"].items()
             )
 

@@ -9,13 +9,8 @@ import pytest
 from composer.errors import format_path
 from composer.recipe import schema_generator
 from composer.recipe.yaml_reader import Node, parse, to_data
-from composer.sweeps.substitution import (
-    Match,
-    find_overlap,
-    parse_selector,
-    replace_blocks,
-    select,
-)
+from composer.sweeps.selectors import Match, find_overlap, parse_selector, select
+from composer.sweeps.substitution import replace_blocks
 
 RECIPE = """
 model:
