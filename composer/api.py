@@ -450,7 +450,9 @@ def _to_recipe(
     if not isinstance(recipe, Recipe):
         if not isinstance(recipe, (str, Path)):
             raise TypeError(f"a recipe is {RECIPES}; this is a {type(recipe).__name__}")
-        from composer.sweeps.points import load_recipe  # late: many recipes have been loaded
+        from composer.sweeps.point_arguments import (
+            load_recipe,  # late: many recipes have been loaded
+        )
 
         return load_recipe(recipe, overrides, data)
     if overrides:

@@ -257,7 +257,7 @@ def train(
     """
     from composer.recipe.recipe import load
     from composer.recipe.yaml_reader import read
-    from composer.sweeps.points import point_from_args, recipe_file
+    from composer.sweeps.point_arguments import point_from_args, recipe_file
 
     recipe = recipe_file(recipe)
     root = read(recipe, str(recipe))

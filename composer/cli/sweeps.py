@@ -101,9 +101,10 @@ def sweep(
             next_command = f"seqcomposer leaderboard {shlex.quote(str(board.folder))}"
             options.echo(f"next: {next_command}")
         raise typer.Exit(exit_status(result.trial.status for result in board.results))
+    from composer.sweeps.dry_run import dry_run_json, dry_run_text
     from composer.sweeps.executors.engine import describe_request
     from composer.sweeps.measured_goals import check_goals
-    from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_recipe
+    from composer.sweeps.points import list_points, point_recipe
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, overrides or (), data, seeds)

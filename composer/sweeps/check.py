@@ -13,15 +13,8 @@ from composer.recipe.fragments import check_fragment, is_fragment
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import read
 from composer.run_dir import recorded_data
-from composer.sweeps.points import (
-    PointCost,
-    list_points,
-    num_unlisted,
-    point_from_args,
-    point_recipe,
-    recipe_file,
-    selects_point,
-)
+from composer.sweeps.point_arguments import point_from_args, recipe_file, selects_point
+from composer.sweeps.points import PointCost, list_points, num_unlisted, point_recipe
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Sweep
 

@@ -275,7 +275,7 @@ def test_texts_in_errors_of_libraries(
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError(HOSTILE)
 
-    monkeypatch.setattr("composer.sweeps.points.load", fail)
+    monkeypatch.setattr("composer.sweeps.point_arguments.load", fail)
     assert "Traceback" in printed("plan", planted, status=1)
     report = {"message": HOSTILE, "extraInfo": {"py_callstack": HOSTILE}}
     (tmp_path / "1").mkdir()

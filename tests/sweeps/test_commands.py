@@ -15,7 +15,8 @@ from composer.cli import main
 from composer.errors import RecipeError, RunError
 from composer.recipe.recipe import load
 from composer.sweeps.directory import check_resumable, read_ranked_sweep, write_sweep_record
-from composer.sweeps.points import list_points, parse_point, point_from_args
+from composer.sweeps.point_arguments import parse_point, point_from_args
+from composer.sweeps.points import list_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Point, SweepDir
 from composer.training.train import train

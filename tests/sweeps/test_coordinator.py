@@ -25,9 +25,10 @@ from composer.run_dir import RunDir
 from composer.runs.record import Budget, RunRecord
 from composer.sweeps import coordinator
 from composer.sweeps.coordinator import run_sweep
+from composer.sweeps.dry_run import dry_run_text
 from composer.sweeps.executors.local import slot_environments
 from composer.sweeps.leaderboard import open_leaderboard
-from composer.sweeps.points import dry_run_text, list_points, point_fingerprint
+from composer.sweeps.points import list_points, point_fingerprint
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import Resources, SweepDir

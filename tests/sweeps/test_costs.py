@@ -19,15 +19,10 @@ from composer.errors import RecipeError
 from composer.model.weights import count_parameters
 from composer.sweeps import trial_course
 from composer.sweeps.coordinator import run_sweep
+from composer.sweeps.dry_run import dry_run_json, dry_run_text
 from composer.sweeps.leaderboard_html import write_leaderboard
-from composer.sweeps.points import (
-    CostPlanner,
-    dry_run_json,
-    dry_run_text,
-    list_points,
-    point_from_args,
-    point_recipe,
-)
+from composer.sweeps.point_arguments import point_from_args
+from composer.sweeps.points import CostPlanner, list_points, point_recipe
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_trial, read_trials, write_trial
 from composer.training.datamodule import RecipeDataModule

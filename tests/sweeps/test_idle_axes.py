@@ -11,7 +11,9 @@ from composer.checks.planner import plan
 from composer.errors import Fault
 from composer.recipe.recipe import load
 from composer.sweeps.coordinator import run_sweep
-from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_from_args
+from composer.sweeps.dry_run import dry_run_json, dry_run_text
+from composer.sweeps.point_arguments import point_from_args
+from composer.sweeps.points import list_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_trials
 

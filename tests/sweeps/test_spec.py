@@ -16,16 +16,9 @@ from composer.errors import RecipeError
 from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read, to_data
+from composer.sweeps.dry_run import dry_run_json, dry_run_text
 from composer.sweeps.goals import rank_metrics
-from composer.sweeps.points import (
-    cost_point,
-    dry_run_json,
-    dry_run_text,
-    grid_points,
-    list_points,
-    point_recipe,
-    random_points,
-)
+from composer.sweeps.points import cost_point, grid_points, list_points, point_recipe, random_points
 from composer.sweeps.spec import RANGES, load_schema, read_sweep
 from composer.sweeps.sweep import Goal, Pruner, SearchAlgorithm
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write

@@ -26,7 +26,7 @@ from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read
 from composer.run_dir import RunDir
-from composer.sweeps.points import load_recipe
+from composer.sweeps.point_arguments import load_recipe
 from composer.training.lightning import Callback
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
