@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from composer.errors import RecipeError, error_at
@@ -45,20 +46,26 @@ class SizeMatch:
 
         Raises RecipeError if none comes near, and the recipe's own if it refuses all values.
         """
-        low = first_accepted(count, 1)
-        high = low
+        low = high = self.first(count, 1)
         while count(high) < self.parameters and 2 * high < LARGEST:
-            larger = first_accepted(count, 2 * high)
-            if count(larger) == count(high):
+            low, high = high, self.first(count, 2 * high)
+            if count(low) == count(high):
                 message = f"`{self.by.value}` does not change the number of parameters"
                 raise self.error(f"{message}, {count(high):,}", "name another value of the recipe")
-            low, high = high, larger
-        nearest = nearer(count, self.parameters, *narrow(count, self.parameters, low, high))
+        ends = narrow(count, self.parameters, low, high)
+        nearest = min(ends, key=lambda value: abs(count(value) - self.parameters))
         if abs(count(nearest) - self.parameters) > TOLERANCE * self.parameters:
             message = f"no value of `{self.by.value}` gives about {self.parameters:,} parameters;"
             message += f" the nearest is {nearest:,}, with {count(nearest):,}"
             raise self.error(message, "write another number of parameters, or another `by`")
         return nearest
+
+    def first(self, count: Count, start: int) -> int:
+        """Return the first accepted value from `start` on. Raises the RecipeError of `start`."""
+        value = accepted(count, range(start, start + MAX_REFUSED))
+        if value is None:
+            count(start)  # which raises
+        return value or start
 
 
 def read_parameters(value: int | float | str) -> int:
@@ -68,57 +75,22 @@ def read_parameters(value: int | float | str) -> int:
     return round(value)
 
 
-def first_accepted(count: Count, start: int) -> int:
-    """Return the first value from `start` on that a recipe accepts.
-
-    Raises the RecipeError of `start` if it refuses too many in a row.
-    """
-    for value in range(start, start + MAX_REFUSED):
-        if accepts(count, value):
+def accepted(count: Count, values: Iterable[int]) -> int | None:
+    """Return the first value that a recipe accepts, None if it refuses all."""
+    for value in values:
+        with suppress(RecipeError):
+            count(value)
             return value
-    count(start)  # which raises
-    return start
-
-
-def accepts(count: Count, value: int) -> bool:
-    """True if a recipe can have a value."""
-    try:
-        count(value)
-    except RecipeError:
-        return False
-    return True
-
-
-def narrow(count: Count, wanted: int, low: int, high: int) -> tuple[int, int]:
-    """Return the closest accepted values around the wanted count, from `low` to `high`.
-
-    By interpolation and bisection in turn, since each count plans a model.
-    """
-    interpolates = True
-    guess = interpolate(count, wanted, low, high)
-    while (middle := accepted_between(count, guess, low, high)) is not None:
-        low, high = (middle, high) if count(middle) < wanted else (low, middle)
-        interpolates = not interpolates
-        guess = interpolate(count, wanted, low, high) if interpolates else (low + high) // 2
-    return low, high
-
-
-def interpolate(count: Count, wanted: int, low: int, high: int) -> int:
-    """Return the value at which a straight line between two counts has the wanted one."""
-    rise = count(high) - count(low)
-    return low + round((wanted - count(low)) / rise * (high - low)) if rise else low
-
-
-def accepted_between(count: Count, guess: int, low: int, high: int) -> int | None:
-    """Return the accepted value between two others, without them, that is next to a guess."""
-    guess = min(max(guess, low + 1), high - 1)
-    for distance in range(MAX_REFUSED):
-        for value in (guess + distance, guess - distance):
-            if low < value < high and accepts(count, value):
-                return value
     return None
 
 
-def nearer(count: Count, wanted: int, low: int, high: int) -> int:
-    """Return the one of two values with the nearer count, the smaller one of equal ones."""
-    return min((low, high), key=lambda value: abs(count(value) - wanted))
+def narrow(count: Count, wanted: int, low: int, high: int) -> tuple[int, int]:
+    """Return the closest accepted values around the wanted count, from `low` to `high`."""
+    while True:
+        middle = (low + high) // 2
+        above = range(middle, min(high, middle + MAX_REFUSED))
+        below = range(middle, max(low, middle - MAX_REFUSED), -1)
+        value = accepted(count, [*above, *below]) if middle > low else None
+        if value is None:
+            return low, high
+        low, high = (value, high) if count(value) < wanted else (low, value)

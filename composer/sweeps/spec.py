@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from composer.errors import Fault, Mark, RecipeError, error_at, fault_at
-from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.recipe import default_name
@@ -116,6 +115,7 @@ def read_sweep(
             axes.append(_read_axis(file, name, node, faults))
     _raise_if_any(faults)
 
+    data = DefaultFiller(load_schema()["$defs"], {}, None).section(to_data(root), load_schema())
     operands = {axis.name: _operand(axis) for axis in axes}
     axes = [_with_condition(axis, operands, faults) for axis in axes]
     operands |= {cost: Operand("number") for cost in COSTS}
@@ -127,15 +127,13 @@ def read_sweep(
         root=root,
         base_root=base,
         axes=tuple(axes),
-        match=_read_match(root),
+        match=_read_match(keys.get("match")),
         overrides=tuple(overrides),
     )
-    search, pruner, rank = SearchAlgorithm("grid"), None, read_goals(root)
-    if "search" in keys:
-        search = SearchAlgorithm(**_read_choice(keys["search"], "searches"))
-    if "prune" in keys:
-        pruner = Pruner(**_read_choice(keys["prune"], "prunings"))
-    storage = _read_storage(root, faults)
+    search = SearchAlgorithm(**_settings(data["search"]))
+    pruner = Pruner(**_settings(data["prune"])) if data["prune"] else None
+    rank = read_goals(root)
+    faults += _study_faults(keys.get("study"))
     faults += _override_faults(space)
     faults += _grid_faults(space, search)
     faults += space.dependency_faults()
@@ -146,23 +144,23 @@ def read_sweep(
 
     probes = [apply_point(space, point, size=1) for point in space.probe_points()]
     _raise_if_any(unmeasured_metrics(space, rank, pruner, probes))
-    all_seeds = _read_seeds(root, probes[0])
+    all_seeds = _read_seeds(data["seeds"], probes[0])
     if seeds_where and len(all_seeds) == 1:
         hint = "write `seeds: 3`, or remove `seeds_where`"
         message = "it says which points get more than the first seed, and `seeds` has one"
         raise error_at(keys["seeds_where"].place, "seeds", "seeds_where", message, hint)
     return Sweep(
         **vars(space),
-        name=_plain(root, "name", default_name(file)),
+        name=data["name"] or default_name(file),
         where=where,
         search=search,
         pruner=pruner,
         seeds=all_seeds,
         seeds_where=seeds_where,
-        retries=_plain(root, "retries", 0),
+        retries=data["retries"],
         rank=rank,
-        resources=Resources.read(_plain(root, "resources", {})),
-        storage=storage,
+        resources=Resources.read(data["resources"] or {}),
+        storage=data["study"]["storage"] if data["study"] else None,
         fingerprint=_fingerprint(space, search),
         data_dir=None if data_dir is None else Path(data_dir),
     )
@@ -205,11 +203,6 @@ def without_nulls(node: Node, required: Sequence[str] = ()) -> Node:
     return replace(node, value=keys)
 
 
-def _plain(root: Node, key: str, default: Any) -> Any:
-    """Return a key of the sweep as plain data."""
-    return to_data(root.value[key]) if key in root.value else default
-
-
 def _read_recipe(file: Path, node: Node, path: str, faults: list[Fault]) -> Node:
     """Read a recipe that the sweep names, and add its faults at `path` instead of `extends`.
 
@@ -220,10 +213,8 @@ def _read_recipe(file: Path, node: Node, path: str, faults: list[Fault]) -> Node
     except RecipeError as error:
         for fault in error.faults:
             if fault.code == "sweep":
-                name = f"`{node.value}`" if isinstance(node.value, str) else "this"
-                message = f"a base must be a recipe; {name} is a sweep"
-                hint = "name a recipe: the sweep's own base, for instance"
-                fault = fault_at(node.mark, "base", path, message, hint)
+                message = "a base must be a recipe, and this is a sweep"
+                fault = fault_at(node.mark, "base", path, message, "name the sweep's own base")
             if fault.file == str(file):
                 fault = replace(fault, path=fault.path.replace("extends", path, 1))
             faults.append(fault)
@@ -279,7 +270,7 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
             faults.extend(duplicate_faults(items, f"{path}.values"))
         labels = tuple(item.value for item in items)
         return Axis(name, "set", node, labels, tuple(items), zipped=zipped)
-    kind = _range_key(node)
+    kind = next(key for key in RANGES if key in keys)
     bounds, is_log = keys[kind], kind.startswith("log")
     low, high = (item.value for item in bounds.value)
     if not low < high or (is_log and low <= 0):
@@ -290,10 +281,6 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
     return Axis(
         name, "set", node, None, (bounds,), low, high, log=is_log, integer=is_integer, zipped=zipped
     )
-
-
-def _range_key(node: Node) -> str:
-    return next(key for key in RANGES if key in node.value)
 
 
 def _operand(axis: Axis) -> Operand:
@@ -323,41 +310,34 @@ def _read_conditions(
     return tuple(conditions)
 
 
-def _read_match(root: Node) -> SizeMatch | None:
-    if "match" not in root.value:
+def _read_match(node: Node | None) -> SizeMatch | None:
+    if node is None:
         return None
-    keys = root.value["match"].value
-    return SizeMatch(read_parameters(keys["parameters"].value), keys["by"])
+    return SizeMatch(read_parameters(node.value["parameters"].value), node.value["by"])
 
 
-def _read_storage(root: Node, faults: list[Fault]) -> str | None:
-    """Return the URL of the study's database, which must not have a password."""
-    if "study" not in root.value:
-        return None
-    node = root.value["study"].value["storage"]
-    url: str = node.value
-    if re.search(r"//[^?]*:[^?]*@|[?&]password=", url):
+def _study_faults(node: Node | None) -> Iterator[Fault]:
+    """Yield the fault of a database whose URL has a password."""
+    if node is not None and re.search(r"//[^?]*:[^?]*@|[?&]password=", node.value["storage"].value):
         message = "a password does not belong into the file of a sweep"
         hint = "write `postgresql://USER@HOST/DATABASE`, and the password into `~/.pgpass` or the"
         hint += " variable PGPASSWORD"
-        faults.append(fault_at(node.mark, "password", "study.storage", message, hint))
-    return url
+        mark = node.value["storage"].mark
+        yield fault_at(mark, "password", "study.storage", message, hint)
 
 
-def _read_choice(node: Node, table: str) -> dict[str, Any]:
+def _settings(choice: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the word, as `kind`, and the settings of a choice such as `{tpe: {trials: 40}}`."""
-    filler = DefaultFiller(load_schema()["$defs"], {}, None)
-    ((word, settings),) = filler.choice(to_data(node), table).items()
+    ((word, settings),) = choice.items()
     return {"kind": word, **settings}
 
 
-def _read_seeds(root: Node, point: Node) -> tuple[int, ...]:
+def _read_seeds(seeds: int | Sequence[int] | None, point: Node) -> tuple[int, ...]:
     """Return the seeds of every point: those of the sweep, or the one of its recipe."""
-    seeds = _plain(root, "seeds", None)
     if seeds is None:
         training = to_data(point).get("training")
-        seeds = [training.get("seed", 1) if isinstance(training, dict) else 1]
-    return tuple(seeds if isinstance(seeds, list) else range(1, seeds + 1))
+        return (training.get("seed", 1) if isinstance(training, dict) else 1,)
+    return tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
 
 
 def deciding_settings(space: SearchSpace, search: SearchAlgorithm) -> dict[str, Any]:
@@ -398,14 +378,10 @@ def load_schema() -> dict[str, Any]:
 
 
 def _override_faults(space: SearchSpace) -> Iterator[Fault]:
-    """Yield overrides that name an axis, undo one, or change a key of the sweep itself."""
-    sweep_keys = load_schema()["properties"].keys() - schema_generator.load()["properties"].keys()
+    """Yield overrides that name an axis, or undo one."""
     for override in space.overrides:
         name = override.partition("=")[0]
         mark, path = Mark(COMMAND_LINE, 1, 1, len(name), override), key_path(name)
-        if path and path[0] in sweep_keys:
-            message = f"`{path[0]}` is a key of the sweep's file, and this sets keys of its recipes"
-            yield fault_at(mark, "unknown", name, message, f"change `{path[0]}` in {space.file}")
         for axis in space.axes:
             target = () if axis.kind == "extend" else key_path(axis.target.value)
             if name == axis.name or (path and target[: len(path)] == path):
@@ -421,10 +397,9 @@ def _grid_faults(space: SearchSpace, search: SearchAlgorithm) -> Iterator[Fault]
         return
     for axis in space.axes:
         if axis.labels is None:
-            key = _range_key(axis.node)
             message = f"grid search cannot enumerate the range {axis.low} to {axis.high}"
             hint = "write `values: [...]`, or `search: {tpe: {trials: 40}}`"
-            yield fault_at(axis.choices[0].place, "grid", f"axes.{axis.name}.{key}", message, hint)
+            yield fault_at(axis.choices[0].place, "grid", f"axes.{axis.name}", message, hint)
     number = space.num_structures
     if number > MAX_POINTS:
         message = f"these axes make {number:,} points, and a grid has at most {MAX_POINTS:,}"

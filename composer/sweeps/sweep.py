@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
@@ -253,18 +252,20 @@ class SearchSpace:
         """Yield the point of each combination of `structure_values`, with repetitions."""
         return map(self.complete, combinations(self.structure_values()))
 
-    def dependency_faults(self) -> Iterator[Fault]:
-        """Yield the faults of each `zip`, and axes that depend on each other."""
+    def dependency_faults(self) -> list[Fault]:
+        """Return the faults of each `zip`, or else of axes that depend on each other."""
+        faults: list[Fault] = []
         for axis in self.axes:
             if axis.zipped is not None:
-                yield from _zip_faults(self, axis)
-        try:
-            TopologicalSorter({axis.name: dependencies(axis) for axis in self.axes}).prepare()
-        except CycleError as error:
-            cycle = [axis for axis in self.axes if axis.name in error.args[1]]
-            key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
-            message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
-            yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
+                faults += _zip_faults(self, axis)
+        ordered = topological_order(self.axes)
+        cycle = [axis for axis in self.axes if axis not in ordered]
+        if faults or not cycle:
+            return faults
+        names = ", ".join(axis.name for axis in cycle)
+        message = f"these axes depend on each other: {names}"
+        key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
+        return [fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")]
 
 
 @dataclass(frozen=True, eq=False)
