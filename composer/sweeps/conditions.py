@@ -20,6 +20,9 @@ from composer.suggest import did_you_mean
 Value = str | int | float | bool | None
 Values = Mapping[str, Value]
 Evaluate = Callable[[Values], Value]
+Token = re.Match[str]
+Span = tuple[int, int]
+"""Where a part of a condition begins and ends."""
 Kind = Literal["number", "text", "truth", "none", "mixed"]
 """`mixed` is an axis whose values are of several kinds."""
 
@@ -68,35 +71,23 @@ def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Cond
     try:
         return _Parser(node.value, names).parse()
     except _ConditionError as error:
-        span, message, hint = error.args
+        (start, end), message, hint = error.args
         mark, column = node.mark, node.mark.column - 1 + node.quoted
         # a text that is folded or has escapes has other columns than the file
         if mark.text[column : column + len(node.value)] == node.value:
-            length = max(1, span.end - span.start)
-            mark = mark._replace(column=column + span.start + 1, length=length)
+            mark = mark._replace(column=column + start + 1, length=max(1, end - start))
         raise error_at(mark, "condition", path, message, hint) from None
-
-
-class _Span(NamedTuple):
-    start: int
-    end: int
 
 
 class _ConditionError(Exception):
     """A fault of a condition; its arguments are its span, its message and its hint."""
 
 
-class _Token(NamedTuple):
-    kind: str  # number, unit (a number with one), text, name or sign
-    text: str
-    span: _Span
-
-
 class _Part(NamedTuple):
     """A checked part of a condition: an axis or cost by its `name`, a quoted `literal`, or both."""
 
     kind: Kind
-    span: _Span
+    span: Span
     evaluate: Evaluate
     name: str = ""
     literal: str | None = None
@@ -108,11 +99,11 @@ class _Parser:
     def __init__(self, text: str, names: Mapping[str, Operand]) -> None:
         if len(text) > MAX_LENGTH:
             message = f"a condition has at most {MAX_LENGTH} characters"
-            raise _ConditionError(_Span(0, 1), message, "write several, in a list")
+            raise _ConditionError((0, 1), message, "write several, in a list")
         self.text, self.names = text, names
         self.tokens = [*_tokens(text)]
-        operands = [token for token in self.tokens if token.kind != "sign"]
-        self.operands = {token.span.start: self.operand(token) for token in operands}
+        operands = [token for token in self.tokens if not token["sign"]]
+        self.operands = {token.start(): self.operand(token) for token in operands}
 
     def parse(self) -> Condition:
         masked = _TOKEN.sub(lambda token: token["sign"] or "x" * len(token.group()), self.text)
@@ -133,21 +124,19 @@ class _Parser:
         # of two values without a comma Python marks both; the second is at fault
         offset = (error.end_offset or 0) - 1 if "comma" in error.msg else error.offset or 0
         for token in self.tokens:
-            if token.span.end >= self.shift + offset > 0:
-                return _ConditionError(token.span, f"`{token.text}` cannot stand here", hint)
+            if token.end() >= self.shift + offset > 0:
+                message = f"`{token.group()}` cannot stand here"
+                return _ConditionError(token.span(), message, hint)
         end = len(self.text.rstrip())
-        return _ConditionError(_Span(max(0, end - 1), end), "a value is missing at the end", hint)
+        return _ConditionError((max(0, end - 1), end), "a value is missing at the end", hint)
 
-    def operand(self, token: _Token) -> _Part:
-        word, span = token.text, token.span
-        if token.kind == "text":
+    def operand(self, token: Token) -> _Part:
+        word, span = token.group(), token.span()
+        if token["text"]:
             return _Part("text", span, lambda _: word[1:-1], literal=word[1:-1])
-        if token.kind == "number":
-            number = float(word)
+        if token["number"]:
+            number = float(token["number"]) * UNITS[token["unit"] or ""]
             return _Part("number", span, lambda _: number)
-        if token.kind == "unit":
-            counted = float(word[:-1]) * UNITS[word[-1]]
-            return _Part("number", span, lambda _: counted)
         if word in CONSTANTS:
             constant = CONSTANTS[word]
             return _Part("none" if constant is None else "truth", span, lambda _: constant)
@@ -159,10 +148,10 @@ class _Parser:
 
     def build(self, node: ast.expr) -> _Part:
         """Return the part of a syntax node; raise for nodes outside the whitelist."""
-        span = _Span(self.shift + node.col_offset, self.shift + (node.end_col_offset or 0))
+        span = self.shift + node.col_offset, self.shift + (node.end_col_offset or 0)
         match node:
             case ast.Name():
-                return self.operands[span.start]
+                return self.operands[span[0]]
             case ast.BoolOp():
                 word, combine = ("and", all) if isinstance(node.op, ast.And) else ("or", any)
                 parts = [self.build(value) for value in node.values]
@@ -186,7 +175,7 @@ class _Parser:
         hint = "compare values, joined by `and` or `or`"
         raise _ConditionError(span, "this is not allowed in a condition", hint)
 
-    def arithmetic(self, sign: str, left: _Part, second: ast.expr, span: _Span) -> _Part:
+    def arithmetic(self, sign: str, left: _Part, second: ast.expr, span: Span) -> _Part:
         right = self.build(second)
         _require([left, right], "number", f"`{sign}` needs numbers", "use only numbers")
         return _Part(
@@ -198,45 +187,44 @@ class _Parser:
     def comparison(self, node: ast.Compare) -> Evaluate:
         left, right, sign = self.build(node.left), node.comparators[0], self.sign_after(node.left)
         if len(node.ops) > 1:
-            message = "comparisons cannot be chained"
-            raise _ConditionError(self.sign_after(right).span, message, "write `a < b and b < c`")
+            span, message = self.sign_after(right).span(), "comparisons cannot be chained"
+            raise _ConditionError(span, message, "write `a < b and b < c`")
         if not isinstance(node.ops[0], ast.In | ast.NotIn):
-            return self.compare(sign, left, self.build(right))
+            return self.compare(sign, sign.group(), left, self.build(right))
         if not isinstance(right, ast.List):
             hint = 'write `in ["a", "b"]`'
             raise _ConditionError(self.build(right).span, "`in` needs a list after it", hint)
         word, combine = ("==", any) if isinstance(node.ops[0], ast.In) else ("!=", all)
-        sign = sign._replace(text=word)
-        tests = [self.compare(sign, left, self.build(item)) for item in right.elts]
+        tests = [self.compare(sign, word, left, self.build(item)) for item in right.elts]
         return lambda values: combine(test(values) is True for test in tests)
 
-    def compare(self, sign: _Token, left: _Part, right: _Part) -> Evaluate:
-        self.check_kinds(sign, left, right)
-        # the one comparison that an axis without a value can pass
-        may_be_none = "none" in (left.kind, right.kind)
-        return lambda values: _compare(
-            sign.text, left.evaluate(values), right.evaluate(values), may_be_none
-        )
-
-    def sign_after(self, node: ast.expr) -> _Token:
+    def sign_after(self, node: ast.expr) -> Token:
         """Return the comparison sign after a node, whose place `ast` does not keep."""
         end = self.shift + (node.end_col_offset or 0)
-        after = (token for token in self.tokens if token.span.start >= end)
-        return next(token for token in after if token.text not in (")", "]"))
+        after = (token for token in self.tokens if token.start() >= end)
+        return next(token for token in after if token.group() not in (")", "]"))
 
-    def check_kinds(self, sign: _Token, left: _Part, right: _Part) -> None:
-        """Raise if a sign cannot compare two kinds, or an axis never has the other value."""
+    def compare(self, token: Token, sign: str, left: _Part, right: _Part) -> Evaluate:
+        """Return a comparison; raise if two kinds cannot be compared, or an axis has no such value.
+
+        sign: What is compared by at the place of a token, `==` for each item after `in`.
+        """
         kinds = {left.kind, right.kind}
         if len(kinds) > 1 and not kinds & {"none", "mixed"}:
-            message = f"a {left.kind} is never {sign.text} a {right.kind}"
+            message = f"a {left.kind} is never {sign} a {right.kind}"
             hint = "compare values of one kind: numbers without quotes, texts in quotes"
             raise _ConditionError(right.span, message, hint)
-        if sign.text in ORDERS and kinds != {"number"}:
+        if sign in ORDERS and kinds != {"number"}:
             hint = "write `==`, `!=` or `in [...]`"
-            raise _ConditionError(sign.span, f"`{sign.text}` compares numbers", hint)
+            raise _ConditionError(token.span(), f"`{sign}` compares numbers", hint)
         for axis, other in ((left, right), (right, left)):
             if axis.name:
                 self.check_value(axis, other)
+        # the one comparison that an axis without a value can pass
+        has_none = "none" in kinds
+        return lambda values: _compare(
+            sign, left.evaluate(values), right.evaluate(values), has_none
+        )
 
     def check_value(self, axis: _Part, other: _Part) -> None:
         """Raise if an axis, or a cost, never has the value of the other part."""
@@ -251,24 +239,23 @@ class _Parser:
             raise _ConditionError(other.span, message, f"it is one of {', '.join(labels)}")
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str) -> Iterator[Token]:
     value_end = -1  # of the last number, text, name or word, where another may not begin
-    for match in _TOKEN.finditer(text):
-        span, kind, word = _Span(*match.span()), str(match.lastgroup), match.group()
-        if kind == "other":
+    for token in _TOKEN.finditer(text):
+        word, span, unit = token.group(), token.span(), token["unit"] or ""
+        if token["other"]:
             hint = 'write, for example, `parameters < 20M and encoder == "rnn"`'
             raise _ConditionError(span, f"`{word}` is not allowed in a condition", hint)
-        if (match["unit"] or "") not in UNITS:
+        if unit not in UNITS:
             hint = "the units are k, M, G and T: thousands, millions, billions and trillions"
-            unit = _Span(*match.span("unit"))
-            raise _ConditionError(unit, f"`{match['unit']}` is not a unit", hint)
-        if kind != "sign" or word[0].isalpha():
-            if span.start == value_end:
+            raise _ConditionError(token.span("unit"), f"`{unit}` is not a unit", hint)
+        if not token["sign"] or word[0].isalpha():
+            if token.start() == value_end:
                 hint = "write a space or an operator between them"
                 hint += "; numbers have no thousands separators"
                 raise _ConditionError(span, f"`{word}` needs a space before it", hint)
-            value_end = span.end
-        yield _Token(kind, word, span)
+            value_end = token.end()
+        yield token
 
 
 def _require(parts: Sequence[_Part], kind: Kind, reason: str, hint: str) -> None:
@@ -284,9 +271,9 @@ def _compute(sign: str, left: Value, right: Value) -> float | None:
     return float("nan") if sign == "/" and not right else float(ARITHMETIC[sign](left, right))
 
 
-def _compare(sign: str, left: Value, right: Value, may_be_none: bool) -> bool:
+def _compare(sign: str, left: Value, right: Value, has_none: bool) -> bool:
     """Compare two values. No comparison but with `none` holds with an axis that has no value."""
-    if not may_be_none and None in (left, right):
+    if not has_none and None in (left, right):
         return False
     if sign in ("==", "!="):
         return (left == right) == (sign == "==")

@@ -63,8 +63,6 @@ WORDS = """and or not in true false none minutes recipe name description extends
 data model training decoding evaluation trainer logging"""
 RESERVED = {*RUN_FACTS, *COSTS, SWEEP_AXIS, *WORDS.split()}
 """Names that no axis may have: words of conditions, of leaderboards and of recipes."""
-PIN_FAULT = re.compile(r"(missing|unknown) (base|axes\.\w+\.extend\.)")
-"""Code and path of a schema fault in a pinned recipe, which the reader of recipes explains."""
 EXAMPLES = {
     "rank": "write `rank: [{val/loss: min}]`",
     "seeds": "write `seeds: 3`, or a list of seeds: `seeds: [1, 5]`",
@@ -186,7 +184,6 @@ def _read_keys(root: Node, file: Path) -> Node:
     faults = [
         replace(fault, hint=EXAMPLES.get(fault.path, fault.hint))
         for fault in schema_faults(root, load_schema())
-        if not PIN_FAULT.match(f"{fault.code} {fault.path}")
     ]
     _raise_if_any(faults)
     axes = root.value["axes"]

@@ -113,7 +113,13 @@ def apply_point(space: SearchSpace, point: Mapping[str, Value], size: int | None
     """
     rules = schema_generator.load()
     values = [(axis, point[axis.name]) for axis in space.axes if axis.name in point]
-    root = apply_settings(space.root, apply_extensions(space.base_root, values), rules)
+    extending = [axis.choice(value) for axis, value in values if axis.kind == "extend"]
+    root = reduce(merge, extending, space.base_root)
+    settings = space.root.value["set"].value if "set" in space.root.value else {}
+    for key, node in settings.items():
+        is_quoted = node.place.text[node.place.column - 1 :].startswith(('"', "'"))
+        target = Node(key, node.place, quoted=is_quoted)
+        root = _set_value(root, target, node, f"set.{key}", rules)
     root = replace_blocks(root, _replacements(root, values, rules), rules)
     setting: dict[KeyPath, Axis] = {}
     for axis, value in values:
@@ -139,23 +145,6 @@ def _overlap_error(axis: Axis, other: Axis, path: KeyPath) -> RecipeError:
     return error_at(axis.target.mark, "overlap", f"axes.{axis.name}.{axis.kind}", message, hint)
 
 
-def apply_extensions(base: Node, values: Sequence[tuple[Axis, Value]]) -> Node:
-    """Return the base, extended by the recipes that axes name."""
-    recipes = [axis.choice(value) for axis, value in values if axis.kind == "extend"]
-    return reduce(merge, recipes, base)
-
-
-def apply_settings(sweep: Node, root: Node, rules: Schema) -> Node:
-    """Return a recipe with the sweep's `set`, which applies to every point."""
-    settings = sweep.value.get("set")
-    for key, value in settings.value.items() if settings is not None and settings.value else ():
-        place = value.place
-        is_quoted = place.text[place.column - 1 :].startswith(('"', "'"))
-        target = Node(key, place, quoted=is_quoted)
-        root = _set_value(root, target, value, f"set.{key}", rules)
-    return root
-
-
 def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) -> Node:
     mark = target.mark._replace(
         column=target.mark.column + target.quoted, length=max(1, len(target.value))
@@ -174,13 +163,18 @@ def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) 
 def _replacements(
     root: Node, values: Sequence[tuple[Axis, Value]], rules: Schema
 ) -> list[tuple[list[Match], Node]]:
-    replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
-    matches = {axis.name: select(root, axis.target.value, rules) for axis, _ in replacing}
-    for index, (axis, _) in enumerate(replacing):
-        if not matches[axis.name]:
+    replacing: list[tuple[Axis, list[Match]]] = []
+    nodes = []
+    for axis, value in values:
+        if axis.kind != "replace":
+            continue
+        matches = select(root, axis.target.value, rules)
+        if not matches:
             raise RecipeError([no_match_fault(root, axis, rules)])
-        for other, _ in replacing[:index]:
-            both = find_overlap(matches[axis.name], matches[other.name])
+        for other, others in replacing:
+            both = find_overlap(matches, others)
             if both is not None:
                 raise _overlap_error(axis, other, both)
-    return [(matches[axis.name], axis.choice(value)) for axis, value in replacing]
+        replacing.append((axis, matches))
+        nodes.append((matches, axis.choice(value)))
+    return nodes

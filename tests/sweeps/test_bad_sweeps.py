@@ -283,14 +283,21 @@ def test_the_fix_that_is_offered_is_accepted(
     read_sweep(file)
 
 
-def test_a_recipe_in_the_place_of_its_name_is_one_fault(tmp_path: Path) -> None:
+def test_a_recipe_in_the_place_of_its_name_is_refused(tmp_path: Path) -> None:
     axes = "  e:\n    extend:\n      a: {model: {width: 8}}\n      b: base.yaml"
-    ((line, message),) = faults(tmp_path, axes)
-    assert (line, message.endswith("and this is another mapping")) == (6, True)
-    ((line, message),) = faults(tmp_path, WIDTH, head="sweep: 1\nbase: {model: {width: 8}}\n")
-    assert (line, message.endswith("and this is another mapping")) == (2, True)
+    reasons = ("needs `pull`", "needs `sha256`", "has no key `model`")
+    in_axis = faults(tmp_path, axes)
+    in_base = faults(tmp_path, WIDTH, head="sweep: 1\nbase: {model: {width: 8}}\n")
+    for line, result in ((6, in_axis), (2, in_base)):
+        assert {at for at, _ in result} == {line}
+        assert all(any(reason in message for _, message in result) for reason in reasons)
     ((line, message),) = faults(tmp_path, axes.replace("{model: {width: 8}}", "{pull: base.yaml}"))
-    assert (line, message) == (6, "a pinned recipe needs `sha256`")
+    assert (line, "needs `sha256`" in message) == (6, True)
+
+
+def test_a_key_that_begins_as_another_is_refused(tmp_path: Path) -> None:
+    ((line, message),) = faults(tmp_path, WIDTH, "base.b: base.yaml")
+    assert (line, message.startswith("a sweep has no key `base.b`")) == (5, True)
 
 
 def test_a_misspelt_part_of_a_selector_is_named(tmp_path: Path) -> None:
