@@ -22,7 +22,6 @@ from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse, read, to_data
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.goals import rank_faults, read_goals, tune_faults, unmeasured_metrics
 from composer.sweeps.seeds import parse_seeds, seeds_sweep
-from composer.sweeps.selectors import parse_selector
 from composer.sweeps.size_match import SizeMatch, read_parameters
 from composer.sweeps.substitution import apply_point, key_path
 from composer.sweeps.sweep import (
@@ -131,7 +130,6 @@ def read_sweep(
     search = SearchAlgorithm(**_settings(data["search"]))
     pruner = Pruner(**_settings(data["prune"])) if data["prune"] else None
     rank = read_goals(root)
-    faults += _study_faults(keys.get("study"))
     faults += _override_faults(space)
     faults += _grid_faults(space, search)
     faults += space.dependency_faults()
@@ -236,10 +234,6 @@ def _axis_faults(name: str, node: Node) -> Iterator[Fault]:
             f"write `set` and one of values, {', '.join(RANGES)}; `replace` and `with`; or `extend`"
         )
         yield fault_at(node.place, "axis", path, message, hint)
-    elif "set" in keys and node.value["set"].value == "training.seed":
-        message = "points that differ only in their seed are the runs of one point"
-        hint = "write `seeds: [1, 2]` beside `axes`"
-        yield fault_at(node.value["set"].mark, "axis", f"{path}.set", message, hint)
 
 
 def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
@@ -254,12 +248,7 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
         ]
         return Axis(name, "extend", node, tuple(recipes), tuple(choices), zipped=zipped)
     if "replace" in keys:
-        selector, blocks = keys["replace"], keys["with"].value
-        if parse_selector(selector.value) is None:
-            message = f"`{selector.value}` is not the path of a block or a stack"
-            hint = "write `model.encoder`, `model.encoder[0]`, or `model.encoder..rnn` for every"
-            hint += " `rnn` below"
-            faults.append(fault_at(selector.mark, "selector", f"{path}.replace", message, hint))
+        blocks = keys["with"].value
         return Axis(name, "replace", node, tuple(blocks), tuple(blocks.values()), zipped=zipped)
     if "values" in keys:
         items = keys["values"].value
@@ -268,16 +257,14 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
         labels = tuple(item.value for item in items)
         return Axis(name, "set", node, labels, tuple(items), zipped=zipped)
     kind = next(key for key in RANGES if key in keys)
-    bounds, is_log = keys[kind], kind.startswith("log")
+    bounds = keys[kind]
     low, high = (item.value for item in bounds.value)
-    if not low < high or (is_log and low <= 0):
-        message = f"`{kind}` cannot go from {low} to {high}"
-        hint = "write the smaller number first; of a logarithm it is above 0"
+    if not low < high:
+        message, hint = f"{low} is not below {high}", "write the smaller number first"
         faults.append(fault_at(bounds.mark, "bounds", f"{path}.{kind}", message, hint))
-    is_integer = kind.endswith("int")
-    return Axis(
-        name, "set", node, None, (bounds,), low, high, log=is_log, integer=is_integer, zipped=zipped
-    )
+    is_log, is_integer = kind.startswith("log"), kind.endswith("int")
+    axis = Axis(name, "set", node, labels=None, choices=(bounds,), zipped=zipped)
+    return replace(axis, low=low, high=high, log=is_log, integer=is_integer)
 
 
 def _operand(axis: Axis) -> Operand:
@@ -311,16 +298,6 @@ def _read_match(node: Node | None) -> SizeMatch | None:
     if node is None:
         return None
     return SizeMatch(read_parameters(node.value["parameters"].value), node.value["by"])
-
-
-def _study_faults(node: Node | None) -> Iterator[Fault]:
-    """Yield the fault of a database whose URL has a password."""
-    if node is not None and re.search(r"//[^?]*:[^?]*@|[?&]password=", node.value["storage"].value):
-        message = "a password does not belong into the file of a sweep"
-        hint = "write `postgresql://USER@HOST/DATABASE`, and the password into `~/.pgpass` or the"
-        hint += " variable PGPASSWORD"
-        mark = node.value["storage"].mark
-        yield fault_at(mark, "password", "study.storage", message, hint)
 
 
 def _settings(choice: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
