@@ -15,15 +15,13 @@ from composer.recipe.yaml_reader import read
 from composer.run_dir import recorded_data
 from composer.sweeps.point_arguments import point_from_args, recipe_file, selects_point
 from composer.sweeps.points import PointCost, list_points, num_unlisted, point_recipe
+from composer.sweeps.progress import with_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
     from composer.checks.planner import Plan
     from composer.training.dry_run import DataUse
-
-MAX_DATA_CHECKS = 20
-"""Points of a sweep whose data are checked, one for each way of reading data."""
 
 
 class Checked(NamedTuple):
@@ -120,8 +118,6 @@ def check_points(sweep: Sweep, scope: CheckScope) -> Checked:
         text += f"; these are a sample, the first of {len(points) + more:,} structures"
     if scope.data == "none" and any(not recipe.data.generate for recipe in reading):
         text += "; their data were not read"
-    elif len(reading) > MAX_DATA_CHECKS:
-        text += f"; the data were read in {MAX_DATA_CHECKS} of {len(reading)} ways, as a sample"
     return Checked(text, unique, "sweep")
 
 
@@ -133,7 +129,7 @@ def _check_data(
 
     warnings: list[Fault] = []
     faults: list[Fault] = []
-    for recipe in recipes[:MAX_DATA_CHECKS]:
+    for recipe in with_progress(recipes, "ways of reading the data checked"):
         try:
             warnings += check_one(recipe, scope).warnings
         except ComposerError as error:

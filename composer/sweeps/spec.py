@@ -19,6 +19,7 @@ from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_file import schema_path
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse, read, to_data
+from composer.suggest import did_you_mean
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.goals import rank_faults, read_goals, tune_faults, unmeasured_metrics
 from composer.sweeps.seeds import parse_seeds, seeds_sweep
@@ -33,6 +34,7 @@ from composer.sweeps.sweep import (
     SearchAlgorithm,
     SearchSpace,
     Sweep,
+    topological_order,
 )
 from composer.sweeps.value_checks import value_faults
 
@@ -132,7 +134,7 @@ def read_sweep(
     rank = read_goals(root)
     faults += _override_faults(space)
     faults += _grid_faults(space, search)
-    faults += space.dependency_faults()
+    faults += _dependency_faults(space)
     faults += rank_faults(rank, pruner)
     faults += tune_faults(space, rank)
     _raise_if_any(faults)
@@ -379,3 +381,33 @@ def _grid_faults(space: SearchSpace, search: SearchAlgorithm) -> Iterator[Fault]
         message = f"these axes make {number:,} points, and a grid has at most {MAX_POINTS:,}"
         hint = "write `search: {random: {trials: 40}}`"
         yield fault_at(space.root.value["axes"].place, "size", "axes", message, hint)
+
+
+def _dependency_faults(space: SearchSpace) -> list[Fault]:
+    """Return the faults of each `zip`, or else of axes that depend on each other."""
+    faults: list[Fault] = []
+    for axis in space.axes:
+        if axis.zipped is not None:
+            faults += _zip_faults(space, axis, axis.zipped)
+    ordered = topological_order(space.axes)
+    cycle = [axis for axis in space.axes if axis not in ordered]
+    if faults or not cycle:
+        return faults
+    message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
+    key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
+    return [fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")]
+
+
+def _zip_faults(space: SearchSpace, axis: Axis, name: str) -> Iterator[Fault]:
+    """Yield the fault of a zipped axis, which needs another one with a list of as many values."""
+    leader = space.axis(name)
+    if leader is None or leader is axis:
+        others = [other.name for other in space.axes if other is not axis]
+        message = f"there is no other axis `{name}`{did_you_mean(name, others)}"
+        hint = f"the others are {', '.join(others)}"
+    elif leader.zipped or len(axis.labels or ()) != len(leader.labels or (None,)):
+        message = f"`{axis.name}` cannot follow `{leader.name}`"
+        hint = "give both a list of the same number of values, and `zip` to one of them alone"
+    else:
+        return
+    yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)

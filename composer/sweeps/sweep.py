@@ -15,7 +15,6 @@ from composer.formatting import count_noun
 from composer.recipe.schema_reader import scalar_text
 from composer.recipe.training_sections import Training
 from composer.recipe.yaml_reader import Node
-from composer.suggest import did_you_mean
 from composer.sweeps.conditions import Condition, holds
 from composer.sweeps.size_match import SizeMatch
 
@@ -252,21 +251,6 @@ class SearchSpace:
         """Yield the point of each combination of `structure_values`, with repetitions."""
         return map(self.complete, combinations(self.structure_values()))
 
-    def dependency_faults(self) -> list[Fault]:
-        """Return the faults of each `zip`, or else of axes that depend on each other."""
-        faults: list[Fault] = []
-        for axis in self.axes:
-            if axis.zipped is not None:
-                faults += _zip_faults(self, axis)
-        ordered = topological_order(self.axes)
-        cycle = [axis for axis in self.axes if axis not in ordered]
-        if faults or not cycle:
-            return faults
-        names = ", ".join(axis.name for axis in cycle)
-        message = f"these axes depend on each other: {names}"
-        key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
-        return [fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")]
-
 
 @dataclass(frozen=True, eq=False)
 class Sweep(SearchSpace):
@@ -320,21 +304,6 @@ def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
     if axis.zipped is not None and axis.zipped not in point:
         return False
     return axis.when is None or holds(axis.when, point)
-
-
-def _zip_faults(space: SearchSpace, axis: Axis) -> Iterator[Fault]:
-    """Yield the fault of a zipped axis, which needs another one with a list of as many values."""
-    leader = space.axis(str(axis.zipped))
-    others = [other.name for other in space.axes if other is not axis]
-    if leader is None or leader is axis:
-        message = f"there is no other axis `{axis.zipped}`{did_you_mean(str(axis.zipped), others)}"
-        hint = f"the others are {', '.join(others)}"
-    elif leader.zipped or len(axis.labels or ()) != len(leader.labels or (None,)):
-        message = f"`{axis.name}` cannot follow `{leader.name}`"
-        hint = "give both a list of the same number of values, and `zip` to one of them alone"
-    else:
-        return
-    yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)
 
 
 def pruning_warnings(sweep: Sweep, training: Training) -> Iterator[Fault]:

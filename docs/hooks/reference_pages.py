@@ -76,7 +76,8 @@ def sweep_page() -> str:
         "## Top level",
         settings_table({**rules, "properties": top}),
     ]
-    parts += ["## resources", settings_table(rules["properties"]["resources"])]
+    for key in ("match", "resources", "study"):
+        parts += [f"## {key}", settings_table(rules["properties"][key])]
     definitions = rules["$defs"]
     axis = {**definitions["axis"], "required": ()}
     parts += [

@@ -302,8 +302,8 @@ def test_a_goal_that_the_references_leave_out_is_refused_before_training(
             "s.yaml:5:9: error[metric]: `val/bleu` is never measured: most references of val have"
             " fewer than four words by its tokenizer `13a`\n" in (err := capsys.readouterr().err)
         )
-        fix = "`{val/exact_match: max}`, or `evaluation: {metrics: [bleu, ...]}` in the base"
-        assert f"   fix: write {fix}\n" in err
+        fix = "rank by one of exact_match, character_error_rate, chrf, or write"
+        assert f"   fix: {fix} `evaluation: {{metrics: [bleu, ...]}}` in the base\n" in err
     assert not Path("runs").exists()
     assert codes(capsys, "s.yaml", "--without-data") == (0, [])
     Path("s.yaml").write_text(text.replace("bleu", "exact_match"), encoding="utf-8")
