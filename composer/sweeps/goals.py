@@ -13,7 +13,7 @@ from composer.recipe import schema_generator
 from composer.recipe.recipe import from_node
 from composer.recipe.yaml_reader import Node
 from composer.suggest import did_you_mean
-from composer.sweeps.sweep import COSTS, DEFAULT_RANK, Goal, Pruner, SearchSpace
+from composer.sweeps.sweep import COSTS, DEFAULT_RANK, Goal, Sweep
 
 
 def read_goals(root: Node) -> tuple[Goal, ...]:
@@ -31,11 +31,11 @@ def rank_metrics() -> list[str]:
     return [*scores, *COSTS, "minutes"]
 
 
-def rank_faults(rank: Sequence[Goal], pruner: Pruner | None) -> Iterator[Fault]:
+def rank_faults(sweep: Sweep) -> Iterator[Fault]:
     """Yield goals that no finished run has, repeated ones, and a first one that cannot prune."""
     known = rank_metrics()
     metrics: list[str] = []
-    for goal in rank:
+    for goal in sweep.rank:
         if goal.mark is None:  # the default
             continue
         metric, score = goal.metric, metric_of(goal.metric)
@@ -44,7 +44,7 @@ def rank_faults(rank: Sequence[Goal], pruner: Pruner | None) -> Iterator[Fault]:
         if metric not in known:
             message = f"no finished run has a `{metric}`{did_you_mean(metric, known)}"
             hint = f"the metrics are {', '.join(known)}"
-        elif not metrics and pruner is not None and not metric.startswith("val/"):
+        elif not metrics and sweep.pruner is not None and not metric.startswith("val/"):
             message = f"`{metric}` is computed after training; pruning needs a validation metric"
             hint = "begin with a metric of `val/`, or remove `prune`"
         elif metric in metrics:
@@ -59,37 +59,35 @@ def rank_faults(rank: Sequence[Goal], pruner: Pruner | None) -> Iterator[Fault]:
             yield fault_at(goal.mark, code, "rank", message, hint)
 
 
-def tune_faults(space: SearchSpace, rank: Sequence[Goal]) -> Iterator[Fault]:
+def tune_faults(sweep: Sweep) -> Iterator[Fault]:
     """Yield tuned axes that the sweep does not have, and a first goal that is not a score."""
-    if "tune" not in space.root.value:
+    if "tune" not in sweep.root.value:
         return
-    tune = space.root.value["tune"]
-    names = [axis.name for axis in space.axes]
+    tune = sweep.root.value["tune"]
+    names = [axis.name for axis in sweep.axes]
     for item in tune.value:
         if item.value not in names:
             message = f"the sweep has no axis `{item.value}`{did_you_mean(item.value, names)}"
             yield fault_at(item.mark, "axis", "tune", message, f"its axes are {', '.join(names)}")
-    metric = rank[0].metric
+    metric = sweep.rank[0].metric
     if not metric.startswith(("val/", "test/")):
         message = f"`tune` chooses by a validation score, and `rank` begins with `{metric}`"
         hint = "begin `rank` with a metric of `val/` or `test/`"
         yield fault_at(tune.place, "metric", "tune", message, hint)
 
 
-def unmeasured_metrics(
-    space: SearchSpace, rank: Sequence[Goal], pruner: Pruner | None, roots: Sequence[Node]
-) -> Iterator[Fault]:
+def unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     """Yield metrics of `rank` that none of these points would log."""
     recipes = []
     for root in roots:
         with suppress(RecipeError):  # a point may be impossible
-            recipes.append(from_node(space.base, root, schema_generator.load()))
-    marks = [(goal.metric, goal.mark) for goal in rank if goal.mark is not None]
-    if marks and pruner is not None and decodes_all(marks[0][0]):
+            recipes.append(from_node(sweep.base, root, schema_generator.load()))
+    marks = [(goal.metric, goal.mark) for goal in sweep.rank if goal.mark is not None]
+    if marks and sweep.pruner is not None and decodes_all(marks[0][0]):
         # pruning goes by what is logged during the training
         marks.append((training_key(marks[0][0]), marks[0][1]))
-    if marks and "tune" in space.root.value:
-        marks.append((rank[0].on_validation.metric, space.root.value["tune"].mark))
+    if marks and "tune" in sweep.root.value:
+        marks.append((sweep.rank[0].on_validation.metric, sweep.root.value["tune"].mark))
     for metric, mark in marks:
         reasons = [unavailable_metric(recipe, metric) for recipe in recipes]
         if reasons and (first := reasons[0]) is not None and None not in reasons:

@@ -1,4 +1,4 @@
-"""Read a sweep file: YAML, checked by JSON Schema and by its own rules, into a `Sweep`."""
+"""Read a sweep file: YAML, checked by JSON Schema, into a `Sweep`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from composer.errors import Fault, Mark, RecipeError, error_at, fault_at
+from composer.errors import Fault, RecipeError, error_at, fault_at
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.recipe import default_name
 from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_file import schema_path
 from composer.recipe.schema_reader import duplicate_faults
-from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse, read, to_data
-from composer.suggest import did_you_mean
+from composer.recipe.yaml_reader import Node, parse, read, to_data
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
-from composer.sweeps.goals import rank_faults, read_goals, tune_faults, unmeasured_metrics
+from composer.sweeps.goals import read_goals, unmeasured_metrics
 from composer.sweeps.seeds import parse_seeds, seeds_sweep
 from composer.sweeps.size_match import SizeMatch, read_parameters
-from composer.sweeps.substitution import apply_point, key_path
+from composer.sweeps.substitution import apply_point
 from composer.sweeps.sweep import (
     COSTS,
     SWEEP_AXIS,
@@ -32,10 +31,9 @@ from composer.sweeps.sweep import (
     Pruner,
     Resources,
     SearchAlgorithm,
-    SearchSpace,
     Sweep,
-    topological_order,
 )
+from composer.sweeps.sweep_checks import sweep_faults
 from composer.sweeps.value_checks import value_faults
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
@@ -58,8 +56,6 @@ NOT_FINGERPRINTED = (
 The base's own text and the order of the search are fingerprinted apart. The number of trials and
 seeds may grow; which points get all seeds and what is tuned may change.
 """
-MAX_POINTS = 10_000
-"""Points of a grid at most."""
 WORDS = """and or not in true false none minutes recipe name description extends vars
 data model training decoding evaluation trainer logging"""
 RESERVED = {*RUN_FACTS, *COSTS, SWEEP_AXIS, *WORDS.split()}
@@ -120,7 +116,8 @@ def read_sweep(
     operands |= {cost: Operand("number") for cost in COSTS}
     where = _read_conditions(keys.get("where"), "where", operands, faults)
     seeds_where = _read_conditions(keys.get("seeds_where"), "seeds_where", operands, faults)
-    space = SearchSpace(
+    sweep = Sweep(
+        name=data["name"] or default_name(file),
         file=file,
         text=text,
         root=root,
@@ -128,40 +125,28 @@ def read_sweep(
         axes=tuple(axes),
         match=_read_match(keys.get("match")),
         overrides=tuple(overrides),
+        where=where,
+        search=SearchAlgorithm(**_settings(data["search"])),
+        pruner=Pruner(**_settings(data["prune"])) if data["prune"] else None,
+        rank=read_goals(root),
+        seeds=(),
+        seeds_where=seeds_where,
+        retries=data["retries"],
+        resources=Resources.read(data["resources"] or {}),
+        storage=data["study"]["storage"] if data["study"] else None,
+        data_dir=None if data_dir is None else Path(data_dir),
     )
-    search = SearchAlgorithm(**_settings(data["search"]))
-    pruner = Pruner(**_settings(data["prune"])) if data["prune"] else None
-    rank = read_goals(root)
-    faults += _override_faults(space)
-    faults += _grid_faults(space, search)
-    faults += _dependency_faults(space)
-    faults += rank_faults(rank, pruner)
-    faults += tune_faults(space, rank)
-    _raise_if_any(faults)
-    _raise_if_any(value_faults(space))
+    _raise_if_any([*faults, *sweep_faults(sweep)])
+    _raise_if_any(value_faults(sweep))
 
-    probes = [apply_point(space, point, size=1) for point in space.probe_points()]
-    _raise_if_any(unmeasured_metrics(space, rank, pruner, probes))
+    probes = [apply_point(sweep, point, size=1) for point in sweep.probe_points()]
+    _raise_if_any(unmeasured_metrics(sweep, probes))
     all_seeds = _read_seeds(data["seeds"], probes[0])
     if seeds_where and len(all_seeds) == 1:
         hint = "write `seeds: 3`, or remove `seeds_where`"
         message = "it says which points get more than the first seed, and `seeds` has one"
         raise error_at(keys["seeds_where"].place, "seeds", "seeds_where", message, hint)
-    return Sweep(
-        **vars(space),
-        name=data["name"] or default_name(file),
-        where=where,
-        search=search,
-        pruner=pruner,
-        seeds=all_seeds,
-        seeds_where=seeds_where,
-        retries=data["retries"],
-        rank=rank,
-        resources=Resources.read(data["resources"] or {}),
-        storage=data["study"]["storage"] if data["study"] else None,
-        fingerprint=_fingerprint(space, search),
-        data_dir=None if data_dir is None else Path(data_dir),
-    )
+    return replace(sweep, seeds=all_seeds, fingerprint=_fingerprint(sweep))
 
 
 def _raise_if_any(faults: Iterable[Fault]) -> None:
@@ -316,14 +301,14 @@ def _read_seeds(seeds: int | Sequence[int] | None, point: Node) -> tuple[int, ..
     return tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
 
 
-def deciding_settings(space: SearchSpace, search: SearchAlgorithm) -> dict[str, Any]:
+def deciding_settings(sweep: Sweep, search: SearchAlgorithm) -> dict[str, Any]:
     """Return all settings that decide what is tried and what is best, as plain data."""
-    settings = _without(space.root, NOT_FINGERPRINTED)
-    settings["base"] = _deciding_sections(space.base_root)
+    settings = _without(sweep.root, NOT_FINGERPRINTED)
+    settings["base"] = _deciding_sections(sweep.base_root)
     settings["search"] = {"kind": search.kind, "seed": search.seed}
-    settings["command line"] = [*space.overrides]
+    settings["command line"] = [*sweep.overrides]
     extending = {}
-    for axis in space.axes:
+    for axis in sweep.axes:
         if axis.kind == "extend":
             labels = map(str, axis.labels or ())
             recipes = map(_deciding_sections, axis.choices)
@@ -340,8 +325,8 @@ def _without(node: Node, keys: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in to_data(node).items() if key not in keys}
 
 
-def _fingerprint(space: SearchSpace, search: SearchAlgorithm) -> str:
-    settings = deciding_settings(space, search)
+def _fingerprint(sweep: Sweep) -> str:
+    settings = deciding_settings(sweep, sweep.search)
     data = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(data.encode()).hexdigest()
 
@@ -351,63 +336,3 @@ def load_schema() -> dict[str, Any]:
     """Return the JSON Schema of sweeps, which is written by hand."""
     file = schema_path().with_name("sweep.schema.json")
     return dict(json.loads(file.read_text(encoding="utf-8")))
-
-
-def _override_faults(space: SearchSpace) -> Iterator[Fault]:
-    """Yield overrides that name an axis, or undo one."""
-    for override in space.overrides:
-        name = override.partition("=")[0]
-        mark, path = Mark(COMMAND_LINE, 1, 1, len(name), override), key_path(name)
-        for axis in space.axes:
-            target = () if axis.kind == "extend" else key_path(axis.target.value)
-            if name == axis.name or (path and target[: len(path)] == path):
-                message = f"the axis `{axis.name}` of this sweep changes `{name}`"
-                hint = f"remove it, or train one point: `seqcomposer train {space.file}"
-                hint += f" {axis.name}=...`"
-                yield fault_at(mark, "axis", name, message, hint)
-
-
-def _grid_faults(space: SearchSpace, search: SearchAlgorithm) -> Iterator[Fault]:
-    """Yield the ranges of a grid, and the fault of a grid that is too large."""
-    if search.kind != "grid":
-        return
-    for axis in space.axes:
-        if axis.labels is None:
-            message = f"grid search cannot enumerate the range {axis.low} to {axis.high}"
-            hint = "write `values: [...]`, or `search: {tpe: {trials: 40}}`"
-            yield fault_at(axis.choices[0].place, "grid", f"axes.{axis.name}", message, hint)
-    number = space.num_structures
-    if number > MAX_POINTS:
-        message = f"these axes make {number:,} points, and a grid has at most {MAX_POINTS:,}"
-        hint = "write `search: {random: {trials: 40}}`"
-        yield fault_at(space.root.value["axes"].place, "size", "axes", message, hint)
-
-
-def _dependency_faults(space: SearchSpace) -> list[Fault]:
-    """Return the faults of each `zip`, or else of axes that depend on each other."""
-    faults: list[Fault] = []
-    for axis in space.axes:
-        if axis.zipped is not None:
-            faults += _zip_faults(space, axis, axis.zipped)
-    ordered = topological_order(space.axes)
-    cycle = [axis for axis in space.axes if axis not in ordered]
-    if faults or not cycle:
-        return faults
-    message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
-    key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
-    return [fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")]
-
-
-def _zip_faults(space: SearchSpace, axis: Axis, name: str) -> Iterator[Fault]:
-    """Yield the fault of a zipped axis, which needs another one with a list of as many values."""
-    leader = space.axis(name)
-    if leader is None or leader is axis:
-        others = [other.name for other in space.axes if other is not axis]
-        message = f"there is no other axis `{name}`{did_you_mean(name, others)}"
-        hint = f"the others are {', '.join(others)}"
-    elif leader.zipped or len(axis.labels or ()) != len(leader.labels or (None,)):
-        message = f"`{axis.name}` cannot follow `{leader.name}`"
-        hint = "give both a list of the same number of values, and `zip` to one of them alone"
-    else:
-        return
-    yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)

@@ -22,7 +22,7 @@ from composer.sweeps.selectors import (
     no_match_fault,
     select,
 )
-from composer.sweeps.sweep import Axis, SearchSpace, Value
+from composer.sweeps.sweep import Axis, Sweep, Value
 
 
 def replace_blocks(
@@ -102,7 +102,7 @@ class _Rewriter(NamedTuple):
         return replace(block, value={word: settings}, text="")
 
 
-def apply_point(space: SearchSpace, point: Mapping[str, Value], size: int | None = None) -> Node:
+def apply_point(sweep: Sweep, point: Mapping[str, Value], size: int | None = None) -> Node:
     """Return the resolved mapping of a point's recipe, with the sweep's overrides.
 
     The order is: recipes that extend the base, `set`, all replacements at once, the axes that set
@@ -112,10 +112,10 @@ def apply_point(space: SearchSpace, point: Mapping[str, Value], size: int | None
     Raises RecipeError if an axis replaces nothing, two overlap, or a path does not exist.
     """
     rules = schema_generator.load()
-    values = [(axis, point[axis.name]) for axis in space.axes if axis.name in point]
+    values = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
     extending = [axis.choice(value) for axis, value in values if axis.kind == "extend"]
-    root = reduce(merge, extending, space.base_root)
-    settings = space.root.value["set"].value if "set" in space.root.value else {}
+    root = reduce(merge, extending, sweep.base_root)
+    settings = sweep.root.value["set"].value if "set" in sweep.root.value else {}
     for key, node in settings.items():
         is_quoted = node.place.text[node.place.column - 1 :].startswith(('"', "'"))
         target = Node(key, node.place, quoted=is_quoted)
@@ -128,10 +128,10 @@ def apply_point(space: SearchSpace, point: Mapping[str, Value], size: int | None
             if setting.setdefault(path, axis) is not axis:
                 raise _overlap_error(axis, setting[path], path)
             root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", rules)
-    if space.match is not None and size is not None:
-        by = space.match.by
+    if sweep.match is not None and size is not None:
+        by = sweep.match.by
         root = _set_value(root, by, Node(size, by.mark, text=str(size)), "match.by", rules)
-    return substitute(apply_overrides(root, space.overrides, rules))
+    return substitute(apply_overrides(root, sweep.overrides, rules))
 
 
 def key_path(text: str) -> KeyPath:

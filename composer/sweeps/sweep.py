@@ -181,14 +181,18 @@ def format_value(value: object) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class SearchSpace:
-    """The points of a sweep: a base recipe, and the axes that change it, in the order of the file.
+class Sweep:
+    """A sweep: a base recipe, the axes that change it in the file's order, and how it is searched.
 
     `root` is the sweep's file, `base_root` the base recipe, both with their places; `text` is the
-    YAML of a sweep that was made of the recipe `file`; `match` makes all points equally large;
-    `overrides` are settings of every point.
+    YAML of a sweep that was made of the recipe `file`. `match` makes all points equally large;
+    `overrides` are settings of every point. `where` excludes points; `seeds_where` says which
+    points get more than the first seed. A trial that failed is tried again `retries` times.
+    `storage` is the URL of the PostgreSQL database of the study, None for a file in the sweep's
+    folder.
     """
 
+    name: str
     file: Path
     text: str | None = field(repr=False)
     root: Node = field(repr=False)
@@ -196,6 +200,20 @@ class SearchSpace:
     axes: tuple[Axis, ...]
     match: SizeMatch | None
     overrides: tuple[str, ...]
+    where: tuple[Condition, ...]
+    search: SearchAlgorithm
+    pruner: Pruner | None
+    rank: tuple[Goal, ...]
+    seeds: tuple[int, ...]
+    seeds_where: tuple[Condition, ...]
+    retries: int
+    resources: Resources
+    storage: str | None
+    data_dir: Path | None
+    fingerprint: str = ""
+    """Of everything that decides which trials are run and how they are ranked, without the trials
+    and seeds that may be added later, `seeds_where` and `tune`.
+    """
 
     @property
     def base(self) -> Path:
@@ -250,31 +268,6 @@ class SearchSpace:
     def structures(self) -> Iterator[Point]:
         """Yield the point of each combination of `structure_values`, with repetitions."""
         return map(self.complete, combinations(self.structure_values()))
-
-
-@dataclass(frozen=True, eq=False)
-class Sweep(SearchSpace):
-    """A sweep that passed all checks.
-
-    `where` excludes points; `seeds_where` says which points get more than the first seed. A trial
-    that failed is tried again `retries` times. `storage` is the URL of the PostgreSQL database of
-    the study, None for a file in the sweep's folder. `fingerprint` is of everything that decides
-    which trials are run and how they are ranked, without the trials and seeds that may be added
-    later, `seeds_where` and `tune`.
-    """
-
-    name: str
-    where: tuple[Condition, ...]
-    search: SearchAlgorithm
-    pruner: Pruner | None
-    seeds: tuple[int, ...]
-    seeds_where: tuple[Condition, ...]
-    retries: int
-    rank: tuple[Goal, ...]
-    resources: Resources
-    storage: str | None
-    fingerprint: str
-    data_dir: Path | None
 
     def seeds_of(self, costed: CostedPoint) -> tuple[int, ...]:
         """Return the seeds of a point: all where `seeds_where` holds, else the first."""

@@ -16,7 +16,7 @@ from composer.sweeps.substitution import apply_point
 from composer.sweeps.sweep import (
     Axis,
     Point,
-    SearchSpace,
+    Sweep,
     Value,
     combinations,
     dependencies,
@@ -27,7 +27,7 @@ MAX_TRIED = 256
 """Most combinations of axes that are searched for one where a `when` holds."""
 
 
-def value_faults(space: SearchSpace) -> set[Fault]:
+def value_faults(sweep: Sweep) -> set[Fault]:
     """Return the faults of a sweep's values and blocks by the recipe language.
 
     Each value is tried at two points, with the first values of the other axes and with their last.
@@ -35,52 +35,52 @@ def value_faults(space: SearchSpace) -> set[Fault]:
     """
     own: set[Fault] = set()
     everywhere: set[Fault] | None = None
-    for axis in space.axes:
+    for axis in sweep.axes:
         for value in with_progress(axis.labels or axis.ends, f"read values of `{axis.name}`"):
-            faults = [_point_faults(space, point) for point in _probes(space, axis, value)]
+            faults = [_point_faults(sweep, point) for point in _probes(sweep, axis, value)]
             if faults:
                 common = set.intersection(*faults)
-                own |= {fault for fault in common if fault.file == str(space.file)}
+                own |= {fault for fault in common if fault.file == str(sweep.file)}
                 everywhere = common if everywhere is None else everywhere & common
     return own | (everywhere or set())
 
 
-def _probes(space: SearchSpace, axis: Axis, value: Value) -> Iterator[Point]:
+def _probes(sweep: Sweep, axis: Axis, value: Value) -> Iterator[Point]:
     """Yield the two points at which an axis has a value, or none if it never has it."""
-    names = reachable([axis], {other.name: other for other in space.axes}, dependencies)
-    values = {other.name: other.labels or other.ends for other in space.axes if other.name in names}
+    names = reachable([axis], {other.name: other for other in sweep.axes}, dependencies)
+    values = {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}
     for end in (0, -1):
-        others = {other.name: other.ends[end] for other in space.axes}
+        others = {other.name: other.ends[end] for other in sweep.axes}
         for combination in islice(combinations(values), MAX_TRIED):
-            point = space.complete(others | combination | {axis.name: value})
+            point = sweep.complete(others | combination | {axis.name: value})
             if axis.name in point and same_value(point[axis.name], value):
                 yield point
                 break
 
 
-def _point_faults(space: SearchSpace, point: Point) -> set[Fault]:
+def _point_faults(sweep: Sweep, point: Point) -> set[Fault]:
     # jsonschema takes a tenth of a second to import
     from composer.recipe.validation import schema_faults
 
     try:
-        return set(schema_faults(apply_point(space, point), schema_generator.load()))
+        return set(schema_faults(apply_point(sweep, point), schema_generator.load()))
     except RecipeError as error:
         return set(error.faults)
 
 
 @lru_cache(maxsize=8)
-def default_warnings(space: SearchSpace) -> tuple[Fault, ...]:
+def default_warnings(sweep: Sweep) -> tuple[Fault, ...]:
     """Return a warning if `model.dropout` reaches some of an axis's replacements, not others."""
     rules = schema_generator.load()
     try:
-        root = apply_point(space, space.probe_points()[0])
+        root = apply_point(sweep, sweep.probe_points()[0])
     except RecipeError:
         return ()
     dropout = root.value["model"].value.get("dropout") if "model" in root.value else None
     if dropout is None or not dropout.value:
         return ()
     warnings = []
-    for axis in space.axes:
+    for axis in sweep.axes:
         if axis.kind != "replace":
             continue
         reached, others = [], []
