@@ -73,7 +73,7 @@ def _zip_faults(sweep: Sweep, axis: Axis, name: str) -> Iterator[Fault]:
         others = [other.name for other in sweep.axes if other is not axis]
         message = f"there is no other axis `{name}`{did_you_mean(name, others)}"
         hint = f"the others are {', '.join(others)}"
-    elif leader.zipped or len(axis.labels or ()) != len(leader.labels or (None,)):
+    elif leader.zipped or not leader.labels or len(leader.labels) != len(axis.labels or ()):
         message = f"`{axis.name}` cannot follow `{leader.name}`"
         hint = "give both a list of the same number of values, and `zip` to one of them alone"
     else:

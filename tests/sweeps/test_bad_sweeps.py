@@ -139,6 +139,12 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
         ),
         ("  h: {set: vars.heads, values: [1, 2], zip: h}", "", 4, "there is no other axis `h`"),
         (
+            "  w: {set: vars.width, int: [8, 9]}\n  h: {set: vars.heads, values: [1], zip: w}",
+            "search: random",
+            5,
+            "`h` cannot follow `w`",
+        ),
+        (
             f"""{WIDTH}
   h: {{set: vars.heads, values: [1, 2], zip: width}}
   t: {{set: training.max_steps, values: [1, 2], zip: h}}""",
