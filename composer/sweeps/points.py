@@ -255,6 +255,12 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     is_complete = sweep.search.kind != "tpe" or all(axis.labels for axis in sweep.axes)
     if is_complete and costs and all(cost.condition for cost in costs):
         raise _excludes_all(sweep, costs)
+    trained = [cost for cost in costs if cost.status == "trained"]
+    has_all = [cost for cost in trained if sweep.seeds_of(cost) == sweep.seeds]
+    if sweep.search.kind != "tpe" and sweep.seeds_where and trained and not has_all:
+        message = f"it holds at none of the {len(trained)} points"
+        mark = sweep.root.value["seeds_where"].mark
+        raise error_at(mark, "seeds", "seeds_where", message, "write a weaker condition")
     return costs
 
 
