@@ -11,7 +11,7 @@ Python says the same.
     run = composer.open_run("runs/quickstart")
     run.translate(["four hundred and twenty-one"]), run.evaluate()["test/exact_match"], run.report()
     print(composer.diff("recipes/a.yaml", "recipes/b.yaml").text())
-    composer.pull(composer.pack("runs/quickstart"))           # to share it
+    composer.pull(composer.pack("runs/quickstart"))           # to share it; or `push` it
     composer.build(recipe)                                    # the torch module
 
 A user's mistake is a ComposerError, whose text says where it is and what to write instead.
@@ -45,6 +45,7 @@ _HOMES = {
     "composer.evaluation.scores": ("evaluate",),
     "composer.hub.pack": ("pack",),
     "composer.hub.pull": ("pull",),
+    "composer.hub.push": ("push",),
     "composer.inference.generate": ("generate",),
     "composer.inference.run": ("Run", "open_run"),
     "composer.inference.score": ("score",),

@@ -10,7 +10,7 @@ recipe = composer.load(BASE)
 composer.train(recipe, run="runs/copy")
 
 # the pack has recipe, weights, tokenizer, scores and hashes, and a card for people; no code
-pack = composer.pack("runs/copy", output="copy.tar.gz", license="mit")
+pack = composer.pack("runs/copy", output="copy.tar", license="mit")
 print(f"{pack}: {pack.stat().st_size:,} bytes")
 
 # a path here; git, the Hugging Face hub and W&B look the same: docs/sharing.md

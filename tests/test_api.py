@@ -249,7 +249,7 @@ def test_an_alignment_is_displayed_in_a_notebook(run: Run) -> None:
 
 
 def test_a_run_is_packed_and_pulled(run: Run, tmp_path: Path) -> None:
-    packed = composer.pack(run.run_dir.path, tmp_path / "small.tar.gz")
+    packed = composer.pack(run.run_dir.path, tmp_path / "small.tar")
     pulled = composer.pull(str(packed), tmp_path / "pulled")
     assert composer.translate(pulled, ["a b c"]) == run.translate(["a b c"])
     assert composer.fingerprints(pulled)["run"] == composer.fingerprints(run)["run"]
@@ -301,7 +301,7 @@ def test_every_form_of_a_recipe_or_run_gives_the_same_result(run: Run) -> None:
 def test_an_open_run_is_accepted_in_place_of_its_folder(run: Run, tmp_path: Path) -> None:
     assert composer.open_run(run).run_dir == run.run_dir
     assert composer.evaluate(run) == run.evaluate()
-    packed = composer.pack(run, tmp_path / "p.tar.gz")
+    packed = composer.pack(run, tmp_path / "p.tar")
     assert composer.report(composer.pull(packed, tmp_path / "pulled")).is_file()
     assert composer.report(run, output=tmp_path / "r.html").is_file()
 

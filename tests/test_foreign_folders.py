@@ -289,7 +289,7 @@ def test_no_command_runs_what_lies_in_its_folder(trap: Trap, tmp_path: Path) -> 
         ("translate", "one", "--input", "text.txt"),
         ("evaluate", "one"),
         ("report", "one"),
-        ("pack", "one", "--output", "one.tar.gz"),
+        ("pack", "one", "--output", "one.tar"),
     ):
         done = subprocess.run(
             seqcomposer_command(*words),
@@ -314,11 +314,12 @@ print(log.run.settings.base_url, log.run.settings.entity, log.run.settings.run_n
 """
 PULLS = """
 import wandb
-from composer.hub.remotes import parse_reference, wandb_remote
+from pathlib import Path
+from composer.hub.remotes import parse_reference
 class Api:
     def __init__(self, **_): raise SystemExit(wandb.setup().settings.base_url)
 wandb.Api = Api
-wandb_remote(parse_reference("wandb:a/b:v1"), "wandb:a/b:v1")
+parse_reference("wandb:a/b:v1").download(Path("none"), 1)
 """
 
 

@@ -359,7 +359,7 @@ def report(file: Path) -> None:
 
 
 def pack(file: Path) -> None:
-    done("pack", file.parent / "run", "--output", file.parent / "packed.tar.gz")
+    done("pack", file.parent / "run", "--output", file.parent / "packed.tar")
 
 
 STEPS: dict[str, Callable[[Path], None]] = {

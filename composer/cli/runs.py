@@ -18,7 +18,7 @@ from composer.cli import options
 from composer.cli.options import argument, complete_run, option
 from composer.errors import RunError
 from composer.formatting import count_noun, to_json
-from composer.hub.remotes import DEFAULT_MAX_GIB
+from composer.hub.listing import DEFAULT_MAX_GIB
 from composer.metrics.table import METRICS_BY_LENGTH, score_entry
 from composer.run_dir import find_run
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BETWEEN_TEXTS = "---------------"
+REF_HELP = (
+    "Path, FOLDER/NAME[@ALIAS] of a shelf, hub:OWNER/NAME[@REV],"
+    " wandb:[ENTITY/]PROJECT/NAME[:ALIAS] or git+URL[@REV]; #PATH after a repository."
+)
 
 Runs = Annotated[
     list[str],
@@ -385,14 +389,14 @@ def export(
 
 @command(
     "seqcomposer pack runs/mine",
-    "seqcomposer pack runs/mine --output mine.tar.gz --license mit",
+    "seqcomposer pack runs/mine --output mine.tar --license mit",
     "seqcomposer pack runs/mine --output packs/mine       # a folder, for git or the Hugging"
     " Face hub",
 )
 def pack(
     run: options.Run,
     output: Annotated[
-        Path | None, option("--output F|DIR", ".tar.gz file or folder.  [default: NAME.tar.gz]")
+        Path | None, option("--output F|DIR", ".tar file or folder.  [default: NAME.tar]")
     ] = None,
     license: Annotated[
         str, option("--license ID", "License identifier of the hub: mit, cc-by-4.0.")
@@ -405,21 +409,50 @@ def pack(
     SHA-256 of every file; the SHA-256 of pack.json is the pack's fingerprint, which is printed.
     Packing the same run again gives the same bytes.
     """
-    from composer.hub.pack import fingerprint
-    from composer.hub.pack import pack as pack_run
+    from composer.hub.pack import pack_with_hash
     from composer.hub.pack_format import local_paths_in
     from composer.recipe.recipe import load
 
-    path = pack_run(run, output, license)
+    path, sha256 = pack_with_hash(run, output, license)
     options.echo(f"wrote {path}")
-    options.echo(f"sha256 {fingerprint(path)}")
+    options.echo(f"sha256 {sha256}")
     for local_path in local_paths_in(load(run / "recipe.yaml").canonical["data"]):
         note = f"note: recipe.yaml names {local_path}, which others do not have"
         options.echo(f"{note}; use a path inside the recipe's folder", err=True)
 
 
 @command(
-    "seqcomposer pull mine.tar.gz",
+    "seqcomposer push runs/mine hub:ann/mine --license mit",
+    "seqcomposer push runs/mine wandb:ann/seqcomposer/mine:best",
+    "seqcomposer push runs/mine /srv/shelf --as mine@best",
+)
+def push(
+    run: options.Run,
+    ref: Annotated[str, argument("REF", REF_HELP)],
+    name: Annotated[
+        str | None, option("--as NAME[@ALIAS]", "Name and alias on the shelf REF, a folder.")
+    ] = None,
+    license: Annotated[
+        str, option("--license ID", "License identifier of the hub: mit, cc-by-4.0.")
+    ] = "",
+) -> None:
+    """Pack a finished run and upload it.
+
+    Print the reference that `pull` takes. Nothing is overwritten: the hub, Weights & Biases, git
+    and a shelf keep the earlier versions, and an existing folder is refused. Needs an account where
+    it uploads to: `hf auth login`, `wandb login` or git's own credentials.
+    """
+    from composer.hub.push import push_run
+
+    pushed = push_run(run, ref, name, license)
+    options.echo(pushed.ref)
+    options.echo(f"sha256 {pushed.sha256}", err=True)
+    if pushed.note:
+        options.echo(f"note: {pushed.note}", err=True)
+
+
+@command(
+    "seqcomposer pull mine.tar",
     "seqcomposer pull 'git+https://example.org/ann/models@v1#packs/mine' --sha256 4aae...b9d3",
     "seqcomposer pull hub:ann/mine --output runs/ann",
     "seqcomposer pull wandb:ann/seqcomposer/recipe-1d52ecce:v0",
@@ -427,11 +460,7 @@ def pack(
 def pull(
     ref: Annotated[
         str,
-        argument(
-            "REF",
-            "Path, git+URL[@REVISION][#PATH], hub:OWNER/NAME[@REVISION][#PATH] or"
-            " wandb:[ENTITY/]PROJECT/NAME:VERSION.",
-        ),
+        argument("REF", REF_HELP),
     ],
     output: Annotated[
         Path | None, option("--output DIR", "Folder or recipe.  [default: runs/NAME, or cache]")

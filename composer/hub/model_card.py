@@ -77,6 +77,18 @@ def model_card(
     return str(ModelCard.from_template(metadata, str(TEMPLATE), **_prose(recipe, record, drawing)))
 
 
+def eval_results(recipe: Recipe, record: RunRecord) -> str:
+    """Return the scores on a data set of the hub as the YAML of `.eval_results`, or ""."""
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    entries = [
+        EvalResultEntry(dataset_name(recipe), name, value, notes=f"{METRICS[name].label}, {split}")
+        for split, name, value in finite_scores(recipe, record)
+        if split == "test" and is_on_hub(recipe)
+    ]
+    return dump(eval_result_entries_to_yaml(entries)) if entries else ""
+
+
 def _prose(recipe: Recipe, record: RunRecord, drawing: Drawing | None) -> dict[str, Any]:
     """Return the variables of TEMPLATE."""
     drawing = drawing or draw(recipe, vocabularies=record.vocabularies or None)

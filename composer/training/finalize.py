@@ -188,10 +188,10 @@ def log_model(training: TrainingSetup, logger: MetricsLogger) -> None:
 
     def log() -> None:
         packed = packed_temporarily(run_dir, training.recipe, "", training.drawing)
-        with packed as (manifest, folder):
+        with packed as folder:
             name = logger.wandb.model(folder, run_dir.weights)
+            size = format_bytes(sum(file.stat().st_size for file in folder.iterdir()))
         if name and logger.wandb.mode == "online":
-            size = format_bytes(manifest.size)
             training.display.say(
                 f"the model went to Weights & Biases, {size}: get it by `seqcomposer pull {name}`"
             )

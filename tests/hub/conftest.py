@@ -61,4 +61,4 @@ def folder(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def archive(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run as a pack that is an archive."""
-    return pack(run, tmp_path_factory.mktemp("packed") / "run.tar.gz", "mit")
+    return pack(run, tmp_path_factory.mktemp("packed") / "run.tar", "mit")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -36,7 +35,7 @@ def to_archive(
 ) -> bytes:
     """Return an archive of any members."""
     blocks = b"".join(head.tobuf(form) + data + bytes(-len(data) % 512) for head, data in result)
-    return gzip.compress(blocks + tail, 1, mtime=0)
+    return blocks + tail
 
 
 def update_manifest(folder: Path, **more: Any) -> None:
@@ -54,7 +53,9 @@ def names_in(parent: Path) -> list[str]:
     was pulled.
     """
     return sorted(
-        item.name for item in parent.iterdir() if item.name not in ("store", "bad", "bad.tar.gz")
+        item.name
+        for item in parent.iterdir()
+        if item.name not in ("store", "bad", "bad.tar", "bad.tar.gz")
     )
 
 

@@ -17,7 +17,7 @@ from composer import atomic_io
 from composer.atomic_io import require_absent
 from composer.errors import RecipeError, RunError
 from composer.evaluation.scores import evaluate
-from composer.hub.pack import fingerprint, pack
+from composer.hub.pack import pack, pack_with_hash
 from composer.hub.pack_format import FILES, MANIFEST
 from composer.hub.pull import pull, pull_reference
 from composer.inference.run import open_run
@@ -29,15 +29,15 @@ from tests.inference.untrained import made
 LINES = ["eins zwei", "", "drei vier fünf"]
 KILLED = """
 import os, signal, sys
-from composer.hub import pack_format
+from composer.hub import pack
 from composer.hub import pull as pulling
-copy_verified = pack_format.copy_verified
-def killed(source, target, *rest):
+copy_file = pack.copy_file
+def killed(source, target):
     if target.name == sys.argv[3]:
         target.write_bytes(b"half")
         os.kill(os.getpid(), signal.SIGKILL)
-    copy_verified(source, target, *rest)
-pack_format.copy_verified = killed
+    copy_file(source, target)
+pack.copy_file = killed
 pulling.pull(sys.argv[1], sys.argv[2])
 """
 
@@ -53,16 +53,16 @@ def test_a_pulled_pack_equals_the_run(
         assert contents(result) == contents(folder)
         assert open_run(result).translate(LINES) == lines
         assert (
-            pack(result, tmp_path / f"{place.name}.again.tar.gz").read_bytes()
-            == archive.read_bytes()
+            pack(result, tmp_path / f"{place.name}.again.tar").read_bytes() == archive.read_bytes()
         )
     assert evaluate(tmp_path / "folder", data=data) == scores
 
 
 def test_a_run_folder_is_packed_while_pulling(run: Path, tmp_path: Path) -> None:
     result = pull_reference(str(run), tmp_path / "x")
-    assert contents(result.path) == contents(pack(run, tmp_path / "y"))
-    assert result.sha256 == fingerprint(tmp_path / "y")
+    path, sha256 = pack_with_hash(run, tmp_path / "y")
+    assert contents(result.path) == contents(path)
+    assert result.sha256 == sha256
     assert open_run(result.path).translate(LINES) == open_run(run).translate(LINES)
 
 
@@ -102,7 +102,7 @@ def test_an_expected_sha256_is_checked(folder: Path, archive: Path, tmp_path: Pa
             pull(str(place), tmp_path / f"bad {place.name}", other)
     with pytest.raises(RunError, match="64 digits"):
         pull(str(folder), tmp_path / "x", expected[:-1])
-    assert names_in(tmp_path) == ["good folder", "good run.tar.gz"]
+    assert names_in(tmp_path) == ["good folder", "good run.tar"]
 
 
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), 0.0, -1.0, 1e300])
@@ -227,10 +227,10 @@ def test_an_invalid_recipe_is_not_cached(tmp_path: Path, store: Path) -> None:
     assert not store.exists()
 
 
-@pytest.mark.parametrize("name", ["nothing", "bad", "bad.tar.gz"])
+@pytest.mark.parametrize("name", ["nothing", "bad", "bad.tar"])
 def test_other_files_and_folders_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
-    (tmp_path / "bad.tar.gz").write_text("not a gzipped file", encoding="utf-8")
+    (tmp_path / "bad.tar").write_text("not a gzipped file", encoding="utf-8")
     with pytest.raises(RunError):
         pull(str(tmp_path / name), tmp_path / "x")
     assert names_in(tmp_path) == []
@@ -249,5 +249,5 @@ def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
 def test_a_run_on_generated_data_is_evaluated_anywhere(tmp_path: Path) -> None:
     task = "{copy: {train: 20, val: 4, test: 6}}"
     first = made(tmp_path / "bad", task=task)
-    result = pull(str(pack(first, tmp_path / "x.tar.gz")), tmp_path / "y")
+    result = pull(str(pack(first, tmp_path / "x.tar")), tmp_path / "y")
     assert evaluate(result) == evaluate(first)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from composer.errors import RunError
-from composer.hub.remotes import Reference, parse_reference, without_password
+from composer.hub.remotes import (
+    GitReference,
+    HubReference,
+    LocalReference,
+    Reference,
+    WandbReference,
+    parse_reference,
+    without_password,
+)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -13,25 +21,28 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("runs/mine", Reference("", "runs/mine")),
-        ("git+https://example.org/a/b", Reference("git+", "https://example.org/a/b", "", "")),
+        ("runs/mine", LocalReference("runs/mine")),
+        ("git+https://example.org/a/b", GitReference("https://example.org/a/b", "", "")),
         (
             "git+https://example.org:8443/a/b.git@v1.0#packs/x",
-            Reference("git+", "https://example.org:8443/a/b.git", "v1.0", "packs/x"),
+            GitReference("https://example.org:8443/a/b.git", "v1.0", "packs/x"),
         ),
         (
             "git+ssh://git@example.org/a/b@feature/x",
-            Reference("git+", "ssh://git@example.org/a/b", "feature/x", ""),
+            GitReference("ssh://git@example.org/a/b", "feature/x", ""),
         ),
-        ("git+file:///srv/r#x.yaml", Reference("git+", "file:///srv/r", "", "x.yaml")),
-        ("wandb:ann/translation/mine:v3", Reference("wandb:", "ann/translation/mine:v3")),
-        ("wandb:translation/mine:latest", Reference("wandb:", "translation/mine:latest")),
-        ("hub:ann/mine", Reference("hub:", "ann/mine", "", "")),
-        ("hub:ann/mine@main#packs/x/", Reference("hub:", "ann/mine", "main", "packs/x")),
+        ("git+file:///srv/r#x.yaml", GitReference("file:///srv/r", "", "x.yaml")),
+        ("wandb:ann/translation/mine:v3", WandbReference("ann/translation/mine", "v3")),
+        ("wandb:translation/mine:latest", WandbReference("translation/mine", "latest")),
+        ("wandb:ann/translation/mine", WandbReference("ann/translation/mine")),
+        ("shelf/mine@best", LocalReference("shelf/mine@best")),
+        ("hub:ann/mine", HubReference("ann/mine", "", "")),
+        ("hub:ann/mine@main#packs/x/", HubReference("ann/mine", "main", "packs/x")),
     ],
 )
 def test_each_form_of_a_reference_is_parsed(text: str, meant: Reference) -> None:
     assert parse_reference(text) == meant
+    assert str(meant) == text.removesuffix("/")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +84,6 @@ def test_each_form_of_a_reference_is_parsed(text: str, meant: Reference) -> None
         "git+https://example.org/a#.git/config",
         "git+https://example.org/a#x\\y",
         "wandb:mine",
-        "wandb:a/b",
         "wandb:a/b/c/d:v1",
         "wandb:a/../b:v1",
         "wandb:a/b:",
@@ -117,6 +127,7 @@ def test_a_reference_is_printed_without_its_password(text: str, public: str) -> 
 )
 def test_a_pinned_reference_names_the_same_path(text: str) -> None:
     first = parse_reference(text)
-    again = parse_reference(first.pinned(COMMIT))
+    again = parse_reference(str(first.pinned(COMMIT)))
+    assert again == first.pinned(COMMIT)
     assert again.revision == COMMIT
-    assert again.pinned("main") == first.pinned("main")
+    assert again.path == first.path

@@ -335,7 +335,7 @@ def test_other_processes_refuse_it_and_say_how_to_package_it(tmp_path: Path) -> 
 
 def test_a_pack_names_the_block_that_is_missing(trained: Path, tmp_path: Path) -> None:
     composer.block(Shift)
-    packed = composer.pack(trained, tmp_path / "own.tar.gz")
+    packed = composer.pack(trained, tmp_path / "own.tar")
     own_blocks._set_own("shift", None)
     with pytest.raises(ComposerError, match=r"the block `shift` from test_own_blocks.py:Shift"):
         composer.pull(packed, tmp_path / "pulled")

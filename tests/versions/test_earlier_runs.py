@@ -369,7 +369,7 @@ def test_its_reproduction_is_compared_with_it(earlier: Earlier) -> None:
 
 
 def test_it_is_packed_and_pulled(earlier: Earlier, tmp_path: Path) -> None:
-    pack = composer.pack(earlier.run, tmp_path / "pack.tar.gz")
+    pack = composer.pack(earlier.run, tmp_path / "pack.tar")
     composer.pull(str(pack), tmp_path / "pulled")
     assert (
         sha256_of_file(tmp_path / "pulled" / "model.safetensors")
@@ -483,7 +483,7 @@ def test_a_run_that_says_a_removed_setting_is_resumed_by_the_command_without_it(
 def test_a_run_that_says_a_removed_setting_is_packed_and_pulled(
     compiling: Path, tmp_path: Path
 ) -> None:
-    composer.pull(str(composer.pack(compiling, tmp_path / "pack.tar.gz")), tmp_path / "pulled")
+    composer.pull(str(composer.pack(compiling, tmp_path / "pack.tar")), tmp_path / "pulled")
     assert composer.open_run(tmp_path / "pulled").translate(["one"])
 
 

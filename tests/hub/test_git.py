@@ -1,22 +1,16 @@
-"""Pulling from git, the hub and Weights & Biases: git for real, the others by clients over a
-folder.
-"""
+"""Pulling from and pushing to git repositories of this machine."""
 
 from __future__ import annotations
 
-import inspect
+import hashlib
+import os
 import shutil
 import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import huggingface_hub
 import pytest
-import wandb
-from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
 from composer.errors import ComposerError, RunError
 from composer.hub import remotes
@@ -27,12 +21,6 @@ from composer.processes.git import git_error
 from tests.hub.packs import contents, names_in
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-API, ARTIFACT = inspect.signature(wandb.Api), inspect.signature(wandb.Api.artifact)
-DOWNLOAD = inspect.signature(ArtifactManifestEntry.download)
-INFO, DOWNLOADS = (
-    inspect.signature(huggingface_hub.HfApi.model_info),
-    inspect.signature(huggingface_hub.hf_hub_download),
-)
 LINES = ["eins zwei", "drei vier fünf"]
 
 
@@ -62,7 +50,7 @@ def models(folder: Path, archive: Path, tmp_path: Path) -> Path:
     """A repository with packs and recipes."""
     place = tmp_path / "bad"
     shutil.copytree(folder, place / "packs/mine")
-    shutil.copy(archive, place / "mine.tar.gz")
+    shutil.copy(archive, place / "mine.tar")
     (place / "recipes/parts").mkdir(parents=True)
     (place / "recipes/own.yaml").write_text(
         "extends: parts/base.yaml\nname: own\n", encoding="utf-8"
@@ -78,12 +66,12 @@ def test_a_pack_in_git_equals_the_run(
     models: Path, run: Path, folder: Path, archive: Path, tmp_path: Path
 ) -> None:
     lines = open_run(run).translate(LINES)
-    for path in ("packs/mine", "mine.tar.gz"):
+    for path in ("packs/mine", "mine.tar"):
         result = pull(f"git+file://{models}#{path}", tmp_path / f"x {path.replace('/', ' ')}")
         assert contents(result) == contents(folder)
         assert open_run(result).translate(LINES) == lines
-        assert pack(result, tmp_path / "again.tar.gz").read_bytes() == archive.read_bytes()
-        (tmp_path / "again.tar.gz").unlink()
+        assert pack(result, tmp_path / "again.tar").read_bytes() == archive.read_bytes()
+        (tmp_path / "again.tar").unlink()
 
 
 def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(
@@ -102,7 +90,7 @@ def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(
 @pytest.mark.parametrize(
     ("rest", "message"),
     [
-        ("", "there are `mine.tar.gz`, `packs/mine`"),
+        ("", "with one of: mine.tar; packs/mine; recipes/own.yaml"),
         ("#packs/mien", "did you mean `packs/mine`"),
         ("#packs", "not a pack, a run folder or a recipe"),
         ("#packs/mine/metrics.jsonl", "neither a recipe nor an archive"),
@@ -158,7 +146,7 @@ def change_metrics(place: Path) -> None:
         (replace_by_link, "is not a regular file"),
         (add_submodule, "is not part of a pack"),
         (add_code, "no code"),
-        (in_lfs, "Git LFS"),
+        (in_lfs, "error[run]"),
         (change_metrics, "SHA-256 differs"),
     ],
 )
@@ -201,10 +189,10 @@ def test_a_repository_that_is_too_large_is_refused(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RunError, match="--max-gib"):
-        pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
+        pull(f"git+file://{models}#mine.tar", tmp_path / "x", max_gib=1e-6)
     monkeypatch.setattr(remotes, "EXTRA_BYTES", 0)
     with pytest.raises(RunError, match="this repository is larger"):
-        pull(f"git+file://{models}#mine.tar.gz", tmp_path / "x", max_gib=1e-6)
+        pull(f"git+file://{models}#mine.tar", tmp_path / "x", max_gib=1e-6)
     assert names_in(tmp_path) == []
 
 
@@ -271,8 +259,8 @@ def test_a_silent_host_is_refused_after_a_timeout(
         ),
         ("fatal: something else\nhint: y", "something else", "URL and the revision"),
         ("", "exit 128", "URL and the revision"),
-        ("fatal: couldn't find remote ref HEAD", "is empty", "@REVISION"),
-        ("fatal: couldn't find remote ref v1", "no such branch", "40 digits"),
+        ("fatal: Needed a single revision", "is empty", "@REVISION"),
+        ("fatal: Remote branch v1 not found in upstream origin", "no such branch", "40 digits"),
         (
             "curl 18 transfer closed\nearly EOF\nfatal: fetch-pack: invalid index-pack output",
             "early EOF",
@@ -294,161 +282,69 @@ def test_a_missing_git_is_reported(
         pull(f"git+file://{models}#packs/mine", tmp_path / "x")
 
 
-# ------------------------------------------------------------------------------------------- the
-# hub
+# ------------------------------------------------------------------------------------------- LFS
 
 
-class Hub:
-    """The hub's client over a folder; each call is checked against the real one."""
-
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place, self.fetched = place, []
-        self.revisions: list[Any] = []
-
-        def model_info(*args: Any, **kwargs: Any) -> SimpleNamespace:
-            self.revisions.append(INFO.bind(self, *args, **kwargs).arguments["revision"])
-            names = sorted(
-                item.relative_to(place).as_posix() for item in place.rglob("*") if item.is_file()
-            )
-            sizes = [
-                SimpleNamespace(rfilename=name, size=(place / name).stat().st_size)
-                for name in names
-            ]
-            return SimpleNamespace(sha=COMMIT, siblings=sizes)
-
-        def download(*args: Any, **kwargs: Any) -> str:
-            bound = DOWNLOADS.bind(*args, **kwargs).arguments
-            assert bound["revision"] == COMMIT
-            self.fetched.append(bound["filename"])
-            target = Path(bound["local_dir"]) / bound["filename"]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            return str(shutil.copy(place / bound["filename"], target))
-
-        monkeypatch.setattr(
-            huggingface_hub, "HfApi", lambda: SimpleNamespace(model_info=model_info)
-        )
-        monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+def store_in_lfs(models: Path, size: int | None = None) -> bytes:
+    """Replace the weights by a pointer, and put them where LFS looks; return the weights."""
+    file = models / "packs/mine/model.safetensors"
+    weights = file.read_bytes()
+    sha256 = hashlib.sha256(weights).hexdigest()
+    stored = models / ".git/lfs/objects" / sha256[:2] / sha256[2:4] / sha256
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(weights)
+    oid = f"oid sha256:{sha256}\nsize {len(weights) if size is None else size}\n"
+    file.write_text(f"version https://git-lfs.github.com/spec/v1\n{oid}", encoding="utf-8")
+    (models / ".gitattributes").write_text("*.safetensors filter=lfs\n", encoding="utf-8")
+    (models / ".lfsconfig").write_text("[lfs]\nurl = https://evil.example\n", encoding="utf-8")
+    commit_all(models)
+    return weights
 
 
-def test_a_pack_is_pulled_from_the_hub(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+LFS = """#!/bin/sh
+test "$1" = pull || exit 1
+echo "$PWD $* $(cat .lfsconfig)" >> {log}
+for name in packs/mine/model.safetensors; do
+    oid=$(sed -n 's/oid sha256://p' $name)
+    cp {models}/.git/lfs/objects/$(echo $oid | cut -c1-2)/$(echo $oid | cut -c3-4)/$oid $name
+done
+"""
+
+
+def install_lfs(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a `git-lfs` before all others; return the file in which it writes what it was told."""
+    (tmp_path / "store").mkdir()
+    log, program = tmp_path / "store/log", tmp_path / "store/git-lfs"
+    program.write_text(LFS.format(log=log, models=models), encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return log
+
+
+def test_weights_in_lfs_are_pulled_by_a_second_command_without_the_repository_s_settings(
+    models: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = shutil.copytree(folder, tmp_path / "bad")
-    (place / ".gitattributes").write_text("*.safetensors filter=lfs\n", encoding="utf-8")
-    hub = Hub(place, monkeypatch)
-    result = pull_reference("hub:ann/mine@v1", tmp_path / "x")
-    assert contents(result.path) == contents(folder)
-    assert result.ref == f"hub:ann/mine@{COMMIT}"
-    assert hub.revisions == ["v1"]
-    assert ".gitattributes" not in hub.fetched
+    store_in_lfs(models)
+    log = install_lfs(models, tmp_path, monkeypatch)
+    assert contents(pull(f"git+file://{models}#packs/mine", tmp_path / "x")) == contents(folder)
+    (line,) = log.read_text(encoding="utf-8").splitlines()
+    assert line.strip().endswith("pull --include=packs/mine/model.safetensors")
+    assert "evil" not in line
 
 
-def test_nothing_of_a_refused_pack_is_downloaded(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_large_weights_in_lfs_are_refused_before_they_are_asked_for(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = shutil.copytree(folder, tmp_path / "bad")
-    (place / "pytorch_model.bin").write_bytes(b"pickle")
-    hub = Hub(place, monkeypatch)
-    with pytest.raises(RunError, match="no code"):
-        pull("hub:ann/mine", tmp_path / "x")
-    (place / "pytorch_model.bin").unlink()
-    with pytest.raises(RunError, match="--max-gib"):
-        pull("hub:ann/mine", tmp_path / "x", max_gib=1e-6)
-    assert hub.fetched == []
+    store_in_lfs(models, size=1 << 40)
+    log = install_lfs(models, tmp_path, monkeypatch)
+    with pytest.raises(RunError, match="--max-gib 1024"):
+        pull(f"git+file://{models}#packs/mine", tmp_path / "x")
+    assert not log.exists()
 
 
-def test_a_recipe_is_pulled_from_the_hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.rmtree(models / ".git")
-    hub = Hub(models, monkeypatch)
-    assert "width: 8" in pull("hub:ann/mine#recipes/own.yaml").read_text(encoding="utf-8")
-    assert all(name.endswith(".yaml") for name in hub.fetched)
-
-
-def test_an_unreachable_hub_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(*_: Any, **__: Any) -> None:
-        raise OSError("no\nnetwork")
-
-    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: SimpleNamespace(model_info=nothing))
-    with pytest.raises(RunError, match="cannot be read: no network"):
-        pull("hub:ann/mine", tmp_path / "x")
-
-
-# -------------------------------------------------------------------------------------------
-# Weights & Biases
-
-
-def log_in(
-    monkeypatch: pytest.MonkeyPatch, place: Path, references: tuple[str, ...] = ()
-) -> list[str]:
-    """Replace W&B's client by one over a folder; return the names that are requested."""
-    requested: list[str] = []
-
-    def entry(path: Path) -> SimpleNamespace:
-        def fetch(*args: Any, **kwargs: Any) -> str:
-            bound = DOWNLOAD.bind(None, *args, **kwargs).arguments
-            assert bound["skip_cache"]
-            return str(shutil.copy(path, Path(bound["root"]) / path.name))
-
-        ref = "file:///etc/passwd" if path.name in references else None
-        return SimpleNamespace(size=path.stat().st_size, ref=ref, download=fetch)
-
-    def open_api(*args: Any, **kwargs: Any) -> SimpleNamespace:
-        API.bind(*args, **kwargs)
-
-        def of(*args: Any, **kwargs: Any) -> SimpleNamespace:
-            requested.append(ARTIFACT.bind(None, *args, **kwargs).arguments["name"])
-            entries = {item.name: entry(item) for item in place.iterdir()}
-            return SimpleNamespace(manifest=SimpleNamespace(entries=entries), version="v3")
-
-        return SimpleNamespace(artifact=of)
-
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    monkeypatch.setattr(wandb, "Api", open_api)
-    return requested
-
-
-def test_a_pack_is_pulled_from_a_wandb_artifact(
-    folder: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
+def test_weights_in_lfs_are_pulled_by_the_real_program(
+    models: Path, folder: Path, tmp_path: Path
 ) -> None:
-    requested = log_in(monkeypatch, folder)
-    assert contents(pull("wandb:ann/translation/mine:v3", tmp_path / "x")) == contents(folder)
-    assert requested == ["ann/translation/mine:v3"]
-    log_in(monkeypatch, archive.parent)
-    assert contents(pull("wandb:translation/mine:latest", tmp_path / "y")) == contents(folder)
-    latest = "wandb:translation/mine:latest"
-    assert (
-        remotes.wandb_remote(remotes.parse_reference(latest), latest).pinned
-        == "wandb:translation/mine:v3"
-    )
-
-
-def test_a_logged_recipe_is_pulled_from_a_wandb_artifact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad/recipe.yaml").write_text("recipe: 1\nname: own\n", encoding="utf-8")
-    log_in(monkeypatch, tmp_path / "bad")
-    assert "name: own" in pull("wandb:ann/seqcomposer/recipe-1d52ecce:v0").read_text(
-        encoding="utf-8"
-    )
-
-
-def test_a_reference_in_an_artifact_is_not_followed(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log_in(monkeypatch, folder, ("recipe.yaml",))
-    with pytest.raises(RunError, match="is not a regular file"):
-        pull("wandb:ann/translation/mine:v3", tmp_path / "x")
-    assert names_in(tmp_path) == []
-
-
-def test_nobody_is_prompted_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    with pytest.raises(RunError, match="wandb login"):
-        pull("wandb:ann/translation/mine:v3", tmp_path / "x")
-
-
-def test_a_wandb_entry_has_the_fields_that_are_read() -> None:
-    assert {"size", "ref"} <= set(ArtifactManifestEntry.model_fields)
-    assert "manifest" in dir(wandb.Artifact)
+    store_in_lfs(models)
+    assert contents(pull(f"git+file://{models}#packs/mine", tmp_path / "x")) == contents(folder)
