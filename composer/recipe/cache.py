@@ -104,8 +104,9 @@ PIN_SCHEMA: dict[str, Any] = {
     "properties": {
         "pull": {
             "description": (
-                "Where `seqcomposer pull` brings it from: a path, `git+URL[@REVISION][#PATH]`, "
-                "`wandb:PROJECT/NAME:VERSION` or `hub:OWNER/NAME[@REVISION][#PATH]`."
+                "Where `seqcomposer pull` brings it from: a path, `FOLDER/NAME[@ALIAS]`, "
+                "`git+URL[@REV][#PATH]`, `wandb:[ENTITY/]PROJECT/NAME[:ALIAS]` or "
+                "`hub:OWNER/NAME[@REV][#PATH]`."
             ),
             "type": "string",
             "minLength": 1,
