@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from os import PathLike
 
@@ -10,7 +11,14 @@ from composer.errors import RunError
 from composer.hub.model_card import eval_results
 from composer.hub.pack import finished_run, packed_temporarily
 from composer.hub.pack_format import MANIFEST
-from composer.hub.remotes import LATEST, HubReference, LocalReference, parse_reference
+from composer.hub.remotes import (
+    LATEST,
+    NAMING,
+    WORD,
+    HubReference,
+    LocalReference,
+    parse_reference,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ def push_run(
         if not isinstance(reference, LocalReference):
             fix = "write the name in the reference"
             raise RunError.of("only a folder takes a name: it is a shelf then", fix, ref)
+        if not re.fullmatch(f"{WORD}(@{WORD})?", name):
+            raise RunError.of("this is not `NAME@ALIAS`", NAMING, name)
         alias = "" if "@" in name else f"@{LATEST}"
         reference = LocalReference(f"{ref}/{name}{alias}")
     folder, recipe = finished_run(run)

@@ -42,6 +42,7 @@ LFS_FILTER = "filter.lfs.clean=git-lfs clean -- %f"
 ALIASES, LATEST = "aliases.json", "latest"
 COMMIT_MESSAGE = "Pack of seqcomposer"
 FORMS = "write a path, `FOLDER/NAME@ALIAS`, `git+URL`, `wandb:NAME` or `hub:NAME`"
+NAMING = "use letters, digits, `.`, `_` and `-`; `v1` is a version"
 LOG_IN_TO_HUB = "check the name and the network; what is private needs `hf auth login`"
 LOG_IN_TO_WANDB = "check the name and the network; run `wandb login`, or set WANDB_API_KEY"
 WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
@@ -373,7 +374,7 @@ def find_version(path: Path) -> Path:
     entry, alias = split_alias(path)
     if not (entry / ALIASES).is_file():
         names = os.listdir(entry.parent) if entry.parent.is_dir() else []
-        raise RunError.of(f"this does not exist{did_you_mean(path.name, names)}", FORMS, str(path))
+        raise RunError.of(f"this does not exist{did_you_mean(entry.name, names)}", FORMS, str(path))
     aliases = read_aliases(entry)
     version = entry / aliases.get(alias, alias)
     if version.parent != entry or not version.is_dir():
@@ -388,8 +389,7 @@ def add_version(pack: Path, entry: Path, alias: str) -> Path:
     Raises RunError, with all versions and aliases as they were.
     """
     if not re.fullmatch(WORD, entry.name) or not re.fullmatch(f"(?!v[0-9]){WORD}", alias):
-        fix = "use letters, digits, `.`, `_` and `-`; `v1` is a version"
-        raise RunError.of("this is not `FOLDER/NAME@ALIAS`", fix, f"{entry}@{alias}")
+        raise RunError.of("this is not `FOLDER/NAME@ALIAS`", NAMING, f"{entry}@{alias}")
     entry.parent.mkdir(parents=True, exist_ok=True)
     for name in os.listdir(entry.parent):
         if name != entry.name and name.casefold() == entry.name.casefold():
