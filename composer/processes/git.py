@@ -18,31 +18,16 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from composer.errors import MAX_LIBRARY_MESSAGE, RunError
 from composer.processes.python import absolute_elements
 
-PROTOCOLS = ("https", "ssh", "file")
-"""What git may speak: other protocols are unencrypted, or run a program that the URL names."""
-NO_PROGRAMS = ("core.hooksPath=/dev/null", "core.fsmonitor=false")
-SAFE = (
-    *NO_PROGRAMS,
-    *("core.askPass=", "credential.interactive=false"),
-    *("protocol.allow=never", *(f"protocol.{scheme}.allow=always" for scheme in PROTOCOLS)),
-    *("submodule.recurse=false", "core.symlinks=false", "http.followRedirects=initial"),
-    *(
-        "http.lowSpeedLimit=1000",
-        "http.lowSpeedTime=60",
-        "gc.auto=0",
-        "maintenance.auto=false",
-        "fetch.unpackLimit=1",
-    ),
-)
+SETTINGS = Path(__file__).with_name("git.config")
 ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS),
+    # others are not encrypted, or run a program that the URL names
+    "GIT_ALLOW_PROTOCOL": "https:ssh:file",
     "GIT_ASKPASS": "",
     "SSH_ASKPASS": "",
     "GIT_LFS_SKIP_SMUDGE": "1",
@@ -52,8 +37,9 @@ NO_SETTINGS = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 """Without the user's settings git knows no filter that an attribute of a file could name."""
 ATTRIBUTES = "* filter=lfs -text -ident -working-tree-encoding\n"
 """Instead of a repository's own: files are what they are, and no filter but LFS is asked for."""
-INHERITED: tuple[str, ...] = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_EXEC_PATH")
-INHERITED += ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")
+INHERITED = (
+    "GIT_SSH GIT_SSH_COMMAND GIT_SSL_CAINFO GIT_EXEC_PATH GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM"
+)
 """What users say of how git reaches a host; the other variables of git are about some other
 repository.
 """
@@ -62,49 +48,32 @@ ANSWER_SECONDS = 30
 """Seconds in which a remote has to answer."""
 COMMIT_SECONDS = 10
 """Seconds in which git has to name a commit of this machine."""
-MAX_OUTPUT_BYTES = 1 << 25
+MAX_LISTING_BYTES = 1 << 25
 """Longest listing of a repository's files: a tree of trees can have more of them than a disk has
 room for.
 """
 FILE_TOO_LARGE = 25
 """The signal SIGXFSZ."""
-REGULAR_MODES = ("100644", "100755")
+HINTS = {
+    "is not a git command": "install git-lfs; or pull it from the Hugging Face hub",
+    "Needed a single revision": "name a branch that has a commit: `@REVISION`",
+    "Remote branch": "write a branch, a tag, or all 40 digits of a commit",
+    "not our ref": "write a branch, a tag, or all 40 digits of a commit",
+    "No space left": "make room for temporary files, or set TMPDIR to a folder that has it",
+}
+"""What to do, by what git says."""
 OTHER_CAUSE = re.compile("No space|early EOF|curl|RPC failed|disconnect")
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-NO_STREAMS: dict[str, object] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 
 
 def commit_around(folder: Path) -> str | None:
     """Return the commit of the work tree around `folder`; None without one, or if git refuses."""
-    command = git_command(
-        ["safe.bareRepository=explicit", *NO_PROGRAMS], "rev-parse", "--show-toplevel", "HEAD"
-    )
-    options: dict[str, Any] = {
-        **NO_STREAMS,
-        "stdout": subprocess.PIPE,
-        "timeout": COMMIT_SECONDS,
-        "check": True,
-    }
+    words = ("rev-parse", "--show-toplevel", "HEAD")
     try:
-        output = subprocess.run(command, cwd=folder, env=git_environment(()), **options).stdout
-    except (OSError, subprocess.SubprocessError):
+        commit = run_git(str(folder), folder, *words, seconds=COMMIT_SECONDS).rpartition("\n")[2]
+    except (OSError, RunError):
         return None
-    commit = output.decode("ascii", "replace").rpartition("\n")[0].rpartition("\n")[2]
     return commit if COMMIT.fullmatch(commit) else None
-
-
-def does_answer(work: Path, url: str) -> bool:
-    """True if a remote answers within ANSWER_SECONDS, be it by an error; git waits for minutes."""
-    # without pipes: a grandchild (ssh) that holds one open would outlast the timeout
-    command = git_command(SAFE, "ls-remote", "--quiet", "--", url, "HEAD")
-    options: dict[str, Any] = {**NO_STREAMS, "timeout": ANSWER_SECONDS, "check": False}
-    try:
-        subprocess.run(command, cwd=work, env=git_environment(INHERITED), **options)
-    except subprocess.TimeoutExpired:
-        return False
-    except FileNotFoundError:
-        pass  # `run_git` says it
-    return True
 
 
 def run_git(
@@ -113,38 +82,44 @@ def run_git(
     *words: str,
     is_local: bool = False,
     max_bytes: int | None = None,
-    max_output: int = MAX_OUTPUT_BYTES,
-) -> bytes:
-    """Run a command in the repository `work` of ours, and return its output. Raises RunError.
+    seconds: int | None = None,
+) -> str:
+    """Run a command in a folder, and return its output. Raises RunError.
 
-    is_local: Without the user's settings. max_bytes: Largest file that it may write.
+    is_local: Without the user's settings. max_bytes: Largest file, or output, that it may write.
+    seconds: In which it has to end.
     """
     limit = None
     if max_bytes and sys.platform != "win32":  # Windows has no such limit
         import resource
 
         limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
-    environment = git_environment(INHERITED) | (NO_SETTINGS if is_local else {})
-    with tempfile.TemporaryFile() as errors:
-        streams: dict[str, Any] = {**NO_STREAMS, "stdout": subprocess.PIPE, "stderr": errors}
-        command = git_command(SAFE, *words)
+    command = ["git", "--no-pager", "-c", f"include.path={SETTINGS}", *words]
+    environment = git_environment() | (NO_SETTINGS if is_local else {})
+    # no pipes: a grandchild (ssh) that holds one open would outlast the timeout
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
-            process = subprocess.Popen(
-                command, cwd=work, env=environment, preexec_fn=limit, **streams
+            done = subprocess.run(
+                command,
+                cwd=work,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                preexec_fn=limit,
+                timeout=seconds,
+                check=False,
             )
         except FileNotFoundError:
             raise RunError.of("git is not installed", "install git", origin) from None
-        with process:
-            output: bytes = process.stdout.read(max_output + 1) if process.stdout else b""
-            if len(output) > max_output:
-                process.kill()
-        if len(output) > max_output:
-            fix = "ask for a smaller repository"
-            raise RunError.of("there are too many files to list", fix, origin)
-        if process.returncode:
-            errors.seek(0)
-            raise git_error(origin, process.returncode, errors.read().decode("utf-8", "replace"))
-    return output
+        except subprocess.TimeoutExpired:
+            hint = "check the network and the name of the host"
+            raise RunError.of(f"nothing answers in {seconds} seconds", hint, origin) from None
+        output.seek(0)
+        errors.seek(0)
+        if done.returncode:
+            raise git_error(origin, done.returncode, errors.read().decode("utf-8", "replace"))
+        return output.read().decode("utf-8", "backslashreplace").removesuffix("\n")
 
 
 def clone(origin: str, work: Path, url: str, revision: str, max_bytes: int) -> None:
@@ -152,9 +127,8 @@ def clone(origin: str, work: Path, url: str, revision: str, max_bytes: int) -> N
 
     Raises RunError.
     """
-    if not does_answer(work, url):
-        hint = "check the network and the name of the host"
-        raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", hint, origin)
+    # git itself would wait for minutes
+    run_git(origin, work, "ls-remote", "--quiet", "--", url, "HEAD", seconds=ANSWER_SECONDS)
     if COMMIT.fullmatch(revision):
         run_git(origin, work, "init", "--quiet", "--template=", ".")
         run_git(origin, work, "remote", "add", "origin", url)
@@ -163,9 +137,8 @@ def clone(origin: str, work: Path, url: str, revision: str, max_bytes: int) -> N
         run_git(origin, work, "update-ref", "--no-deref", "HEAD", revision)
     else:
         options = ["--depth=1", "--no-checkout", "--no-tags", "--template=", "--origin=origin"]
-        if revision:
-            options.append(f"--branch={revision}")
-        words = ("clone", "--quiet", *options, "--", url, ".")
+        branch = [f"--branch={revision}"] if revision else []
+        words = ("clone", "--quiet", *options, *branch, "--", url, ".")
         run_git(origin, work, *words, max_bytes=max_bytes)
     (work / ".git" / "info").mkdir(exist_ok=True)
     (work / ".git" / "info" / "attributes").write_text(ATTRIBUTES)
@@ -180,13 +153,12 @@ def list_files(origin: str, work: Path) -> tuple[str, list[tuple[str, int, bool]
     commit = run_git(origin, work, "rev-parse", "--verify", "HEAD^{commit}", is_local=True)
     words = ("ls-tree", "-r", "-l", "-z", "--full-tree", "HEAD")
     files = []
-    for line in run_git(origin, work, *words, is_local=True).split(b"\0")[:-1]:
-        head, _, name = line.partition(b"\t")
-        mode, _, _, size = head.decode().split()
-        is_regular = mode in REGULAR_MODES
-        text = name.decode("utf-8", "backslashreplace")
-        files.append((text, int(size) if is_regular else 0, is_regular))
-    return commit.decode().strip(), files
+    listing = run_git(origin, work, *words, is_local=True, max_bytes=MAX_LISTING_BYTES)
+    for line in listing.split("\0")[:-1]:
+        head, _, name = line.partition("\t")
+        mode, _, _, size = head.split()
+        files.append((name, int(size) if size.isdigit() else 0, mode in ("100644", "100755")))
+    return commit, files
 
 
 def checkout(origin: str, work: Path, names: Sequence[str]) -> None:
@@ -198,70 +170,39 @@ def checkout(origin: str, work: Path, names: Sequence[str]) -> None:
 
 def push_files(origin: str, work: Path, names: Sequence[str], message: str) -> str:
     """Commit files in a clone to its branch, and push it; return the commit. Raises RunError."""
-
-    def local(*words: str) -> str:
-        return run_git(origin, work, *words, is_local=True).decode().strip()
-
+    local = partial(run_git, origin, work, is_local=True)
     branch = local("symbolic-ref", "HEAD")
     local("read-tree", "HEAD")
     local("add", "--force", "--", *names)
     # the user's settings have the author's name
     words = ("commit-tree", local("write-tree"), "-p", "HEAD", "-m", message)
-    commit = run_git(origin, work, *words).decode().strip()
+    commit = run_git(origin, work, *words)
     is_here = local("remote", "get-url", "origin").startswith("file:")
-    server = ("--receive-pack=git -c core.hooksPath=/dev/null receive-pack",) if is_here else ()
+    server = ["--receive-pack=git -c core.hooksPath=/dev/null receive-pack"] if is_here else []
     run_git(origin, work, "push", "--quiet", *server, "origin", f"{commit}:{branch}")
     return commit
 
 
-def git_command(settings: Sequence[str], *words: str) -> list[str]:
-    """Return a git command with settings that come before those of files."""
-    command = ["git", "--no-pager"]
-    for setting in settings:
-        command += ["-c", setting]
-    return [*command, *words]
-
-
-def git_environment(inherited: Sequence[str]) -> dict[str, str]:
-    """Return this process's environment without variables of git, except those `inherited`."""
-    environment = dict(os.environ)
-    for key in os.environ:
-        if key.startswith("GIT_") and key not in inherited:
-            del environment[key]
-    environment.setdefault("GIT_SSH_COMMAND", SSH)
+def git_environment() -> dict[str, str]:
+    """Return this process's environment without variables of git, except those INHERITED."""
+    inherited = {key: value for key, value in os.environ.items() if INHERITED.match(key)}
     # of an empty PATH one element is the current folder
     path = absolute_elements(os.environ.get("PATH", os.defpath)) or os.defpath
-    return {**environment, "PATH": path, **ENVIRONMENT}
+    return {"GIT_SSH_COMMAND": SSH, **inherited, "PATH": path, **ENVIRONMENT}
 
 
 def git_error(origin: str, status: int, output: str) -> RunError:
     """Return git's error in its words, with a hint."""
     # a signal ends git, or what it started, of which it says no more than that; a lost connection
     # says more
-    if (
-        status == -FILE_TOO_LARGE
-        or "File too large" in output
-        or ("index-pack" in output and not OTHER_CAUSE.search(output))
-    ):
+    is_cut = "File too large" in output or status == -FILE_TOO_LARGE
+    if is_cut or ("index-pack" in output and not OTHER_CAUSE.search(output)):
         fix = "if you trust it, allow more: `--max-gib N`"
         return RunError.of("this repository is larger than the limit", fix, origin)
-    if "is not a git command" in output:
-        fix = "install git-lfs; or pull it from the Hugging Face hub, `hub:OWNER/NAME`"
-        return RunError.of("a file of it is stored in Git LFS", fix, origin)
-    if "Needed a single revision" in output:
-        return RunError.of(
-            "this repository is empty, or has no default branch", "name one: `@REVISION`", origin
-        )
-    if "Remote branch" in output or "not our ref" in output:
-        fix = "write a branch, a tag, or all 40 digits of a commit"
-        return RunError.of("no such branch or tag is in the repository", fix, origin)
-    hint = (
-        "check the network, the URL and the revision; a private repository needs a key or a"
-        " credential helper"
-    )
-    if "No space left" in output or "unable to stream" in output:
-        hint = "make room for temporary files, or set TMPDIR to a folder that has it"
+    hint = "check the network, the URL and the revision; what is private needs a key or a helper"
+    for text, better in HINTS.items():
+        if text in output:
+            hint = better
     text = " ".join(output.split()) or f"exit {status}"
-    return RunError.of(
-        f"git says: {text.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}", hint, origin
-    )
+    message = f"git says: {text.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}"
+    return RunError.of(message, hint, origin)

@@ -94,7 +94,7 @@ def test_a_recipe_in_git_comes_with_what_it_extends_and_is_pinned(
         ("#packs/mien", "did you mean `packs/mine`"),
         ("#packs", "not a pack, a run folder or a recipe"),
         ("#packs/mine/metrics.jsonl", "neither a recipe nor an archive"),
-        ("@none#packs/mine", "no such branch or tag"),
+        ("@none#packs/mine", "write a branch, a tag"),
         (f"@{COMMIT}#packs/mine", "error"),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_tree_bomb_is_refused(models: Path, tmp_path: Path) -> None:
         lines = (f"{kind} {sha1}\t{name}{n}.yaml\n" for n in range(10))
         kind, sha1 = "040000 tree", write_object(models, "tree", "".join(lines))
     commit = git(models, "commit-tree", "-m", "all", sha1)
-    with pytest.raises(RunError, match="there are too many files to list"):
+    with pytest.raises(RunError, match="is larger than the limit"):
         pull(f"git+file://{models}@{commit}#x.yaml", tmp_path / "x")
     assert names_in(tmp_path) == []
 
@@ -231,7 +231,7 @@ def test_a_silent_host_is_refused_after_a_timeout(
     monkeypatch.setattr("composer.processes.git.ANSWER_SECONDS", 0.5)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(RunError, match="nothing answers within"),
+        pytest.raises(RunError, match="nothing answers in"),
     ):
         pull(f"git+https://127.0.0.1:{silent.getsockname()[1]}/x", tmp_path / "x")
     assert names_in(tmp_path) == []
@@ -259,8 +259,12 @@ def test_a_silent_host_is_refused_after_a_timeout(
         ),
         ("fatal: something else\nhint: y", "something else", "URL and the revision"),
         ("", "exit 128", "URL and the revision"),
-        ("fatal: Needed a single revision", "is empty", "@REVISION"),
-        ("fatal: Remote branch v1 not found in upstream origin", "no such branch", "40 digits"),
+        ("fatal: Needed a single revision", "single revision", "@REVISION"),
+        (
+            "fatal: Remote branch v1 not found in upstream origin",
+            "not found in upstream",
+            "40 digits",
+        ),
         (
             "curl 18 transfer closed\nearly EOF\nfatal: fetch-pack: invalid index-pack output",
             "early EOF",
