@@ -11,14 +11,8 @@ from composer.errors import RunError
 from composer.hub.model_card import eval_results
 from composer.hub.pack import finished_run, packed_temporarily
 from composer.hub.pack_format import MANIFEST
-from composer.hub.remotes import (
-    LATEST,
-    NAMING,
-    WORD,
-    HubReference,
-    LocalReference,
-    parse_reference,
-)
+from composer.hub.remotes import HubReference, LocalReference, parse_reference
+from composer.hub.shelf import LATEST, WORD
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ def push_run(
             fix = "write the name in the reference"
             raise RunError.of("only a folder takes a name: it is a shelf then", fix, ref)
         if not re.fullmatch(f"{WORD}(@{WORD})?", name):
-            raise RunError.of("this is not `NAME@ALIAS`", NAMING, name)
+            raise RunError.of("this is not `NAME@ALIAS`", "write words", name)
         alias = "" if "@" in name else f"@{LATEST}"
         reference = LocalReference(f"{ref}/{name}{alias}")
     folder, recipe = finished_run(run)

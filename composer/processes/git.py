@@ -37,8 +37,8 @@ NO_SETTINGS = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 """Without the user's settings git knows no filter that an attribute of a file could name."""
 ATTRIBUTES = "* filter=lfs -text -ident -working-tree-encoding\n"
 """Instead of a repository's own: files are what they are, and no filter but LFS is asked for."""
-INHERITED = (
-    "GIT_SSH GIT_SSH_COMMAND GIT_SSL_CAINFO GIT_EXEC_PATH GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM"
+INHERITED = re.compile(
+    "(?!GIT_)|GIT_(SSH|SSH_COMMAND|SSL_CAINFO|EXEC_PATH|CONFIG_GLOBAL|CONFIG_NOSYSTEM)$"
 )
 """What users say of how git reaches a host; the other variables of git are about some other
 repository.

@@ -55,8 +55,8 @@ def test_a_folder_of_that_very_name_wins(run: Path, folder: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("ref", "message"),
     [
-        ("shelf/mine@none", "there is no `none`"),
-        ("shelf/mine@v9", "there is no `v9`"),
+        ("shelf/mine@bset", "did you mean `best`"),
+        ("shelf/mine@v9", "this does not exist"),
         ("shelf/mien@best", "did you mean `mine`"),
         ("shelf/mine@../mine/v1", "does not exist"),
         ("shelf/Mine", "does not exist"),

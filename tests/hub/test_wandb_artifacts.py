@@ -55,11 +55,11 @@ def test_a_pack_is_pulled_from_a_wandb_artifact(
 ) -> None:
     requested = log_in(monkeypatch, folder)
     assert contents(pull("wandb:ann/translation/mine:v3", tmp_path / "x")) == contents(folder)
-    assert requested == ["ann/translation/mine:v3"]
+    assert set(requested) == {"ann/translation/mine:v3"}
     requested = log_in(monkeypatch, archive.parent)
     assert contents(pull("wandb:translation/mine:latest", tmp_path / "y")) == contents(folder)
     again = pull_reference("wandb:translation/mine", tmp_path / "z")
-    assert requested[-1] == "translation/mine:latest"
+    assert requested[-2:] == ["translation/mine:latest", "translation/mine:v3"]
     assert again.ref == "wandb:translation/mine:v3"
 
 

@@ -1,0 +1,87 @@
+"""Shelves: `FOLDER/NAME[@ALIAS]`, with all versions of a pack.
+
+`FOLDER/NAME/v1`, `v2`, ... are packs and never change. `FOLDER/NAME/aliases.json` maps aliases to
+them, such as `{"latest": "v2"}`, and is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from composer.atomic_io import atomic_write, lock_of, read_text
+from composer.errors import RunError
+from composer.hub.pack import copy_pack
+from composer.suggest import did_you_mean
+
+ALIASES, LATEST = "aliases.json", "latest"
+WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+FORMS = "write a path, `FOLDER/NAME@ALIAS`, `git+URL`, `wandb:NAME` or `hub:NAME`"
+
+
+def split_alias(path: Path) -> tuple[Path, str]:
+    """Return a path without `@ALIAS`, and the alias; `latest` if there is none."""
+    name, _, alias = path.name.partition("@")
+    return path.with_name(name) if name else path, alias or LATEST
+
+
+def is_shelved(path: Path) -> bool:
+    """True if a pack that is written there is a version on a shelf."""
+    return "@" in path.name or (path / ALIASES).is_file()
+
+
+def read_aliases(entry: Path) -> dict[str, str]:
+    """Return the versions of a pack's aliases, {} of what is on no shelf. Raises RunError."""
+    file = entry / ALIASES
+    try:
+        return TypeAdapter(dict[str, str]).validate_json(read_text(file)) if file.exists() else {}
+    except ValueError:
+        fix = 'write versions by alias: {"latest": "v1"}'
+        raise RunError.of("this does not map aliases to versions", fix, str(file)) from None
+
+
+def find_version(path: Path) -> Path:
+    """Return a path that exists, or the folder of `FOLDER/NAME[@ALIAS]`. Raises RunError."""
+    if path.exists() and not (path / ALIASES).exists():
+        return path
+    entry, alias = split_alias(path)
+    aliases = read_aliases(entry)
+    version = entry / aliases.get(alias, alias)
+    if not aliases or version.parent != entry or not version.is_dir():
+        near = did_you_mean(alias, aliases)
+        if not aliases and entry.parent.is_dir():
+            near = did_you_mean(entry.name, os.listdir(entry.parent))
+        raise RunError.of(f"this does not exist{near}", FORMS, str(path))
+    return version
+
+
+def add_version(pack: Path, path: Path) -> Path:
+    """Copy a pack to a new version of `FOLDER/NAME`; move `latest` and the alias to it.
+
+    Raises RunError, with all versions and aliases as they were.
+    """
+    entry, alias = split_alias(path)
+    if not re.fullmatch(f"{WORD}@(?!v[0-9]){WORD}", f"{entry.name}@{alias}"):
+        fix = "use letters, digits, `.`, `_` and `-`; `v1` is a version"
+        raise RunError.of("this is not `FOLDER/NAME@ALIAS`", fix, str(path))
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    for name in os.listdir(entry.parent):
+        is_shelf = (entry.parent / name / ALIASES).exists()
+        if name.casefold() == entry.name.casefold() and not (is_shelf and name == entry.name):
+            message = f"`{name}` is here, which has no versions or is written otherwise"
+            raise RunError.of(message, "choose another name", str(entry))
+    entry.mkdir(exist_ok=True)
+    with lock_of(entry) as is_free:
+        if not is_free:
+            raise RunError.of("another push is writing here", "wait, and push again", str(entry))
+        aliases = read_aliases(entry)
+        atomic_write(entry / ALIASES, json.dumps(aliases).encode())
+        version = f"v{1 + len(list(entry.glob('v*')))}"
+        copy_pack(pack, entry / version)
+        aliases |= {LATEST: version, alias: version}
+        atomic_write(entry / ALIASES, json.dumps(aliases).encode())
+    return entry / version
