@@ -10,6 +10,7 @@ from composer.api import export as export
 from composer.api import fingerprints as fingerprints
 from composer.api import leaderboard as leaderboard
 from composer.api import plan as plan
+from composer.api import push as push
 from composer.api import schema as schema
 from composer.api import sweep as sweep
 from composer.api import sweep_points as sweep_points
@@ -24,7 +25,6 @@ from composer.errors import RunError as RunError
 from composer.evaluation.scores import evaluate as evaluate
 from composer.hub.pack import pack as pack
 from composer.hub.pull import pull as pull
-from composer.hub.push import push as push
 from composer.inference.generate import generate as generate
 from composer.inference.run import Run as Run
 from composer.inference.run import open_run as open_run

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from composer.comparison.diff import Difference
     from composer.data.collate import BatchLoader
     from composer.data.tokenizer import Tokenizers
+    from composer.hub.push import Pushed
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.sweeps.executors.engine import Engine
@@ -373,6 +374,20 @@ def export(run: AnyRun | Seq2SeqModule, path: str | Path) -> Path:
     from composer.exporters.ctranslate2 import export_ctranslate2
 
     return export_ctranslate2(_open_run(run, (), None), path)
+
+
+def push(run: AnyRun, ref: str, name: str = "", license: str = "") -> Pushed:
+    """Pack a finished run, and upload the pack; return a reference to it that `pull` takes.
+
+    ref: `hub:OWNER/NAME[@BRANCH]`, `wandb:[ENTITY/]PROJECT/NAME[:ALIAS]`, `git+URL[@BRANCH]`, a new
+    folder, or `FOLDER/NAME[@ALIAS]` of a shelf. name: `NAME[@ALIAS]` on the shelf `ref`. license:
+    License for a generated model card, by its identifier on the hub, such as `mit`.
+
+    Raises RunError, with everything there as it was.
+    """
+    from composer.hub.push import push_run
+
+    return push_run(run, ref, name, license)
 
 
 def blocks(name: str | None = None) -> dict[str, Any]:

@@ -430,8 +430,8 @@ def push(
     run: options.Run,
     ref: Annotated[str, argument("REF", REF_HELP)],
     name: Annotated[
-        str | None, option("--as NAME[@ALIAS]", "Name and alias on the shelf REF, a folder.")
-    ] = None,
+        str, option("--as NAME[@ALIAS]", "Name and alias on the shelf REF, a folder.")
+    ] = "",
     license: Annotated[
         str, option("--license ID", "License identifier of the hub: mit, cc-by-4.0.")
     ] = "",
@@ -442,9 +442,7 @@ def push(
     and a shelf keep the earlier versions, and an existing folder is refused. Needs an account where
     it uploads to: `hf auth login`, `wandb login` or git's own credentials.
     """
-    from composer.hub.push import push_run
-
-    pushed = push_run(run, ref, name, license)
+    pushed = api.push(run, ref, name, license)
     options.echo(pushed.ref)
     options.echo(f"sha256 {pushed.sha256}", err=True)
     if pushed.note:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from composer.data.pairs import available_splits
 from composer.data.parallel_files import split_parts
@@ -74,7 +73,27 @@ def model_card(
         eval_results=results or None,
         model_name=recipe.name if results else None,
     )
-    return str(ModelCard.from_template(metadata, str(TEMPLATE), **_prose(recipe, record, drawing)))
+    drawing = drawing or draw(recipe, vocabularies=record.vocabularies or None)
+    card = ModelCard.from_template(
+        metadata,
+        str(TEMPLATE),
+        recipe=recipe,
+        record=record,
+        scores=scores,
+        metrics=METRICS,
+        titles=SPLIT_TITLES,
+        languages=languages(recipe),
+        dataset=dataset_name(recipe),
+        needs_data=not (generated or is_on_hub(recipe)),
+        diagram=fenced(drawing.mermaid(), "mermaid"),
+        recipe_text=fenced(recipe.dump(), "yaml"),
+        cell=cell,
+        code=code,
+        code_cell=code_cell,
+        dump=dump,
+        basename=basename,
+    )
+    return str(card)
 
 
 def eval_results(recipe: Recipe, record: RunRecord) -> str:
@@ -87,40 +106,6 @@ def eval_results(recipe: Recipe, record: RunRecord) -> str:
         if split == "test" and is_on_hub(recipe)
     ]
     return dump(eval_result_entries_to_yaml(entries)) if entries else ""
-
-
-def _prose(recipe: Recipe, record: RunRecord, drawing: Drawing | None) -> dict[str, Any]:
-    """Return the variables of TEMPLATE."""
-    drawing = drawing or draw(recipe, vocabularies=record.vocabularies or None)
-    sides = recipe.sources
-    reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
-    scores = list(finite_scores(recipe, record))
-    settings = {key: recipe.canonical["training"][key] for key in ("optimizer", "schedule")}
-    rows, signatures = [], []
-    for split, name, value in scores:
-        title, metric = SPLIT_TITLES.get(split, split), METRICS[name]
-        rows.append((title, metric, value))
-        if signature := record.signatures.get(f"{split}/{name}_signature"):
-            signatures.append((f"{metric.label} ({title})", signature))
-    return {
-        "recipe": recipe,
-        "record": record,
-        "task": reads if sides else "continues a text",
-        "noun": "pairs" if sides else "texts",
-        "languages": languages(recipe),
-        "diagram": fenced(drawing.mermaid(), "mermaid"),
-        "recipe_text": fenced(recipe.dump(), "yaml"),
-        "scores": rows,
-        "signatures": signatures,
-        "data_option": "" if recipe.data.generate or is_on_hub(recipe) else " --data DIR",
-        "dataset": dataset_name(recipe),
-        "settings": {key: dump(value).strip() for key, value in settings.items() if value},
-        "start_from": basename(record.start_from or ""),
-        "cell": cell,
-        "code": code,
-        "code_cell": code_cell,
-        "has_test": any(split == "test" for split, *_ in scores),
-    }
 
 
 def finite_scores(recipe: Recipe, record: RunRecord) -> Iterator[tuple[str, str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -19,6 +19,7 @@ from composer.atomic_io import (
     sha256_of_file,
 )
 from composer.errors import RunError
+from composer.formatting import map_scalars
 from composer.hub.archive import ARCHIVE_SUFFIX, write_archive
 from composer.hub.model_card import model_card
 from composer.hub.pack_format import (
@@ -127,29 +128,19 @@ def write_pack(
 
 def redact_record(record: RunRecord) -> bytes:
     """Return run.json without this machine's folders and users. Idempotent."""
-    local = filter(is_local_path, strings_in(record.as_data()))
-    paths = {text.rstrip("\\/") for text in local}
     # these folders do not exist where the pack is pulled
     public = replace(record, data=replace(record.data, folders=()))
-    redacted = _redact(public.as_data(), sorted(filter(None, paths), key=len, reverse=True))
-    return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _redact(value: object, paths: Sequence[str]) -> object:
-    """Replace local paths by their last names; `paths` are also replaced inside texts."""
-    if isinstance(value, dict):
-        return {key: _redact(item, paths) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_redact(item, paths) for item in value]
-    if not isinstance(value, str):
-        return value
-    if is_local_path(value):
-        return basename(value)
-    for path in paths:
-        value = re.sub(
-            rf"(?<![\w/\\]){re.escape(path)}(?!\w)",
-            lambda match: basename(match[0]),
-            value,
-        )
+    local = {text.rstrip("\\/") for text in strings_in(record.as_data()) if is_local_path(text)}
+    paths = "|".join(map(re.escape, sorted(filter(None, local), key=len, reverse=True)))
     home = str(Path.home())
-    return value.replace(home, "~") if len(home) > 1 else value
+
+    def redact(value: object) -> object:
+        """Replace local paths by their last names, also inside texts."""
+        if not isinstance(value, str) or is_local_path(value):
+            return basename(value) if isinstance(value, str) else value
+        if paths:
+            value = re.sub(rf"(?<![\w/\\])({paths})(?!\w)", lambda match: basename(match[0]), value)
+        return value.replace(home, "~") if len(home) > 1 else value
+
+    redacted = map_scalars(public.as_data(), redact)
+    return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()

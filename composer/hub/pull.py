@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import shlex
@@ -130,12 +131,12 @@ def pull_reference(
         check_fingerprint(sha256_here, sha256, download.pinned)
         recipe = verify_pack(files, download.pinned)
         folder = target or RUNS / recipe.name
-        was_there = is_installed(files, folder)
-        if not was_there:
+        same, *_ = filecmp.cmpfiles(files, folder, NAMES, shallow=False)
+        if len(same) < len(NAMES):
             copy_pack(files, folder)
         cached = put(portable_text(files / "recipe.yaml", files))
         notes = tuple(side_effects(recipe))
-        return Pulled(download.pinned, folder, sha256_here, cached, was_there, notes)
+        return Pulled(download.pinned, folder, sha256_here, cached, len(same) == len(NAMES), notes)
 
 
 def read_pack(download: Download, folder: Path, max_bytes: int) -> None:
@@ -155,6 +156,8 @@ def read_pack(download: Download, folder: Path, max_bytes: int) -> None:
     check_members(taken, origin)
     check_limit(taken, max_bytes, origin)
     if is_pack:
+        for name in NAMES - names:
+            refuse(origin, f"`{name}` is missing")
         for member in taken:
             copy_file(path / member.name, folder / member.name)
     else:
@@ -208,10 +211,7 @@ def check_fingerprint(sha256: str, expected: str | None, origin: str) -> None:
 def verify_pack(folder: Path, origin: str) -> Recipe:
     """Check a pack in a folder of ours; return its recipe. Raises RunError."""
     manifest = read_manifest(folder, origin)
-    try:
-        digests = digest_files(folder)
-    except FileNotFoundError as error:
-        refuse(origin, f"`{Path(error.filename).name}` is missing")
+    digests = digest_files(folder)
     for name, expected in manifest.files.items():
         if digests[name] != expected:
             message = f"`{name}` does not match {MANIFEST}: its size or SHA-256 differs"
@@ -221,10 +221,8 @@ def verify_pack(folder: Path, origin: str) -> Recipe:
         record = RunDir(folder).read()
     check_record(record, digests, origin)
     # data would be looked up under these paths
-    folders = record.data.folders
-    path = next(filter(is_local_path, strings_in(record.as_data())), None)
-    if folders or path is not None:
-        refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
+    for path in (*filter(is_local_path, strings_in(record.as_data())), *record.data.folders):
+        refuse(origin, f"run.json contains a local path, {path!a}")
     with (folder / "metrics.jsonl").open("rb") as metrics:
         if not all(map(is_visible_row, metrics)):
             refuse(origin, "`metrics.jsonl` was not written by a training")
@@ -278,12 +276,3 @@ def side_effects(recipe: Recipe) -> Iterator[str]:
     wandb = recipe.logging.wandb
     if wandb and wandb.entity:
         yield f"logs to {wandb.entity!r} at Weights & Biases, where you are logged in"
-
-
-def is_installed(pack: Path, folder: Path) -> bool:
-    """True if a folder holds exactly this pack."""
-    try:
-        manifests = [(place / MANIFEST).read_bytes() for place in (pack, folder)]
-        return manifests[0] == manifests[1] and digest_files(pack) == digest_files(folder)
-    except OSError:
-        return False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from os import PathLike
+from typing import NamedTuple
 
 from composer.atomic_io import os_errors_as_run_errors, sha256_of_file
 from composer.errors import RunError
@@ -12,47 +12,27 @@ from composer.hub.model_card import eval_results
 from composer.hub.pack import finished_run, packed_temporarily
 from composer.hub.pack_format import MANIFEST
 from composer.hub.remotes import HubReference, LocalReference, parse_reference
-from composer.hub.shelf import LATEST, WORD
+from composer.hub.shelf import LATEST, NAMING, WORD
 
 
-@dataclass(frozen=True)
-class Pushed:
+class Pushed(NamedTuple):
     """Result of a push: a reference that `pull` takes, the pack's fingerprint, and a note."""
 
     ref: str
     sha256: str
-    note: str = ""
+    note: str
 
 
-def push(run: str | PathLike[str], ref: str, name: str | None = None, license: str = "") -> str:
-    """Pack a finished run, and upload the pack; return a reference to it that `pull` takes.
+def push_run(run: str | PathLike[str], ref: str, name: str = "", license: str = "") -> Pushed:
+    """Pack a finished run, and upload the pack. Raises RunError.
 
-    Args:
-        run: A run folder, or an opened run.
-        ref: `hub:OWNER/NAME[@BRANCH]`, `wandb:[ENTITY/]PROJECT/NAME[:ALIAS]`, `git+URL[@BRANCH]`, a
-            new folder, or `FOLDER/NAME[@ALIAS]` of a shelf.
-        name: `NAME[@ALIAS]` on the shelf `ref`.
-        license: License for a generated model card, by its identifier on the hub, such as `mit`.
-
-    Raises:
-        RunError: With everything there as it was.
+    name: `NAME[@ALIAS]` on the shelf `ref`. license: For a generated model card.
     """
-    return push_run(run, ref, name, license).ref
-
-
-def push_run(
-    run: str | PathLike[str], ref: str, name: str | None = None, license: str = ""
-) -> Pushed:
-    """Like `push`, but return the whole result."""
     reference = parse_reference(ref)
-    if name is not None:
-        if not isinstance(reference, LocalReference):
-            fix = "write the name in the reference"
-            raise RunError.of("only a folder takes a name: it is a shelf then", fix, ref)
-        if not re.fullmatch(f"{WORD}(@{WORD})?", name):
-            raise RunError.of("this is not `NAME@ALIAS`", "write words", name)
-        alias = "" if "@" in name else f"@{LATEST}"
-        reference = LocalReference(f"{ref}/{name}{alias}")
+    if name:
+        if not isinstance(reference, LocalReference) or not re.fullmatch(f"{WORD}(@{WORD})?", name):
+            raise RunError.of("only a folder takes a name, `NAME@ALIAS`", NAMING, f"{ref} {name}")
+        reference = LocalReference(f"{ref}/{name}" if "@" in name else f"{ref}/{name}@{LATEST}")
     folder, recipe = finished_run(run)
     with (
         os_errors_as_run_errors(str(reference)),

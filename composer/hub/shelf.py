@@ -20,6 +20,7 @@ from composer.suggest import did_you_mean
 
 ALIASES, LATEST = "aliases.json", "latest"
 WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+NAMING = "use letters, digits, `.`, `_` and `-`; `v1` is a version"
 FORMS = "write a path, `FOLDER/NAME@ALIAS`, `git+URL`, `wandb:NAME` or `hub:NAME`"
 
 
@@ -66,8 +67,7 @@ def add_version(pack: Path, path: Path) -> Path:
     """
     entry, alias = split_alias(path)
     if not re.fullmatch(f"{WORD}@(?!v[0-9]){WORD}", f"{entry.name}@{alias}"):
-        fix = "use letters, digits, `.`, `_` and `-`; `v1` is a version"
-        raise RunError.of("this is not `FOLDER/NAME@ALIAS`", fix, str(path))
+        raise RunError.of("this is not `FOLDER/NAME@ALIAS`", NAMING, str(path))
     entry.parent.mkdir(parents=True, exist_ok=True)
     for name in os.listdir(entry.parent):
         is_shelf = (entry.parent / name / ALIASES).exists()

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from huggingface_hub import constants, parse_eval_result_entries
 
+from composer.api import push as push_it
 from composer.errors import RunError
 from composer.hub.pack_format import FILES, MANIFEST
 from composer.hub.pull import pull, pull_reference
-from composer.hub.push import push, push_run
 from composer.processes.python import seqcomposer_command
 from tests.hub.hub_server import TOKEN, Hub, Repository, running_hub
 from tests.hub.packs import contents, names_in
@@ -24,6 +24,11 @@ from tests.inference.untrained import record_hashes
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content:DeprecationWarning")
 """huggingface_hub 2.4 itself sends large files in a way that its client calls old."""
+
+
+def push(run: Path, ref: str, name: str = "", license: str = "") -> str:
+    """Push a run; return the reference alone."""
+    return push_it(run, ref, name, license).ref
 
 
 @pytest.fixture
@@ -58,7 +63,7 @@ def publish(hub: Hub, folder: Path) -> Repository:
 def test_a_pushed_run_is_the_pulled_one(
     hub: Hub, run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pushed = push_run(run, "hub:ann/mine", license="mit")
+    pushed = push_it(run, "hub:ann/mine", license="mit")
     repository = hub.repositories["ann/mine"]
     commit = repository.branches["main"]
     assert pushed.ref == f"hub:ann/mine@{commit}"
@@ -68,7 +73,7 @@ def test_a_pushed_run_is_the_pulled_one(
     result = pull_reference(pushed.ref, tmp_path / "x", pushed.sha256)
     assert contents(result.path) == contents(folder)
     assert result.ref == pushed.ref
-    assert push_run(run, "hub:ann/mine", license="mit").ref == pushed.ref  # no empty commit
+    assert push_it(run, "hub:ann/mine", license="mit").ref == pushed.ref  # no empty commit
     assert push(run, "hub:ann/mine@try").startswith("hub:ann/mine@")
     assert {*repository.branches} == {"main", "try"}
     assert repository.branches["main"] == commit
