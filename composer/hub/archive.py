@@ -18,6 +18,8 @@ from composer.recipe.schema_reader import RECIPE_NAME
 
 ARCHIVE_SUFFIX = ".tar"
 MAX_READ, MAX_PADDING = 1 << 20, 1 << 16
+DAMAGE = (EOFError, RecursionError, ValueError, zlib.error, gzip.BadGzipFile, tarfile.TarError)
+"""What is raised by headers that are wrong, or that follow each other without end."""
 GZIP = b"\x1f\x8b"
 
 
@@ -51,7 +53,7 @@ def unpack(path: Path, folder: Path, max_bytes: int, origin: str) -> Path:
                 files = checked_files(archive, max_bytes, origin)
                 archive.extractall(folder, files, filter="data")
                 return folder / files[0].name.rpartition("/")[0]
-    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
+    except DAMAGE as error:
         message = f"the archive is damaged: {one_line_error(error).rstrip('.')}"
         refuse(origin, message, "fetch it again; a pack is a folder, or ends in .tar")
 
@@ -60,9 +62,9 @@ def checked_files(archive: tarfile.TarFile, max_bytes: int, origin: str) -> list
     """Return the files in an archive, all in one folder. Raises RunError at the first wrong one."""
     files: list[tarfile.TarInfo] = []
     members: list[Member] = []
-    for info in archive:  # read one by one: there may be millions
+    for place, info in enumerate(archive):  # read one by one: there may be millions
         top, slash, name = info.name.rpartition("/")
-        if info.isdir() and not (files or top):
+        if info.isdir() and not (place or top):
             continue
         first = files[0].name if files else info.name
         if top != first.rpartition("/")[0] or (slash and not re.fullmatch(RECIPE_NAME, top)):

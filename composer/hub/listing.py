@@ -20,7 +20,7 @@ BESIDE = frozenset(
     (".git", ".gitattributes", ".gitignore", ".lfsconfig", ".cache", ".eval_results")
 )
 """What git and the hub put beside a pack."""
-MAX_FILES, MAX_RECIPES = 100_000, 2_000
+MAX_RECIPES = 2_000
 GIB = 1 << 30
 DEFAULT_MAX_GIB = 10.0
 
@@ -33,9 +33,6 @@ def choose(
     Of one that is alone in its repository the path may be left out. Raises RunError, before
     anything is downloaded.
     """
-    if len(members) > MAX_FILES:
-        message = f"there are more than {MAX_FILES:,} files"
-        refuse(origin, message, "pull from a smaller repository")
     inside = members_under(path, members)
     candidates = pull_candidates(members)
     if path in members:

@@ -10,6 +10,7 @@ import shutil
 import socket
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,28 @@ def test_an_extended_header_is_not_read_into_memory(
         with_member(folder, info("x", 1 << 30, kind), bytes(1 << 21))
     )
     assert_refused(tmp_path / "bad.tar", tmp_path / "x", "a header is too large")
+
+
+def test_headers_without_end_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Each would take memory, or call for the next one."""
+    top = info("untrained", 0, tarfile.DIRTYPE)
+    (tmp_path / "bad.tar").write_bytes(to_archive([(top, b"")] * 3 + members(folder)))
+    assert_refused(tmp_path / "bad.tar", tmp_path / "x", "not part of a pack")
+    extended = (info("x", 14, tarfile.XHDTYPE), b"14 comment=aa\n")
+    (tmp_path / "bad.tar").write_bytes(to_archive([extended] * 5000 + members(folder)))
+    assert_refused(tmp_path / "bad.tar", tmp_path / "x", "the archive is damaged")
+    sparse = b"22 GNU.sparse.major=x\n"
+    extended = (info("x", len(sparse), tarfile.XHDTYPE), sparse)
+    (tmp_path / "bad.tar").write_bytes(to_archive([extended, *members(folder)]))
+    with suppress(ComposerError):
+        assert contents(pull(str(tmp_path / "bad.tar"), tmp_path / "x")) == contents(folder)
+
+
+@pytest.mark.parametrize("top", ["..", "/etc", "a/b", "../x", "."])
+def test_a_folder_that_leads_out_is_refused(top: str, folder: Path, tmp_path: Path) -> None:
+    """Of every file, so that all are in the same one."""
+    (tmp_path / "bad.tar").write_bytes(to_archive(members(folder, f"{top}/")))
+    assert_refused(tmp_path / "bad.tar", tmp_path / "x", "not part of a pack")
 
 
 def with_size(place: int, size: int) -> Callable[[list[Member]], list[Member]]:
