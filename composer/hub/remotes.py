@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from glob import escape
@@ -119,7 +119,7 @@ class Remote(Reference):
     """What to do where the service cannot be reached, or refuses."""
 
     @abstractmethod
-    def listed(self, folder: Path, max_bytes: int) -> tuple[str, list[Member]]:
+    def listed(self, folder: Path, max_bytes: int) -> tuple[str, dict[str, Member]]:
         """Return the commit or the version, and its files. Raises RunError."""
 
     @abstractmethod
@@ -129,16 +129,14 @@ class Remote(Reference):
     def download(self, folder: Path, max_bytes: int) -> Download:
         """Download only the files of a pack, a run or a recipe, at one commit or version."""
         with self.service_errors():
-            revision, files = self.listed(folder, max_bytes)
-            members = {file.name: file for file in files}
+            revision, members = self.listed(folder, max_bytes)
             path, names = choose(members, self.path, max_bytes, str(self))
             pinned = replace(self, revision=revision)
             pinned.fetch(names, folder, max_bytes)
         return Download(folder / path, str(pinned), folder)
 
-    def check_place(self, files: Sequence[Member]) -> None:
+    def check_place(self, members: Mapping[str, Member]) -> None:
         """Raise RunError where there are other files than a pack's: it could not be pulled."""
-        members = {file.name: file for file in files}
         for name in members_under(self.path, members).keys() - NAMES:
             fix = "name a place where nothing but a pack is"
             raise RunError.of(f"there are other files here, such as {name!a}", fix, str(self))
@@ -164,11 +162,11 @@ class GitReference(Remote):
     pattern = f"(?P<name>{URL}){REVISION}{PATH}"
     service, fix = "git", "check the network"
 
-    def listed(self, folder: Path, max_bytes: int) -> tuple[str, list[Member]]:
+    def listed(self, folder: Path, max_bytes: int) -> tuple[str, dict[str, Member]]:
         """Clone the commit, without a checkout."""
         clone(str(self), folder, self.name, self.revision, max_bytes + EXTRA_BYTES)
         commit, files = list_files(str(self), folder)
-        return commit, [Member(*file) for file in files]
+        return commit, {file[0]: Member(*file) for file in files}
 
     def fetch(self, names: Sequence[str], folder: Path, max_bytes: int) -> None:
         """Check the files out; those in LFS are asked for by a second command."""
@@ -202,7 +200,7 @@ class HubReference(Remote):
     service = "the hub"
     fix = "check the name and the network; what is private needs `hf auth login`"
 
-    def listed(self, folder: Path, max_bytes: int) -> tuple[str, list[Member]]:
+    def listed(self, folder: Path, max_bytes: int) -> tuple[str, dict[str, Member]]:
         """Return the commit and its files."""
         from huggingface_hub import HfApi
 
@@ -210,9 +208,9 @@ class HubReference(Remote):
         info = HfApi().model_info(
             self.name, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS
         )
-        return str(info.sha), [
-            Member(file.rfilename, file.size or 0) for file in info.siblings or []
-        ]
+        files = info.siblings or []
+        members = {file.rfilename: Member(file.rfilename, file.size or 0) for file in files}
+        return str(info.sha), members
 
     def fetch(self, names: Sequence[str], folder: Path, max_bytes: int) -> None:
         """Download the files."""
@@ -264,14 +262,14 @@ class WandbReference(Remote):
         load_wandb_settings()
         return wandb.Api(timeout=ANSWER_SECONDS).artifact(f"{self.name}:{self.revision or LATEST}")
 
-    def listed(self, folder: Path, max_bytes: int) -> tuple[str, list[Member]]:
+    def listed(self, folder: Path, max_bytes: int) -> tuple[str, dict[str, Member]]:
         """Return the version and its files."""
         artifact = self.artifact()
         # W&B would follow a reference to a file elsewhere, even on this machine: not regular
-        return artifact.version, [
-            Member(str(name), entry.size or 0, entry.ref is None)
+        return artifact.version, {
+            str(name): Member(str(name), entry.size or 0, entry.ref is None)
             for name, entry in artifact.manifest.entries.items()
-        ]
+        }
 
     def fetch(self, names: Sequence[str], folder: Path, max_bytes: int) -> None:
         """Download the files."""

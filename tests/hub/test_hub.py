@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import yaml
 from huggingface_hub import constants, parse_eval_result_entries
@@ -183,6 +185,27 @@ def test_a_full_disk_is_one_error(
         pull("hub:ann/mine", tmp_path / "x")
     assert hub.downloads == []
     assert names_in(tmp_path) == []
+
+
+def test_a_disk_that_is_full_at_last_is_one_error(
+    hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(hub, folder)
+
+    def fill_disk(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fill_disk)
+    with pytest.raises(RunError, match=r"(?s)no space left.*make room"):
+        pull("hub:ann/mine", tmp_path / "x")
+    assert names_in(tmp_path) == []
+
+
+def test_a_commit_is_not_pushed_to(hub: Hub, run: Path) -> None:
+    ref = push(run, "hub:ann/mine")
+    with pytest.raises(RunError, match="never changes"):
+        push(run, ref)
+    assert {*hub.repositories["ann/mine"].branches} == {"main"}
 
 
 def test_the_endpoint_of_the_environment_is_asked(hub: Hub, run: Path, tmp_path: Path) -> None:
