@@ -20,6 +20,7 @@ from composer.suggest import did_you_mean
 
 ALIASES, LATEST = "aliases.json", "latest"
 WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+VERSION = "v[0-9]+"
 NAMING = "use letters, digits, `.`, `_` and `-`; `v1` is a version"
 FORMS = "write a path, `FOLDER/NAME@ALIAS`, `git+URL`, `wandb:NAME` or `hub:NAME`"
 
@@ -51,13 +52,13 @@ def find_version(path: Path) -> Path:
         return path
     entry, alias = split_alias(path)
     aliases = read_aliases(entry)
-    version = entry / aliases.get(alias, alias)
-    if not aliases or version.parent != entry or not version.is_dir():
+    version = aliases.get(alias, alias)
+    if not aliases or not re.fullmatch(VERSION, version) or not (entry / version).is_dir():
         near = did_you_mean(alias, aliases)
         if not aliases and entry.parent.is_dir():
             near = did_you_mean(entry.name, os.listdir(entry.parent))
         raise RunError.of(f"this does not exist{near}", FORMS, str(path))
-    return version
+    return entry / version
 
 
 def add_version(pack: Path, path: Path) -> Path:
@@ -66,7 +67,7 @@ def add_version(pack: Path, path: Path) -> Path:
     Raises RunError, with all versions and aliases as they were.
     """
     entry, alias = split_alias(path)
-    if not re.fullmatch(f"{WORD}@(?!v[0-9]){WORD}", f"{entry.name}@{alias}"):
+    if not re.fullmatch(f"{WORD}@(?!{VERSION}$){WORD}", f"{entry.name}@{alias}"):
         raise RunError.of("this is not `FOLDER/NAME@ALIAS`", NAMING, str(path))
     entry.parent.mkdir(parents=True, exist_ok=True)
     for name in os.listdir(entry.parent):
@@ -80,7 +81,8 @@ def add_version(pack: Path, path: Path) -> Path:
             raise RunError.of("another push is writing here", "wait, and push again", str(entry))
         aliases = read_aliases(entry)
         atomic_write(entry / ALIASES, json.dumps(aliases).encode())
-        version = f"v{1 + len(list(entry.glob('v*')))}"
+        numbers = [int(name[1:]) for name in os.listdir(entry) if re.fullmatch(VERSION, name)]
+        version = f"v{1 + max(numbers, default=0)}"
         copy_pack(pack, entry / version)
         aliases |= {LATEST: version, alias: version}
         atomic_write(entry / ALIASES, json.dumps(aliases).encode())

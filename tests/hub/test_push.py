@@ -50,6 +50,13 @@ def test_a_shelf_keeps_versions_and_moves_aliases(run: Path, folder: Path, tmp_p
         assert contents(result.path) == contents(shelf / "mine" / version)
 
 
+def test_the_number_of_a_version_is_not_given_twice(run: Path, tmp_path: Path) -> None:
+    push(run, str(tmp_path / "shelf"), name="mine")
+    second = Path(push(run, str(tmp_path / "shelf"), name="mine"))
+    shutil.rmtree(second.with_name("v1"))
+    assert Path(push(run, str(tmp_path / "shelf"), name="mine")) == second.with_name("v3")
+
+
 def test_a_folder_of_that_very_name_wins(run: Path, folder: Path, tmp_path: Path) -> None:
     push(run, str(tmp_path / "shelf"), name="mine@best")
     shutil.copytree(folder, tmp_path / "shelf/mine@best")
@@ -89,7 +96,9 @@ def test_a_wrong_place_on_a_shelf_changes_nothing(name: str, run: Path, tmp_path
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"best": "../../run"}', '{"best": 1}'])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"best": "../../run"}', '{"best": ".."}', '{"best": 1}']
+)
 def test_foreign_aliases_lead_nowhere(text: str, run: Path, tmp_path: Path) -> None:
     push(run, str(tmp_path / "shelf"), name="mine@best")
     shutil.copytree(run, tmp_path / "run")
