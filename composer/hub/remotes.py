@@ -22,7 +22,7 @@ from composer.hub.listing import check_limit, choose, members_under
 from composer.hub.pack import copy_pack
 from composer.hub.pack_format import NAMES, Member, copy_file, refuse
 from composer.hub.shelf import FORMS, LATEST, WORD, add_version, find_version, is_shelved
-from composer.processes.git import ANSWER_SECONDS, checkout, clone, list_files, push_files, run_git
+from composer.processes.git import ANSWER_SECONDS, Git
 from composer.processes.python import secure_children
 from composer.processes.wandb import load_wandb_settings
 
@@ -164,18 +164,19 @@ class GitReference(Remote):
 
     def listed(self, folder: Path, max_bytes: int) -> tuple[str, dict[str, Member]]:
         """Clone the commit, without a checkout."""
-        clone(str(self), folder, self.name, self.revision, max_bytes + EXTRA_BYTES)
-        commit, files = list_files(str(self), folder)
+        git = Git(folder, str(self))
+        git.clone(self.name, self.revision, max_bytes + EXTRA_BYTES)
+        commit, files = git.list_files()
         return commit, {file[0]: Member(*file) for file in files}
 
     def fetch(self, names: Sequence[str], folder: Path, max_bytes: int) -> None:
         """Check the files out; those in LFS are asked for by a second command."""
-        checkout(str(self), folder, names)
+        git = Git(folder, str(self))
+        git.checkout(names)
         if pointers := lfs_pointers(folder, names):
             check_limit(pointers, max_bytes, str(self))
             include = ",".join(pointer.name for pointer in pointers)
-            words = ("-c", LFS_FILTER, "lfs", "pull", f"--include={include}")
-            run_git(str(self), folder, *words, max_bytes=max_bytes)
+            git.run("-c", LFS_FILTER, "lfs", "pull", f"--include={include}", max_bytes=max_bytes)
         for pointer in lfs_pointers(folder, names):
             refuse(str(self), f"`{pointer.name}` is not in its Git LFS", "ask its author")
 
@@ -188,7 +189,7 @@ class GitReference(Remote):
             for file in NAMES:
                 copy_file(pack / file, folder / self.path / file)
             names = [str(Path(self.path, file)) for file in NAMES]
-            commit = push_files(str(self), folder, names, COMMIT_MESSAGE)
+            commit = Git(folder, str(self)).push_files(names, COMMIT_MESSAGE)
         return Upload(str(replace(self, revision=commit)))
 
 

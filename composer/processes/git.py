@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -68,119 +69,117 @@ COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 def commit_around(folder: Path) -> str | None:
     """Return the commit of the work tree around `folder`; None without one, or if git refuses."""
-    words = ("rev-parse", "--show-toplevel", "HEAD")
     try:
-        commit = run_git(str(folder), folder, *words, seconds=COMMIT_SECONDS).rpartition("\n")[2]
+        output = Git(folder).run("rev-parse", "--show-toplevel", "HEAD", seconds=COMMIT_SECONDS)
     except (OSError, RunError):
         return None
+    commit = output.rpartition("\n")[2]
     return commit if COMMIT.fullmatch(commit) else None
 
 
-def run_git(
-    origin: str,
-    work: Path,
-    *words: str,
-    is_local: bool = False,
-    max_bytes: int | None = None,
-    seconds: int | None = None,
-) -> str:
-    """Run a command in a folder, and return its output. Raises RunError.
+@dataclass(frozen=True)
+class Git:
+    """Git in a folder. Its methods raise RunError. origin: Where errors are said to be."""
 
-    is_local: Without the user's settings. max_bytes: Largest file, or output, that it may write.
-    seconds: In which it has to end.
-    """
-    limit = None
-    if max_bytes and sys.platform != "win32":  # Windows has no such limit
-        import resource
+    work: Path
+    origin: str = ""
 
-        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
-    command = ["git", "--no-pager", "-c", f"include.path={SETTINGS}", *words]
-    environment = git_environment() | (NO_SETTINGS if is_local else {})
-    # no pipes: a grandchild (ssh) that holds one open would outlast the timeout
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        try:
-            done = subprocess.run(
-                command,
-                cwd=work,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                preexec_fn=limit,
-                timeout=seconds,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise RunError.of("git is not installed", "install git", origin) from None
-        except subprocess.TimeoutExpired:
-            hint = "check the network and the name of the host"
-            raise RunError.of(f"nothing answers in {seconds} seconds", hint, origin) from None
-        output.seek(0)
-        errors.seek(0)
-        if done.returncode:
-            raise git_error(origin, done.returncode, errors.read().decode("utf-8", "replace"))
-        return output.read().decode("utf-8", "backslashreplace").removesuffix("\n")
+    def run(
+        self,
+        *words: str,
+        is_local: bool = False,
+        max_bytes: int | None = None,
+        seconds: int | None = None,
+    ) -> str:
+        """Run a command, and return its output.
 
+        is_local: Without the user's settings. max_bytes: Largest file, or output, that it may
+        write. seconds: In which it has to end.
+        """
+        limit = None
+        if max_bytes and sys.platform != "win32":  # Windows has no such limit
+            import resource
 
-def clone(origin: str, work: Path, url: str, revision: str, max_bytes: int) -> None:
-    """Clone the last commit of a branch or a tag, or one commit, without a checkout.
+            limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+        command = ["git", "--no-pager", "-c", f"include.path={SETTINGS}", *words]
+        environment = git_environment() | (NO_SETTINGS if is_local else {})
+        # no pipes: a grandchild (ssh) that holds one open would outlast the timeout
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=self.work,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    preexec_fn=limit,
+                    timeout=seconds,
+                    check=False,
+                )
+            except FileNotFoundError:
+                raise RunError.of("git is not installed", "install git", self.origin) from None
+            except subprocess.TimeoutExpired:
+                hint = "check the network and the name of the host"
+                message = f"nothing answers in {seconds} seconds"
+                raise RunError.of(message, hint, self.origin) from None
+            output.seek(0)
+            errors.seek(0)
+            if done.returncode:
+                reason = errors.read().decode("utf-8", "replace")
+                raise git_error(self.origin, done.returncode, reason)
+            return output.read().decode("utf-8", "backslashreplace").removesuffix("\n")
 
-    Raises RunError.
-    """
-    # git itself would wait for minutes
-    run_git(origin, work, "ls-remote", "--quiet", "--", url, "HEAD", seconds=ANSWER_SECONDS)
-    if COMMIT.fullmatch(revision):
-        run_git(origin, work, "init", "--quiet", "--template=", ".")
-        run_git(origin, work, "remote", "add", "origin", url)
-        fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", "origin", revision)
-        run_git(origin, work, *fetch, max_bytes=max_bytes)
-        run_git(origin, work, "update-ref", "--no-deref", "HEAD", revision)
-    else:
-        options = ["--depth=1", "--no-checkout", "--no-tags", "--template=", "--origin=origin"]
-        branch = [f"--branch={revision}"] if revision else []
-        words = ("clone", "--quiet", *options, *branch, "--", url, ".")
-        run_git(origin, work, *words, max_bytes=max_bytes)
-    (work / ".git" / "info").mkdir(exist_ok=True)
-    (work / ".git" / "info" / "attributes").write_text(ATTRIBUTES)
-    (work / ".lfsconfig").touch()  # LFS reads it instead of that of the repository
+    def clone(self, url: str, revision: str, max_bytes: int) -> None:
+        """Clone the last commit of a branch or a tag, or one commit, without a checkout."""
+        # git itself would wait for minutes
+        self.run("ls-remote", "--quiet", "--", url, "HEAD", seconds=ANSWER_SECONDS)
+        if COMMIT.fullmatch(revision):
+            self.run("init", "--quiet", "--template=", ".")
+            self.run("remote", "add", "origin", url)
+            fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", "origin", revision)
+            self.run(*fetch, max_bytes=max_bytes)
+            self.run("update-ref", "--no-deref", "HEAD", revision)
+        else:
+            options = ["--depth=1", "--no-checkout", "--no-tags", "--template=", "--origin=origin"]
+            branch = [f"--branch={revision}"] if revision else []
+            words = ("clone", "--quiet", *options, *branch, "--", url, ".")
+            self.run(*words, max_bytes=max_bytes)
+        (self.work / ".git" / "info").mkdir(exist_ok=True)
+        (self.work / ".git" / "info" / "attributes").write_text(ATTRIBUTES)
+        (self.work / ".lfsconfig").touch()  # LFS reads it instead of that of the repository
 
+    def list_files(self) -> tuple[str, list[tuple[str, int, bool]]]:
+        """Return the commit of a clone, and of its files name, size and whether each is regular."""
+        commit = self.run("rev-parse", "--verify", "HEAD^{commit}", is_local=True)
+        words = ("ls-tree", "-r", "-l", "-z", "--full-tree", "HEAD")
+        files = []
+        listing = self.run(*words, is_local=True, max_bytes=MAX_LISTING_BYTES)
+        for line in listing.split("\0")[:-1]:
+            head, _, name = line.partition("\t")
+            mode, _, _, size = head.split()
+            files.append((name, int(size) if size.isdigit() else 0, mode in ("100644", "100755")))
+        return commit, files
 
-def list_files(origin: str, work: Path) -> tuple[str, list[tuple[str, int, bool]]]:
-    """Return the commit of a clone, and name, size and kind of its files: whether it is regular.
+    def checkout(self, names: Sequence[str]) -> None:
+        """Check out files of a clone."""
+        (self.work / ".git" / "wanted").write_bytes("\0".join(names).encode())
+        paths = ("--pathspec-from-file=.git/wanted", "--pathspec-file-nul")
+        self.run("--literal-pathspecs", "checkout", "HEAD", *paths, is_local=True)
 
-    Raises RunError.
-    """
-    commit = run_git(origin, work, "rev-parse", "--verify", "HEAD^{commit}", is_local=True)
-    words = ("ls-tree", "-r", "-l", "-z", "--full-tree", "HEAD")
-    files = []
-    listing = run_git(origin, work, *words, is_local=True, max_bytes=MAX_LISTING_BYTES)
-    for line in listing.split("\0")[:-1]:
-        head, _, name = line.partition("\t")
-        mode, _, _, size = head.split()
-        files.append((name, int(size) if size.isdigit() else 0, mode in ("100644", "100755")))
-    return commit, files
-
-
-def checkout(origin: str, work: Path, names: Sequence[str]) -> None:
-    """Check out files of a clone. Raises RunError."""
-    (work / ".git" / "wanted").write_bytes("\0".join(names).encode())
-    paths = ("--pathspec-from-file=.git/wanted", "--pathspec-file-nul")
-    run_git(origin, work, "--literal-pathspecs", "checkout", "HEAD", *paths, is_local=True)
-
-
-def push_files(origin: str, work: Path, names: Sequence[str], message: str) -> str:
-    """Commit files in a clone to its branch, and push it; return the commit. Raises RunError."""
-    local = partial(run_git, origin, work, is_local=True)
-    branch = local("symbolic-ref", "HEAD")
-    local("read-tree", "HEAD")
-    local("add", "--force", "--", *names)
-    # the user's settings have the author's name
-    words = ("commit-tree", local("write-tree"), "-p", "HEAD", "-m", message)
-    commit = run_git(origin, work, *words)
-    is_here = local("remote", "get-url", "origin").startswith("file:")
-    server = ["--receive-pack=git -c core.hooksPath=/dev/null receive-pack"] if is_here else []
-    run_git(origin, work, "push", "--quiet", *server, "origin", f"{commit}:{branch}")
-    return commit
+    def push_files(self, names: Sequence[str], message: str) -> str:
+        """Commit files in a clone to its branch, and push it; return the commit."""
+        local = partial(self.run, is_local=True)
+        branch = local("symbolic-ref", "HEAD")
+        local("read-tree", "HEAD")
+        local("add", "--force", "--", *names)
+        # the user's settings have the author's name
+        words = ("commit-tree", local("write-tree"), "-p", "HEAD", "-m", message)
+        commit = self.run(*words)
+        is_here = local("remote", "get-url", "origin").startswith("file:")
+        server = ["--receive-pack=git -c core.hooksPath=/dev/null receive-pack"] if is_here else []
+        self.run("push", "--quiet", *server, "origin", f"{commit}:{branch}")
+        return commit
 
 
 def git_environment() -> dict[str, str]:
@@ -203,6 +202,7 @@ def git_error(origin: str, status: int, output: str) -> RunError:
     for text, better in HINTS.items():
         if text in output:
             hint = better
-    text = " ".join(output.split()) or f"exit {status}"
+    # the user's settings may put a token into the URL
+    text = re.sub(r"//[^/@\s]*@", "//", " ".join(output.split())) or f"exit {status}"
     message = f"git says: {text.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}"
     return RunError.of(message, hint, origin)

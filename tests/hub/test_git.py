@@ -257,6 +257,7 @@ def test_a_silent_host_is_refused_after_a_timeout(
             "No space",
             "TMPDIR",
         ),
+        ("fatal: unable to access 'https://secret@h/x'", "'https://h/x'", "network"),
         ("fatal: something else\nhint: y", "something else", "URL and the revision"),
         ("", "exit 128", "URL and the revision"),
         ("fatal: Needed a single revision", "single revision", "@REVISION"),
