@@ -1,9 +1,12 @@
-"""Signals before and after a training handles them: the process ends, by the first one alone."""
+"""SIGINT and SIGTERM where no training handles them."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 TERMINATED = 128 + signal.SIGTERM
@@ -22,4 +25,30 @@ def terminate(number: int, _: object) -> NoReturn:
     """Handle SIGTERM by an exit; a second one must not interrupt the cleanup after the first."""
     EARLY_SIGNALS.append(number)
     signal.signal(number, signal.SIG_IGN)
+    sys.exit(TERMINATED)
+
+
+@contextmanager
+def collected_signals() -> Iterator[list[int]]:
+    """Collect signals, so that none interrupts a library in the middle of a file.
+
+    The caller looks at the list, and calls `end_by`. In another thread than the main one nothing is
+    collected.
+    """
+    received: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda number, _: received.append(number))
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_by(number: int) -> NoReturn:
+    """Raise what a signal means: KeyboardInterrupt, or SystemExit."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(TERMINATED)

@@ -16,6 +16,7 @@ from composer.atomic_io import atomic_write
 from composer.data.sources import check_files
 from composer.errors import MAX_LISTED, DataError, RecipeError, RunError
 from composer.formatting import count_noun
+from composer.processes.signals import collected_signals, end_by
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import (
     check_locks,
@@ -180,15 +181,18 @@ class Coordinator:
 
     def run(self) -> int:
         """Run until no trial is left, and return the exit status."""
-        try:
-            while self.submit_next() or self.courses:
-                time.sleep(POLL_SECONDS)
-                self.poll()
-        except BaseException:
-            self.stop()
-            raise
-        finally:
-            self.display.close()
+        with collected_signals() as signals:
+            try:
+                while self.submit_next() or self.courses:
+                    time.sleep(POLL_SECONDS)
+                    self.poll()
+                    if signals:
+                        end_by(signals[0])
+            except BaseException:
+                self.stop(signals)
+                raise
+            finally:
+                self.display.close()
         statuses = [trial.status for trial in self.trials.values()]
         if not statuses:
             reasons = self.study.skip_reasons()
@@ -327,17 +331,17 @@ class Coordinator:
                 self.display.say_ended(course.trial)
         self.display.show([*self.trials.values()], self.courses)
 
-    def stop(self) -> None:
+    def stop(self, signals: list[int]) -> None:
         """Stop all trainings and wait until they have ended; a second signal kills them."""
         running = [course for course in self.courses if course.jobs]
         deadline = time.monotonic() + PATIENCE
-        try:
-            for course in running:
-                course.cancel()
-            while any(course.has_jobs() for course in running) and time.monotonic() < deadline:
-                time.sleep(POLL_SECONDS)
-        finally:
-            for course in running:
-                course.kill()
+        for course in running:
+            course.cancel()
+        while any(course.has_jobs() for course in running):
+            if len(signals) > 1 or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_SECONDS)
+        for course in running:
+            course.kill()
         if running:
             self.display.say("stopped; run the same command to resume")

@@ -455,7 +455,9 @@ def test_a_killed_search_resumes_to_the_requested_number_of_trials(home: Path) -
     result = read_trials(home / "run")
     assert [trial.status for trial in result] == ["finished"] * 5
     assert len({trial.fingerprint for trial in result}) == 5
-    assert {item.state.name for item in opened(home).get_trials()} == {"COMPLETE"}
+    states = [item.state.name for item in opened(home).get_trials()]
+    assert states.count("COMPLETE") == 5
+    assert {*states} <= {"COMPLETE", "FAIL"}, "what was killed has ended, and was asked for again"
 
 
 def test_impossible_points_never_start(home: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 from collections.abc import Mapping, Sequence
 
 from composer.errors import RunError
@@ -25,8 +24,6 @@ class LocalExecutor:
         self.slots = slot_environments(os.environ, slots, gpus, resources)
         self.jobs: dict[str, TrainingProcess] = {}
         self.slot_of: dict[str, int] = {}
-        # a shell's background jobs ignore SIGINT, and trainings would inherit that
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def submit(self, training: Training) -> str:
         """Start a process in the first free slot."""
