@@ -17,7 +17,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 from pytorch_lightning import Callback
+
+from benchmarks.anonymous_memory import watch_memory
 
 VOCABULARY, BLOCK, FEW, HELD_OUT = 2_000, 10_000, 1_000, 100
 TOKENIZER = {"word": {"size": VOCABULARY, "split": "spaces"}}
@@ -108,33 +109,16 @@ class FirstStep(Callback):
         self.at = self.at or time.time()
 
 
-def anonymous_bytes() -> int:
-    """Return this process's memory that no file backs."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
-
-
 def train_here(recipe: Path, began: float) -> dict[str, float]:
     """Train a recipe in this process, which was started at `began`, and return what it took."""
-    highest, is_over = [0], threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(0.02):
-            highest[0] = max(highest[0], anonymous_bytes())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    import composer
-
     first = FirstStep()
-    try:
+    with watch_memory() as peak:
+        import composer
+
         composer.train(composer.load(recipe), run=recipe.with_suffix(".run"), callbacks=[first])
-    finally:
-        is_over.set()
-        watcher.join()
     return {
         "first step, seconds": first.at - began,
-        "anonymous, GB": highest[0] / 1e9,
+        "anonymous, GB": peak.bytes / 1e9,
         "CPU seconds": time.process_time(),
     }
 

@@ -27,6 +27,7 @@ from benchmarks import (
     speculative,
     startup,
     table,
+    token_files,
     training,
 )
 from composer.recipe.recipe import load
@@ -233,6 +234,22 @@ def test_large_corpora(script: Script, tmp_path: Path, monkeypatch: pytest.Monke
     lines = script(large_corpora, "--folder", tmp_path, "--pairs", "2000", FEW=300)
     assert len(lines) == 6
     assert all(re.search(r"first step, seconds \d+\.\d", line) for line in lines)
+
+
+@pytest.mark.slow
+def test_token_files(script: Script, tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("".join(f"line {row} of {row * row}\n" for row in range(20_000)))
+    options = ["--text", text, "--megabytes", "1", "--folder", tmp_path / "ids", "--rounds", "1"]
+    lines = script(token_files, *options, DROP=tmp_path / "missing")
+    assert lines[1] == "cold: after posix_fadvise"
+    heads = [line for line in lines if "one batch / cache" in line]
+    assert [line.split("|")[1].strip() for line in heads] == ["text", "pairs"]
+    rows = [line.split("|")[2:5] for line in lines if line.startswith("| MB on disk")]
+    assert len(rows) == 2
+    for cache, batches, one_batch in rows:
+        assert 0 < float(batches) <= float(cache)
+        assert 0 < float(one_batch) <= float(cache)
 
 
 @pytest.mark.slow
