@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 
 PR_SET_PDEATHSIG = 1
 
@@ -18,10 +18,17 @@ def ends_with_parent() -> Callable[[], object] | None:
     """
     if sys.platform != "linux":
         return None
-    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
+    parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
+
+    def prepare() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it has died already
+            os._exit(128 + signal.SIGTERM)
+
+    return prepare
 
 
 def end_with_parent() -> None:
     """Have the system send this process SIGTERM when its parent dies."""
-    if prepare := ends_with_parent():
-        prepare()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

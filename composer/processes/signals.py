@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+SAME_SIGNAL_SECONDS = 1.0
+"""Seconds in which a signal counts once: a terminal sends it to all processes, and so does a
+launcher.
+"""
 TERMINATED = 128 + signal.SIGTERM
 """Exit status after SIGTERM."""
 EARLY_SIGNALS: list[int] = []
@@ -32,14 +38,22 @@ def terminate(number: int, _: object) -> NoReturn:
 def collected_signals() -> Iterator[list[int]]:
     """Collect signals, so that none interrupts a library in the middle of a file.
 
-    The caller looks at the list, and calls `end_by`. In another thread than the main one nothing is
-    collected.
+    The caller looks at the list, and calls `end_by`. One that comes twice within a second counts
+    once. In another thread than the main one nothing is collected.
     """
     received: list[int] = []
+    last = -math.inf
+
+    def collect(number: int, _: object) -> None:
+        nonlocal last
+        if time.monotonic() - last > SAME_SIGNAL_SECONDS:
+            received.append(number)
+            last = time.monotonic()
+
     before = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda number, _: received.append(number))
+            before[number] = signal.signal(number, collect)
     try:
         yield received
     finally:

@@ -7,8 +7,10 @@ again anywhere that sees them.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +88,7 @@ def run_sweep(
         num_trials = sweep.search.trials or 0
     display = SweepDisplay(sweep, num_trials)
     with lock_sweep(home):
+        check_resumable(home, sweep)  # another may have run here meanwhile
         needs = sweep.resources
         if engine.has_machines:
             check_locks(home)
@@ -144,23 +147,25 @@ class Coordinator:
         self.study, self.sweep, self.home = study, study.sweep, home
         self.executor, self.workers, self.display = executor, workers, display
         self.planner = CostPlanner()
-        self.points = {point.fingerprint: point for point in known}
+        self.points = {json.dumps(point.point): point for point in known}
         self.trials: dict[str, Trial] = {}
         self.courses: list[TrialCourse] = []
         self.queue = deque[Point]()
         self.skipped_last, self.pause_until = False, 0.0
+        self.signals: list[int] = []
 
     def recover(self, retry: bool) -> None:
         """Queue what an earlier process has left of the sweep, and with `retry` what has failed."""
         trials = read_trials(self.home.path)
-        self.study.recover(trials)
+        drawn_before = self.study.recover(trials)
         for trial in trials:
             self.trials[trial.fingerprint] = self.reopened(trial, retry)
-        points = {name: trial.point for name, trial in self.trials.items()}
-        points |= {name: point.point for name, point in self.points.items()}
-        for name, point in points.items():
-            if name not in self.trials or self.trials[name].status not in ENDED:
-                self.queue.append(point)
+            if self.trials[trial.fingerprint].status not in ENDED:
+                self.queue.append(trial.point)
+        self.queue += [
+            one.point for one in self.points.values() if one.fingerprint not in self.trials
+        ]
+        self.queue += [point for point in drawn_before if json.dumps(point) not in self.points]
         self.display.begin(self.trials.values())
         for sentence in missing_weights(self.trials.values()):
             self.display.say(f"warning: {sentence}")
@@ -181,15 +186,15 @@ class Coordinator:
 
     def run(self) -> int:
         """Run until no trial is left, and return the exit status."""
-        with collected_signals() as signals:
+        with collected_signals() as self.signals:
             try:
                 while self.submit_next() or self.courses:
                     time.sleep(POLL_SECONDS)
                     self.poll()
-                    if signals:
-                        end_by(signals[0])
+                    if self.signals:
+                        end_by(self.signals[0])
             except BaseException:
-                self.stop(signals)
+                self.stop()
                 raise
             finally:
                 self.display.close()
@@ -215,21 +220,26 @@ class Coordinator:
         return f"{text}; its other suggestions: {'; '.join(most)}" if most else text
 
     def submit_next(self) -> bool:
-        """Submit trainings while there is room; return True if any was."""
-        begun = False
+        """Submit trainings while there is room; return True if there may be more of them."""
+        may_have_more = False
         while self.has_room():
-            course = self.next_course()
+            course = self.course_with_seed()
             if course is None:
-                break
-            begun = True
+                suggestion = self.next_suggestion()
+                if suggestion is None:
+                    break
+                may_have_more = True
+                course = self.open_trial(suggestion)
+                if course is None:
+                    break  # the others are looked at before the next suggestion
             seed = course.next_seed()
             if seed is not None:
                 self.submit(course, seed)
-        return begun
+        return may_have_more
 
     def has_room(self) -> bool:
         """True if another training may be submitted now."""
-        if time.monotonic() < self.pause_until:
+        if self.signals or time.monotonic() < self.pause_until:
             return False
         return self.num_busy < min(self.workers, self.executor.capacity())
 
@@ -248,16 +258,9 @@ class Coordinator:
         """The number of trainings that run, or wait for one that another process began."""
         return sum(course.num_busy for course in self.courses)
 
-    def next_course(self) -> TrialCourse | None:
-        """Return an open trial with a seed to train, else a new one, or None."""
-        for course in self.courses:
-            if course.next_seed() is not None:
-                return course
-        while (suggestion := self.next_suggestion()) is not None:
-            opened = self.open_trial(suggestion)
-            if opened is not None:
-                return opened
-        return None
+    def course_with_seed(self) -> TrialCourse | None:
+        """Return the first open trial with a seed to train, or None."""
+        return next((one for one in self.courses if one.next_seed() is not None), None)
 
     def next_suggestion(self) -> Suggestion | None:
         """Return a queued point, else a new one of a search that learns."""
@@ -266,15 +269,16 @@ class Coordinator:
         wanted = self.display.num_trials
         if self.sweep.search.kind != "tpe" or len(self.trials) >= wanted:
             return None
-        if len(self.study.trials()) >= MAX_SUGGESTIONS_PER_TRIAL * wanted:
+        if self.study.num_draws() >= MAX_SUGGESTIONS_PER_TRIAL * wanted:
             return None
         # a sampler that has learned nothing from a skipped point would suggest it again
         return self.study.ask(at_random=self.skipped_last)
 
     def open_trial(self, suggestion: Suggestion) -> TrialCourse | None:
         """Open the trial of a suggestion; None if it cannot, may not or need not be trained."""
-        known = (point for point in self.points.values() if point.point == suggestion.point)
-        point = next(known, None) or cost_point(self.sweep, suggestion.point, self.planner)
+        point = self.points.get(json.dumps(suggestion.point))
+        if point is None:
+            point = cost_point(self.sweep, suggestion.point, self.planner)
         self.skipped_last = True
         if point.faults or point.condition:
             reason = point.faults[0].message if point.faults else f"excluded by {point.exclusion}"
@@ -285,7 +289,7 @@ class Coordinator:
             self.study.skip(suggestion, f"the same as trial {before.number}", as_bad=False)
             return None
         self.skipped_last = False
-        self.study.name(suggestion, point.fingerprint)
+        self.study.note_fingerprint(suggestion, point.fingerprint)
         trial = self.trial_of(point, before)
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
@@ -331,17 +335,20 @@ class Coordinator:
                 self.display.say_ended(course.trial)
         self.display.show([*self.trials.values()], self.courses)
 
-    def stop(self, signals: list[int]) -> None:
-        """Stop all trainings and wait until they have ended; a second signal kills them."""
+    def stop(self) -> None:
+        """Stop all trainings and wait until they have ended; another signal kills them."""
         running = [course for course in self.courses if course.jobs]
-        deadline = time.monotonic() + PATIENCE
-        for course in running:
-            course.cancel()
-        while any(course.has_jobs() for course in running):
-            if len(signals) > 1 or time.monotonic() > deadline:
-                break
-            time.sleep(POLL_SECONDS)
-        for course in running:
-            course.kill()
+        deadline, num_signals = time.monotonic() + PATIENCE, len(self.signals)
+        try:
+            for course in running:
+                course.cancel()
+            while any(course.has_jobs() for course in running):
+                if len(self.signals) > num_signals or time.monotonic() > deadline:
+                    break
+                time.sleep(POLL_SECONDS)
+        finally:
+            for course in running:
+                with suppress(RunError, OSError):  # the others are killed all the same
+                    course.kill()
         if running:
             self.display.say("stopped; run the same command to resume")

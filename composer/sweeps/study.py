@@ -6,6 +6,7 @@ it: their metrics are read and reported here.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -61,9 +62,11 @@ class Study:
                 pruner=make_pruner(sweep.pruner, max_steps),
                 load_if_exists=True,
             )
-        except (OSError, RunError, SQLAlchemyError, StorageInternalError):
+        except (OSError, RunError):
             raise
         except Exception as error:  # a damaged journal may raise anything
+            if sweep.storage is not None:
+                raise
             message = f"the Optuna study cannot be opened: {error!r}"
             hint = "remove the file: the study is made again from the trials' folders"
             raise RunError.of(message, hint, str(home.study)) from None
@@ -72,24 +75,31 @@ class Study:
         """Return Optuna's trials in some states, by default all suggestions, also skipped ones."""
         return self.study.get_trials(deepcopy=False, states=states or None)
 
-    def recover(self, trials: Iterable[Trial]) -> None:
-        """End suggestions that an earlier process left open, and add results that it did not tell.
+    def recover(self, trials: Iterable[Trial]) -> list[Point]:
+        """End what an earlier process left open, and add results that it did not tell.
 
-        The trials' folders decide which have ended.
+        The trials' folders decide which have ended. Returns the points that it had drawn, and of
+        which it had written no folder.
         """
         while self.trials(TrialState.WAITING):
             self.study.tell(self.study.ask(), state=TrialState.FAIL)
-        ended = {trial.fingerprint: trial for trial in trials if trial.status in STATES}
-        for known in self.trials():
-            name = known.user_attrs.get("fingerprint")
-            if known.state == TrialState.RUNNING:
-                if name in ended:
-                    self._tell(known.number, ended[name])
-                else:
-                    self.study.tell(known.number, state=TrialState.FAIL)
-            ended.pop(str(name), None)
-        for trial in ended.values():
+        known = {trial.fingerprint: trial for trial in trials}
+        untold = {name: trial for name, trial in known.items() if trial.status in STATES}
+        lost: list[Point] = []
+        for asked in self.trials():
+            name = str(asked.user_attrs.get("fingerprint"))
+            trial = untold.get(name)
+            if asked.state == TrialState.RUNNING and trial is None:
+                self.study.tell(asked.number, state=TrialState.FAIL)
+                if name not in known and "skipped" not in asked.user_attrs:
+                    lost += complete_points(self.sweep, asked.params)
+            elif asked.state == TrialState.RUNNING and trial is not None:
+                self._tell(asked.number, trial)
+            if trial and asked.state in (TrialState.RUNNING, STATES[trial.status]):
+                del untold[name]
+        for trial in untold.values():
             self.study.add_trial(self._restored(trial))
+        return lost
 
     def _restored(self, trial: Trial) -> FrozenTrial:
         """Return Optuna's trial of an ended one."""
@@ -102,7 +112,7 @@ class Study:
             value=trial.value if trial.status == "finished" else None,
             params=fixed.params,
             distributions=fixed.distributions,
-            user_attrs={"point": trial.point, "fingerprint": trial.fingerprint},
+            user_attrs={"fingerprint": trial.fingerprint},
         )
 
     def free_values(self, point: Point) -> dict[str, object]:
@@ -119,13 +129,11 @@ class Study:
 
     def ask(self, at_random: bool = False) -> Suggestion:
         """Return a suggestion of the sampler, which ignores all results if `at_random`."""
-        known = self.trials()
-        draws = sum("point" not in trial.user_attrs for trial in known)
         # each draw has its own seed, so that a resumed sweep draws the same points; seeds are far
         # apart, so that sweeps of neighbouring seeds draw different points
-        seed = (self.sweep.search.seed * 1_000_003 + draws) % 2**32
+        seed = (self.sweep.search.seed * 1_000_003 + self.num_draws()) % 2**32
         # TPE starts with ten random trials; Optuna also counts skipped points, told as pruned
-        skipped = [trial for trial in known if "skipped" in trial.user_attrs]
+        skipped = [trial for trial in self.trials() if "skipped" in trial.user_attrs]
         startup = 10 + sum(trial.state == TrialState.PRUNED for trial in skipped)
         learns = self.sweep.search.kind == "tpe" and not at_random
         tpe = TPESampler(n_startup_trials=startup, seed=seed, constant_liar=True)
@@ -133,21 +141,30 @@ class Study:
         trial = self.study.ask()
         return Suggestion(trial.number, suggest_point(self.sweep, trial), trial)
 
-    def name(self, suggestion: Suggestion, fingerprint: str) -> None:
-        """Say which trial's folder a suggestion has."""
+    def num_draws(self) -> int:
+        """Return the number of suggestions, without those of known points."""
+        return sum("point" not in trial.user_attrs for trial in self.trials())
+
+    def note_fingerprint(self, suggestion: Suggestion, fingerprint: str) -> None:
+        """Note which trial's folder a suggestion has."""
         suggestion.trial.set_user_attr("fingerprint", fingerprint)
 
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
-        """Report scores by step, and return the step at which to prune the trial, or None."""
+        """Report scores by step, and return the first step at which to prune the trial, or None."""
+        pruned_at = None
         for step in sorted(scores.keys() - suggestion.reported):
             suggestion.trial.report(scores[step], step)
             suggestion.reported.add(step)
-            if should_prune(suggestion.trial):
-                return step
-        return None
+            if should_prune(suggestion.trial) and pruned_at is None:
+                pruned_at = step
+        return pruned_at
 
     def tell(self, suggestion: Suggestion, trial: Trial) -> None:
-        """Tell the result of a trial."""
+        """Tell the result of a trial; the search counts a trial with added seeds once."""
+        for known in self.trials(TrialState.COMPLETE):
+            if known.user_attrs.get("fingerprint") == trial.fingerprint:
+                self.study.tell(suggestion.number, state=TrialState.FAIL)
+                return
         self._tell(suggestion.number, trial)
 
     def _tell(self, number: int, trial: Trial) -> None:
@@ -171,10 +188,7 @@ def open_journal(file: Path) -> BaseStorage:
     # of a killed process: its lock, and the line that it began to write
     file.with_name(f"{file.name}.lock").unlink(missing_ok=True)
     if file.exists():
-        text = file.read_bytes()
-        complete = text[: text.rfind(b"\n") + 1]
-        if complete != text:
-            file.write_bytes(complete)
+        os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
     return JournalStorage(JournalFileBackend(str(file)))
 
 
@@ -247,3 +261,12 @@ def suggest_value(axis: Axis, trial: BaseTrial) -> Value:
     if axis.integer:
         return trial.suggest_int(axis.name, int(axis.low), int(axis.high), log=axis.log)
     return trial.suggest_float(axis.name, axis.low, axis.high, log=axis.log)
+
+
+def complete_points(sweep: Sweep, values: Mapping[str, Value]) -> list[Point]:
+    """Return the point of drawn values; none if a process was killed before it drew them all."""
+    point = sweep.complete(values)
+    for axis in sweep.free_axes:
+        if is_active(axis, point) and axis.name not in point:
+            return []
+    return [point]

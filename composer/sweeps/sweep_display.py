@@ -61,7 +61,7 @@ class SweepDisplay:
         """Show the progress; in plain lines only if it has changed, or a while has passed."""
         now = time.monotonic()
         statuses = Counter(trial.status for trial in trials)
-        text = f"{statuses['finished']} of {self.num_trials} done, {statuses['running']} running, "
+        text = f"{statuses['finished']} of {self.num_trials} done, {len(courses)} running, "
         text += f"{statuses['pruned']} pruned, {statuses['failed']} failed"
         best = describe_best(self.sweep.rank[0], trials)
         interval = 1.0 if self.display.console.is_terminal else PLAIN_SECONDS

@@ -6,12 +6,13 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from composer.errors import FolderLocked
+from composer.errors import FolderLocked, RunError
 from composer.metrics.table import logged_key
 from composer.processes.python import seqcomposer_command
 from composer.run_dir import RunDir, is_locked
@@ -34,8 +35,6 @@ from composer.sweeps.trial import (
     write_trial,
 )
 
-IN_USE = "another process trains it"
-
 
 def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> tuple[str, ...]:
     """Return the command that trains a recipe into a run folder, resuming a run that was killed."""
@@ -55,6 +54,14 @@ class Job:
 
 
 @dataclass
+class LockedRun:
+    """A run folder that another process has locked, and when its metrics were written last."""
+
+    since: float
+    size: int
+
+
+@dataclass
 class TrialCourse:
     """An open trial, its jobs by seed, and the `arguments` of its trainings.
 
@@ -68,7 +75,7 @@ class TrialCourse:
     arguments: Sequence[str]
     budget: Budget
     jobs: dict[int, Job] = field(default_factory=dict)
-    locked_since: dict[int, float] = field(default_factory=dict)
+    locked: dict[int, LockedRun] = field(default_factory=dict)
     metrics_size: int = -1
     error: str | None = None
     """Why the trial fails, when its other trainings have ended."""
@@ -77,10 +84,12 @@ class TrialCourse:
         self.sweep = self.study.sweep
         self.seeds, self.goal = self.sweep.seeds_of(self.trial), self.sweep.rank[0]
         self.refresh()
+        self.report()  # of an earlier process, which has not pruned it
 
     def refresh(self) -> None:
-        """Read the run.json of each seed."""
-        self.trial = replace(self.trial, records=read_run_records(self.trial.folder))
+        """Read the run.json of each seed; one that cannot be read now may be so the next time."""
+        with suppress(RunError):
+            self.trial = replace(self.trial, records=read_run_records(self.trial.folder))
 
     @property
     def is_open(self) -> bool:
@@ -98,33 +107,26 @@ class TrialCourse:
     @property
     def num_busy(self) -> int:
         """The number of trainings that run, or wait for one that another process began."""
-        return len(self.jobs) + len(self.locked_since)
+        return len(self.jobs) + len(self.locked)
 
     def next_seed(self) -> int | None:
         """Return a seed whose training can start now, or None."""
         if not self.is_open or self.is_ending:
             return None
         for seed in self.seeds_left:
-            if seed not in self.jobs and seed not in self.locked_since and self.is_free(seed):
+            if seed not in self.jobs and seed not in self.locked:
                 return seed
             if self.sweep.pruner is not None and seed == self.seeds[0]:
                 return None  # it may be pruned yet
         return None
 
-    def is_free(self, seed: int) -> bool:
-        """True if no process trains a seed; the engine may have lost one that still does."""
-        run = RunDir(self.trial.run(seed))
-        if is_locked(run):
-            self.locked_since.setdefault(seed, time.monotonic())
-            return False
-        if run.is_empty() or run.record.exists():
-            return True
-        cure = f"put it back, or remove {run.path}, and run the sweep with `--retry`"
-        self.error = f"{run.path} has no run.json: {cure}"
-        return False
-
     def submit(self, seed: int) -> None:
-        """Start the training of a seed."""
+        """Start the training of a seed, or find the job that still runs it."""
+        folder = RunDir(self.trial.run(seed))
+        if not (folder.is_empty() or folder.record.exists() or is_locked(folder)):
+            cure = f"put it back, or remove {folder.path}, and run the sweep with `--retry`"
+            self.error = f"{folder.path} has no run.json: {cure}"
+            return
         run, log = self.trial.run(seed), self.trial.log(seed)
         arguments = [f"training.seed={seed}", *self.arguments]
         training = Training(
@@ -145,22 +147,30 @@ class TrialCourse:
                 del self.jobs[seed]
                 self.refresh()
                 self.handle_exit(seed, status, job.log_start)
-        for seed, since in list(self.locked_since.items()):
-            self.wait_for_lock(seed, since)
+        for seed, locked in list(self.locked.items()):
+            self.wait_for_lock(seed, locked)
         self.prune_if_bad()
         if self.is_ending:
             self.cancel()
         if not self.jobs and (self.is_ending or not self.seeds_left):
             self.finish()
 
-    def wait_for_lock(self, seed: int, since: float) -> None:
-        """Go on with a seed when the process that trains it has ended, or give up waiting."""
+    def wait_for_lock(self, seed: int, locked: LockedRun) -> None:
+        """Go on with a seed when the process that trains it has ended, or writes no more."""
+        size = self.size_of_metrics(seed)
         if not is_locked(RunDir(self.trial.run(seed))):
-            del self.locked_since[seed]
+            del self.locked[seed]
             self.refresh()
-        elif time.monotonic() - since > PATIENCE:
-            del self.locked_since[seed]
-            self.restart(seed, "lost", IN_USE)
+        elif size != locked.size:
+            self.locked[seed] = LockedRun(time.monotonic(), size)
+        elif time.monotonic() - locked.since > PATIENCE:
+            del self.locked[seed]
+            self.restart(seed, "lost", "another process trains it")
+
+    def size_of_metrics(self, seed: int) -> int:
+        """Return the size of a seed's metrics.jsonl, -1 before it has started."""
+        file = RunDir(self.trial.run(seed)).metrics
+        return file.stat().st_size if file.exists() else -1
 
     def prune_if_bad(self) -> None:
         """Report the first seed's progress to the study, which may prune the trial."""
@@ -182,8 +192,7 @@ class TrialCourse:
 
     def report(self) -> int | None:
         """Report new scores of the first seed; return the step at which to prune, or None."""
-        file = RunDir(self.trial.run(self.seeds[0])).metrics
-        size = file.stat().st_size if file.exists() else -1
+        size = self.size_of_metrics(self.seeds[0])
         if size == self.metrics_size:
             return None
         self.metrics_size = size
@@ -200,7 +209,7 @@ class TrialCourse:
         run = RunDir(self.trial.run(seed))
         if self.is_ending:
             return
-        if status == 0 and seed in self.trial.finished_seeds:
+        if seed in self.trial.finished_seeds:
             if seed == self.seeds[0]:
                 self.report()  # the last rows; it is too late to prune
         elif name := killed_by(status):
@@ -208,7 +217,7 @@ class TrialCourse:
         else:
             error = error_excerpt(self.trial.log(seed), status, log_start)
             if f"error[{FolderLocked.code}]" in error:
-                self.restart(seed, "lost", IN_USE)
+                self.locked[seed] = LockedRun(time.monotonic(), self.size_of_metrics(seed))
             else:
                 self.fail(run, seed, error)
 

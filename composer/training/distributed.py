@@ -22,7 +22,7 @@ from torch import distributed
 
 from composer.errors import MAX_LIBRARY_MESSAGE, ComposerError, RunFailed, one_line_error
 from composer.processes.parent import end_with_parent
-from composer.processes.signals import EARLY_SIGNALS
+from composer.processes.signals import EARLY_SIGNALS, SAME_SIGNAL_SECONDS
 from composer.run_dir import RESUME
 from composer.training.lightning import (
     ClusterEnvironment,
@@ -39,10 +39,6 @@ SHARE_FOLDER = "give all machines the same run folder, on a file system that the
 """Fix of a training whose processes see different folders."""
 PEER_SECONDS = 3.0
 """Seconds that a process waits that has lost another, so that the launcher sees the other first."""
-SAME_SIGNAL_SECONDS = 1.0
-"""Seconds in which a signal counts once: a terminal sends it to all processes, and so does a
-launcher.
-"""
 SIGNAL_SECONDS = 5.0
 """Seconds until all processes know of a signal to one of them, unless a step takes longer."""
 HANDLED = (signal.SIGINT, signal.SIGTERM)

@@ -120,7 +120,7 @@ def test_what_an_earlier_process_left_open_is_ended_and_may_be_asked_for_again(
     before = Study(sweep, SweepDir(tmp_path), "tried")
     asked = [before.ask() for _ in range(3)]
     for suggestion in asked:
-        before.name(suggestion, f"{suggestion.number:012}")
+        before.note_fingerprint(suggestion, f"{suggestion.number:012}")
     before.study.enqueue_trial({"kind": "gru"})  # it was killed before it asked for it
     results = [
         ended(asked[0], 1.0),
@@ -337,3 +337,54 @@ def test_points_that_are_not_trained_do_not_end_the_random_start(tmp_path: Path)
                 study.tell(suggestion, ended(suggestion, loss(suggestion.point)))
             else:
                 study.skip(suggestion, "excluded", as_bad=True)
+
+
+def test_a_result_that_two_processes_did_not_tell_is_told_by_the_third(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
+    first = Study(sweep, SweepDir(tmp_path), "tried")
+    asked = first.ask()
+    first.note_fingerprint(asked, f"{0:012}")  # killed here
+    second = Study(sweep, SweepDir(tmp_path), "tried")
+    second.recover([ended(asked, None, "running")])
+    again = second.ask_for(asked.point)
+    second.note_fingerprint(again, f"{0:012}")  # killed after it has written the trial's end
+    third = Study(sweep, SweepDir(tmp_path), "tried")
+    third.recover([ended(asked, 0.5)])
+    third.recover([ended(asked, 0.5)])
+    states = [(item.state.name, item.value) for item in third.trials()]
+    assert states == [("FAIL", None), ("COMPLETE", 0.5)]
+
+
+def test_a_point_that_was_drawn_and_has_no_folder_is_drawn_once(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
+    points = asked_points(Study(sweep, home_of(tmp_path / "alone"), "tried"), 3)
+    first = Study(sweep, SweepDir(tmp_path), "tried")
+    lost = first.ask()
+    assert lost.point == points[0]
+    second = Study(sweep, SweepDir(tmp_path), "tried")
+    assert second.recover([]) == [points[0]]
+    again = second.ask_for(points[0])
+    second.tell(again, ended(again, loss(again.point)))
+    assert (second.num_draws(), asked_points(second, 2)) == (1, points[1:])
+
+
+def test_a_trial_that_is_resumed_is_not_pruned_for_what_it_has_passed(tmp_path: Path) -> None:
+    rest = f"{TPE}\nprune: {{median: {{min_steps: 100, trials: 1}}}}"
+    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3), rest), SweepDir(tmp_path), "tried")
+    assert reports(study, [0.5, 0.5, 0.5]) is None
+    resumed = study.ask()
+    assert study.report(resumed, {100: 9.0, 200: 0.4}) == 100
+    assert study.report(resumed, {100: 9.0, 200: 0.4, 300: 0.4}) is None
+
+
+def test_added_seeds_are_no_second_result(tmp_path: Path) -> None:
+    study = Study(sweep_of(tmp_path, rates(0.1, 0.2), TPE), SweepDir(tmp_path), "tried")
+    asked = study.ask()
+    study.note_fingerprint(asked, f"{asked.number:012}")
+    study.tell(asked, ended(asked, 1.0))
+    again = study.ask_for(asked.point)
+    study.tell(again, ended(asked, 2.0))
+    assert [(item.state.name, item.value) for item in study.trials()] == [
+        ("COMPLETE", 1.0),
+        ("FAIL", None),
+    ]

@@ -13,8 +13,9 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
-from composer.errors import RunError
+from composer.errors import RunError, one_line_error
 from composer.processes.python import secure_children
+from composer.processes.signals import collected_signals
 from composer.sweeps.executors.training import LOST, Training, TrainingProcess
 from composer.sweeps.sweep import Resources
 
@@ -26,13 +27,13 @@ POLL_SECONDS = 0.1
 
 def run_training(training: Training) -> int:
     """Train in a process of the task's own; a cancelled task waits for the checkpoint."""
-    process = TrainingProcess(training, {})
-    while (status := process.status()) is None:
-        try:
+    with collected_signals() as signals:  # `ray.cancel` is a SIGINT
+        process = TrainingProcess(training, {})
+        while (status := process.status()) is None:
+            if signals and not process.is_cancelled:
+                process.cancel()
             time.sleep(POLL_SECONDS)
-        except KeyboardInterrupt:  # `ray.cancel`
-            process.cancel()
-    return status
+        return status
 
 
 class RayExecutor:
@@ -64,6 +65,10 @@ class RayExecutor:
             return int(self.ray.get(self.jobs[job]))
         except self.ray.exceptions.TaskCancelledError:
             return -int(signal.SIGTERM)
+        except self.ray.exceptions.RayTaskError as error:
+            message = f"a node cannot start trainings: {one_line_error(error.cause)}"
+            hint = "it needs this package, and the folders of this machine"
+            raise RunError.of(message, hint) from None
         except self.ray.exceptions.RayError:  # its node or its worker has died
             return LOST
 
@@ -107,8 +112,12 @@ def ray_executor(address: str, resources: Resources) -> Iterator[RayExecutor]:
     try:
         # Ray has installed its own handlers, with other exit statuses
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
         yield RayExecutor(ray, resources)
+    except ray.exceptions.RayError as error:
+        message = f"the Ray cluster does not answer any more: {one_line_error(error)}"
+        raise RunError.of(message, "run the same command again") from None
     finally:
         ray.shutdown()
 
@@ -137,4 +146,5 @@ def task_needs(resources: Resources, nodes: list[Mapping[str, float]]) -> dict[s
 
 def room(node: Mapping[str, float], needs: Mapping[str, float]) -> int:
     """Return the number of trials that fit on a node of a cluster."""
-    return int(min(node.get(name, 0.0) // need for name, need in needs.items() if need))
+    shares = [node.get(name, 0.0) / need for name, need in needs.items() if need]
+    return int(min(shares) + 1e-6)  # 1 / 0.2 is 5

@@ -74,7 +74,7 @@ class SlurmExecutor:
         """Submit a job, or find the one that an earlier sweep has submitted for this run."""
         folder = training.run.absolute().with_name(f"{training.run.name}.slurm")
         earlier = {file.name.partition("_")[0] for file in folder.glob("*_submitted.pkl")}
-        for number in earlier & self.queued(at_once=True) if earlier else ():
+        for number in earlier & self.queued(ask_now=True) if earlier else ():
             job = self.submitit.SlurmJob(folder, number)
             if not job.paths.result_pickle.exists():  # one that has ended may be in the queue still
                 self.jobs[number] = job
@@ -92,8 +92,8 @@ class SlurmExecutor:
 
     def state(self, job: str) -> int | None:
         if self.jobs[job].paths.result_pickle.exists():
-            outcome = self.jobs[job].exception()
-            return LOST if outcome is not None else int(self.jobs[job].result())
+            error = self.jobs[job].exception()
+            return int(self.jobs[job].result()) if error is None else lost_or_raise(str(error))
         if job in self.queued():
             self.gone_since.pop(job, None)
             return None
@@ -102,40 +102,58 @@ class SlurmExecutor:
 
     def cancel(self, job: str) -> None:
         """Cancel a job: Slurm sends SIGTERM, and SIGKILL after its `KillWait`."""
-        self.jobs[job].cancel(check=False)
+        with suppress(OSError, subprocess.SubprocessError):
+            ask_slurm("scancel", job)
 
     def capacity(self) -> int:
         return LARGE  # Slurm keeps the others in its queue
 
-    def queued(self, at_once: bool = False) -> set[str]:
+    def queued(self, ask_now: bool = False) -> set[str]:
         """Return this user's jobs in the queue, as they were a few seconds ago.
 
-        Where Slurm does not answer, all jobs are still there. Raises RunError `at_once`.
+        Where Slurm does not answer, all jobs are still there; with `ask_now` that raises RunError.
         """
-        if not at_once and time.monotonic() - self.read_at < QUEUE_SECONDS:
+        if not ask_now and time.monotonic() - self.read_at < QUEUE_SECONDS:
             return self.queue
         self.read_at = time.monotonic()
         try:
             rows = ask_slurm("squeue", "--me", "--noheader", "--format=%A %r").splitlines()
         except (OSError, subprocess.SubprocessError) as error:
-            if at_once:
+            if ask_now:
                 raise slurm_error("Slurm does not answer", error) from None
             self.queue |= self.jobs.keys()
             return self.queue
-        reasons = dict(row.split(maxsplit=1) for row in rows)
-        for job in self.jobs.keys() & reasons.keys():
-            if reasons[job] in NEVER:
-                raise slurm_error("Slurm will never start this job", RuntimeError(reasons[job]))
-        self.queue = {*reasons}
+        self.queue = set()
+        for row in rows:
+            job, _, reason = row.partition(" ")
+            self.queue.add(job)
+            if job in self.jobs and reason in NEVER:
+                raise slurm_error("Slurm will never start this job", RuntimeError(reason))
         return self.queue
 
 
 def ask_slurm(*command: str) -> str:
     """Return what a command of Slurm prints. Raises OSError and SubprocessError."""
     environment = python_environment(os.environ)
-    options: dict[str, Any] = {"env": environment, "capture_output": True, "text": True}
-    done = subprocess.run(command, **options, timeout=ANSWER_SECONDS, check=True)
+    done = subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=ANSWER_SECONDS,
+        check=True,
+        start_new_session=True,  # Ctrl-C is for the sweep alone
+    )
     return str(done.stdout)
+
+
+def lost_or_raise(trace: str) -> int:
+    """Return LOST for a job that could not be requeued. Raises RunError for any other error."""
+    if "UncompletedJobError" in trace or "scontrol" in trace:
+        return LOST
+    reason = [line for line in trace.splitlines() if line and not line.startswith(("-", "You"))]
+    message = f"a node cannot start trainings: {reason[-1].strip()}"
+    raise RunError.of(message, "it needs this package, and the folders of this machine")
 
 
 def slurm_error(message: str, error: Exception) -> RunError:
