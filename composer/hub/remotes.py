@@ -292,7 +292,12 @@ class WandbReference(Remote):
         load_wandb_settings()
         *owner, project, name = self.name.split("/")
         quiet = wandb.Settings(
-            silent=True, console="off", disable_git=True, init_timeout=ANSWER_SECONDS
+            silent=True,
+            console="off",
+            disable_git=True,
+            init_timeout=ANSWER_SECONDS,
+            # by default the folder that was current when W&B was first used
+            root_dir=os.environ.get("WANDB_DIR") or os.getcwd(),
         )
         with self.service_errors(), secure_children():
             artifact = wandb.Artifact(name, type="model")

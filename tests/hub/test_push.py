@@ -12,6 +12,7 @@ from composer.api import push as push_it
 from composer.atomic_io import lock_of
 from composer.errors import RunError
 from composer.hub.pull import pull, pull_reference
+from composer.processes.wandb import load_wandb_settings
 from composer.run_dir import RunDir
 from tests.hub.packs import contents, names_in
 from tests.hub.test_git import commit_all, git
@@ -185,6 +186,7 @@ def test_git_refuses_what_is_no_branch_or_no_place_of_its_own(
 def test_an_artifact_is_written_to_the_offline_files_of_wandb(
     run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    load_wandb_settings()  # in another folder, as an earlier run of W&B in this process would
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "store"))

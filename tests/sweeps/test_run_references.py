@@ -98,6 +98,7 @@ FUNCTIONS: dict[str, Callable[[str, Path], object]] = {
     "pack": lambda run, new: (
         composer.pack(run, new / "pack").stat().st_size if new.mkdir() is None else 0
     ),
+    "push": lambda run, new: composer.push(run, str(new)).sha256,
     "report": lambda run, new: composer.report(run, output=new.with_suffix(".html")).exists(),
 }
 

@@ -215,7 +215,7 @@ def test_the_final_model_is_an_artifact_that_is_pulled(
         lambda **_: SimpleNamespace(artifact=lambda name: names.append(name) or manifest),
     )
     pulled = pull("wandb:ann/p/model-id:latest", tmp_path / "pulled")
-    assert names == ["ann/p/model-id:latest"]
+    assert names == ["ann/p/model-id:latest", "ann/p/model-id:v0"]  # files of the listed version
     assert same_weights(pulled, run)
     assert open_run(pulled).translate(["a b"]) == open_run(run).translate(["a b"])
     assert str(tmp_path) not in (pulled / "run.json").read_text(encoding="utf-8")
