@@ -254,15 +254,16 @@ def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterato
 
 
 @contextmanager
-def lock_of(path: Path) -> Iterator[bool]:
-    """Lock a file or folder; yield whether nobody else had the lock.
+def lock_of(path: Path) -> Iterator[bool | None]:
+    """Lock a file or folder; yield False if somebody else has the lock, None without locks here.
 
     The lock ends with this process at the latest.
     """
-    handle, is_free = os.open(path, os.O_RDONLY | NO_WAIT), False
+    handle = os.open(path, os.O_RDONLY | NO_WAIT)
+    is_free: bool | None = False
     try:
         with suppress(BlockingIOError):
-            is_free = try_lock(handle, exclusive=True)
+            is_free = try_lock(handle, exclusive=True) or None
         yield is_free
     finally:
         os.close(handle)

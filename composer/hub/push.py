@@ -12,7 +12,8 @@ from composer.hub.model_card import eval_results
 from composer.hub.pack import finished_run, packed_temporarily
 from composer.hub.pack_format import MANIFEST
 from composer.hub.remotes import HubReference, LocalReference, WandbReference, parse_reference
-from composer.hub.shelf import LATEST, NAMING, WORD
+from composer.hub.shelf import LATEST, NAMING, VERSION, WORD
+from composer.processes.git import COMMIT
 
 
 class Pushed(NamedTuple):
@@ -33,7 +34,7 @@ def push_run(run: str | PathLike[str], ref: str, name: str = "", license: str = 
         if not isinstance(reference, LocalReference) or not re.fullmatch(f"{WORD}(@{WORD})?", name):
             raise RunError.of("only a folder takes a name, `NAME@ALIAS`", NAMING, f"{ref} {name}")
         reference = LocalReference(f"{ref}/{name}" if "@" in name else f"{ref}/{name}@{LATEST}")
-    fixed = "v[0-9]+" if isinstance(reference, WandbReference) else "[0-9a-f]{40}"
+    fixed = VERSION if isinstance(reference, WandbReference) else COMMIT
     if re.fullmatch(fixed, reference.revision):
         raise RunError.of("a version never changes", "name a branch or an alias", str(reference))
     folder, recipe = finished_run(run)

@@ -33,12 +33,14 @@ EXTRA_BYTES = 1 << 27
 LFS_POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/.*\nsize (?P<size>\d{1,18})\n", re.DOTALL
 )
+LFS_NAME = re.compile(r"[\w./ -]+")
+"""In others LFS would read a list or a pattern, say of every file."""
 LFS_FILTER = "filter.lfs.clean=git-lfs clean -- %f"
 """Without it `git lfs pull` says that LFS is not installed, and leaves the files as they are."""
 COMMIT_MESSAGE = "Pack of seqcomposer"
 HOST = rf"({WORD}|\[[0-9A-Fa-f:.]+\])(:[0-9]{{1,5}})?"
-URL = rf"(https://{HOST}|ssh://({WORD}@)?{HOST}|file://)/[^@#]+"
-"""Without a password or an option of ssh."""
+URL = rf"(https://{HOST}|ssh://({WORD}@)?{HOST}|file://)/[^@#?]+"
+"""Without a password, a query that may have a token, or an option of ssh."""
 # git would read other texts as ranges or options
 REVISION = r"(@(?P<revision>(?!.*(\.\.|//))[A-Za-z0-9_][A-Za-z0-9._/+-]*))?"
 STEP = r"(?!(\.{0,2}|\.git)(/|$))[^/\\#]+"
@@ -152,6 +154,7 @@ class Remote(Reference):
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
             reason = one_line_error(error.__cause__ or error)
+            reason = re.sub(r"(://[^\s?]*\?)\S*", r"\1...", reason)  # of signed URLs
             raise RunError.of(f"{self.service} says: {reason}", self.fix, str(self)) from None
 
 
@@ -175,6 +178,10 @@ class GitReference(Remote):
         git.checkout(names)
         if pointers := lfs_pointers(folder, names):
             check_limit(pointers, max_bytes, str(self))
+            for pointer in pointers:
+                if not LFS_NAME.fullmatch(pointer.name):
+                    message = f"Git LFS would take the name {pointer.name!a} for a pattern"
+                    refuse(str(self), message, "rename it: letters, digits, `.`, `_`, `-`")
             include = ",".join(pointer.name for pointer in pointers)
             git.run("-c", LFS_FILTER, "lfs", "pull", f"--include={include}", max_bytes=max_bytes)
         for pointer in lfs_pointers(folder, names):
@@ -329,18 +336,18 @@ def parse_reference(text: str) -> Reference:
         if text.startswith(kind.scheme):
             parts = re.fullmatch(kind.pattern, text.removeprefix(kind.scheme))
             if parts is None:
-                fix = f"write `{kind.form}`, without a password; git speaks https, ssh and file"
+                fix = f"write `{kind.form}`, no password and no `?`; git speaks https, ssh and file"
                 raise RunError.of("this reference is malformed", fix, without_password(text))
             return kind(**parts.groupdict(default=""))
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)", text):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)|[^/\\:]{2,}:[^\\]*@", text):
         raise RunError.of("a bare URL is ambiguous", FORMS, without_password(text))
     return LocalReference(text)
 
 
 def without_password(text: str) -> str:
     """Return a malformed reference as it may be printed."""
-    text = re.sub(r"://([^/@:]*):[^/@]*@", r"://\1@", text[:MAX_ADDRESS])
-    return re.sub(r"(https?)://[^/@]*@", r"\1://", text)  # there, a name alone may be a token
+    text = re.sub(r"(:(//)?).*@", r"\1...@", text, flags=re.DOTALL)  # passwords may have any sign
+    return re.sub(r"\?.*", "?...", text, flags=re.DOTALL)[:MAX_ADDRESS]
 
 
 def lfs_pointers(folder: Path, names: Sequence[str]) -> list[Member]:

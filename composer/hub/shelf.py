@@ -77,7 +77,7 @@ def add_version(pack: Path, path: Path) -> Path:
             raise RunError.of(message, "choose another name", str(entry))
     entry.mkdir(exist_ok=True)
     with lock_of(entry) as is_free:
-        if not is_free:
+        if is_free is False:
             raise RunError.of("another push is writing here", "wait, and push again", str(entry))
         aliases = read_aliases(entry)
         atomic_write(entry / ALIASES, json.dumps(aliases).encode())

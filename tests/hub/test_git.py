@@ -347,6 +347,18 @@ def test_large_weights_in_lfs_are_refused_before_they_are_asked_for(
     assert not log.exists()
 
 
+def test_a_name_that_is_a_pattern_of_lfs_is_refused_before_anything_is_asked_for(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1\n"
+    (models / "x,*,y.yaml").write_text(pointer, encoding="utf-8")
+    commit_all(models)
+    log = install_lfs(models, tmp_path, monkeypatch)
+    with pytest.raises(RunError, match="for a pattern"):
+        pull(f"git+file://{models}#x,*,y.yaml", tmp_path / "x")
+    assert not log.exists()
+
+
 @pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
 def test_weights_in_lfs_are_pulled_by_the_real_program(
     models: Path, folder: Path, tmp_path: Path

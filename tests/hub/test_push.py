@@ -116,6 +116,13 @@ def test_one_pushes_to_a_shelf_at_a_time(run: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "shelf/mine").glob("v*"))) == 1
 
 
+def test_a_shelf_of_a_file_system_without_locks_is_pushed_to(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("composer.atomic_io.try_lock", lambda *_, **__: False)
+    assert Path(push(run, str(tmp_path / "shelf"), name="mine")).name == "v1"
+
+
 def test_an_unfinished_run_is_not_pushed(run: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(run, tmp_path / "bad")
     change_record(RunDir(bad), status="running")
@@ -127,6 +134,19 @@ def test_an_unfinished_run_is_not_pushed(run: Path, tmp_path: Path) -> None:
 def test_a_name_is_for_shelves_only(run: Path) -> None:
     with pytest.raises(RunError, match="only a folder takes a name"):
         push(run, "hub:ann/mine", name="other")
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        f"hub:ann/mine@{'a' * 40}",
+        f"git+https://example.org/a@{'0' * 64}",
+        "wandb:translation/mine:v3",
+    ],
+)
+def test_what_never_changes_is_not_pushed_to(ref: str, run: Path) -> None:
+    with pytest.raises(RunError, match="a version never changes"):
+        push(run, ref)
 
 
 # ------------------------------------------------------------------------------------------- git

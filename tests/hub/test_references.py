@@ -38,6 +38,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
         ("wandb:translation/mine:latest", WandbReference("translation/mine", "latest")),
         ("wandb:ann/translation/mine", WandbReference("ann/translation/mine")),
         ("shelf/mine@best", LocalReference("shelf/mine@best")),
+        ("C:/shelf/mine@best", LocalReference("C:/shelf/mine@best")),
+        ("C:\\shelf\\mine@best", LocalReference("C:\\shelf\\mine@best")),
         ("hub:ann/mine", HubReference("ann/mine", "", "")),
         ("hub:ann/mine@main#packs/x/", HubReference("ann/mine", "main", "packs/x")),
     ],
@@ -74,6 +76,7 @@ def test_each_form_of_a_reference_is_parsed(text: str, meant: Reference) -> None
         "git+https://ann:secret@example.org/a",
         "git+https://token@example.org/a",
         "git+ssh://ann:secret@example.org/a",
+        "git+https://example.org/a?private_token=secret",
         "git+https://example.org/a@--exec=id",
         "git+https://example.org/a@a..b",
         "git+https://example.org/a@",
@@ -105,19 +108,37 @@ def test_malformed_references_are_refused(text: str) -> None:
         parse_reference(text)
 
 
-def test_a_password_is_not_printed() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git+https://ann:secret@example.org/a",
+        "git+https://ann:x/secret@example.org/a",
+        "https://ann:x@secret@example.org/a",
+        "git+ann:secret@example.org/a",
+        "ann:secret@example.org/a",
+        "ann:x/secret@example.org",
+        "hub:ann:secret@example.org/a",
+        "https://example.org/a?access_token=secret",
+        "git+https://example.org/a?private_token=secret#x",
+        "git+https://example.org/a@main?access_token=secret",
+        f"git+https://ann:secret{'x' * 1000}@example.org/a",
+        "git+https://ann:a\nsecret@example.org/a",
+    ],
+)
+def test_a_password_is_not_printed(text: str) -> None:
     with pytest.raises(RunError) as error:
-        parse_reference("git+https://ann:secret@example.org/a")
+        parse_reference(text)
     assert "secret" not in error.value.render()
 
 
 @pytest.mark.parametrize(
     ("text", "public"),
     [
-        ("git+ssh://git@example.org/a", "git+ssh://git@example.org/a"),
-        ("git+ssh://ann:secret@example.org/a", "git+ssh://ann@example.org/a"),
-        ("git+https://ann:secret@example.org/a", "git+https://example.org/a"),
-        ("git+https://secret@example.org/a", "git+https://example.org/a"),
+        ("git+ssh://ann:secret@example.org/a", "git+ssh://...@example.org/a"),
+        ("git+https://secret@example.org/a", "git+https://...@example.org/a"),
+        ("ann:secret@example.org/a", "ann:...@example.org/a"),
+        ("https://example.org/a?token=secret", "https://example.org/a?..."),
+        ("https://example.org:8443/a", "https://example.org:8443/a"),
     ],
 )
 def test_a_reference_is_printed_without_its_password(text: str, public: str) -> None:
@@ -132,3 +153,11 @@ def test_a_pinned_reference_names_the_same_path(text: str) -> None:
     pinned = replace(first, revision=COMMIT)
     assert parse_reference(str(pinned)) == pinned
     assert pinned.path == first.path
+
+
+def test_an_error_of_a_service_is_printed_without_the_queries_of_its_urls() -> None:
+    said = "403 for url: https://example.org/a?signature=secret&x=secret (see https://x.org/b)"
+    with pytest.raises(RunError) as error, HubReference("ann/mine").service_errors():
+        raise OSError(said)
+    (fault,) = error.value.faults
+    assert fault.message.endswith("https://example.org/a?... (see https://x.org/b)")
