@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.sweeps.executors.engine import Engine
-    from composer.sweeps.leaderboard import Leaderboard
+    from composer.sweeps.leaderboard.board import Leaderboard
     from composer.sweeps.points import PointCost
     from composer.training.lightning import Callback, Logger
     from composer.training.module import Seq2SeqModule
@@ -188,7 +188,7 @@ def sweep(
     Raises RecipeError, DataError and RunError before anything is trained.
     """
     from composer.sweeps.coordinator import run_sweep
-    from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps.leaderboard.board import open_leaderboard
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, _as_list(overrides), data, seeds)
@@ -229,11 +229,11 @@ def leaderboard(
     sweep, more: Their directories, or their files. output: An HTML page to write. Raises RunError
     and RecipeError.
     """
-    from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps.leaderboard.board import open_leaderboard
 
     board = open_leaderboard(*map(Path, (sweep, *more)))
     if output is not None:
-        from composer.sweeps.leaderboard_html import write_leaderboard
+        from composer.sweeps.leaderboard.page import write_leaderboard
 
         write_leaderboard(board, output)
     return board

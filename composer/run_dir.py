@@ -172,7 +172,7 @@ def find_run(reference: str | os.PathLike[str]) -> Path:
     if "#" not in text or os.path.exists(text):
         return Path(text)
     # late, from above: only a leaderboard knows ranks
-    from composer.sweeps.run_references import find_trial_run
+    from composer.sweeps.leaderboard.run_references import find_trial_run
 
     return find_trial_run(text) or Path(text)
 

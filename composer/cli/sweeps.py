@@ -162,7 +162,7 @@ def leaderboard(
     if as_json:
         options.print_json(board.as_json())
     else:
-        from composer.sweeps.leaderboard_html import write_leaderboard
+        from composer.sweeps.leaderboard.page import write_leaderboard
 
         options.echo(board.text(options.terminal_width()))
         options.echo(f"wrote {write_leaderboard(board, output)}")

@@ -21,8 +21,8 @@ from composer.fingerprint import read_verified
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, find_run, seed_dirs
+from composer.sweeps.leaderboard.run_references import split_reference
 from composer.sweeps.point_arguments import point_from_args
-from composer.sweeps.run_references import split_reference
 
 Reference = str | Path | Recipe
 LINE_WIDTH = 110

@@ -86,16 +86,16 @@ class Study:
         known = {trial.fingerprint: trial for trial in trials}
         untold = {name: trial for name, trial in known.items() if trial.status in STATES}
         lost: list[Point] = []
-        for asked in self.trials():
-            name = str(asked.user_attrs.get("fingerprint"))
+        for entry in self.trials():
+            name = str(entry.user_attrs.get("fingerprint"))
             trial = untold.get(name)
-            if asked.state == TrialState.RUNNING and trial is None:
-                self.study.tell(asked.number, state=TrialState.FAIL)
-                if name not in known and "skipped" not in asked.user_attrs:
-                    lost += complete_points(self.sweep, asked.params)
-            elif asked.state == TrialState.RUNNING and trial is not None:
-                self._tell(asked.number, trial)
-            if trial and asked.state in (TrialState.RUNNING, STATES[trial.status]):
+            if entry.state == TrialState.RUNNING and trial is None:
+                self.study.tell(entry.number, state=TrialState.FAIL)
+                if name not in known and "skipped" not in entry.user_attrs:
+                    lost += complete_points(self.sweep, entry.params)
+            elif entry.state == TrialState.RUNNING and trial is not None:
+                self._tell(entry.number, trial)
+            if trial and entry.state in (TrialState.RUNNING, STATES[trial.status]):
                 del untold[name]
         for trial in untold.values():
             self.study.add_trial(self._restored(trial))

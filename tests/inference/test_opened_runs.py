@@ -25,7 +25,7 @@ from composer.hub.pack import pack
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.run_dir import UNVERIFIED, RunDir, read_metrics
-from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.leaderboard.board import open_leaderboard
 from composer.viz.architecture import draw
 from composer.viz.report import report
 from tests.inference.untrained import record_hashes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.metrics.table import training_key
-from composer.sweeps.leaderboard import Leaderboard, open_leaderboard
+from composer.sweeps.leaderboard.board import Leaderboard, open_leaderboard
 from composer.sweeps.trial import Trial, write_trial
 
 BEST_AND_SMALL = ({"val/bleu": "max"}, {"parameters": "min"})

@@ -27,7 +27,7 @@ from composer.sweeps import coordinator
 from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.dry_run import dry_run_text
 from composer.sweeps.executors.local import slot_environments
-from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.leaderboard.board import open_leaderboard
 from composer.sweeps.points import list_points, point_fingerprint
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.status import sweep_status

@@ -20,7 +20,7 @@ from composer.model.weights import count_parameters
 from composer.sweeps import trial_course
 from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.dry_run import dry_run_json, dry_run_text
-from composer.sweeps.leaderboard_html import write_leaderboard
+from composer.sweeps.leaderboard.page import write_leaderboard
 from composer.sweeps.point_arguments import point_from_args
 from composer.sweeps.points import CostPlanner, list_points, point_recipe
 from composer.sweeps.spec import read_sweep

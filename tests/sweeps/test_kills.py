@@ -20,7 +20,7 @@ from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.directory import lock_sweep
 from composer.sweeps.executors.local import LocalExecutor
 from composer.sweeps.executors.training import LOST, TrainingProcess
-from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.leaderboard.board import open_leaderboard
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir
 from composer.sweeps.trial import read_log, read_trials

@@ -16,11 +16,11 @@ from composer import api
 from composer.cli import main
 from composer.errors import RunError
 from composer.formatting import align_columns, si, significant
-from composer.sweeps.axis_groups import MAX_GROUPS, group_by_value
-from composer.sweeps.leaderboard import Leaderboard, Measurement, open_leaderboard
-from composer.sweeps.leaderboard_charts import gather_dots, pareto_front
-from composer.sweeps.leaderboard_tables import effect_table, format_mean, trial_table
-from composer.sweeps.run_references import find_run
+from composer.sweeps.leaderboard.axis_groups import MAX_GROUPS, group_by_value
+from composer.sweeps.leaderboard.board import Leaderboard, Measurement, open_leaderboard
+from composer.sweeps.leaderboard.charts import gather_dots, pareto_front
+from composer.sweeps.leaderboard.run_references import find_run
+from composer.sweeps.leaderboard.tables import effect_table, format_mean, trial_table
 from composer.sweeps.sweep import Goal
 from tests.sweeps.leaderboard_dirs import begun, numbers, ran, read_board, trial
 

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.leaderboard_charts import MAX_SHOWN_CURVES
-from composer.sweeps.leaderboard_html import write_leaderboard
+from composer.sweeps.leaderboard.charts import MAX_SHOWN_CURVES
+from composer.sweeps.leaderboard.page import write_leaderboard
 from tests.sweeps.leaderboard_dirs import begun, ran, read_board, trial
 from tests.viz.pages import figures, headings, read
 

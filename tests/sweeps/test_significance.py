@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from composer.sweeps.significance import (
+from composer.sweeps.leaderboard.significance import (
     ERROR_RATE,
     Contributions,
     Groups,

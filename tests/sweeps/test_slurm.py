@@ -16,7 +16,7 @@ from composer.cli.main import app
 from composer.errors import RunError
 from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.executors.engine import Engine
-from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.leaderboard.board import open_leaderboard
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_log, read_trials
 from tests.sweeps.stub_sweeps import parent, printed, rates, wait_until, write_sweep

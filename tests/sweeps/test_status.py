@@ -19,7 +19,7 @@ from composer.run_dir import RunDir, locked
 from composer.sweeps import coordinator
 from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.directory import lock_sweep
-from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.leaderboard.board import open_leaderboard
 from composer.sweeps.spec import load_schema, read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import SweepDir

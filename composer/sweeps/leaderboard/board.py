@@ -13,8 +13,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from composer.errors import RunError
-from composer.sweeps.axis_groups import group_by_value
 from composer.sweeps.directory import find_sweep, read_ranked_sweep
+from composer.sweeps.leaderboard.axis_groups import group_by_value
 from composer.sweeps.sweep import COSTS, ERROR_RATE, SWEEP_AXIS, Goal, Value
 from composer.sweeps.trial import (
     State,
@@ -27,7 +27,7 @@ from composer.sweeps.trial import (
 )
 
 if TYPE_CHECKING:
-    from composer.sweeps.significance import Contributions
+    from composer.sweeps.leaderboard.significance import Contributions
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -103,7 +103,9 @@ class Leaderboard:
         """The effects of the axes on the first goal; None if it is a cost, or if no axis varies."""
         if self.metric in COSTS or len(self.ranked) < 2:
             return None
-        from composer.sweeps.significance import fit_contributions  # SciPy takes a while to import
+        from composer.sweeps.leaderboard.significance import (
+            fit_contributions,  # SciPy takes a while to import
+        )
 
         groups = {}
         for axis, labels in self.axes.items():
@@ -121,13 +123,13 @@ class Leaderboard:
 
     def text(self, width: int | None = None) -> str:
         """Return the tables of trials and axes as text, at most `width` columns wide."""
-        from composer.sweeps.leaderboard_text import leaderboard_text
+        from composer.sweeps.leaderboard.text import leaderboard_text
 
         return leaderboard_text(self, width)
 
     def as_json(self) -> dict[str, object]:
         """Return all but the curves as plain data."""
-        from composer.sweeps.leaderboard_json import leaderboard_json
+        from composer.sweeps.leaderboard.plain_data import leaderboard_json
 
         return leaderboard_json(self)
 
@@ -359,7 +361,9 @@ def compare_with_best(ranked: Sequence[TrialResult], metric: str) -> dict[str, f
     compared = [result for result in ranked if len(result.measured[metric].values) > 1]
     if not compared:
         return {}
-    from composer.sweeps.significance import p_values_to_best  # SciPy takes a while to import
+    from composer.sweeps.leaderboard.significance import (
+        p_values_to_best,  # SciPy takes a while to import
+    )
 
     p_values = p_values_to_best([result.measured[metric].values for result in compared]) or [1.0]
     fingerprints = [result.trial.fingerprint for result in compared]

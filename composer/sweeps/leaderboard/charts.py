@@ -8,8 +8,8 @@ from itertools import chain
 import plotly.graph_objects as go
 
 from composer.metrics.table import is_share, logged_key, metric_of
-from composer.sweeps.leaderboard import Leaderboard, TrialResult
-from composer.sweeps.leaderboard_tables import mean_text, metric_title, point_text
+from composer.sweeps.leaderboard.board import Leaderboard, TrialResult
+from composer.sweeps.leaderboard.tables import mean_text, metric_title, point_text
 from composer.sweeps.sweep import COSTS
 from composer.sweeps.trial import read_log
 from composer.viz.page import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
-from composer.sweeps.leaderboard_tables import effect_table, spent, trial_table
+from composer.sweeps.leaderboard.board import Leaderboard, Measurement, TrialResult
+from composer.sweeps.leaderboard.tables import effect_table, spent, trial_table
 from composer.sweeps.sweep import COSTS
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from composer.errors import RunError
 from composer.run_dir import seed_dirs
-from composer.sweeps.leaderboard import Leaderboard, open_leaderboard
+from composer.sweeps.leaderboard.board import Leaderboard, open_leaderboard
 
 
 def split_reference(text: str) -> tuple[Path, str] | None:

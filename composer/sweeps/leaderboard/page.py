@@ -7,9 +7,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from composer.run_dir import seed_dirs, utc_now
-from composer.sweeps.leaderboard import Leaderboard
-from composer.sweeps.leaderboard_charts import cost_charts, curve_chart
-from composer.sweeps.leaderboard_tables import count_text, effect_table, failure_lines, trial_table
+from composer.sweeps.leaderboard.board import Leaderboard
+from composer.sweeps.leaderboard.charts import cost_charts, curve_chart
+from composer.sweeps.leaderboard.tables import count_text, effect_table, failure_lines, trial_table
 from composer.sweeps.trial import Trial
 from composer.viz.page import render, write_document
 

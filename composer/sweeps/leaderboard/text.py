@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from composer.formatting import align_columns
-from composer.sweeps.leaderboard import Leaderboard
-from composer.sweeps.leaderboard_tables import (
+from composer.sweeps.leaderboard.board import Leaderboard
+from composer.sweeps.leaderboard.tables import (
     Column,
     Table,
     count_text,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from composer.formatting import count_each, count_noun, format_bound, si, significant
 from composer.metrics.table import format_score, is_share, metric_of
-from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
+from composer.sweeps.leaderboard.board import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS, ERROR_RATE, format_value
 
 if TYPE_CHECKING:
-    from composer.sweeps.significance import Contributions, ValueEffect
+    from composer.sweeps.leaderboard.significance import Contributions, ValueEffect
 
 ALIKE, DIFFERENT = "≈", "*"
 ERROR_PERCENT = f"{100 * ERROR_RATE:g} %"
