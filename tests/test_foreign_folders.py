@@ -24,7 +24,7 @@ from composer.processes.python import (
 )
 from composer.sweeps.executors.ray import run_training
 from composer.sweeps.executors.slurm import SlurmTraining
-from composer.sweeps.executors.training import Training, TrainingProcess
+from composer.sweeps.executors.training import TrainingCommand, TrainingProcess
 from tests.training.tiny_recipes import TINY
 
 ROOT = Path(__file__).parents[1]
@@ -363,7 +363,7 @@ def test_a_child_process_imports_nothing_from_its_folder(
     plant(tmp_path / "evil", trap.marks)
     monkeypatch.setenv("PYTHONPATH", f":{ROOT}:.")
     command, log = tuple(seqcomposer_command("--version")), tmp_path / "log"
-    training = Training("tried", command, tmp_path / "run", log, str(tmp_path / "evil"))
+    training = TrainingCommand("tried", command, tmp_path / "run", log, str(tmp_path / "evil"))
     assert TrainingProcess(training, {}).process.wait() == 0
     assert SlurmTraining(training)() == 0
     assert run_training(training) == 0

@@ -1,4 +1,4 @@
-"""All calls of other programs: git, and Python itself.
+"""Other programs, and this process among them: git, Python, W&B, parents, signals, streams.
 
 They take nothing from the folder in which they run.
 """

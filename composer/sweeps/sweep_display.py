@@ -22,9 +22,16 @@ class SweepDisplay:
     def __init__(self, sweep: Sweep, num_trials: int) -> None:
         self.sweep, self.num_trials = sweep, num_trials
         self.display = ProgressDisplay()
-        self.say, self.close = self.display.say, self.display.close
         self.last_time, self.last_text = 0.0, ""
         self.start, self.done_before = time.monotonic(), 0.0
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self.display.say(text)
+
+    def close(self) -> None:
+        """Remove the bar of a terminal."""
+        self.display.close()
 
     def begin(self, trials: Iterable[Trial]) -> None:
         """Measure the pace from here on; `trials` are those of an earlier process."""

@@ -17,7 +17,7 @@ from composer.metrics.table import logged_key
 from composer.processes.python import seqcomposer_command
 from composer.run_dir import RunDir, is_locked
 from composer.runs.record import Budget
-from composer.sweeps.executors.training import PATIENCE, Executor, Training
+from composer.sweeps.executors.training import PATIENCE, Executor, TrainingCommand
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.trial import (
     MAX_KILLS,
@@ -129,7 +129,7 @@ class TrialCourse:
             return
         run, log = self.trial.run(seed), self.trial.log(seed)
         arguments = [f"training.seed={seed}", *self.arguments]
-        training = Training(
+        training = TrainingCommand(
             name=f"{self.trial.fingerprint}-{seed}",
             command=train_command(self.trial.recipe, run, arguments),
             run=run,

@@ -650,7 +650,7 @@ def test_the_time_left_falls_while_a_trial_runs(
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     display = SweepDisplay(read_sweep(write_sweep(home, rates(0.1), "seeds: 2")), 3)
     display.begin([half])
-    display.say = lines.append
+    monkeypatch.setattr(display, "say", lines.append)
     for minutes, share in ((1, 0.25), (2, 0.5), (3, 0.75)):
         display.last_time, display.last_text = 0.0, ""
         monkeypatch.setattr(time, "monotonic", lambda minutes=minutes: 60.0 * minutes)

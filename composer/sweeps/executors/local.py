@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from composer.errors import RunError
 from composer.model.machine import available_memory, visible_cpus, visible_gpus
-from composer.sweeps.executors.training import Training, TrainingProcess
+from composer.sweeps.executors.training import TrainingCommand, TrainingProcess
 from composer.sweeps.sweep import Resources
 
 
@@ -25,7 +25,7 @@ class LocalExecutor:
         self.jobs: dict[str, TrainingProcess] = {}
         self.slot_of: dict[str, int] = {}
 
-    def submit(self, training: Training) -> str:
+    def submit(self, training: TrainingCommand) -> str:
         """Start a process in the first free slot."""
         slot = min({*range(len(self.slots))} - {*self.slot_of.values()})
         process = TrainingProcess(training, self.slots[slot])

@@ -16,7 +16,7 @@ from typing import Any
 from composer.errors import RunError, one_line_error
 from composer.processes.python import secure_children
 from composer.processes.signals import collected_signals
-from composer.sweeps.executors.training import LOST, Training, TrainingProcess
+from composer.sweeps.executors.training import LOST, TrainingCommand, TrainingProcess
 from composer.sweeps.sweep import Resources
 
 PACKAGES = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.1
 
 
-def run_training(training: Training) -> int:
+def run_training(training: TrainingCommand) -> int:
     """Train in a process of the task's own; a cancelled task waits for the checkpoint."""
     with collected_signals() as signals:  # `ray.cancel` is a SIGINT
         process = TrainingProcess(training, {})
@@ -52,7 +52,7 @@ class RayExecutor:
         """Return the resources of each node."""
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
 
-    def submit(self, training: Training) -> str:
+    def submit(self, training: TrainingCommand) -> str:
         task = self.task.remote(training)
         job = str(task.hex())
         self.jobs[job] = task

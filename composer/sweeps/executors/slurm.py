@@ -11,7 +11,7 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.processes.python import SAFE, python_environment, secure_children
-from composer.sweeps.executors.training import LOST, Training, TrainingProcess
+from composer.sweeps.executors.training import LOST, TrainingCommand, TrainingProcess
 from composer.sweeps.sweep import MEMORY_UNITS, Resources
 
 DEFAULT_MINUTES = 24 * 60
@@ -31,7 +31,7 @@ LARGE = 1 << 20
 class SlurmTraining:
     """A training as a job: preempted or out of time, it saves a checkpoint and is requeued."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: TrainingCommand) -> None:
         self.training = training
         self.process: TrainingProcess | None = None
 
@@ -70,7 +70,7 @@ class SlurmExecutor:
         self.queue, self.read_at = set[str](), -math.inf
         self.gone_since: dict[str, float] = {}
 
-    def submit(self, training: Training) -> str:
+    def submit(self, training: TrainingCommand) -> str:
         """Submit a job, or find the one that an earlier sweep has submitted for this run."""
         folder = training.run.absolute().with_name(f"{training.run.name}.slurm")
         earlier = {file.name.partition("_")[0] for file in folder.glob("*_submitted.pkl")}

@@ -21,7 +21,7 @@ LOST = -int(signal.SIGKILL)
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingCommand:
     """A command that trains into `run`, and appends its output to `log`.
 
     It resumes the run from its last checkpoint, so an engine may lose it at any moment.
@@ -38,7 +38,7 @@ class Training:
 class Executor(Protocol):
     """Starts trainings, and knows each by the name of its job."""
 
-    def submit(self, training: Training) -> str:
+    def submit(self, training: TrainingCommand) -> str:
         """Start a training, or find the job that still runs it; return the job's name."""
 
     def state(self, job: str) -> int | None:
@@ -57,7 +57,7 @@ class TrainingProcess:
     variables: Environment variables beside those of this process.
     """
 
-    def __init__(self, training: Training, variables: Mapping[str, str]) -> None:
+    def __init__(self, training: TrainingCommand, variables: Mapping[str, str]) -> None:
         self.is_cancelled = False
         with training.log.open("ab") as log:
             self.process = Popen(
