@@ -20,6 +20,7 @@ from composer.errors import MAX_LISTED, DataError, RecipeError, RunError
 from composer.formatting import count_noun
 from composer.processes.signals import collected_signals, end_by
 from composer.recipe.recipe import Recipe
+from composer.sweeps.changed_data import changed_data
 from composer.sweeps.directory import (
     check_locks,
     check_resumable,
@@ -113,6 +114,9 @@ def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe |
     Raises RecipeError, DataError and RunError if all trials would fail.
     """
     check_resumable(home, sweep)
+    if "seeds" in sweep.root.value and any(has_seed(override) for override in sweep.overrides):
+        hint = "write them in `seeds` of the sweep's file, or in `--seeds` beside a recipe"
+        raise RunError.of("`training.seed` would be replaced by the seeds of the sweep", hint)
     points = [] if sweep.search.kind == "tpe" else list_points(sweep)
     trainable = [point for point in points if point.status == "trained"]
     if len(points) == 1 and points[0].faults:
@@ -127,6 +131,11 @@ def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe |
     if recipe is not None:
         check_goals(sweep, recipe)
     return trainable, recipe
+
+
+def has_seed(override: str) -> bool:
+    """True if an override sets the seed of a training."""
+    return override.partition("=")[0].strip() == "training.seed"
 
 
 class Coordinator:
@@ -167,7 +176,7 @@ class Coordinator:
         ]
         self.queue += [point for point in drawn_before if json.dumps(point) not in self.points]
         self.display.begin(self.trials.values())
-        for sentence in missing_weights(self.trials.values()):
+        for sentence in (*missing_weights(self.trials.values()), *changed_data(trials)):
             self.display.say(f"warning: {sentence}")
 
     def reopened(self, trial: Trial, retry: bool) -> Trial:
@@ -198,6 +207,8 @@ class Coordinator:
                 raise
             finally:
                 self.display.close()
+        for sentence in changed_data(self.trials.values()):
+            self.display.say(f"warning: {sentence}")
         statuses = [trial.status for trial in self.trials.values()]
         if not statuses:
             reasons = self.study.skip_reasons()

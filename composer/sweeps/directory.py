@@ -79,6 +79,8 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         raise RunError.of("a sweep needs a folder, and this is a file", other, path)
     if RunDir(folder.path).is_empty():
         return
+    if not folder.record.exists() and is_file_of(folder.sweep, sweep):
+        return  # sweep.json is lost, and is written again
     if not folder.record.exists():
         raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
     record = read_sweep_record(folder)
@@ -96,6 +98,16 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     if shrunk is not None:
         hint = "write it as it was, or name another folder with `--run DIR`"
         raise RunError.of(shrunk, hint, path)
+
+
+def is_file_of(file: Path, sweep: Sweep) -> bool:
+    """True if a file is a copy of the sweep's own."""
+    return file.is_file() and file.read_bytes() == sweep_text(sweep)
+
+
+def sweep_text(sweep: Sweep) -> bytes:
+    """Return the text of the sweep's file."""
+    return sweep.file.read_bytes() if sweep.text is None else sweep.text.encode()
 
 
 def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> str:
@@ -118,9 +130,7 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> str:
     record |= {"settings": deciding_settings(sweep, sweep.search), "trained_by": trained_by()}
     # first: its presence marks the directory of a sweep
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
-    atomic_write(
-        folder.sweep, sweep.file.read_bytes() if sweep.text is None else sweep.text.encode()
-    )
+    atomic_write(folder.sweep, sweep_text(sweep))
     return study
 
 

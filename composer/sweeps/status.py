@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from composer.formatting import count_each
+from composer.formatting import count_each, count_noun
 from composer.run_dir import RunDir, is_locked, seed_dirs
+from composer.sweeps.changed_data import changed_data
 from composer.sweeps.directory import find_sweep
 from composer.sweeps.sweep import read_sweep_record
 from composer.sweeps.trial import (
     Trial,
     describe_point,
+    missing_records,
     missing_weights,
     read_log,
     read_trials,
@@ -30,7 +32,7 @@ class SweepStatus:
     """The started trials of a sweep of `num_trials`, as plain data.
 
     Each trial has its state, and the `step` of its last metrics.
-    `lost` has a sentence for each finished seed without weights.
+    `lost` has sentences on files that are missing, and on data that have changed.
     """
 
     name: str
@@ -62,7 +64,10 @@ class SweepStatus:
         """Return the counts, and a line for each trial that is not done or was retried."""
         state = "it is running" if self.is_running else "it is not running"
         counts = ", ".join(f"{count} {state}" for state, count in self.counts.items())
-        lines = [f"{self.name} in {self.folder}: {state}", f"{self.num_trials} trials: {counts}"]
+        lines = [
+            f"{self.name} in {self.folder}: {state}",
+            f"{count_noun(self.num_trials, 'trial')}: {counts}",
+        ]
         shown = sorted(filter(_is_shown, self.trials), key=lambda trial: str(trial["status"]))
         lines += [*map(_trial_line, shown), *self.lost]
         if self.counts["failed"]:
@@ -102,7 +107,7 @@ def sweep_status(path: str | Path, run: str | Path | None = None) -> SweepStatus
         is_running=is_trained or bool(is_locked(RunDir(home.path))),
         num_trials=int(record.get("num_trials", len(trials))),
         trials=trials,
-        lost=missing_weights(known),
+        lost=[*missing_weights(known), *missing_records(home), *changed_data(known)],
     )
 
 

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from json import JSONDecodeError
 from pathlib import Path
 
 import optuna
@@ -65,8 +66,12 @@ class Study:
         except (OSError, RunError):
             raise
         except Exception as error:  # a damaged journal may raise anything
-            if sweep.storage is not None:
+            if isinstance(error, (SQLAlchemyError, StorageInternalError)):
                 raise
+            if sweep.storage is not None:
+                message = f"the database of `study` cannot be opened: {one_line_error(error)}"
+                hint = "write `postgresql://USER@HOST:PORT/DATABASE`"
+                raise RunError.of(message, hint, str(sweep.file)) from None
             message = f"the Optuna study cannot be opened: {error!r}"
             hint = "remove the file: the study is made again from the trials' folders"
             raise RunError.of(message, hint, str(home.study)) from None
@@ -206,9 +211,13 @@ def open_database(sweep: Sweep) -> BaseStorage:
 
 @contextmanager
 def storage_errors(sweep: Sweep) -> Iterator[None]:
-    """Raise an error of the database as RunError."""
+    """Raise an error of the database, or of a journal that was removed meanwhile, as RunError."""
     try:
         yield
+    except JSONDecodeError:
+        message = "the journal of the study was removed or changed while the sweep ran"
+        hint = "remove it, and run the same command: it is made again from the trials' folders"
+        raise RunError.of(message, hint, str(sweep.file)) from None
     except (SQLAlchemyError, StorageInternalError) as error:
         cause = getattr(error, "orig", None) or error.__cause__ or error
         hint = "start it, or mend its address, user or password (PGPASSWORD, ~/.pgpass), and run"

@@ -339,6 +339,7 @@ def read_sweep_record(folder: SweepDir) -> dict[str, Any]:
         if not isinstance(record, dict) or not isinstance(record.get("name"), str):
             raise ValueError("it is not as a sweep has written it")
     except (OSError, ValueError) as error:
-        hint = "name a folder that `seqcomposer sweep` has written, or put the file back as it was"
+        hint = "name a folder that `seqcomposer sweep` has written; or remove the file, and run the"
+        hint += " same command: it is written again, and nothing is trained twice"
         raise RunError.of(f"sweep.json cannot be read: {error}", hint, str(folder.record)) from None
     return record

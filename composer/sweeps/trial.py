@@ -196,6 +196,16 @@ def missing_weights(trials: Iterable[Trial]) -> list[str]:
     return sentences
 
 
+def missing_records(home: SweepDir) -> list[str]:
+    """Return a sentence for each trial's folder without trial.json, which is in no list."""
+    sentences = []
+    for folder in sorted(home.trials.glob("*")):
+        if seed_dirs(folder) and not (folder / "trial.json").exists():
+            cure = "the sweep writes it again, and trains nothing twice"
+            sentences.append(f"{folder} has no trial.json, and is left out: {cure}.")
+    return sentences
+
+
 def exit_status(statuses: Iterable[Status]) -> int:
     """Return the exit status of a sweep: 1 if a trial failed or none finished, else 0."""
     counted = {*statuses}

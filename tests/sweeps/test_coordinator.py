@@ -736,3 +736,40 @@ def test_a_search_says_why_it_has_fewer_trials(
     )
     assert run(file, home) == 0
     assert " the same as an earlier trial" in capsys.readouterr().out
+
+
+def test_a_lost_record_of_the_sweep_is_written_again(home: Path) -> None:
+    file = write_sweep(home, rates(0.1, 0.2))
+    assert run(file, home) == 0
+    SweepDir(home / "run").record.unlink()
+    assert run(file, home) == 0
+    assert len(starts(home)) == 2
+    assert SweepDir(home / "run").record.exists()
+    SweepDir(home / "run").record.unlink()
+    write_sweep(home, rates(0.1, 0.3))
+    with pytest.raises(RunError, match="was not written by a sweep"):
+        run(file, home)
+
+
+def test_a_seed_on_the_command_line_is_not_ignored(home: Path) -> None:
+    file = write_sweep(home, rates(0.1), "seeds: 2")
+    with pytest.raises(RunError, match="replaced by the seeds of the sweep"):
+        run_sweep(read_sweep(file, ["training.seed=4"]), home / "run")
+    assert (
+        run_sweep(read_sweep(write_sweep(home, rates(0.1)), ["training.seed=4"]), home / "run") == 0
+    )
+    assert starts(home) == [(0.1, 4)]
+
+
+def test_a_journal_that_is_changed_while_the_sweep_runs_is_one_error(home: Path) -> None:
+    plan(home, all={"pause": 0.2})
+    child = parent(write_sweep(home, rates(0.1, 0.2, 0.3, 0.4)), home / "run", "workers=1")
+    wait_until(lambda: len(starts(home)) >= 2)
+    SweepDir(home / "run").study.write_bytes(b"no journal\n" * 2000)
+    child.join(60)
+    assert "the journal of the study was removed or changed" in printed(child, home / "run")
+    plan(home)
+    with pytest.raises(RunError, match="remove the file"):
+        run(home / "sweep.yaml", home)
+    SweepDir(home / "run").study.unlink()
+    assert run(home / "sweep.yaml", home) == 0

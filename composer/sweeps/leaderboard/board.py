@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from composer.errors import RunError
+from composer.sweeps.changed_data import changed_data
 from composer.sweeps.directory import find_sweep, read_ranked_sweep
 from composer.sweeps.leaderboard.axis_groups import group_by_value
 from composer.sweeps.sweep import COSTS, ERROR_RATE, SWEEP_AXIS, Goal, Value
@@ -21,6 +22,7 @@ from composer.sweeps.trial import (
     Trial,
     final_score,
     finite,
+    missing_records,
     read_log,
     read_trials,
     trial_state,
@@ -88,6 +90,7 @@ class Leaderboard:
     tuned: Sequence[str]
     results: Sequence[TrialResult]
     has_same_data: bool = True
+    warnings: Sequence[str] = ()
 
     @property
     def metric(self) -> str:
@@ -169,6 +172,7 @@ def open_sweep(path: Path) -> Leaderboard:
         zipped=sweep.zipped,
         tuned=tuned,
         results=rank_results(results, sweep.rank),
+        warnings=[*changed_data(trials), *missing_records(folder)],
     )
 
 
@@ -196,6 +200,7 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
         zipped=zipped,
         results=rank_results(merge_results(names, boards), first.goals),
         has_same_data=have_same_data(boards),
+        warnings=[warning for board in boards for warning in board.warnings],
     )
 
 
@@ -338,7 +343,7 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
     for key, result in zip(keys, finished, strict=True):
         p_value = p_values.get(result.trial.fingerprint)
         ranked.append(replace(result, rank=bisect_left(keys, key) + 1, p_value=p_value))
-    order = ("finished", "running", "stopped", "pruned", "failed")
+    order = ("finished", "running", "waiting", "stopped", "pruned", "failed")
     return ranked + sorted(rest, key=lambda result: order.index(result.state))
 
 

@@ -244,7 +244,8 @@ def failure_lines(board: Leaderboard) -> list[str]:
 
 
 def trial_notes(board: Leaderboard) -> Iterator[str]:
-    """Yield the order of the trials, what the marks mean, and warnings."""
+    """Yield warnings, the order of the trials, and what the marks mean."""
+    yield from board.warnings
     goal, *ties = board.goals
     order = "highest" if goal.direction == "max" else "lowest"
     ranked_by = f"Ranked by {metric_title(goal.metric)}, {order} first"
