@@ -14,19 +14,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from glob import escape
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from socket import gaierror
 from typing import Any, ClassVar, NamedTuple
 
 from composer.errors import RunError, one_line_error
 from composer.hub.listing import check_limit, choose, members_under
 from composer.hub.pack import copy_pack
 from composer.hub.pack_format import NAMES, Member, copy_file, refuse
-from composer.hub.shelf import FORMS, LATEST, WORD, add_version, find_version, is_shelved
+from composer.hub.shelf import (
+    FORMS,
+    LATEST,
+    WORD,
+    add_version,
+    check_neighbours,
+    check_parents,
+    find_version,
+    is_shelved,
+)
 from composer.processes.git import ANSWER_SECONDS, Git
 from composer.processes.python import secure_children
 from composer.processes.wandb import load_wandb_settings
 
 MAX_ADDRESS = 1000
+UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH)
 MAX_UPLOAD_BYTES = 1 << 50
 EXTRA_BYTES = 1 << 27
 """Bytes that the rest of a repository may have beside what is wanted."""
@@ -105,8 +116,10 @@ class LocalReference(Reference):
     def upload(self, pack: Path) -> Upload:
         """Copy a pack to a new folder, or as a new version onto a shelf."""
         path = Path(self.name)
+        check_parents(path)
         if is_shelved(path):
             return Upload(str(add_version(pack, path)))
+        check_neighbours(path, has_versions=False)
         copy_pack(pack, path)
         return Upload(str(path))
 
@@ -115,6 +128,7 @@ class Remote(Reference):
     """A place on another machine, which lists its files before it sends any."""
 
     form: ClassVar[str]
+    form_note: ClassVar[str] = ""
     pattern: ClassVar[str]
     service: ClassVar[str]
     fix: ClassVar[str]
@@ -139,6 +153,9 @@ class Remote(Reference):
 
     def check_place(self, members: Mapping[str, Member]) -> None:
         """Raise RunError where there are other files than a pack's: it could not be pulled."""
+        parents = map(str, PurePosixPath(self.path).parents)
+        for name in members.keys() & {self.path, *parents}:
+            raise RunError.of(f"{name!a} is a file here", "name a folder, old or new", str(self))
         for name in members_under(self.path, members).keys() - NAMES:
             fix = "name a place where nothing but a pack is"
             raise RunError.of(f"there are other files here, such as {name!a}", fix, str(self))
@@ -155,13 +172,15 @@ class Remote(Reference):
                 raise
             reason = one_line_error(error.__cause__ or error)
             reason = re.sub(r"(://[^\s?]*\?)\S*", r"\1...", reason)  # of signed URLs
-            raise RunError.of(f"{self.service} says: {reason}", self.fix, str(self)) from None
+            verb = "was not reached" if is_of_network(error) else "says"
+            raise RunError.of(f"{self.service} {verb}: {reason}", self.fix, str(self)) from None
 
 
 class GitReference(Remote):
     """A git repository, over https, ssh or file."""
 
     scheme, form = "git+", "git+https://HOST/OWNER/NAME@REVISION#PATH"
+    form_note = ", no password and no `?`; git speaks https, ssh and file"
     pattern = f"(?P<name>{URL}){REVISION}{PATH}"
     service, fix = "git", "check the network"
 
@@ -332,15 +351,24 @@ def parse_reference(text: str) -> Reference:
     """Parse a path, or a reference in one of the forms; fetch nothing. Raises RunError."""
     if not text.strip() or not text.isprintable() or text[0] == "-" or len(text) > MAX_ADDRESS:
         raise RunError.of("this is not a reference", FORMS, without_password(text))
+    public = without_password(text)
     for kind in (GitReference, HubReference, WandbReference):
         if text.startswith(kind.scheme):
             parts = re.fullmatch(kind.pattern, text.removeprefix(kind.scheme))
             if parts is None:
-                fix = f"write `{kind.form}`, no password and no `?`; git speaks https, ssh and file"
-                raise RunError.of("this reference is malformed", fix, without_password(text))
+                fix = f"write `{kind.form}`{kind.form_note}"
+                raise RunError.of("this reference is malformed", fix, public)
             return kind(**parts.groupdict(default=""))
+        if text.lower().startswith(kind.scheme) and not os.path.lexists(text):
+            fix = f"write `{kind.scheme}{public[len(kind.scheme) :]}`"
+            raise RunError.of(f"`{kind.scheme}` is written in small letters", fix, public)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:(//|:)|[^/\\:]{2,}:[^\\]*@", text):
-        raise RunError.of("a bare URL is ambiguous", FORMS, without_password(text))
+        raise RunError.of("a bare URL is ambiguous", FORMS, public)
+    # of one letter it is a drive
+    host, colon, path = public.partition(":")
+    if colon and re.fullmatch(r"[^/\\]{2,}", host) and not os.path.lexists(text):
+        fix = f"write `git+ssh://{host}/{path.lstrip('/')}`; a folder is `./{public}`"
+        raise RunError.of("this may be a path on another host", fix, public)
     return LocalReference(text)
 
 
@@ -348,6 +376,16 @@ def without_password(text: str) -> str:
     """Return a malformed reference as it may be printed."""
     text = re.sub(r"(:(//)?).*@", r"\1...@", text, flags=re.DOTALL)  # passwords may have any sign
     return re.sub(r"\?.*", "?...", text, flags=re.DOTALL)[:MAX_ADDRESS]
+
+
+def is_of_network(error: BaseException | None) -> bool:
+    """True if an error, or a cause of it, is that no host was found or none answered."""
+    while error is not None:
+        is_unreachable = isinstance(error, OSError) and error.errno in UNREACHABLE
+        if is_unreachable or isinstance(error, ConnectionError | TimeoutError | gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def lfs_pointers(folder: Path, names: Sequence[str]) -> list[Member]:

@@ -168,13 +168,19 @@ class Git:
         self.run("--literal-pathspecs", "checkout", "HEAD", *paths, is_local=True)
 
     def push_files(self, names: Sequence[str], message: str) -> str:
-        """Commit files in a clone to its branch, and push it; return the commit."""
+        """Commit files in a clone to its branch, and push it; return the commit.
+
+        Where the branch has the same files already, nothing is committed.
+        """
         local = partial(self.run, is_local=True)
         branch = local("symbolic-ref", "HEAD")
         local("read-tree", "HEAD")
         local("add", "--force", "--", *names)
+        tree = local("write-tree")
+        if tree == local("rev-parse", "HEAD^{tree}"):
+            return local("rev-parse", "HEAD")
         # the user's settings have the author's name
-        words = ("commit-tree", local("write-tree"), "-p", "HEAD", "-m", message)
+        words = ("commit-tree", tree, "-p", "HEAD", "-m", message)
         commit = self.run(*words)
         is_here = local("remote", "get-url", "origin").startswith("file:")
         server = ["--receive-pack=git -c core.hooksPath=/dev/null receive-pack"] if is_here else []

@@ -161,7 +161,8 @@ def test_trouble_with_the_hub_is_one_error_and_loses_nothing(
     with pytest.raises(RunError) as error:
         push(run, "hub:ann/mine") if command == "push" else pull("hub:ann/mine", tmp_path / "x")
     (fault,) = error.value.faults
-    assert fault.message.startswith("the hub says: ")
+    verb = "was not reached" if trouble == "unreachable" else "says"
+    assert fault.message.startswith(f"the hub {verb}: ")
     assert "hf auth login" in fault.hint
     assert "secret" not in error.value.render()
     assert names_in(tmp_path) == []

@@ -69,7 +69,7 @@ def test_a_folder_of_that_very_name_wins(run: Path, folder: Path, tmp_path: Path
     ("ref", "message"),
     [
         ("shelf/mine@bset", "did you mean `best`"),
-        ("shelf/mine@v9", "this does not exist"),
+        ("shelf/mine@v9", "`shelf/mine@ALIAS` with one of: best; latest; v1"),
         ("shelf/mien@best", "did you mean `mine`"),
         ("shelf/mine@../mine/v1", "does not exist"),
         ("shelf/Mine", "does not exist"),
@@ -95,6 +95,35 @@ def test_a_wrong_place_on_a_shelf_changes_nothing(name: str, run: Path, tmp_path
     with pytest.raises(RunError):
         push(run, str(tmp_path / "shelf"), name=name)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("ref", "name", "message"),
+    [
+        ("shelf/Mine", "", "`shelf/mine` is here, which differs only in case"),
+        ("shelf", "Mine", "`shelf/mine` is here, which differs only in case"),
+        ("shelf", "plain", "`shelf/plain` is here, which has no versions"),
+        ("shelf/mine@best", "x", "a shelf is a folder, without `@`"),
+        ("shelf/mine@../x", "", "`shelf/mine@..` does not exist"),
+    ],
+)
+def test_a_refused_place_on_a_shelf_is_named(
+    ref: str, name: str, message: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    push(run, "shelf", name="mine@best")
+    push(run, "shelf/plain")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(RunError) as error:
+        push(run, ref, name)
+    assert message in error.value.render()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_with_a_sign_of_aliases_may_be_a_shelf(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "ann@home").mkdir()
+    assert Path(push(run, str(tmp_path / "ann@home"), name="mine")).name == "v1"
+    assert push(run, str(tmp_path / "ann@home/plain"))
 
 
 @pytest.mark.parametrize(
@@ -184,6 +213,23 @@ def test_a_pack_is_committed_to_a_branch(
     assert again != ref
     assert contents(pull(ref, tmp_path / "y")) == contents(folder)  # so does every version
     assert not (tmp_path / "evil").exists()
+
+
+def test_the_same_pack_is_not_committed_twice(remote: Path, run: Path) -> None:
+    ref = push(run, f"git+file://{remote}#packs/mine")
+    before = git(remote, "show-ref")
+    assert push(run, f"git+file://{remote}#packs/mine") == ref
+    assert git(remote, "show-ref") == before
+
+
+@pytest.mark.parametrize("path", ["notes.txt", "notes.txt/x/y"])
+def test_a_file_of_a_repository_is_not_replaced_by_a_pack(
+    path: str, remote: Path, run: Path
+) -> None:
+    before = git(remote, "show-ref")
+    with pytest.raises(RunError, match=r"'notes.txt' is a file here"):
+        push(run, f"git+file://{remote}#{path}")
+    assert git(remote, "show-ref") == before
 
 
 @pytest.mark.parametrize("rest", ["", "@none#x", "@tag#x", "@COMMIT#x"])

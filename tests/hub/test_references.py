@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
+from pathlib import Path
+from socket import gaierror
 
 import pytest
 
@@ -109,6 +112,37 @@ def test_malformed_references_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("HUB:ann/mine", "`hub:ann/mine`"),
+        ("Wandb:p/mine", "`wandb:p/mine`"),
+        ("Git+https://example.org/a", "`git+https://example.org/a`"),
+        ("git@example.org:ann/models.git", "`git+ssh://git@example.org/ann/models.git`"),
+        ("example.org:/srv/models", "`git+ssh://example.org/srv/models`"),
+        ("example.org:models?token=secret", "`git+ssh://example.org/models?...`"),
+    ],
+)
+def test_what_is_nearly_a_reference_is_refused_unless_a_path_has_that_name(
+    text: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError) as error:
+        parse_reference(text)
+    assert f"write {fix}" in error.value.render()
+    if "//" not in text:
+        (tmp_path / text).mkdir(parents=True)
+        assert parse_reference(text) == LocalReference(text)
+    assert parse_reference(f"./{text}") == LocalReference(f"./{text}")
+
+
+def test_only_of_a_git_reference_its_protocols_are_said() -> None:
+    for text, is_git in (("git+x", True), ("hub:mine", False), ("wandb:mine", False)):
+        with pytest.raises(RunError) as error:
+            parse_reference(text)
+        assert ("git speaks" in error.value.render()) is is_git
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "git+https://ann:secret@example.org/a",
@@ -155,9 +189,24 @@ def test_a_pinned_reference_names_the_same_path(text: str) -> None:
     assert pinned.path == first.path
 
 
+@pytest.mark.parametrize(
+    "cause",
+    [
+        gaierror(-2, "Name or service not known"),
+        TimeoutError("timed out"),
+        OSError(errno.ENETUNREACH, "Network is unreachable"),
+    ],
+)
+def test_a_service_that_is_not_reached_says_nothing(cause: OSError) -> None:
+    hub, message = HubReference("ann/mine"), "the hub was not reached: "
+    with pytest.raises(RunError, match=message), hub.service_errors():
+        raise ValueError("no connection") from cause
+
+
 def test_an_error_of_a_service_is_printed_without_the_queries_of_its_urls() -> None:
     said = "403 for url: https://example.org/a?signature=secret&x=secret (see https://x.org/b)"
     with pytest.raises(RunError) as error, HubReference("ann/mine").service_errors():
         raise OSError(said)
     (fault,) = error.value.faults
+    assert fault.message.startswith("the hub says: ")
     assert fault.message.endswith("https://example.org/a?... (see https://x.org/b)")
