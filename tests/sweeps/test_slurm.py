@@ -16,6 +16,7 @@ from composer.cli.main import app
 from composer.errors import RunError
 from composer.sweeps.coordinator import run_sweep
 from composer.sweeps.executors.engine import Engine
+from composer.sweeps.executors.slurm import outside_of_jobs
 from composer.sweeps.leaderboard.board import open_leaderboard
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_log, read_trials
@@ -50,6 +51,17 @@ def test_a_cluster_that_takes_no_job_is_one_error(
         run_sweep(read_sweep(file), home / "run", 1, SLURM)
     assert "SBATCH_PARTITION" in error.value.faults[0].hint
     assert run_sweep(read_sweep(file), home / "run") == 0, "nothing is lost"
+
+
+def test_a_job_has_nothing_of_the_job_that_submits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "600")
+    monkeypatch.setenv("SLURM_CONF", "/etc/own.conf")
+    monkeypatch.setenv("SBATCH_PARTITION", "long")
+    before = dict(os.environ)
+    with outside_of_jobs():
+        assert "SLURM_MEM_PER_CPU" not in os.environ
+        assert {"SLURM_CONF", "SBATCH_PARTITION"} <= os.environ.keys()
+    assert os.environ == before
 
 
 @pytest.fixture

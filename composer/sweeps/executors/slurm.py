@@ -6,7 +6,8 @@ import math
 import os
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from composer.errors import RunError
@@ -82,7 +83,8 @@ class SlurmExecutor:
         try:
             executor = self.submitit.SlurmExecutor(folder, max_num_timeout=MAX_REQUEUES)
             executor.update_parameters(**self.parameters)
-            with secure_children():  # a job has the environment of the process that submits it
+            # a job has the environment of the process that submits it
+            with secure_children(), outside_of_jobs():
                 job = executor.submit(SlurmTraining(training))
         except (RuntimeError, OSError, self.submitit.core.utils.FailedJobError) as error:
             raise slurm_error("Slurm takes no job", error) from None
@@ -130,6 +132,19 @@ class SlurmExecutor:
             if job in self.jobs and reason in NEVER:
                 raise slurm_error("Slurm will never start this job", RuntimeError(reason))
         return self.queue
+
+
+@contextmanager
+def outside_of_jobs() -> Iterator[None]:
+    """Remove what Slurm says of the job in which this process runs: its memory is not another's."""
+    own = {}
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "SLURMD_", "SRUN_")) and name != "SLURM_CONF":
+            own[name] = os.environ.pop(name)
+    try:
+        yield
+    finally:
+        os.environ.update(own)
 
 
 def ask_slurm(*command: str) -> str:
