@@ -86,19 +86,20 @@ def expect_one_result_each(home: Path, file: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "workers", "pause"),
+    ("count", "workers", "seconds"),
     [
-        pytest.param(32, 4, 3.0, marks=pytest.mark.slow),
-        pytest.param(200, 8, 3.0, marks=pytest.mark.exhaustive),
+        # so long that no machine is through before the third kill
+        pytest.param(32, 4, 2.5, marks=pytest.mark.slow),
+        pytest.param(200, 8, 1.0, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_sweep_that_is_killed_every_few_seconds(
-    count: int, workers: int, pause: float, home: Path
+    count: int, workers: int, seconds: float, home: Path
 ) -> None:
-    """Each trial takes a second."""
-    plan(home, all={"pause": 0.2})
+    """Each trial takes at least so many seconds."""
+    plan(home, all={"pause": seconds / 5})
     file = write_sweep(home, numbered(count))
-    assert run_killed(home, file, pause, 1500.0, f"workers={workers}") >= 1
+    assert run_killed(home, file, 3.0, 1500.0, f"workers={workers}") >= 3
     expect_one_result_each(home, file, count)
 
 
@@ -184,7 +185,7 @@ def test_a_training_that_its_engine_has_lost_is_never_trained_twice_at_once(
     for process in alive:
         process.process.wait(60.0)
     for trial in trials_by_rate(home / "run").values():
-        assert [retry.cause for retry in trial.retries] in (["killed"], ["killed", "lost"])
+        assert [retry.cause for retry in trial.retries] == ["killed"]
         steps = [row["step"] for row in read_log(trial, 1)]
         assert steps == [100, 200, 300, 400, 500], "two trainings have written into one folder"
     expect_one_result_each(home, file, 2)
