@@ -63,11 +63,9 @@ class Study:
                 pruner=make_pruner(sweep.pruner, max_steps),
                 load_if_exists=True,
             )
-        except (OSError, RunError):
+        except (OSError, RunError, SQLAlchemyError, StorageInternalError):
             raise
         except Exception as error:  # a damaged journal may raise anything
-            if isinstance(error, (SQLAlchemyError, StorageInternalError)):
-                raise
             if sweep.storage is not None:
                 message = f"the database of `study` cannot be opened: {one_line_error(error)}"
                 hint = "write `postgresql://USER@HOST:PORT/DATABASE`"
