@@ -128,7 +128,7 @@ class ExponentialFilter(Reader):
         """Convolve within chunks, and carry s from chunk to chunk; all but the carrying is products
         of matrices.
         """
-        batch, length, size = len(x), x.shape[1], min(CHUNK, x.shape[1])
+        batch, length, size = x.shape[0], x.shape[1], min(CHUNK, x.shape[1])
         powers = exponential(
             exponent[:, None] * torch.arange(size + 1, device=x.device)[:, None, None]
         )
@@ -159,7 +159,7 @@ class ExponentialFilter(Reader):
 
         x: (B, N, C, D), states: (B, N + 1, D, P, 2), powers: (D, C + 1, P, 2) -> (B, D, P, 2)
         """
-        row, size = torch.arange(len(x), device=x.device), x.shape[2]
+        row, size = torch.arange(x.shape[0], device=x.device), x.shape[2]
         full, rest = count // size, count % size
         chunk = x[row, full.clamp(max=x.shape[1] - 1)]  # (B, C, D)
         real = torch.arange(size, device=x.device) < rest[:, None]  # (B, C)

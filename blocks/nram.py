@@ -144,7 +144,7 @@ Module = Callable[..., Tensor]
 
 def certain(machine: Machine, value: int) -> Tensor:
     """Return a distribution that is certain of one integer modulo M: (B, M)"""
-    return _one_hot(machine.tape, value).expand(len(machine.tape), -1)
+    return _one_hot(machine.tape, value).expand(machine.tape.shape[0], -1)
 
 
 def truth_value(probability: Tensor) -> Tensor:
@@ -180,10 +180,11 @@ the tape too.
 
 def initial_machine(tape: Tensor) -> Machine:
     """Return the machine with this tape, (B, M, M)."""
-    count = torch.arange(tape.shape[-1], device=tape.device)
-    sums = (count - count[:, None]) % len(count)  # (M, M)
+    size = tape.shape[-1]
+    count = torch.arange(size, device=tape.device)
+    sums = (count - count[:, None]) % size  # (M, M)
     less = (count[:, None] > count).to(tape.dtype)  # (M, M)
-    return Machine(tape, sums, -sums % len(count), less)
+    return Machine(tape, sums, -sums % size, less)
 
 
 def run_step(machine: Machine, registers: Tensor, choices: Choices) -> tuple[Machine, Tensor]:

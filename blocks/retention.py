@@ -121,7 +121,7 @@ class Retention(Mixer):
         )
 
     def extra_state(self, memory: Tensor) -> tuple[Tensor, ...]:
-        return (memory.new_zeros(len(memory), dtype=torch.long),)
+        return (memory.new_zeros(memory.shape[0], dtype=torch.long),)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         features, conv = self.convolve(self.project(x), state, context.mask)

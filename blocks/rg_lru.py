@@ -109,7 +109,7 @@ class RgLruReader(Reader):
 
     def start(self, *leaves: Tensor) -> tuple[Tensor, ...]:
         (h,) = leaves
-        before = [h.new_zeros(len(h), dtype=torch.long)] if self.has_plain_first else []
+        before = [h.new_zeros(h.shape[0], dtype=torch.long)] if self.has_plain_first else []
         return self.conv.start(h), h, *before
 
     def forward(

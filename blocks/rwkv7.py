@@ -151,7 +151,9 @@ class Rwkv7(Mixer):
 
     def start(self, x: Tensor, context: Context) -> State:
         state = super().start(x, context)
-        return state if self.initial.copied else (*state, x.new_zeros(len(x), 1, self.out.width))
+        return (
+            state if self.initial.copied else (*state, x.new_zeros(x.shape[0], 1, self.out.width))
+        )
 
     def forward(self, x: Tensor, state: State, context: Context) -> Result:
         memory, last = state

@@ -210,7 +210,7 @@ def causal_mask(query: Tensor) -> Tensor:
 
 def no_slots(mask: Tensor, count: int) -> Tensor:
     """Return the mask of `count` slots in which nothing is. mask: (B, T) -> (B, count)"""
-    return mask.new_zeros(len(mask), count)
+    return mask.new_zeros(mask.shape[0], count)
 
 
 def last_slots(seen: Tensor, mask: Tensor, count: int) -> Tensor:

@@ -212,7 +212,9 @@ class Coverage(NamedTuple):
 def no_coverage(real: Tensor, like: Tensor) -> Coverage:
     """Return the coverage before the first position. real: (B, S)"""
     exact = torch.promote_types(like.dtype, torch.float32)
-    return Coverage(real.to(exact), real, torch.zeros(len(real), dtype=exact, device=real.device))
+    return Coverage(
+        real.to(exact), real, torch.zeros(real.shape[0], dtype=exact, device=real.device)
+    )
 
 
 def cover(before: Coverage, weights: Tensor, mask: Tensor) -> Coverage:

@@ -184,7 +184,7 @@ def sinusoidal(where: Tensor, width: int) -> Tensor:
 
 def no_positions(mask: Tensor) -> Tensor:
     """Return the number of positions before the first one: (B, T) -> (B,) zeros"""
-    return mask.new_zeros(len(mask), dtype=torch.long)
+    return mask.new_zeros(mask.shape[0], dtype=torch.long)
 
 
 def count_positions(before: Tensor, mask: Tensor) -> Tensor:

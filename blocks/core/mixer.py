@@ -77,7 +77,7 @@ class Mixer(Block):
     def start(self, x: Tensor, context: Context) -> State:
         if self.initial.copied:
             return self.initial(x, context)
-        ((memory,),) = self.initial(x.new_zeros(len(x), 1, dtype=state_dtype(x)), context)
+        ((memory,),) = self.initial(x.new_zeros(x.shape[0], 1, dtype=state_dtype(x)), context)
         memory = memory.unflatten(-1, self.memory_shape)  # (B, H, K, V)
         conv = () if self.short_conv is None else (self.short_conv.start(x),)
         return (memory, *self.extra_state(memory), *conv)

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from blocks.core.contract import State
 from blocks.core.functional import apply_dropout
 from blocks.core.linear_recurrence import linear_recurrence
+from blocks.core.loops import over_positions
 
 Cell = Literal["lstm", "gru", "tanh", "min_gru"]
 """lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990) | min_gru (Feng
@@ -246,16 +247,17 @@ class GRUResetBefore(RecurrentLayer):
         nn.init.zeros_(self.arriving.bias)
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        (h,) = state
-        width, outputs = self.sizes[0], []
+        width = self.sizes[0]
         recur, recur_candidate = self.dropped(self.gates), self.dropped(self.candidate)
         arriving = self.arriving(x.to(self.arriving.weight.dtype)).split((2 * width, width), dim=-1)
-        for gates, candidate in zip(*(gate.unbind(1) for gate in arriving), strict=True):
+
+        def step(h: Tensor, gates: Tensor, candidate: Tensor) -> tuple[Tensor, tuple[Tensor]]:
             r, z = torch.sigmoid(gates + recur(h)).chunk(2, dim=-1)
             n = torch.tanh(candidate + recur_candidate(r * h))
             h = n + z * (h - n)
-            outputs.append(h)
-        y = torch.stack(outputs, 1)
+            return h, (h,)
+
+        _, (y,) = over_positions(step, state[0], arriving)
         return y, (last_real(y, mask, state[0]),)
 
 
@@ -376,15 +378,18 @@ class LayerNormLayer(RecurrentLayer):
         init_per_gate(self.recurrent, width, nn.init.orthogonal_)
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        outputs, recurrent = [], self.drop(self.recurrent)
+        recurrent = self.drop(self.recurrent)
         arriving = F.linear(x.to(self.arriving.dtype), self.arriving)  # (B, T, gates D)
-        for one, real in zip(arriving.unbind(1), mask.unbind(1), strict=True):
+
+        def step(state: State, one: Tensor, real: Tensor) -> tuple[State, tuple[Tensor]]:
             after = self.step(one, state, recurrent)
             state = tuple(
                 masked_update(real, new, old) for new, old in zip(after, state, strict=True)
             )
-            outputs.append(state[0])
-        return torch.stack(outputs, 1), state
+            return state, (state[0],)
+
+        state, (y,) = over_positions(step, state, (arriving, mask))
+        return y, state
 
     def step(self, arriving: Tensor, state: State, recurrent: Tensor) -> tuple[Tensor, ...]:
         """Return the state after one position. arriving: W x (B, gates D), recurrent: U"""
