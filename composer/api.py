@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from composer.errors import ComposerError, Fault, RunError
 from composer.recipe import schema_generator, sections
@@ -20,6 +20,8 @@ from composer.run_dir import RUNS, RunDir, find_run
 from composer.suggest import did_you_mean
 
 RECIPES = "a recipe's file, a composer.Recipe, or one of composer.recipe.sections"
+
+ExportFormat = Literal["ctranslate2", "onnx"]
 
 if TYPE_CHECKING:
     from composer.comparison.diff import Difference
@@ -366,14 +368,21 @@ def fingerprints(
     return compute(_recipe_or_folder(recipe_or_run, overrides), data)
 
 
-def export(run: AnyRun | Seq2SeqModule, path: str | Path) -> Path:
-    """Export a run's Transformer for CTranslate2; return the new folder.
+def export(run: AnyRun | Seq2SeqModule, path: str | Path, to: ExportFormat = "ctranslate2") -> Path:
+    """Export a run for machines without this project; return the new folder.
 
-    Raises RunError where CTranslate2 has no such model, and where the folder cannot be written.
+    to: `onnx`, programs of any stack with a runner, or `ctranslate2`, of a Transformer. Raises
+    RecipeError for a block that has no program, and RunError where the format has no such model, or
+    the folder cannot be written.
     """
+    opened = _open_run(run, (), None)
+    if to == "onnx":
+        from composer.exporters.onnx_export import export_onnx
+
+        return export_onnx(opened, path)
     from composer.exporters.ctranslate2 import export_ctranslate2
 
-    return export_ctranslate2(_open_run(run, (), None), path)
+    return export_ctranslate2(opened, path)
 
 
 def push(run: AnyRun, ref: str, name: str = "", license: str = "") -> Pushed:

@@ -312,6 +312,7 @@ def test_an_open_run_is_accepted_in_place_of_its_folder(run: Run, tmp_path: Path
 OTHER_NAMES = {
     ("train", "from_run"): "start_from",  # `from` is a word of Python
     ("export", "ctranslate2"): "path",
+    ("export", "onnx"): "path",
 }
 """The names in Python of options that have another one there."""
 NOT_IN_PYTHON = {

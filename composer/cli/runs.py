@@ -371,20 +371,32 @@ def report(
 
 
 @command(
+    "seqcomposer export runs/mine --onnx mine-onnx       # then: python mine-onnx/run.py < F",
     "seqcomposer export runs/mine --ctranslate2 mine-ct2",
 )
 def export(
     run: options.Run,
+    onnx: Annotated[
+        Path | None, option("--onnx DIR", "New folder for ONNX programs and their runner.")
+    ] = None,
     ctranslate2: Annotated[
-        Path, option("--ctranslate2 DIR", "New folder for the CTranslate2 model.")
-    ],
+        Path | None, option("--ctranslate2 DIR", "New folder for a CTranslate2 model.")
+    ] = None,
 ) -> None:
-    """Export a trained Transformer to CTranslate2.
+    """Export a trained model for machines without seqcomposer.
 
-    CTranslate2 runs it faster than PyTorch, on machines without seqcomposer. Only standard
-    Transformers can be exported. Pass search settings to CTranslate2 when you call it.
+    --onnx exports any stack: encoder, start and step of the decoder with its states, and run.py,
+    which translates with onnxruntime alone. CTranslate2 runs standard Transformers.
     """
-    options.echo(f"wrote {api.export(run, ctranslate2)}")
+    formats: list[tuple[api.ExportFormat, Path | None]] = [
+        ("onnx", onnx),
+        ("ctranslate2", ctranslate2),
+    ]
+    chosen = [(form, folder) for form, folder in formats if folder is not None]
+    if len(chosen) != 1:
+        raise RunError.of("an export has one format", "write `--onnx DIR` or `--ctranslate2 DIR`")
+    ((form, folder),) = chosen
+    options.echo(f"wrote {api.export(run, folder, form)}")
 
 
 @command(

@@ -1,1 +1,1 @@
-"""Export of models to run without this project: by CTranslate2 (`ctranslate2`)."""
+"""Export of models to run without this project: ONNX programs (`onnx_export`), CTranslate2."""

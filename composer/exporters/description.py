@@ -1,0 +1,108 @@
+"""What `model.json` says of a run, and the files of its tokenizers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from composer.data.pairs import TARGET
+from composer.data.stories import QUESTION, story_shape
+from composer.data.tokenizer_files import SentencePiece
+from composer.data.tokenizer_kinds import JOINER, Bits, Integers, TokenizerKind, Word
+from composer.errors import RunError
+from composer.exporters.model_file import (
+    ModelFile,
+    Preparation,
+    ProgramFile,
+    Source,
+    SourceKind,
+    Text,
+)
+from composer.exporters.programs import Program, Start
+from composer.inference.run import Run
+from composer.model.encoder_decoder import NEVER, Encoder
+from composer.model.features import feature_settings, feature_shape
+from composer.model.special_tokens import BOS, EOS, PAD, UNK
+
+IMPOSSIBLE = NEVER / 2
+"""Below this a log-probability is that of a token that cannot be."""
+
+
+def describe(
+    run: Run, programs: Sequence[Program], texts: Mapping[str, Text], weights: str
+) -> ModelFile:
+    """Return the description of a run that was exported as these programs.
+
+    texts: By side. weights: The SHA-256 of their file.
+    """
+    model = run.model
+    files = {}
+    for program in programs:
+        signature = program.signature
+        files[program.name] = ProgramFile(signature.inputs, signature.outputs)
+    (start,) = (program for program in programs if isinstance(program, Start))
+    sources = [
+        describe_source(run, key, encoder, texts) for key, encoder in model.readers().items()
+    ]
+    return ModelFile(
+        name=run.recipe.name,
+        exporter=version("seqcomposer"),
+        weights=weights,
+        programs=files,
+        sources=tuple(sources),
+        target=texts[TARGET],
+        state=len(start.signature.outputs),
+        vocabulary=model.vocabulary,
+        max_positions=model.max_positions,
+        impossible=IMPOSSIBLE if model.has_impossible_tokens else None,
+        decoding=run.recipe.canonical["decoding"],
+        pad=PAD,
+        bos=BOS,
+        eos=EOS,
+        unk=UNK,
+    )
+
+
+def describe_source(run: Run, key: str, encoder: Encoder, texts: Mapping[str, Text]) -> Source:
+    """Return the description of an encoder's input."""
+    room = encoder.max_target_ratio
+    column = feature_settings(run.recipe.data, key)
+    if column is not None:
+        kind: SourceKind = column.kind
+        return Source(key, kind, None, feature_shape(column), asdict(column), room)
+    if story := story_shape(run.recipe, key):
+        return Source(key, "story", texts[key], (story.sentences, story.words), {}, room)
+    kind = "question" if run.recipe.data.babi and key == QUESTION else "text"
+    return Source(key, kind, texts[key], (), {}, room)
+
+
+def save_tokenizers(run: Run, folder: Path) -> dict[str, Text]:
+    """Write the tokenizer of each side as a file of the library; return how they are used."""
+    tokenizers = run.tokenizers
+    texts: dict[str, Text] = {}
+    for side, part in tokenizers.sides.items():
+        if isinstance(tokenizers.parts[part], SentencePiece):
+            message = "a SentencePiece model has no form that other programs here read"
+            fix = "train with `tokenizer: unigram`, or a tokenizer.json"
+            raise RunError.of(message, fix, str(run.run_dir.path))
+        name = f"tokenizer.{side}.json"
+        content = json.loads(tokenizers.parts[part].to_str())
+        (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        prepare = preparation(tokenizers.kind)
+        joiner = JOINER if prepare == "marks" else ""
+        texts[side] = Text(name, tokenizers.lowercase, prepare, joiner)
+    return texts
+
+
+def preparation(kind: TokenizerKind) -> Preparation:
+    """Return what is done to a text before the library encodes it."""
+    if isinstance(kind, Bits):
+        return "bits"
+    if isinstance(kind, Integers):
+        return "words"
+    if isinstance(kind, Word):
+        return "words" if kind.splits_at_spaces else "marks"
+    return "none"

@@ -1,0 +1,159 @@
+"""Fused recurrent layers in a graph: one node each, where PyTorch's export would unroll a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import global_decomposition_table
+from torch.nn import functional as F
+
+from blocks.core.loops import over_positions
+
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+Weights = list[Tensor]
+"""Matrices of x and of h, their biases, and a projection or none: (n D, .), (n D,), (P, D)"""
+
+
+def _layer(kind: str) -> Callable[..., Any]:
+    """Return an operator of one layer, which a graph keeps whole. It computes nothing itself."""
+
+    def compute(x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError(f"{kind} stands for a node of a graph")
+
+    def shapes(x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+        return x.new_empty(x.shape[0], x.shape[1], h.shape[-1]), torch.empty_like(h)
+
+    layer = torch.library.custom_op(f"seqcomposer::{kind}", compute, mutates_args=())
+    layer.register_fake(shapes)
+    return layer
+
+
+def _lstm(x: Tensor, h: Tensor, c: Tensor, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
+    raise NotImplementedError("an LSTM stands for a node of a graph")
+
+
+def _lstm_shapes(
+    x: Tensor, h: Tensor, c: Tensor, weights: Weights
+) -> tuple[Tensor, Tensor, Tensor]:
+    y = x.new_empty(x.shape[0], x.shape[1], h.shape[-1])
+    return y, torch.empty_like(h), torch.empty_like(c)
+
+
+LSTM = torch.library.custom_op("seqcomposer::lstm", _lstm, mutates_args=())
+LSTM.register_fake(_lstm_shapes)
+GRU = _layer("gru")
+RNN_TANH = _layer("rnn_tanh")
+
+
+def lstm(
+    x: Tensor, state: list[Tensor], weights: Weights, *settings: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer of `aten::lstm`: x (T, B, D), h and c (1, B, .)."""
+    h, c = state
+    if len(weights) == 4:
+        y, h, c = LSTM(x, h, c, weights)
+        return y, h, c
+    return _projected_lstm(x, h[0], c[0], weights)
+
+
+def _projected_lstm(
+    x: Tensor, h: Tensor, c: Tensor, weights: Weights
+) -> tuple[Tensor, Tensor, Tensor]:
+    """ONNX has no LSTM with a projection (Sak et al. 2014): a loop."""
+    arriving, recurrent, arriving_bias, recurrent_bias, projection = weights
+    gates = F.linear(x, arriving, arriving_bias + recurrent_bias)  # (T, B, 4 D)
+
+    def step(state: Any, at_position: Tensor) -> tuple[Any, tuple[Tensor]]:
+        h, c = state
+        i, f, g, o = (at_position + F.linear(h, recurrent)).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = F.linear(torch.sigmoid(o) * torch.tanh(c), projection)
+        return (h, c), (h,)
+
+    (h, c), (y,) = over_positions(step, (h, c), (gates,), dim=0)
+    return y, h[None], c[None]
+
+
+def gru(x: Tensor, h: Tensor, weights: Weights, *settings: object) -> tuple[Tensor, Tensor]:
+    """One layer of `aten::gru`."""
+    y, h = GRU(x, h, weights)
+    return y, h
+
+
+def rnn_tanh(x: Tensor, h: Tensor, weights: Weights, *settings: object) -> tuple[Tensor, Tensor]:
+    """One layer of `aten::rnn_tanh`."""
+    y, h = RNN_TANH(x, h, weights)
+    return y, h
+
+
+KERNELS: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten.lstm.input: lstm,
+    torch.ops.aten.gru.input: gru,
+    torch.ops.aten.rnn_tanh.input: rnn_tanh,
+}
+
+
+@contextmanager
+def whole_layers() -> Iterator[None]:
+    """Let a graph keep fused layers whole while it is made."""
+    table = global_decomposition_table["post_autograd"]
+    before = {kernel: table[kernel] for kernel in KERNELS}
+    kernels = {kernel: kernel.py_kernels.pop(COMPOSITE, None) for kernel in KERNELS}
+    try:
+        for kernel, layer in KERNELS.items():
+            table[kernel] = kernel.py_kernels[COMPOSITE] = layer
+        yield
+    finally:
+        for kernel in KERNELS:
+            table[kernel] = before[kernel]
+            kernel.py_kernels[COMPOSITE] = kernels[kernel]
+            if kernels[kernel] is None:
+                del kernel.py_kernels[COMPOSITE]
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """Return the nodes of the layers in ONNX, by operator."""
+    from onnxscript import opset20
+
+    op: Any = opset20  # its types know no sequences
+    named = torch.ops.seqcomposer
+
+    def operands(weights: Any, order: list[int]) -> list[Any]:
+        ordered = []
+        for weight in weights[:4]:  # the gates' rows in PyTorch's order
+            gates = op.Split(weight, num_outputs=len(order), _outputs=len(order))
+            ordered.append(op.Concat(*(gates[at] for at in order), axis=0))
+        w, u, b, c = ordered
+        return [one_direction(x, 0) for x in (w, u, op.Concat(b, c, axis=0))]
+
+    def one_direction(x: Any, axis: int) -> Any:
+        return op.Unsqueeze(x, op.Constant(value_ints=[axis]))
+
+    def without_direction(y: Any) -> Any:
+        return op.Squeeze(y, op.Constant(value_ints=[1]))
+
+    def to_lstm(x: Any, h: Any, c: Any, weights: Any) -> Any:
+        w, u, b = operands(weights, [0, 3, 1, 2])  # i o f c
+        y, h, c = op.LSTM(x, w, u, b, None, h, c, hidden_size=h.shape[2])
+        return without_direction(y), h, c
+
+    def to_gru(x: Any, h: Any, weights: Any) -> Any:
+        w, u, b = operands(weights, [1, 0, 2])  # z r n
+        y, h = op.GRU(x, w, u, b, None, h, hidden_size=h.shape[2], linear_before_reset=1)
+        return without_direction(y), h
+
+    def to_rnn(x: Any, h: Any, weights: Any) -> Any:
+        w, u, b, c = weights
+        parts = [one_direction(part, 0) for part in (w, u, op.Concat(b, c, axis=0))]
+        y, h = op.RNN(x, *parts, None, h, hidden_size=h.shape[2])
+        return without_direction(y), h
+
+    return {
+        named.lstm.default: to_lstm,
+        named.gru.default: to_gru,
+        named.rnn_tanh.default: to_rnn,
+    }

@@ -1,0 +1,93 @@
+"""`model.json`: all that a runner of exported programs must know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+FORMAT = 1
+"""Number of the format; it rises when an older runner could not read a new file."""
+ENCODE, START, STEP, WEIGHTS = "encode.onnx", "start.onnx", "step.onnx", "weights.bin"
+MODEL, RUNNER = "model.json", "run.py"
+
+SourceKind = Literal["text", "story", "question", "image", "audio", "vectors"]
+Preparation = Literal["none", "marks", "words", "bits"]
+"""What is done to a text before the library encodes it: nothing, marks are split off, words are
+what stands between spaces, vectors of bits."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """How a text becomes ids, and ids a text.
+
+    tokenizer: A file of the library tokenizers.
+    joiner: A character that is removed together with the space beside it.
+    """
+
+    tokenizer: str
+    lowercase: bool
+    prepare: Preparation
+    joiner: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """An input of the encoders.
+
+    shape: The numbers of each position, (F,) or (W, C); of a story (sentences, words) at most.
+    column: Settings of an image or a sound, as in the recipe.
+    room: How many times as long as this source an answer may be; 0 where that does not matter.
+    """
+
+    name: str
+    kind: SourceKind
+    text: Text | None
+    shape: tuple[int, ...]
+    column: Mapping[str, Any]
+    room: float
+
+
+@dataclass(frozen=True)
+class ProgramFile:
+    """The inputs and outputs of a program, in order."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The content of `model.json`.
+
+    exporter: Version of the exporter.
+    weights: SHA-256 of `weights.bin`.
+    programs: By file.
+    state: Number of leaves of the state.
+    vocabulary: Number of target ids.
+    max_positions: Tokens that the decoder can tell apart, bos counted; None without a limit.
+    impossible: Log-probabilities below this are of tokens that cannot be; None where all can be.
+    decoding: The method of the recipe by its word, with its settings.
+    """
+
+    name: str
+    exporter: str
+    weights: str
+    programs: Mapping[str, ProgramFile]
+    sources: tuple[Source, ...]
+    target: Text
+    state: int
+    vocabulary: int
+    max_positions: int | None
+    impossible: float | None
+    decoding: Mapping[str, Mapping[str, Any]]
+    pad: int
+    bos: int
+    eos: int
+    unk: int
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """Return the text of the file."""
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
