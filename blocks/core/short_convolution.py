@@ -36,7 +36,7 @@ class ShortConvolution(nn.Module):
         """Return the state before the first position, of the batch and the precision of `like` (B,
         ...).
         """
-        return like.new_zeros(len(like), self.reach, self.width)
+        return like.new_zeros(like.shape[0], self.reach, self.width)
 
     def forward(self, x: Tensor, state: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """x: (B, T, D), mask: (B, T) -> (B, T, D) in the precision of x, and the state after."""
