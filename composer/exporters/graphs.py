@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import is_concrete_int
+from torch.utils.hooks import RemovableHandle
 
-from blocks.core.contract import Block, Path
+from blocks.core.contract import Block, Context, Path, State
 from composer.errors import one_line_error
 from composer.exporters.fused_layers import translations, whole_layers
 from composer.exporters.programs import Program, Tensors
@@ -60,6 +61,8 @@ def to_graph(program: Program, examples: Sequence[Tensors]) -> onnx_ir.Model:
 
 def to_onnx(program: Program, graph: torch.export.ExportedProgram) -> onnx_ir.Model:
     """Translate a graph. Raises ValueError if one of its sizes has become a constant."""
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
     exported = torch.onnx.export(
         graph,
         input_names=program.signature.inputs,
@@ -70,7 +73,9 @@ def to_onnx(program: Program, graph: torch.export.ExportedProgram) -> onnx_ir.Mo
         opset_version=20,
     )
     assert exported is not None
-    return exported.model
+    model = exported.model
+    ClearMetadataAndDocStringPass()(model)
+    return model
 
 
 class FixedSizes(AbstractContextManager["FixedSizes"]):
@@ -88,13 +93,26 @@ class FixedSizes(AbstractContextManager["FixedSizes"]):
         for block in self.program.modules():
             if isinstance(block, Block):
                 self._watch(block.register_forward_hook(self._look))
+                self._watch_start(block)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.hooks.close()
 
-    def _watch(self, hook: Any) -> None:
+    def _watch(self, hook: RemovableHandle) -> None:
         self.hooks.callback(hook.remove)
+
+    def _watch_start(self, block: Block) -> None:
+        start = block.start
+
+        def watched(x: Tensor, context: Context) -> State:
+            state = start(x, context)
+            self._look(block, x, state)
+            return state
+
+        # hides the method of the class
+        self.hooks.callback(vars(block).pop, "start")
+        vars(block)["start"] = watched
 
     def _begin(self, program: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.inputs = inputs

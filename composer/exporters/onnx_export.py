@@ -126,7 +126,9 @@ def check_programs(programs: Sequence[Program], model: EncoderDecoder, folder: P
                 raise RunError.of(message, fix, str(folder))
 
 
-def difference(program: Program, session: InferenceSession, inputs: Tensors) -> str:
+def difference(
+    program: Program, session: InferenceSession, inputs: Tensors, tolerance: float = TOLERANCE
+) -> str:
     """Return how a program differs from the model on these inputs; "" if it does not."""
     read = {node.name: inputs[node.name].numpy() for node in session.get_inputs()}
     outputs = session.run(list(program.signature.outputs), read)
@@ -135,6 +137,6 @@ def difference(program: Program, session: InferenceSession, inputs: Tensors) -> 
     for name, one, other in zip(program.signature.outputs, outputs, expected, strict=True):
         if one.shape != tuple(other.shape):
             return f"`{name}` has the shape {one.shape}, and not {tuple(other.shape)}"
-        if not np.allclose(one, other.numpy(), TOLERANCE, TOLERANCE, equal_nan=True):
+        if not np.allclose(one, other.numpy(), tolerance, tolerance, equal_nan=True):
             return f"`{name}` has other numbers"
     return ""
