@@ -36,7 +36,7 @@ ROOMS = (
     "checks",
     "inference",
     "fingerprint",
-    "data",
+    "programs data",
     "model",
     "recipe",
     "run_dir",

@@ -21,11 +21,11 @@ from composer.exporters.model_file import (
     SourceKind,
     Text,
 )
-from composer.exporters.programs import Program, Start
 from composer.inference.run import Run
 from composer.model.encoder_decoder import NEVER, Encoder
 from composer.model.features import feature_settings, feature_shape
 from composer.model.special_tokens import BOS, EOS, PAD, UNK
+from composer.programs.parts import Program, Start
 
 IMPOSSIBLE = NEVER / 2
 """Below this a log-probability is that of a token that cannot be."""

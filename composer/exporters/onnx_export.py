@@ -15,8 +15,11 @@ from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
 from composer.errors import RecipeError, RunError
 from composer.exporters import model_file
 from composer.exporters.description import describe, save_tokenizers
-from composer.exporters.graphs import NotExportable, to_graph
-from composer.exporters.programs import (
+from composer.inference.run import Run, open_run
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.output_heads import CnnOutput
+from composer.programs.graphs import NotExportable, to_graph
+from composer.programs.parts import (
     Encode,
     Example,
     Program,
@@ -25,10 +28,7 @@ from composer.exporters.programs import (
     Step,
     Tensors,
 )
-from composer.exporters.weights_file import store_weights
-from composer.inference.run import Run, open_run
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.output_heads import CnnOutput
+from composer.programs.weights_file import store_weights
 
 if TYPE_CHECKING:
     import onnx_ir

@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx_ir
 import onnxruntime
 
-from composer.exporters.graphs import to_graph
 from composer.exporters.onnx_export import EXAMPLES, difference, programs_of
-from composer.exporters.programs import Example, Sizes
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.programs.graphs import to_graph
+from composer.programs.parts import Example, Sizes
 
 SIZES = (
     Sizes(3, 37, 6),

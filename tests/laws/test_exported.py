@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from composer.exporters.graphs import NotExportable
 from composer.model.builder import build
+from composer.programs.graphs import NotExportable
 from tests.exporters.sizes import assert_exported
 from tests.laws.test_recipes import HOME, RECIPES, name, small, vocabularies
 

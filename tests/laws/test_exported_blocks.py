@@ -11,9 +11,9 @@ from torch.utils import _pytree as pytree
 
 from blocks.core.contract import Block, Output
 from blocks.core.functional import default_dtype
-from composer.exporters.graphs import NotExportable, to_graph
 from composer.exporters.onnx_export import difference
-from composer.exporters.programs import Signature, Tensors, usual_strides
+from composer.programs.graphs import NotExportable, to_graph
+from composer.programs.parts import Signature, Tensors, usual_strides
 from composer.recipe.registry import blocks
 from composer.testing import PLACES, Case
 from composer.testing.harness import COLUMNS, Batch, Place, run, start

@@ -19,8 +19,8 @@ from torch.utils.hooks import RemovableHandle
 
 from blocks.core.contract import Block, Context, Path, State
 from composer.errors import one_line_error
-from composer.exporters.fused_layers import translations, whole_layers
-from composer.exporters.programs import Program, Tensors
+from composer.programs.fused_layers import translations, whole_layers
+from composer.programs.parts import Program, Tensors
 
 if TYPE_CHECKING:
     import onnx_ir

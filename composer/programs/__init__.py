@@ -1,0 +1,1 @@
+"""Programs of a model, `encode`, `start` and `step`, as ONNX graphs: for exports and decoding."""
