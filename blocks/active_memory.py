@@ -20,10 +20,12 @@ from blocks.core.contract import (
     Named,
     NoEffect,
     Output,
+    Penalties,
     Site,
     State,
 )
 from blocks.core.functional import mask_cells
+from blocks.core.loops import over_positions
 from blocks.core.scope import Scope
 from blocks.core.stack import (
     Stack,
@@ -112,23 +114,23 @@ class ActiveMemory(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         mask = context.memories[self.memory].mask  # (B, S, W)
-        inner = [
-            collect_penalties(context)._replace(mask=mask, records=None) for _ in range(x.shape[1])
-        ]
-        d, p, count = state
-        outputs = []
-        context.record("before", d[:, None])
-        for one, real, own in zip(
-            x.unbind(1), context.mask.unbind(1), inner, strict=True
-        ):  # (B, D), (B,)
+        costs: list[Penalties] = []
+        context.record("before", state[0][:, None])
+
+        def step(state: State, one: Tensor, real: Tensor) -> tuple[State, tuple[Tensor]]:
+            d, p, count = state
+            own = collect_penalties(context)._replace(mask=mask, records=None)
             p = self._write(p, one, count - 1, real)
             new = self._step(d, p, own)
             context.record("image", new[:, None])
-            outputs.append(self._row(new, count, mask))
-            d = torch.where(real[:, None, None, None], new, d)
-            count = count + real
-        add_step_penalties(context, [own.penalties for own in inner], context.mask.t())
-        return torch.stack(outputs, 1), (d, p, count)  # (B, T, W, M)
+            if own.penalties is not None:
+                costs.append(own.penalties)
+            row = self._row(new, count, mask)
+            return (torch.where(real[:, None, None, None], new, d), p, count + real), (row,)
+
+        state, (y,) = over_positions(step, state, (x, context.mask))
+        add_step_penalties(context, costs, context.mask.t())
+        return y, state  # (B, T, W, M)
 
     def mask(self, mask: Tensor) -> Tensor:
         return mask[..., None].expand(-1, -1, self.out.columns)  # (B, T, W)

@@ -25,6 +25,7 @@ from blocks.core.functional import (
     weight_norm_gain,
     weight_normed,
 )
+from blocks.core.loops import is_one
 
 
 class Conv(Block):
@@ -120,7 +121,7 @@ class Conv(Block):
         if self.depthwise:
             x = x.repeat(1, groups // self.arriving, 1)  # both halves of a gate read all features
         # one position: a product, which needs no other layout of the weights
-        if x.shape[2] == self.reach + 1:
+        if is_one(x.shape[2] - self.reach):
             window = x[..., :: self.dilation]  # (B, D, kernel)
             if self.depthwise:
                 return ((window * weight[:, 0]).sum(-1) + self.bias)[:, None]

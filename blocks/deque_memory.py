@@ -8,13 +8,11 @@ from blocks.core.neural_stack import (
     NeuralStack,
     pop_bottom,
     pop_top,
-    push_bottom,
-    push_top,
     read_bottom,
     read_top,
 )
 
-DEQUE = Ends((pop_top, pop_bottom), (push_top, push_bottom), (read_top, read_bottom))
+DEQUE = Ends((pop_top, pop_bottom), (read_top, read_bottom))
 
 
 class DequeMemory(NeuralStack):

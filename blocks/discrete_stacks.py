@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State, write
+from blocks.core.loops import over_positions
 from blocks.core.neural_stack import resolve_continuation
 
 EMPTY_CELL = -1.0
@@ -87,11 +88,13 @@ class DiscreteStacks(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         actions, pushed = self._actions(x, context.mask)
-        shown: list[Tensor] = []
-        for action, value in zip(actions.unbind(1), pushed.unbind(1), strict=True):
-            state = apply_actions(state, action, value)
-            shown.append(state[..., : max(self.depth, RECORDED_CELLS)])
-        tops = torch.stack(shown, 1)  # (B, T, stacks, cells shown)
+        shown = max(self.depth, RECORDED_CELLS)
+
+        def step(stacks: Tensor, action: Tensor, value: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+            stacks = apply_actions(stacks, action, value)
+            return stacks, (stacks[..., :shown],)
+
+        state, (tops,) = over_positions(step, state, (actions, pushed))  # (B, T, stacks, shown)
         context.record("stacks", tops[..., :RECORDED_CELLS])
         return self._read(tops, x), state
 

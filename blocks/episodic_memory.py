@@ -24,6 +24,7 @@ from blocks.core.contract import (
     State,
     Stream,
 )
+from blocks.core.loops import over_positions
 from blocks.core.recurrence import init_per_gate
 from blocks.core.sentence_encoding import (
     Encoding,
@@ -169,9 +170,12 @@ class EpisodicMemory(Block):
         """Return the episode: the GRU's state after all facts. arriving: (B, N, 3 d), gates: (B, N)
         -> (B, d)
         """
-        for one, gate in zip(arriving.unbind(1), gates.unbind(1), strict=True):
-            h = h + gate[:, None] * (self.episode(one, h) - h)
-        return h
+
+        def step(h: Tensor, one: Tensor, gate: Tensor) -> tuple[Tensor, tuple[()]]:
+            return h + gate[:, None] * (self.episode(one, h) - h), ()
+
+        last: Tensor = over_positions(step, h, (arriving, gates))[0]
+        return last
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         m, scores, real = state

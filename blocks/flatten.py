@@ -45,7 +45,7 @@ class Flatten(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         cells, there = x.flatten(1, 2), context.mask.flatten(1)  # (B, T W, D), (B, T W)
-        order = torch.argsort((~there).to(torch.uint8), dim=1, stable=True)
+        order = real_first(there)
         return cells.gather(1, order[..., None].expand(-1, -1, x.shape[-1])), state  # (B, T W, D)
 
     def mask(self, mask: Tensor) -> Tensor:
@@ -53,3 +53,12 @@ class Flatten(Block):
         return torch.arange(cells.shape[1], device=mask.device) < cells.sum(
             1, keepdim=True
         )  # (B, T W)
+
+
+def real_first(there: Tensor) -> Tensor:
+    """Return each row's places in another order, the real ones first: (B, N) -> (B, N) long"""
+    before = there.cumsum(1) - 1  # of the real ones
+    place = torch.arange(there.shape[1], device=there.device).expand_as(before)
+    # before a place that is not real, all others but the real ones so far are not
+    target = torch.where(there, before, before[:, -1:] + place - before)
+    return torch.zeros_like(target).scatter(1, target, place)

@@ -25,6 +25,7 @@ from blocks.core.contract import (
 )
 from blocks.core.functional import no_autocast
 from blocks.core.initial_state import MemoryInit, SlotMemoryInitializer
+from blocks.core.loops import over_positions
 
 Shift = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 """How many slots a head may move in one step."""
@@ -154,11 +155,13 @@ def run_heads(
     order: Order, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *params: Tensor
 ) -> Tensors:
     """Run the other orders as `NTMLoop` does its own, with the gradient that autograd finds."""
-    reading, reads, passed = read.shape[1], [], []
-    parts = (real[..., None, None], real[..., None, None].to(memory.dtype), *params)
-    for now, share, *addresses, erase, add in zip(
-        *(values.unbind(1) for values in parts), strict=True
-    ):
+    reading = read.shape[1]
+
+    def step(
+        state: Tensors, now: Tensor, share: Tensor, *params: Tensor
+    ) -> tuple[Tensors, tuple[Tensor, Tensor]]:
+        memory, places, read = state
+        *addresses, erase, add = params
         if order == "read_write":
             new_places = addressing.address(
                 memory, places, AddressParams(*addresses)
@@ -175,9 +178,11 @@ def run_heads(
             )
             seen = torch.bmm(new_places[:, :reading], memory.mT)
         places, read = torch.where(now, new_places, places), torch.where(now, seen, read)
-        reads.append(read)
-        passed.append(places)
-    return memory, torch.stack(passed, 1), torch.stack(reads, 1)
+        return (memory, places, read), (places, read)
+
+    parts = (real[..., None, None], real[..., None, None].to(memory.dtype), *params)
+    (memory, *_), (passed, reads) = over_positions(step, (memory, places, read), parts)
+    return memory, passed, reads
 
 
 class NTMLoop(torch.autograd.Function):
@@ -191,20 +196,28 @@ class NTMLoop(torch.autograd.Function):
     def forward(
         ctx: Any, memory: Tensor, places: Tensor, read: Tensor, real: Tensor, *params: Tensor
     ) -> Tensors:
-        memory, reading = memory.contiguous(), read.shape[1]
-        real, reads, passed = real[..., None, None], [], []
+        reading, saves = read.shape[1], any(ctx.needs_input_grad)
         saved: list[Tensor] = []
-        parts = (real, real.to(memory.dtype), *params)
-        for now, share, *one in zip(*(values.unbind(1) for values in parts), strict=True):
+
+        def step(
+            state: Tensors, now: Tensor, share: Tensor, *one: Tensor
+        ) -> tuple[Tensors, tuple[Tensor, Tensor]]:
+            memory, places, read = state
             tape = addressing.address(memory, places, AddressParams(*one[:4]))
             places = torch.where(now, tape.places, places)  # (B, H, N)
             memory = write(memory, places[:, reading:] * share, one[4], one[5])  # (B, M, N)
             read = torch.where(now, torch.bmm(places[:, :reading], memory.mT), read)  # (B, R, M)
-            reads.append(read)
-            passed.append(places)
-            saved.extend(tape if any(ctx.needs_input_grad) else ())
+            if saves:
+                saved.extend(tape)
+            return (memory, places, read), (places, read)
+
+        real = real[..., None, None]
+        parts = (real, real.to(memory.dtype), *params)
+        (memory, places, _), (passed, reads) = over_positions(
+            step, (memory.contiguous(), places, read), parts
+        )
         ctx.save_for_backward(parts[1], *params, *saved, memory, places)
-        return memory, torch.stack(passed, 1), torch.stack(reads, 1)
+        return memory, passed, reads
 
     @staticmethod
     @once_differentiable

@@ -6,7 +6,13 @@ from torch import Tensor, nn
 
 from blocks.core.contract import Block, Context, Count, Site, State
 from blocks.core.functional import mask_cells
-from blocks.core.windows import check_columns, pad_windows, stream_of_windows, window_mask
+from blocks.core.windows import (
+    check_columns,
+    count_windows,
+    pad_windows,
+    stream_of_windows,
+    window_mask,
+)
 
 
 class Patches(Block):
@@ -47,8 +53,9 @@ class Patches(Block):
         s = pad_windows(
             mask_cells(x, context.mask).movedim(-1, 1), self.size, self.size
         )  # (B, D, T, W)
+        count = count_windows(x.shape[1], positions)
         s = s.unflatten(3, (-1, columns)).unflatten(
-            2, (-1, positions)
+            2, (count, positions)
         )  # (B, D, T / p, p, W / q, q)
         return self.map(s.permute(0, 2, 4, 3, 5, 1).flatten(3)), state  # (B, T / p, W / q, width)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Bounds, Context, Site, State, remove
+from blocks.core.windows import count_windows
 
 Factor = Annotated[int, Bounds(minimum=2, maximum=1_000)]
 """Two or more."""
@@ -38,8 +39,9 @@ class Pyramid(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         x = x.masked_fill(~context.mask[..., None], 0.0)
-        x = F.pad(x, (0, 0, 0, -x.shape[1] % self.factor))
-        return x.unflatten(1, (-1, self.factor)).flatten(2), state  # (B, T / factor, factor D)
+        count = count_windows(x.shape[1], self.factor)
+        x = F.pad(x, (0, 0, 0, count * self.factor - x.shape[1]))
+        return x.unflatten(1, (count, self.factor)).flatten(2), state  # (B, T / factor, factor D)
 
     def mask(self, mask: Tensor) -> Tensor:
         return mask[:, :: self.factor]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from blocks.core.contract import Count, InitialState, Site
-from blocks.core.neural_stack import Ends, NeuralStack, pop_bottom, push_top, read_bottom
+from blocks.core.neural_stack import Ends, NeuralStack, pop_bottom, read_bottom
 
-QUEUE = Ends((pop_bottom,), (push_top,), (read_bottom,))
+QUEUE = Ends((pop_bottom,), (read_bottom,))
 
 
 class QueueMemory(NeuralStack):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from blocks.core.contract import (
     Site,
     State,
 )
+from blocks.core.loops import is_one, over_positions
 from blocks.core.scope import PREV
 from blocks.core.stack import Stack, check_same_stream
 
@@ -109,52 +110,44 @@ class Recurrent(Block):
             frozenset(self.previous).union(*self.stack.reads[which]).difference(own)
             & context.named_outputs.keys()
         )
-        masks = context.mask.split(1, 1)  # (B, 1) each
-        readable = split_positions({name: context.named_outputs[name] for name in read}, masks)
-        ys: list[Tensor] = []
-        steps: list[NamedOutputs] = []
-        for one, mask, outside in zip(x.split(1, 1), masks, readable, strict=True):  # (B, 1, D)
-            before = {
+        named, length = sorted(own), x.shape[1]
+        reads = {name: at_all_positions(context.named_outputs[name], length) for name in read}
+
+        def step(
+            before: State, one: Tensor, mask: Tensor, *outside: Tensor
+        ) -> tuple[State, tuple[Tensor, ...]]:
+            """Run the blocks at one position: (B, D), (B,)."""
+            state, previous, _ = before
+            mask = mask[:, None]  # (B, 1)
+            readable = {
+                name: Output(read[:, None], mask) for name, read in zip(reads, outside, strict=True)
+            }
+            prev = {
                 f"{PREV}{name}": Output(y, mask)
                 for name, y in zip(self.previous, previous, strict=True)
             }
-            inner = context._replace(mask=mask, named_outputs={**outside, **before})
-            y, state, made = self.stack.run_slice(which, one, state, inner)
+            inner = context._replace(mask=mask, named_outputs={**readable, **prev})
+            y, state, made = self.stack.run_slice(which, one[:, None], state, inner)
             # what is read as `prev` and lies outside the loop's blocks was made for all positions
             # before
-            outputs, real = {**outside, **made}, mask[..., None]
+            outputs, real = {**readable, **made}, mask[..., None]
             previous = tuple(
                 torch.where(real, outputs[name].states.to(old.dtype), old)
                 for name, old in zip(self.previous, previous, strict=True)
             )
-            ys.append(y)
-            steps.append(made)
-        named = {}
-        for name in sorted(own):
-            named[name] = concat_positions([made[name] for made in steps])
-        return torch.cat(ys, 1), state, previous, named
+            parts = [part[:, 0] for name in named for part in made[name][:2]]
+            return (state, previous, tuple(made[name].last for name in named)), (y[:, 0], *parts)
+
+        inputs = (x, context.mask, *reads.values())
+        (state, previous, lasts), (y, *parts) = over_positions(step, (state, previous, ()), inputs)
+        pairs = zip(named, parts[::2], parts[1::2], lasts, strict=True)
+        return y, state, previous, {name: Output(*output) for name, *output in pairs}
 
 
-def split_positions(outputs: NamedOutputs, masks: Sequence[Tensor]) -> list[dict[str, Output]]:
-    """Return the named outputs of each position; an output with one position for all is repeated at
-    every one.
-    """
-    positions: list[dict[str, Output]] = [{} for _ in masks]
-    for name, output in outputs.items():
-        pieces = output.states.split(1, 1)  # (B, 1, D) each
-        pieces = pieces * len(masks) if len(pieces) == 1 else pieces
-        for position, piece, mask in zip(positions, pieces, masks, strict=True):
-            position[name] = Output(piece, mask)
-    return positions
-
-
-def concat_positions(outputs: Sequence[Output]) -> Output:
-    """Return the output at all positions from those at each, with the last state."""
-    return Output(
-        torch.cat([output.states for output in outputs], 1),
-        torch.cat([output.mask for output in outputs], 1),
-        outputs[-1].last,
-    )
+def at_all_positions(output: Output, length: int) -> Tensor:
+    """Return a named output at each of so many positions; one position is that of all: (B, T, D)"""
+    states = output.states
+    return states.expand(-1, length, *states.shape[2:]) if is_one(states.shape[1]) else states
 
 
 # ------------------------------------------------------------------------------------------- what

@@ -21,6 +21,7 @@ from blocks.core.contract import (
     NamedOutputs,
     NoEffect,
     Output,
+    Penalties,
     Positive,
     PositiveProportion,
     Site,
@@ -28,6 +29,7 @@ from blocks.core.contract import (
     remove,
     write,
 )
+from blocks.core.loops import Number, is_free, over_positions, turns
 from blocks.core.stack import (
     Stack,
     StackStep,
@@ -209,23 +211,42 @@ class Repeat(Block):
         starts: The state before a step, of each stack.
         """
         count = (context.mask.any(-1) if context.mask.ndim == 3 else context.mask).sum(1)  # (B,)
-        state = starts[0]
-        outputs: NamedOutputs = {}
-        contexts = [collect_penalties(context) for _ in range(x.shape[1])]
-        is_running = count > torch.arange(x.shape[1], device=x.device)[:, None]  # (steps, B)
-        for iteration, (inner, running) in enumerate(zip(contexts, is_running, strict=True)):
+        number = torch.arange(x.shape[1], device=x.device)[:, None]  # (steps, 1)
+        is_running = count > number  # (steps, B)
+        step, start = self._turns(steps, x.shape[1]), turns(starts, x.shape[1])
+        costs: list[Penalties] = []
+
+        def run(
+            before: State, iteration: Number, running: Tensor, made: Tensor
+        ) -> tuple[State, tuple[()]]:
+            """made: (B,), True where the outputs of this step are the row's."""
+            x, state, outputs = before
+            inner = collect_penalties(context)
             inner = inner._replace(iterations=(*context.iterations, iteration))
-            y, last, named = steps[iteration % len(steps)](x, starts[iteration % len(steps)], inner)
-            x = select_rows(running, y, x)
-            state = last if iteration == 0 else select_rows(running, last, state)
-            if iteration:
-                named = {
-                    name: Output(*select_rows(running, new, outputs[name]))
-                    for name, new in named.items()
-                }
-            outputs = named
-        add_step_penalties(context, [inner.penalties for inner in contexts], is_running)
+            y, last, named = step(iteration)(x, start(iteration), inner)
+            if inner.penalties is not None:
+                costs.append(inner.penalties)
+            of_rows = {
+                name: Output(*select_rows(made, new, outputs[name] if outputs else ()))
+                for name, new in named.items()
+            }
+            return (select_rows(running, y, x), select_rows(made, last, state), of_rows), ()
+
+        made = is_running | (number == 0)
+        (x, state, outputs), _ = over_positions(
+            run, (x, (), ()), (is_running, made), dim=0, numbered=True
+        )
+        add_step_penalties(context, costs, is_running)
         return x, (state,), outputs
+
+    def _turns(self, steps: list[StackStep], length: int) -> Callable[[Number], StackStep]:
+        """Return the function from an iteration to its step."""
+        if len(steps) == 1 or not is_free(length):
+            return turns(steps, length)
+        sets = effective_parameters(self._stacks(), self.joined)
+        pairs = zip(self._stacks(), sets, strict=True)
+        values = turns([dict(stack.named_buffers()) | own for stack, own in pairs], length)
+        return lambda iteration: partial(self.callers[0].call, values(iteration), "__call__")
 
     def _steps(self, context: Context) -> list[StackStep]:
         """Return the steps of `_iterations`, and add the penalty of their parameters."""
@@ -320,6 +341,8 @@ class MethodCaller(nn.Module):
 
 def select_rows(which: Tensor, new: State, old: State) -> State:
     """Return the rows of `new` where `which` (B,) is true, else of `old`; leaf by leaf."""
+    if isinstance(old, tuple) and not old:  # there is nothing yet
+        return new
     if isinstance(new, tuple):
         return tuple(select_rows(which, one, other) for one, other in zip(new, old, strict=True))
     if new is old:

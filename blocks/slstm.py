@@ -22,6 +22,7 @@ from blocks.core.contract import (
 from blocks.core.directions import Directions, Reader
 from blocks.core.functional import no_autocast
 from blocks.core.headwise_linear import HeadwiseLinear
+from blocks.core.loops import over_positions
 from blocks.core.short_convolution import ShortConvolution
 
 NOTHING_YET = -1e30
@@ -153,12 +154,17 @@ class SlstmReader(Reader):
         return y, (window, *(leaf.transpose(0, 1).flatten(1) for leaf in cell))
 
     def _run(self, gates: Tensor, cell: list[Tensor], mask: Tensor) -> tuple[Tensor, list[Tensor]]:
-        recurrent, outputs = self.recurrent.to(gates.dtype), []
-        for arriving, real in zip(gates, mask.t()[..., None], strict=True):
+        recurrent = self.recurrent.to(gates.dtype)
+
+        def run(
+            cell: list[Tensor], arriving: Tensor, real: Tensor
+        ) -> tuple[list[Tensor], tuple[Tensor]]:
             after = step(torch.baddbmm(arriving, cell[0], recurrent), *cell[1:])
             cell = [torch.where(real, new, old) for new, old in zip(after, cell, strict=True)]
-            outputs.append(cell[0])
-        return torch.stack(outputs).permute(2, 0, 1, 3).flatten(2), cell  # (B, T, D)
+            return cell, (cell[0],)
+
+        cell, (y,) = over_positions(run, cell, (gates, mask.t()[..., None]), dim=0)
+        return y.permute(2, 0, 1, 3).flatten(2), cell  # (B, T, D)
 
 
 def step(gates: Tensor, c: Tensor, n: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

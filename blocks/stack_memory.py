@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from blocks.core.contract import Count, InitialState, Site
-from blocks.core.neural_stack import Ends, NeuralStack, pop_top, push_top, read_top
+from blocks.core.neural_stack import Ends, NeuralStack, pop_top, read_top
 
-STACK = Ends((pop_top,), (push_top,), (read_top,))
+STACK = Ends((pop_top,), (read_top,))
 
 
 class StackMemory(NeuralStack):

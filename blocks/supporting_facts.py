@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Context, Count, Few, Memory, NoEffect, Positive, Site, State
+from blocks.core.loops import over_positions
 from blocks.core.sentence_encoding import (
     Encoding,
     as_sentence,
@@ -148,11 +149,17 @@ def tournament_winner(better: Tensor, real: Tensor) -> Tensor:
     """Return the sentence preferred to the last winner, sentence after sentence. better: (B, N, N)
     -> (B,)
     """
-    best = torch.zeros(better.shape[0], dtype=torch.long, device=better.device)
+    first = torch.zeros(better.shape[0], dtype=torch.long, device=better.device)
     rows = torch.arange(better.shape[0], device=better.device)
-    for other in range(1, better.shape[1]):
-        best = torch.where((better[rows, best, other] > 0) | ~real[:, other], best, other)
-    return best
+    places = torch.arange(better.shape[1], device=better.device).expand_as(real)
+
+    def step(
+        best: Tensor, than: Tensor, is_there: Tensor, other: Tensor
+    ) -> tuple[Tensor, tuple[()]]:
+        return torch.where((than[rows, best] > 0) | ~is_there, best, other), ()
+
+    winner: Tensor = over_positions(step, first, (better.mT, real, places))[0]
+    return winner
 
 
 def margin_violation(better: Tensor, fact: Tensor, real: Tensor, margin: float) -> Tensor:

@@ -315,15 +315,22 @@ class Context(NamedTuple):
     progress: Tensor | None = None
     facts: Tensor | None = None  # (B, F)
     path: Path = ()
-    iterations: tuple[int, ...] = ()
+    iterations: tuple[Any, ...] = ()
     memo: dict[Any, Any] | None = None
     starts: Tensor | None = None  # (B, T) bool
     documents: Documents | None = None
 
     @property
     def iteration(self) -> int:
-        """That of the innermost `repeat`, from 0; 0 without one."""
-        return self.iterations[-1] if self.iterations else 0
+        """That of the innermost `repeat`, from 0; 0 without one.
+
+        Raises BlockError in a program for any number of iterations.
+        """
+        number = self.iterations[-1] if self.iterations else 0
+        if not isinstance(number, int):
+            message = "what depends on the number of the iteration fits no program for any number"
+            raise BlockError("", message, fix="write a number for `times`, or export another model")
+        return number
 
     def once(self, function: Callable[..., object], *arguments: Any) -> Any:
         """Return `function(*arguments)`, computed once for all blocks that ask with these tensors.

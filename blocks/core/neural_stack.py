@@ -3,12 +3,13 @@
 The cells lie one upon another, and each is as thick as its strength. The height h_i is how much
 lies below the upper edge of cell i: h_0 = 0 and h_i = s_1 + ... + s_i, so s_i = h_i - h_(i-1). What
 the paper says of each strength with a sum over the cells above it is then said of all heights at
-once: popping, pushing and reading only clamp and move them.
+once: popping, pushing and reading only clamp and move them. The cells of all positions lie there
+from the start, and are thin until their position pushes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Site, State, write
 from blocks.core.initial_state import resolve_copy
+from blocks.core.loops import over_positions
 
 INITIAL_POP_BIAS = -1.0
 """The bias of what is popped, before training: a memory that is emptied at once teaches nothing."""
@@ -40,26 +42,16 @@ def pop_bottom(heights: Tensor, amount: Tensor) -> Tensor:
     return F.relu(heights - amount)
 
 
-def push_top(heights: Tensor, strength: Tensor) -> Tensor:
-    """Push a cell of `strength` (B, 1) on the top: (B, 1 + n) -> (B, 2 + n)"""
-    return torch.cat((heights, heights[:, -1:] + strength), 1)
-
-
-def push_bottom(heights: Tensor, strength: Tensor) -> Tensor:
-    """Push a cell of `strength` (B, 1) under all others: (B, 1 + n) -> (B, 2 + n)"""
-    return F.pad(heights + strength, (1, 0))
-
-
 def read_top(heights: Tensor) -> Tensor:
-    """Return the part of each cell within the top 1: (B, 1 + n) -> (B, n)
+    """Return the part of each cell within the top 1: (..., 1 + n) -> (..., n)
 
     min(s_i, max(0, 1 - sum_(j>i) s_j))
     """
-    return torch.maximum(heights, heights[:, -1:] - 1.0).diff()
+    return torch.maximum(heights, heights[..., -1:] - 1.0).diff()
 
 
 def read_bottom(heights: Tensor) -> Tensor:
-    """Return the part of each cell within the lowest 1: (B, 1 + n) -> (B, n)
+    """Return the part of each cell within the lowest 1: (..., 1 + n) -> (..., n)
 
     min(s_i, max(0, 1 - sum_(j<i) s_j))
     """
@@ -71,10 +63,9 @@ def read_bottom(heights: Tensor) -> Tensor:
 
 
 class Ends(NamedTuple):
-    """What is done at each end of a memory, the top first: how it is popped, pushed and read."""
+    """How each end of a memory is popped and read, the top first; each is pushed at."""
 
     pop: tuple[Callable[[Tensor, Tensor], Tensor], ...]
-    push: tuple[Callable[[Tensor, Tensor], Tensor], ...]
     read: tuple[Callable[[Tensor], Tensor], ...]
 
 
@@ -96,7 +87,7 @@ class NeuralStack(Block):
     ) -> None:
         super().__init__()
         stream = site.sequence(block)
-        self.ends, self.count, self.width = ends, len(ends.push), width or site.width
+        self.ends, self.count, self.width = ends, len(ends.pop), width or site.width
         self.out = stream._replace(width=self.count * self.width)
         self.state_kind = (block, ("width", self.width))
         self.copied = resolve_continuation(site, initial_state, self.state_kind)
@@ -117,14 +108,12 @@ class NeuralStack(Block):
         """x: (B, T, D) -> (B, T, ends m), and the state after it."""
         values, heights = state  # (B, n, m), (B, 1 + n)
         pushed_values, push, pop = self._parse(x, context.mask)
-        after: list[Tensor] = []
-        for pushed, popped in zip(push.unbind(1), pop.unbind(1), strict=True):
-            heights = self._pop_and_push(heights, pushed, popped)
-            after.append(heights)
+        lifted = self._lifted(heights, x.shape[1])  # (1, T, ends, 1 + n + ends T)
+        heights, (after,) = over_positions(
+            self._step, self._make_room(heights, x.shape[1]), (push, pop, lifted)
+        )
         values = self._append(values, pushed_values.to(values.dtype))
-        weights = self._pad_cells(
-            [self._read_weights(heights_t) for heights_t in after]
-        )  # (B, T, ends, n)
+        weights = self._read_weights(after)  # (B, T, ends, n)
         if context.records is not None:
             self._record(weights, after, context)
         return self._read(weights, values), (values, heights)
@@ -132,21 +121,40 @@ class NeuralStack(Block):
     def initial_output(self, x: Tensor, state: State) -> Tensor:
         """Read the cells of the initial state: (B, 1, ends m)."""
         values, heights = state
-        return self._read(self._read_weights(heights)[:, None], values)
+        return self._read(self._read_weights(heights[:, None]), values)
 
-    def _pop_and_push(self, heights: Tensor, push: Tensor, pop: Tensor) -> Tensor:
-        """Pop, then push, at one position. heights (B, 1 + n); push, pop (B, ends) -> (B, 1 + n +
-        ends)
+    def _make_room(self, heights: Tensor, length: int) -> Tensor:
+        """Add thin cells for the positions to come: (B, 1 + n) -> (B, 1 + n + ends T)"""
+        room = [heights, heights[:, -1:].expand(-1, length)]
+        if self.count == 2:
+            room.insert(0, heights[:, :1].expand(-1, length))
+        return torch.cat(room, 1)
+
+    def _lifted(self, heights: Tensor, length: int) -> Tensor:
+        """Return 1 at each height that a push at an end lifts, 0 at the others, of each position.
+
+        heights: (B, 1 + n), before there is room -> (1, T, ends, 1 + n + ends T)
         """
+        position = torch.arange(length, device=heights.device)[:, None]  # (T, 1)
+        below = length if self.count == 2 else 0
+        count = heights.shape[1] + self.count * length
+        edge = torch.arange(count, device=heights.device)
+        first = [below + heights.shape[1] + position, length - position][: self.count]
+        return torch.stack([edge >= one for one in first], 1)[None].to(heights.dtype)
+
+    def _step(
+        self, heights: Tensor, push: Tensor, pop: Tensor, lifted: Tensor
+    ) -> tuple[Tensor, tuple[Tensor]]:
+        """Pop, then push. heights: (B, 1 + n), push and pop: (B, ends), lifted: (1, ends, 1 + n)"""
         for popped, amount in zip(self.ends.pop, pop.split(1, -1), strict=True):
             heights = popped(heights, amount)
-        for pushed, strength in zip(self.ends.push, push.split(1, -1), strict=True):
-            heights = pushed(heights, strength)
-        return heights
+        for strength, above in zip(push.split(1, -1), lifted.unbind(1), strict=True):
+            heights = torch.addcmul(heights, strength, above)
+        return heights, (heights,)
 
     def _read_weights(self, heights: Tensor) -> Tensor:
-        """Return the weight of each cell at each end: (B, 1 + n) -> (B, ends, n)"""
-        return torch.stack([read(heights) for read in self.ends.read], 1)
+        """Return the weight of each cell at each end: (B, T, 1 + n) -> (B, T, ends, n)"""
+        return torch.stack([read(heights) for read in self.ends.read], 2)
 
     def _parse(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the values (B, T, ends, m), and the amounts pushed and popped (B, T, ends).
@@ -163,28 +171,13 @@ class NeuralStack(Block):
         top, *bottom = pushed_values.unbind(2)  # (B, T, m) each
         return torch.cat((*(values_t.flip(1) for values_t in bottom), values, top), 1)
 
-    def _pad_cells(self, cells: Sequence[Tensor]) -> Tensor:
-        """Stack the values of each position's cells, with zeros for later cells: (B, T, ., n)"""
-        last = len(cells) - 1
-        if not last:
-            return torch.stack(list(cells), 1)
-        padded = []
-        for t, values in enumerate(cells):
-            later = last - t
-            below = later if self.count == 2 else 0
-            padded.append(F.pad(values, (below, later)))
-        return torch.stack(padded, 1)
-
     def _read(self, weights: Tensor, values: Tensor) -> Tensor:
         """(B, T, ends, n), (B, n, m) -> (B, T, ends m)"""
         read = weights.to(values.dtype).flatten(1, 2) @ values  # (B, T ends, m)
         return read.unflatten(1, weights.shape[1:3]).flatten(2)
 
-    def _record(self, weights: Tensor, heights: Sequence[Tensor], context: Context) -> None:
-        strengths = self._pad_cells(
-            [heights_t.diff()[:, None] for heights_t in heights]
-        )  # (B, T, 1, n)
-        context.record("strengths", strengths[:, :, 0])
+    def _record(self, weights: Tensor, heights: Tensor, context: Context) -> None:
+        context.record("strengths", heights.diff())  # (B, T, n)
         for name, read in zip(
             ("read_weights", "read_weights_bottom"), weights.unbind(2), strict=False
         ):

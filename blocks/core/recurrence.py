@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from blocks.core.contract import State
 from blocks.core.functional import apply_dropout
 from blocks.core.linear_recurrence import linear_recurrence
-from blocks.core.loops import over_positions
+from blocks.core.loops import is_one, over_positions
 
 Cell = Literal["lstm", "gru", "tanh", "min_gru"]
 """lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990) | min_gru (Feng
@@ -54,7 +54,7 @@ def last_real(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
     """Return x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T,
     D) -> (B, D)
     """
-    if x.shape[1] == 1:
+    if is_one(x.shape[1]):
         return masked_update(mask[:, 0], x[:, 0], otherwise)
     count = mask.sum(1)  # (B,)
     row = torch.arange(x.shape[0], device=x.device)

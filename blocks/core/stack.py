@@ -212,7 +212,7 @@ def collect_penalties(context: Context) -> Context:
     return context._replace(penalties=None if context.penalties is None else {})
 
 
-def add_step_penalties(context: Context, steps: Sequence[Penalties | None], real: Tensor) -> None:
+def add_step_penalties(context: Context, steps: Sequence[Penalties], real: Tensor) -> None:
     """Add what the steps of a loop cost: of each row the mean, or the sum, over the steps that are
     its own.
 

@@ -32,11 +32,16 @@ def pad_windows(
     x: Tensor, size: Sequence[int], stride: Sequence[int], value: float = 0.0
 ) -> Tensor:
     """Pad with a value at both ends, so that no window reaches beyond. x: (..., T, W)"""
-    missing = [
-        max(0, (-(-length // step) - 1) * step + window - length)
-        for length, window, step in zip(x.shape[-2:], size, stride, strict=True)
-    ]
+    missing = []
+    for length, window, step in zip(x.shape[-2:], size, stride, strict=True):
+        over = count_windows(length, step) * step - length + window - step
+        missing.append(over if window >= step else max(0, over))
     return F.pad(x, (0, missing[1], 0, missing[0]), value=value)
+
+
+def count_windows(length: int, step: int) -> int:
+    """Return how many windows begin in a length, one at every step."""
+    return (length + step - 1) // step
 
 
 def window_mask(mask: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
