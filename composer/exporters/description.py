@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -25,36 +25,29 @@ from composer.inference.run import Run
 from composer.model.encoder_decoder import NEVER, Encoder
 from composer.model.features import feature_settings, feature_shape
 from composer.model.special_tokens import BOS, EOS, PAD, UNK
-from composer.programs.parts import Program, Start
 
 IMPOSSIBLE = NEVER / 2
 """Below this a log-probability is that of a token that cannot be."""
 
 
 def describe(
-    run: Run, programs: Sequence[Program], texts: Mapping[str, Text], weights: str
+    run: Run, programs: Mapping[str, ProgramFile], texts: Mapping[str, Text], weights: str
 ) -> ModelFile:
     """Return the description of a run that was exported as these programs.
 
     texts: By side. weights: The SHA-256 of their file.
     """
     model = run.model
-    files = {}
-    for program in programs:
-        signature = program.signature
-        files[program.name] = ProgramFile(signature.inputs, signature.outputs)
-    (start,) = (program for program in programs if isinstance(program, Start))
-    sources = [
-        describe_source(run, key, encoder, texts) for key, encoder in model.readers().items()
-    ]
+    readers = model.readers()
+    sources = [describe_source(run, key, readers[key], texts) for key in run.recipe.sources]
     return ModelFile(
         name=run.recipe.name,
         exporter=version("seqcomposer"),
         weights=weights,
-        programs=files,
+        programs=programs,
         sources=tuple(sources),
         target=texts[TARGET],
-        state=len(start.signature.outputs),
+        state=len(programs["start"].outputs),
         vocabulary=model.vocabulary,
         max_positions=model.max_positions,
         impossible=IMPOSSIBLE if model.has_impossible_tokens else None,

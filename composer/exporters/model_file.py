@@ -64,6 +64,7 @@ class ModelFile:
     exporter: Version of the exporter.
     weights: SHA-256 of `weights.bin`.
     programs: By file.
+    sources: In the order in which a line has them, with tabs between.
     state: Number of leaves of the state.
     vocabulary: Number of target ids.
     max_positions: Tokens that the decoder can tell apart, bos counted; None without a limit.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +15,14 @@ from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
 from composer.errors import RecipeError, RunError
 from composer.exporters import model_file
 from composer.exporters.description import describe, save_tokenizers
+from composer.exporters.model_file import ProgramFile
+from composer.inference.methods import Beam, Greedy
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.output_heads import CnnOutput
 from composer.programs.graphs import NotExportable, to_graph
 from composer.programs.parts import (
+    MEMORY,
     Encode,
     Example,
     Program,
@@ -57,6 +60,9 @@ def export_onnx(run: str | Path | Run, folder: str | Path) -> Path:
         message = f"the package `{missing[0]}` is not installed"
         raise RunError.of(message, 'pip install "seqcomposer[onnx]"')
     model = copy.deepcopy(opened.model).cpu().float().eval()
+    decoding = opened.recipe.decoding
+    if isinstance(decoding, Greedy | Beam) and decoding.ctc_weight is not None:
+        model = model.with_ctc_weight(decoding.ctc_weight)
     with atomic_directory(target) as draft:
         write_programs(opened, model, draft)
     return target
@@ -66,41 +72,62 @@ def write_programs(run: Run, model: EncoderDecoder, folder: Path) -> None:
     """Write all files of an export. Raises as `export_onnx`."""
     import onnx_ir
 
-    examples = [Example.of(model, sizes) for sizes in EXAMPLES]
-    inputs = [example.tensors() for example in examples]
-    graphs: dict[str, onnx_ir.Model] = {}
     try:
-        programs = programs_of(model, examples[0])
-        for program in programs:
-            graphs[program.name] = to_graph(program, inputs)
+        exported = programs_of(model)
     except NotExportable as problem:
         raise refusal(run, problem) from problem
+    graphs = {program.name: graph for program, graph in exported}
     weights = folder / model_file.WEIGHTS
     store_weights(list(graphs.values()), weights)
     for name, graph in graphs.items():
         onnx_ir.save(graph, folder / f"{name}.onnx")
-    check_programs(programs, model, folder)
+    check_programs([program for program, _ in exported], model, folder)
     names = save_tokenizers(run, folder)
-    described = describe(run, programs, names, sha256_of_file(weights))
+    files = {name: file_of(graph) for name, graph in graphs.items()}
+    described = describe(run, files, names, sha256_of_file(weights))
     (folder / model_file.MODEL).write_text(described.to_json(), encoding="utf-8")
 
 
-def programs_of(model: EncoderDecoder, example: Example) -> list[Program]:
-    """Return the programs of a model; `encode` is left out where nothing reads a memory.
+def programs_of(model: EncoderDecoder) -> list[tuple[Program, onnx_ir.Model]]:
+    """Return the programs of a model with their graphs: `encode` last, and only if it has encoders.
 
     Raises NotExportable.
     """
     if isinstance(model.output, CnnOutput):
         reason = "`cnn` computes the vectors of all words once, and a program would at every token"
         raise NotExportable(reason, ("model", "output", "kind"))
-    rows = len(example.ids)
+    examples = [Example.of(model, sizes) for sizes in EXAMPLES]
+    inputs, first = [example.tensors() for example in examples], examples[0]
     with torch.no_grad():
-        start = Start(model, example.memories, rows)
-        step = Step(model, example.ids, example.state, example.memories)
-    read = dict.fromkeys((*start.signature.inputs, *step.signature.inputs))
-    memories = [name for name in read if name.startswith("memory.")]
-    encode = [Encode(model, memories)] if model.readers() else []
-    return [*encode, start, step]
+        start = Start(model, first.memories, len(first.ids))
+        step = Step(model, first.ids, first.state, first.memories)
+    exported: list[tuple[Program, onnx_ir.Model]] = []
+    for program in (start, step):
+        exported.append((program, to_graph(program, inputs)))
+    if model.readers():
+        encode = Encode(model, memories_read(graph for _, graph in exported))
+        exported.append((encode, to_graph(encode, inputs)))
+    return exported
+
+
+def memories_read(graphs: Iterable[onnx_ir.Model]) -> list[str]:
+    """Remove the memories that graphs do not use from their inputs; return the others."""
+    names = dict[str, None]()
+    for graph in graphs:
+        inputs = graph.graph.inputs
+        memories = [value for value in inputs if str(value.name).startswith(MEMORY)]
+        for value in memories:
+            if value.uses() or value.is_graph_output():
+                names[str(value.name)] = None
+            else:
+                inputs.remove(value)
+    return [*names]
+
+
+def file_of(graph: onnx_ir.Model) -> ProgramFile:
+    """Return the names of a graph's inputs and outputs."""
+    inputs = tuple(str(value.name) for value in graph.graph.inputs)
+    return ProgramFile(inputs, tuple(str(value.name) for value in graph.graph.outputs))
 
 
 def refusal(run: Run, problem: NotExportable) -> RecipeError | RunError:

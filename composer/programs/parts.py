@@ -22,6 +22,7 @@ Tensors = dict[str, Tensor]
 Memories = Mapping[str, Output]
 
 IDS, ANSWER, LOG_PROBS, LOGITS = "ids", "answer", "log_probs", "logits"
+MEMORY = "memory."
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,10 @@ def memory_tensors(memories: Memories) -> Tensors:
     """Return the tensors of memories by name: `memory.NAME.states`, `.mask`, `.last.0` ..."""
     tensors: Tensors = {}
     for name, memory in memories.items():
-        tensors[f"memory.{name}.states"] = memory.states
-        tensors[f"memory.{name}.mask"] = memory.mask
+        tensors[f"{MEMORY}{name}.states"] = memory.states
+        tensors[f"{MEMORY}{name}.mask"] = memory.mask
         for at, leaf in enumerate(state_leaves(memory.last)):
-            tensors[f"memory.{name}.last.{at}"] = leaf
+            tensors[f"{MEMORY}{name}.last.{at}"] = leaf
     return tensors
 
 
@@ -169,10 +170,10 @@ def to_memories(tensors: Tensors, layout: Layout) -> dict[str, Output]:
     """Return memories from their tensors."""
     memories = {}
     for name, form in layout.items():
-        last = [tensors[f"memory.{name}.last.{at}"] for at in range(form.num_leaves)]
+        last = [tensors[f"{MEMORY}{name}.last.{at}"] for at in range(form.num_leaves)]
         memories[name] = Output(
-            tensors[f"memory.{name}.states"],
-            tensors[f"memory.{name}.mask"],
+            tensors[f"{MEMORY}{name}.states"],
+            tensors[f"{MEMORY}{name}.mask"],
             pytree.tree_unflatten(last, form),
         )
     return memories
