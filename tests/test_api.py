@@ -317,6 +317,7 @@ OTHER_NAMES = {
 """The names in Python of options that have another one there."""
 NOT_IN_PYTHON = {
     "as_json": "functions return data",
+    "engine": "a setting of every decoding method, as in a recipe",
     "write": "`schema --write` is for who changes this project",
     ("translate", "source"): "lines are given",
     ("translate", "output"): "lines are returned",

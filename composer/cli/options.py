@@ -17,6 +17,7 @@ import typer
 
 from composer import api
 from composer.formatting import make_console, strip_control_characters, to_json
+from composer.recipe.choices import Engine
 from composer.recipe.schema_reader import dereference
 from composer.run_dir import find_run
 
@@ -115,6 +116,8 @@ Checkpoint = Annotated[
 ]
 DRAFT = "Speculative decoding: a smaller run with the same tokenizer proposes tokens."
 Draft = Annotated[str | None, option("--draft RUN", DRAFT, autocompletion=complete_run)]
+ENGINE = "Run the model with torch or onnxruntime, which needs the extra `onnx`."
+EngineOption = Annotated[Engine | None, option("--engine torch|onnxruntime", ENGINE)]
 AsJson = Annotated[bool, option("--json", "Print JSON to stdout and nothing else.")]
 
 

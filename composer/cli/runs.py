@@ -20,6 +20,7 @@ from composer.errors import RunError
 from composer.formatting import count_noun, to_json
 from composer.hub.listing import DEFAULT_MAX_GIB
 from composer.metrics.table import METRICS_BY_LENGTH, score_entry
+from composer.recipe.choices import Engine
 from composer.run_dir import find_run
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ Runs = Annotated[
     list[str],
     argument("RUN|key=value", "Runs (several: an ensemble), then overrides.", complete_run),
 ]
+
+
+def engine_overrides(run: Path, overrides: Sequence[str], engine: Engine | None) -> list[str]:
+    """Return the override that lets a run decode on an engine, if one is chosen."""
+    if engine is None:
+        return []
+    from composer.inference.engine import engine_override
+
+    return [engine_override(run, overrides, engine)]
+
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
@@ -62,6 +73,7 @@ def translate(
         Path | None, option("--prefix F", "File with a forced target prefix for each line.")
     ] = None,
     draft: options.Draft = None,
+    engine: options.EngineOption = None,
     checkpoint: options.Checkpoint = None,
     source: Annotated[
         Path | None, option("--input F", "Lines to translate.  [default: stdin]")
@@ -91,6 +103,7 @@ def translate(
         raise RunError.of(message, f"if that is text to translate: `{command}`")
     with options.show_loading():
         from composer.inference.translate import translate as translate_text
+    overrides += engine_overrides(folders[0], overrides, engine)
     files = {"prefix": prefix, "source": source, "output": output, "draft": draft}
     translate_text(
         folders, overrides, beam=beam, n_best=n_best, scores=scores, checkpoint=checkpoint, **files
@@ -137,6 +150,7 @@ def generate(
         int | None, option("--max-length N", "Maximum number of new tokens.", min=1)
     ] = None,
     draft: options.Draft = None,
+    engine: options.EngineOption = None,
     checkpoint: options.Checkpoint = None,
     as_json: Annotated[bool, option("--json", "Print one JSON object per text.")] = False,
 ) -> None:
@@ -162,7 +176,8 @@ def generate(
         options.echo(piece, nl=False)
 
     is_streamed = sys.stdout.isatty() and not as_json
-    opened = open_run(run, overrides or (), checkpoint)
+    settings = list(overrides or ())
+    opened = open_run(run, settings + engine_overrides(run, settings, engine), checkpoint)
     for prompt in unknown_prompts(opened, given_prompts):
         note = f"note: the tokenizer of this run does not know all of the prompt `{prompt}`"
         options.echo(note, err=True)
@@ -273,6 +288,7 @@ def evaluate(
     hypotheses: Annotated[
         Path | None, option("--hypotheses F", "Write the outputs as JSON lines, for COMET.")
     ] = None,
+    engine: options.EngineOption = None,
     checkpoint: options.Checkpoint = None,
     data: options.DataDir = None,
     as_json: options.AsJson = False,
@@ -290,6 +306,7 @@ def evaluate(
     folders, overrides = split_runs(runs)
     with options.show_loading():
         from composer.evaluation.scores import evaluate as evaluate_run
+    overrides += engine_overrides(folders[0], overrides, engine)
     result = evaluate_run(
         folders,
         split,

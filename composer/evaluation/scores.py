@@ -33,6 +33,7 @@ from composer.inference.answers import (
     encoded_lines,
     read_lines,
 )
+from composer.inference.engine import decoding_models
 from composer.inference.lines import Line
 from composer.inference.perplexity import teacher_forced
 from composer.inference.run import IN_MEMORY, Run, check_compatible, open_run
@@ -168,7 +169,8 @@ def evaluate_pairs(
         # in memory: scores by length read single lines, and a packed file is unpacked for each
         references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
         lines = source_texts(run.recipe, pairs)
-        decoded, outputs = _decoded_scores(run, models, lines, encoded, references, bits, say)
+        searched = decoding_models([run, *ensemble], run.recipe.decoding)
+        decoded, outputs = _decoded_scores(run, searched, lines, encoded, references, bits, say)
         possible = [AnswerLimits.of(model).have_frames(encoded) for model in models]
         if impossible := int((~np.logical_and.reduce(possible)).sum()):
             decoded["impossible"] = (
@@ -323,7 +325,8 @@ def _decoded_scores(
 
 def decode_lines(run: Run, lines: Sequence[Line], say: Say | None = None) -> list[Translation]:
     """Return the best translation of each line; now and then say the count."""
-    return _decode(run, [run.model], read_lines(run.recipe, run.tokenizers, lines), say)
+    models = decoding_models([run], run.recipe.decoding)
+    return _decode(run, models, read_lines(run.recipe, run.tokenizers, lines), say)
 
 
 def _decode(

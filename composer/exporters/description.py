@@ -16,7 +16,6 @@ from composer.errors import RunError
 from composer.exporters.model_file import (
     ModelFile,
     Preparation,
-    ProgramFile,
     Source,
     SourceKind,
     Text,
@@ -25,13 +24,14 @@ from composer.inference.run import Run
 from composer.model.encoder_decoder import NEVER, Encoder
 from composer.model.features import feature_settings, feature_shape
 from composer.model.special_tokens import BOS, EOS, PAD, UNK
+from composer.programs.parts import Signature
 
 IMPOSSIBLE = NEVER / 2
 """Below this a log-probability is that of a token that cannot be."""
 
 
 def describe(
-    run: Run, programs: Mapping[str, ProgramFile], texts: Mapping[str, Text], weights: str
+    run: Run, programs: Mapping[str, Signature], texts: Mapping[str, Text], weights: str
 ) -> ModelFile:
     """Return the description of a run that was exported as these programs.
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from composer.programs.parts import Signature
+
 FORMAT = 1
 """Number of the format; it rises when an older runner could not read a new file."""
-ENCODE, START, STEP, WEIGHTS = "encode.onnx", "start.onnx", "step.onnx", "weights.bin"
 MODEL, RUNNER = "model.json", "run.py"
 
 SourceKind = Literal["text", "story", "question", "image", "audio", "vectors"]
@@ -50,20 +51,12 @@ class Source:
 
 
 @dataclass(frozen=True)
-class ProgramFile:
-    """The inputs and outputs of a program, in order."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ModelFile:
     """The content of `model.json`.
 
     exporter: Version of the exporter.
     weights: SHA-256 of `weights.bin`.
-    programs: By file.
+    programs: What `encode`, `start` and `step` read and return.
     sources: In the order in which a line has them, with tabs between.
     state: Number of leaves of the state.
     vocabulary: Number of target ids.
@@ -75,7 +68,7 @@ class ModelFile:
     name: str
     exporter: str
     weights: str
-    programs: Mapping[str, ProgramFile]
+    programs: Mapping[str, Signature]
     sources: tuple[Source, ...]
     target: Text
     state: int

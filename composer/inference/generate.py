@@ -18,6 +18,7 @@ from composer.inference.decode import Row, decode_all
 from composer.inference.decoders.search import Options
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
+from composer.inference.engine import decoding_models
 from composer.inference.lines import check_lines, oom_as_run_failed, write_note
 from composer.inference.methods import Sample
 from composer.inference.run import Run, decoding_settings, open_run, shared_settings
@@ -187,16 +188,17 @@ def write_texts(
     """
     options = Options(to_texts=partial(run.tokenizers.decode, TARGET), draft=draft)
     rows = [Row(prefix=ids, number=number) for number, ids in enumerate(begun)]
+    models = decoding_models([run], decoding)
     with oom_as_run_failed(begun):
         if on_text is None:
-            results = decode_all([run.model], rows, decoding, options)
+            results = decode_all(models, rows, decoding, options)
         else:
             results = []
             for row in rows:
                 stream = TextStream(run.tokenizers, partial(on_text, row.number))
                 stream.add(*row.prefix)
                 watched = replace(options, on_token=stream.add)
-                results += decode_all([run.model], [row], decoding, watched)
+                results += decode_all(models, [row], decoding, watched)
                 stream.end(results[-1][0].ids, results[-1][0].ended)
     best = [hypotheses[0] for hypotheses in results]
     ended = [hypothesis.ended for hypothesis in best]

@@ -13,7 +13,7 @@ from blocks.core.settings import (
     PositiveProportion,
     Proportion,
 )
-from composer.recipe.choices import Decoder, Precision
+from composer.recipe.choices import Decoder, Engine, Precision
 
 if TYPE_CHECKING:
     from composer.inference.decoders.search import Hypothesis, Search
@@ -32,6 +32,11 @@ PRECISION = (
     " faster"
 )
 DecodingPrecision = Annotated[Precision, PRECISION]
+ENGINE = (
+    "what runs the model: PyTorch, or onnxruntime with the programs of `export --onnx`, which are"
+    " made once and cached; for trained runs, not for validation"
+)
+DecodingEngine = Annotated[Engine, ENGINE]
 CTC_WEIGHT = (
     "of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the"
     " decoder alone"
@@ -61,6 +66,7 @@ class Greedy(Decoder):
     ctc_weight: CtcWeight = None
     no_repeat_ngram: NoRepeatNgram = None
     precision: DecodingPrecision = "float32"
+    engine: DecodingEngine = "torch"
     max_length: MaxLength = 512
     max_ratio: MaxRatio = 3.0
 
@@ -92,6 +98,7 @@ class Sample(Decoder):
     seed: Seed = 1
     no_repeat_ngram: NoRepeatNgram = None
     precision: DecodingPrecision = "float32"
+    engine: DecodingEngine = "torch"
     max_length: MaxLength = 512
     max_ratio: MaxRatio = 3.0
 
@@ -123,6 +130,7 @@ class Beam(Decoder):
     ctc_weight: CtcWeight = None
     no_repeat_ngram: NoRepeatNgram = None
     precision: DecodingPrecision = "float32"
+    engine: DecodingEngine = "torch"
     max_length: MaxLength = 512
     max_ratio: MaxRatio = 3.0
 
@@ -152,6 +160,7 @@ class Viterbi(Decoder):
     first_order = True
     one_answer = True
     precision: DecodingPrecision = "float32"
+    engine: DecodingEngine = "torch"
     max_length: MaxLength = 512
     max_ratio: MaxRatio = 3.0
 
@@ -188,6 +197,7 @@ class Mbr(Decoder):
     seed: Seed = 1
     no_repeat_ngram: NoRepeatNgram = None
     precision: DecodingPrecision = "float32"
+    engine: DecodingEngine = "torch"
     max_length: MaxLength = 512
     max_ratio: MaxRatio = 3.0
 

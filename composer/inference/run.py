@@ -411,6 +411,8 @@ def translate_lines(
     Lines that came before, for sampling and for faults, which name the file `origin`. Raises
     RunError, DataError.
     """
+    from composer.inference.engine import decoding_models
+
     check_compatible(runs)
     recipe, tokenizers = runs[0].recipe, runs[0].tokenizers
     if prefixes is not None and not recipe.sources:
@@ -419,7 +421,7 @@ def translate_lines(
         )
     texts, _ = check_lines(recipe, lines)
     read = read_lines(recipe, tokenizers, texts, prefixes, first, origin)
-    models = [run.model for run in runs]
+    models = decoding_models(runs, decoding)
     return answer_lines(models, tokenizers, read, decoding, n_best, draft=draft)
 
 

@@ -96,6 +96,8 @@ class Progress(NamedTuple):
 
 Precision = Literal["float32", "bfloat16", "int8"]
 """What a decoder computes with."""
+Engine = Literal["torch", "onnxruntime"]
+"""What runs the model while a decoder searches."""
 
 
 class Decoder(Choice):
@@ -112,6 +114,7 @@ class Decoder(Choice):
     takes_draft: ClassVar[bool] = False
     if TYPE_CHECKING:
         precision: Precision
+        engine: Engine
         max_length: int
         max_ratio: float
 

@@ -53,8 +53,8 @@ def fingerprints(
 
     - all of `model` but `dropout`, which the blocks' own settings contain by now; encoders' names
       count too, since weights are called by them; a stack that no block uses does not;
-    - all of `data`, `decoding`, `evaluation`, and `training` but TRAINING_WITHOUT_EFFECT: `compile`
-      and `accumulate` round differently;
+    - all of `data`, `decoding` but its `engine`, `evaluation`, and `training` but
+      TRAINING_WITHOUT_EFFECT: `compile` and `accumulate` round differently;
     - of `trainer` only TRAINER_WITH_EFFECT. The rest is the machine (accelerator, devices,
       strategy, `benchmark`, `deterministic`): it changes how sums are rounded, and on another kind
       of device which random numbers are drawn. Like the code and the trained tokenizer it belongs
@@ -62,7 +62,8 @@ def fingerprints(
 
     `logging`, `name`, `description` and `vars` do not count.
     """
-    reduced = without_defaults({**canonical, "model": used_model(canonical["model"])}, rules)
+    model, decoding = used_model(canonical["model"]), without_engine(canonical["decoding"])
+    reduced = without_defaults({**canonical, "model": model, "decoding": decoding}, rules)
     sections = {
         key: reduced.get(key, {})
         for key in ("data", "model", "training", "decoding", "evaluation", "trainer")
@@ -91,6 +92,14 @@ def fingerprints(
     if concerning := concerning_changes(canonical, changes):
         run["training_changes"] = sorted(concerning)
     return {**hashes, "run": sha256_of({**hashes, **run})}
+
+
+def without_engine(decoding: Data) -> Data:
+    """Return a section `decoding` without what runs the model, which changes no answer."""
+    return {
+        method: {name: value for name, value in settings.items() if name != "engine"}
+        for method, settings in decoding.items()
+    }
 
 
 def without_defaults(canonical: Data, rules: Schema) -> Data:

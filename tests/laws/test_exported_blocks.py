@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from blocks.core.contract import Block, Output
 from blocks.core.functional import default_dtype
-from composer.exporters.onnx_export import difference
+from composer.programs.files import difference
 from composer.programs.graphs import NotExportable, to_graph
 from composer.programs.parts import Signature, Tensors, usual_strides
 from composer.recipe.registry import blocks

@@ -353,6 +353,8 @@ def counted(place: tuple[Any, ...]) -> set[str]:
         if place in (("model", "dropout"), ("model", "stacks")):  # no stack is used here
             return set()
         return {section, "run"}
+    if section == "decoding" and place[-1] == "engine":
+        return set()
     if section == "trainer":
         return {"run"} if key in TRAINER_WITH_EFFECT else set()
     decides = section in ("decoding", "evaluation") or (

@@ -1,0 +1,148 @@
+"""The programs of a model as files: `encode.onnx`, `start.onnx`, `step.onnx` and `weights.bin`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from composer.errors import RunError
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.output_heads import CnnOutput
+from composer.programs.graphs import NotExportable, to_graph
+from composer.programs.parts import (
+    MEMORY,
+    Encode,
+    Example,
+    Program,
+    Signature,
+    Sizes,
+    Start,
+    Step,
+    Tensors,
+)
+from composer.programs.weights_file import store_weights
+
+if TYPE_CHECKING:
+    import onnx_ir
+    from onnxruntime import InferenceSession
+
+WEIGHTS = "weights.bin"
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+EXAMPLES = (Sizes(3, 37, 6), Sizes(5, 53, 7), Sizes(7, 41, 10))
+"""Sizes of which a program is made. Those of sources differ after every stride too."""
+PROOFS = (Sizes(2, 29, 0), Sizes(1, 11, 3))
+"""Sizes at which it is compared with the model."""
+TOLERANCE = 1e-3
+"""Relative and absolute difference from the model at most."""
+
+
+def require_onnx() -> None:
+    """Raise RunError if the packages of the extra `onnx` are missing."""
+    missing = [package for package in PACKAGES if find_spec(package) is None]
+    if missing:
+        message = f"the package `{missing[0]}` is not installed"
+        raise RunError.of(message, 'pip install "seqcomposer[onnx]"')
+
+
+def program_file(name: str) -> str:
+    """Return the name of a program's file."""
+    return f"{name}.onnx"
+
+
+def write_programs(model: EncoderDecoder, folder: Path) -> dict[str, Signature]:
+    """Write the programs of a model on a CPU, in float32 and evaluation mode.
+
+    Returns what each reads and returns. Raises NotExportable, before anything is written or where a
+    program differs from the model.
+    """
+    import onnx_ir
+
+    exported = programs_of(model)
+    store_weights([graph for _, graph in exported], folder / WEIGHTS)
+    for program, graph in exported:
+        onnx_ir.save(graph, folder / program_file(program.name))
+    check_programs([program for program, _ in exported], model, folder)
+    return {program.name: signature_of(graph) for program, graph in exported}
+
+
+def programs_of(model: EncoderDecoder) -> list[tuple[Program, onnx_ir.Model]]:
+    """Return the programs of a model with their graphs: `encode` last, and only if it has encoders.
+
+    Raises NotExportable.
+    """
+    if isinstance(model.output, CnnOutput):
+        reason = "`cnn` computes the vectors of all words once, and a program would at every token"
+        raise NotExportable(reason, ("model", "output", "kind"))
+    examples = [Example.of(model, sizes) for sizes in EXAMPLES]
+    inputs, first = [example.tensors() for example in examples], examples[0]
+    with torch.no_grad():
+        start = Start(model, first.memories, len(first.ids))
+        step = Step(model, first.ids, first.state, first.memories)
+    exported: list[tuple[Program, onnx_ir.Model]] = []
+    for program in (start, step):
+        exported.append((program, to_graph(program, inputs)))
+    if model.readers():
+        encode = Encode(model, memories_read(graph for _, graph in exported))
+        exported.append((encode, to_graph(encode, inputs)))
+    return exported
+
+
+def memories_read(graphs: Iterable[onnx_ir.Model]) -> list[str]:
+    """Remove the memories that graphs do not use from their inputs; return the others."""
+    names = dict[str, None]()
+    for graph in graphs:
+        inputs = graph.graph.inputs
+        memories = [value for value in inputs if str(value.name).startswith(MEMORY)]
+        for value in memories:
+            if value.uses() or value.is_graph_output():
+                names[str(value.name)] = None
+            else:
+                inputs.remove(value)
+    return [*names]
+
+
+def signature_of(graph: onnx_ir.Model) -> Signature:
+    """Return the names of a graph's inputs and outputs."""
+    inputs = tuple(str(value.name) for value in graph.graph.inputs)
+    return Signature(inputs, tuple(str(value.name) for value in graph.graph.outputs))
+
+
+def open_program(folder: Path, name: str, threads: int = 0) -> InferenceSession:
+    """Open a program of a folder. threads: 0 lets onnxruntime choose."""
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    return InferenceSession(os.fspath(folder / program_file(name)), options)
+
+
+def check_programs(programs: Sequence[Program], model: EncoderDecoder, folder: Path) -> None:
+    """Compare programs with the model at sizes that none was made of. Raises NotExportable."""
+    for program in programs:
+        session = open_program(folder, program.name)
+        for sizes in PROOFS:
+            inputs = Example.of(model, sizes, seed=1).tensors()
+            if problem := difference(program, session, inputs):
+                raise NotExportable(f"its `{program.name}` would differ from the model: {problem}")
+
+
+def difference(
+    program: Program, session: InferenceSession, inputs: Tensors, tolerance: float = TOLERANCE
+) -> str:
+    """Return how a program differs from the model on these inputs; "" if it does not."""
+    read = {node.name: inputs[node.name].numpy() for node in session.get_inputs()}
+    outputs = session.run(list(program.signature.outputs), read)
+    with torch.no_grad():
+        expected = program(*(inputs[name] for name in program.signature.inputs))
+    for name, one, other in zip(program.signature.outputs, outputs, expected, strict=True):
+        if one.shape != tuple(other.shape):
+            return f"`{name}` has the shape {one.shape}, and not {tuple(other.shape)}"
+        if not np.allclose(one, other.numpy(), tolerance, tolerance, equal_nan=True):
+            return f"`{name}` has other numbers"
+    return ""

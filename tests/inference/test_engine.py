@@ -1,0 +1,132 @@
+"""`engine: onnxruntime` finds the answers that PyTorch finds, from programs that are made once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from composer.cli import main
+from composer.errors import RecipeError, RunError
+from composer.inference.engine import MEMORIES, OnnxModel, decoding_models
+from composer.inference.methods import Beam, Greedy, Sample
+from composer.inference.run import Run, open_run, translate_lines
+from composer.recipe.choices import Decoder
+from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made
+
+LINES = ["eins zwei drei", "vier", "", "sieben acht neun zehn eins zwei"]
+GROWING = """
+encoder: [{recurrent: {stack: [{concat: prev.y}, linear, {self_attention: {heads: 2, as: y}}]}}]
+decoder: [{residual: [{cross_attention: {heads: 2}}]}]
+"""
+METHODS: tuple[Decoder, ...] = (
+    Greedy(max_length=12),
+    Beam(size=4, max_length=12),
+    Beam(size=3, max_length=12, no_repeat_ngram=2),
+    Sample(seed=3, max_length=12, repetition_penalty=1.5, top_k=5),
+)
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    return tmp_path / "store" / "programs"
+
+
+def on(engine: str, decoding: Decoder) -> Decoder:
+    return replace(decoding, engine=engine)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("model", [GRU, ATTENTION, TWO], ids=["gru", "attention", "two"])
+def test_both_engines_find_the_same_answers(model: str, tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", model))
+    lines = [f"{line}\t{line}" for line in LINES] if model is TWO else LINES
+    prefixes = ["drei", "", "", "eins eins"]
+    for decoding in METHODS:
+        expected = translate_lines([run], lines, decoding, prefixes)
+        actual = translate_lines([run], lines, on("onnxruntime", decoding), prefixes)
+        assert texts(actual) == texts(expected), decoding.word
+        for one, other in zip(actual, expected, strict=True):
+            assert one[0].score == pytest.approx(other[0].score, abs=1e-4)
+
+
+def texts(rows: list[list[object]]) -> list[list[str]]:
+    return [[answer.text for answer in row] for row in rows]  # type: ignore[attr-defined]
+
+
+def test_a_language_model_writes_the_same(tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", LANGUAGE))
+    written = run.generate(["eins", "zwei drei"], max_length=9, beam=2)
+    fast = open_run(run.run_dir.path, ["decoding.beam.engine=onnxruntime"])
+    assert fast.generate(["eins", "zwei drei"], max_length=9, beam=2) == written
+
+
+def test_programs_are_made_once_and_again_for_other_weights(tmp_path: Path, store: Path) -> None:
+    run = open_run(made(tmp_path / "run", GRU))
+    fast = on("onnxruntime", Greedy())
+    decoding_models([run], fast)
+    (first,) = store.iterdir()
+    changed = os.stat(first / "weights.bin").st_mtime_ns
+    decoding_models([run], fast)
+    assert os.stat(first / "weights.bin").st_mtime_ns == changed
+    with torch.no_grad():
+        next(run.model.parameters()).add_(0.1)
+    decoding_models([run], fast)
+    assert len(list(store.iterdir())) == 2
+
+
+def test_an_ensemble_votes_on_either_engine(tmp_path: Path) -> None:
+    runs = [open_run(made(tmp_path / str(seed), GRU, seed=seed)) for seed in range(2)]
+    decoding = Beam(size=3, max_length=12)
+    expected = translate_lines(runs, LINES, decoding)
+    assert texts(translate_lines(runs, LINES, on("onnxruntime", decoding))) == texts(expected)
+
+
+def test_a_leaf_that_a_step_does_not_change_stays_the_same_tensor(tmp_path: Path) -> None:
+    """A search would else copy the keys of the source at every step."""
+    run = open_run(made(tmp_path / "run", ATTENTION))
+    (model,) = decoding_models([run], on("onnxruntime", Greedy()))
+    assert isinstance(model, OnnxModel)
+    memories = model.encode({"source": torch.tensor([[4, 5, 2], [6, 2, 0]])})
+    assert set(memories) == {MEMORIES}
+    before = model.start(memories, 2)
+    _, after = model.step(torch.tensor([[1], [1]]), before, memories)
+    same = [old is new for old, new in zip(before, after, strict=True)]
+    assert any(same)
+    assert not all(same)
+
+
+def test_a_block_without_a_program_is_refused_at_its_line(tmp_path: Path, store: Path) -> None:
+    run = open_run(made(tmp_path / "run", GROWING))
+    with pytest.raises(RecipeError) as raised:
+        decoding_models([run], on("onnxruntime", Greedy()))
+    (fault,) = raised.value.faults
+    assert fault.code == "export"
+    assert fault.line > 0
+    assert "encoder" in fault.path
+    assert not store.exists() or not list(store.iterdir())
+
+
+def test_another_precision_is_refused(tmp_path: Path) -> None:
+    run: Run = open_run(made(tmp_path / "run", GRU))
+    with pytest.raises(RunError, match="float32"):
+        decoding_models([run], on("onnxruntime", Greedy(precision="bfloat16")))
+
+
+def test_the_option_is_the_setting(tmp_path: Path, store: Path) -> None:
+    run = made(tmp_path / "run", GRU)
+    lines = tmp_path / "lines"
+    lines.write_text("eins zwei\n")
+    answers = []
+    for number, engine in enumerate(("torch", "onnxruntime")):
+        output = tmp_path / str(number)
+        files = ["--input", str(lines), "--output", str(output)]
+        with pytest.raises(SystemExit) as left:
+            main.main(["translate", str(run), "--engine", engine, *files])
+        assert left.value.code == 0
+        answers.append(output.read_text())
+    assert answers[0] == answers[1]
+    assert len(list(store.iterdir())) == 1
