@@ -32,6 +32,7 @@ from composer.data.encoding import load_data
 from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2
 from composer.inference.decode import decode_all, make_rows
+from composer.inference.engine import decoding_models
 from composer.inference.methods import Beam, Greedy
 from composer.inference.precision import Precision
 from composer.inference.run import Run, open_run
@@ -39,7 +40,7 @@ from composer.model.encoder_decoder import NEVER
 from composer.model.special_tokens import EOS
 
 LENGTH_PENALTY = 1.0
-BY_HAND, CTRANSLATE2 = "by hand", "CTranslate2"
+BY_HAND, CTRANSLATE2, ONNXRUNTIME = "by hand", "CTranslate2", "onnxruntime"
 
 
 class Search(NamedTuple):
@@ -52,22 +53,27 @@ class Search(NamedTuple):
 
 GREEDY = Search("greedy", 1, 64)
 SEARCHES = [GREEDY, Search("beam 5", 5, 64), Search("greedy, one line at a time", 1, 1)]
+SIDES = (*get_args(Precision), ONNXRUNTIME)
+"""Our own sides: precisions of PyTorch, and the other engine."""
 Side = Callable[[Search, Lines], Lines]
 """Decodes lines, from ids to ids."""
 
 
 def ours(run: Run, precision: str, limit: int) -> Side:
-    """Return our decoding, which makes batches of 64 by itself."""
+    """Return our decoding, which makes batches of 64 by itself; ONNXRUNTIME is its other engine."""
+    settings = {"precision": precision, "max_length": limit}
+    if precision == ONNXRUNTIME:
+        settings = {"engine": ONNXRUNTIME, "max_length": limit}
+    models = decoding_models([run], Greedy(**settings))
 
     def decode(search: Search, lines: Lines) -> Lines:
-        settings = {"precision": precision, "max_length": limit}
         beams = {"size": search.size, "length_penalty": LENGTH_PENALTY, **settings}
         decoding = Greedy(**settings) if search.size == 1 else Beam(**beams)
         parts = [lines] if search.batch > 1 else [[line] for line in lines]
         return [
             best.ids
             for part in parts
-            for best, *_ in decode_all([run.model], make_rows({"source": part}), decoding)
+            for best, *_ in decode_all(models, make_rows({"source": part}), decoding)
         ]
 
     return decode
@@ -173,6 +179,7 @@ def compare(search: Search, sides: Mapping[str, Side], lines: Lines, rounds: int
 def pair_sides(names: Iterable[str], precisions: Sequence[str]) -> list[tuple[str, str]]:
     """Pair each of our sides with those by hand, and with CTranslate2 in the same precision."""
     pairs = [(mine, other) for mine in precisions for other in (BY_HAND, f"{CTRANSLATE2} {mine}")]
+    pairs += [(ONNXRUNTIME, "float32"), (ONNXRUNTIME, f"{CTRANSLATE2} float32")]
     return [(mine, other) for mine, other in pairs if other in names]
 
 
@@ -183,9 +190,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("run")
     parser.add_argument("--lines", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--precision", nargs="+", default=list(get_args(Precision)), choices=get_args(Precision)
-    )
+    parser.add_argument("--precision", nargs="+", default=list(get_args(Precision)), choices=SIDES)
     parser.add_argument("--ctranslate2", action="store_true", help="measure CTranslate2 too")
     parser.add_argument(
         "--tokens", type=int, default=16, help="of each answer; 0: it ends when the model says so"

@@ -368,18 +368,26 @@ def fingerprints(
     return compute(_recipe_or_folder(recipe_or_run, overrides), data)
 
 
-def export(run: AnyRun | Seq2SeqModule, path: str | Path, to: ExportFormat = "ctranslate2") -> Path:
+def export(
+    run: AnyRun | Seq2SeqModule,
+    path: str | Path,
+    to: ExportFormat = "ctranslate2",
+    int8: bool = False,
+) -> Path:
     """Export a run for machines without this project; return the new folder.
 
-    to: `onnx`, programs of any stack with a runner, or `ctranslate2`, of a Transformer. Raises
-    RecipeError for a block that has no program, and RunError where the format has no such model, or
-    the folder cannot be written.
+    to: `onnx`, programs of any stack with a runner, or `ctranslate2`, of a Transformer. int8: Give
+    the weights of `onnx` 8 bits. Raises RecipeError for a block that has no program, and RunError
+    where the format has no such model, or the folder cannot be written.
     """
+    if int8 and to != "onnx":
+        fix = "write it with `--onnx DIR`; CTranslate2 quantises when it loads a model"
+        raise RunError.of(f"`--int8` is not for `--{to}`", fix)
     opened = _open_run(run, (), None)
     if to == "onnx":
         from composer.exporters.onnx_export import export_onnx
 
-        return export_onnx(opened, path)
+        return export_onnx(opened, path, int8)
     from composer.exporters.ctranslate2 import export_ctranslate2
 
     return export_ctranslate2(opened, path)

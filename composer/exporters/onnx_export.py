@@ -12,8 +12,10 @@ from composer.inference.run import Run, open_run
 from composer.programs.files import WEIGHTS, require_onnx
 
 
-def export_onnx(run: str | Path | Run, folder: str | Path) -> Path:
+def export_onnx(run: str | Path | Run, folder: str | Path, int8: bool = False) -> Path:
     """Write a run's model as ONNX programs in a new folder, and return its path.
+
+    int8: Quantise its weights.
 
     Raises RecipeError for a block that has no program, at its line, and RunError if packages are
     missing or `folder` exists. Nothing is written then.
@@ -23,7 +25,7 @@ def export_onnx(run: str | Path | Run, folder: str | Path) -> Path:
     require_absent(target)
     require_onnx()
     with atomic_directory(target) as draft:
-        programs = write_run_programs(opened, opened.recipe.decoding, draft)
+        programs = write_run_programs(opened, opened.recipe.decoding, draft, int8)
         names = save_tokenizers(opened, draft)
         described = describe(opened, programs, names, sha256_of_file(draft / WEIGHTS))
         (draft / model_file.MODEL).write_text(described.to_json(), encoding="utf-8")

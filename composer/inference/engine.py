@@ -66,22 +66,24 @@ def engine_override(run: str | Path, overrides: Sequence[str], engine: Engine) -
 def on_onnxruntime(run: Run, decoding: Decoder) -> EncoderDecoder:
     """Return the model of a run as programs of onnxruntime. Raises RunError and RecipeError."""
     require_onnx()
-    if decoding.precision != "float32":
-        message = f"onnxruntime decodes in float32 here, and not in `{decoding.precision}`"
+    if decoding.precision == "bfloat16":
+        message = "onnxruntime decodes in float32 or int8 here, and not in `bfloat16`"
         raise RunError.of(message, "write `engine: torch`, or `precision: float32`")
     model = weighted(run.model, decoding)
-    folder = cache_dir() / PROGRAMS / program_key(run, model)
+    folder = cache_dir() / PROGRAMS / f"{program_key(run, model)}-{decoding.precision}"
     if not folder.is_dir():
         with atomic_directory(folder) as draft:
-            write_run_programs(run, decoding, draft)
+            write_run_programs(run, decoding, draft, int8=decoding.precision == "int8")
     return OnnxModel(model, folder)
 
 
-def write_run_programs(run: Run, decoding: Decoder, folder: Path) -> dict[str, Signature]:
+def write_run_programs(
+    run: Run, decoding: Decoder, folder: Path, int8: bool = False
+) -> dict[str, Signature]:
     """Write the programs of a run's model. Raises RecipeError, or RunError without a place."""
     model = copy.deepcopy(weighted(run.model, decoding)).cpu().float().eval()
     try:
-        return write_programs(model, folder)
+        return write_programs(model, folder, int8)
     except NotExportable as problem:
         message = f"this cannot be exported: {problem}"
         fix = "export a model without it, or decode with this project and `engine: torch`"
@@ -115,6 +117,8 @@ def program_key(run: Run, model: EncoderDecoder) -> str:
 
 class OnnxModel(EncoderDecoder):
     """A model whose `encode`, `start` and `step` are programs. Only a search runs it."""
+
+    has_programs = True
 
     def __init__(self, model: EncoderDecoder, folder: Path) -> None:
         super().__init__(

@@ -88,10 +88,13 @@ def in_precision(
     models: Sequence[EncoderDecoder], precision: Precision
 ) -> Sequence[EncoderDecoder]:
     """Return models that compute in a precision: copies, for as long as the weights do not change.
+    One that has programs was made in it.
 
     Raises RunError for `int8` on anything but a CPU, or without oneDNN.
     """
-    return models if precision == "float32" else [_convert(model, precision) for model in models]
+    if precision == "float32":
+        return models
+    return [model if model.has_programs else _convert(model, precision) for model in models]
 
 
 def _convert(model: EncoderDecoder, precision: Precision) -> EncoderDecoder:

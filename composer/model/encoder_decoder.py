@@ -208,11 +208,12 @@ class EncoderDecoder(nn.Module):
     question. `length`: every answer has exactly so many tokens; None where it ends when the model
     says so. `decoder_share` is what the decoder's cross-entropy is multiplied by in the loss.
     `begins_after_end`: bos is read as eos, so that what a model is asked begins as a document does
-    in the windows of its text: after the end of another.
+    in the windows of its text: after the end of another. `has_programs`: another engine runs it.
     """
 
     decoder_share = 1.0
     begins_after_end = False
+    has_programs = False
 
     def __init__(
         self,

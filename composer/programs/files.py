@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,20 +57,44 @@ def program_file(name: str) -> str:
     return f"{name}.onnx"
 
 
-def write_programs(model: EncoderDecoder, folder: Path) -> dict[str, Signature]:
+def write_programs(model: EncoderDecoder, folder: Path, int8: bool = False) -> dict[str, Signature]:
     """Write the programs of a model on a CPU, in float32 and evaluation mode.
 
-    Returns what each reads and returns. Raises NotExportable, before anything is written or where a
-    program differs from the model.
+    Returns what each reads and returns. int8: Quantise weights afterwards. Raises NotExportable,
+    before anything is written or where a program differs from the model.
     """
+    exported = programs_of(model)
+    graphs = {program.name: graph for program, graph in exported}
+    save_graphs(graphs, folder)
+    check_programs([program for program, _ in exported], model, folder)
+    if int8:
+        save_graphs({name: quantised(folder / program_file(name)) for name in graphs}, folder)
+    return {name: signature_of(graph) for name, graph in graphs.items()}
+
+
+def save_graphs(graphs: Mapping[str, onnx_ir.Model], folder: Path) -> None:
+    """Write graphs and their weights to a folder."""
     import onnx_ir
 
-    exported = programs_of(model)
-    store_weights([graph for _, graph in exported], folder / WEIGHTS)
-    for program, graph in exported:
-        onnx_ir.save(graph, folder / program_file(program.name))
-    check_programs([program for program, _ in exported], model, folder)
-    return {program.name: signature_of(graph) for program, graph in exported}
+    store_weights(list(graphs.values()), folder / WEIGHTS)
+    for name, graph in graphs.items():
+        onnx_ir.save(graph, folder / program_file(name))
+
+
+def quantised(file: Path) -> onnx_ir.Model:
+    """Return the graph of a file with weights of 8 bits; onnxruntime scales what meets them."""
+    import onnx_ir
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with TemporaryDirectory() as folder:
+        made = Path(folder, file.name)
+        # the library advises steps that have been taken
+        logging.disable(logging.WARNING)
+        try:
+            quantize_dynamic(file, made, weight_type=QuantType.QInt8)
+        finally:
+            logging.disable(logging.NOTSET)
+        return onnx_ir.load(made)
 
 
 def programs_of(model: EncoderDecoder) -> list[tuple[Program, onnx_ir.Model]]:

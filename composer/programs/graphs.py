@@ -6,6 +6,7 @@ with the block in which it happened.
 
 from __future__ import annotations
 
+import logging
 import operator
 import warnings
 from collections.abc import Iterator, Sequence
@@ -172,6 +173,9 @@ def _size(several: tuple[int, ...], symbols: dict[tuple[int, ...], Any], smalles
 def quiet_tracing() -> Iterator[None]:
     """Trace without gradients and warnings; treat sizes of 1 as any other, as torch.onnx does."""
     config: Any = torch.fx.experimental._config
+    # it warns that torchvision is not installed
+    registry = logging.getLogger("torch.onnx._internal.exporter._registration")
+    registry.setLevel(logging.ERROR)
     with (
         torch.no_grad(),
         warnings.catch_warnings(action="ignore"),

@@ -112,7 +112,7 @@ def test_a_block_without_a_program_is_refused_at_its_line(tmp_path: Path, store:
 
 def test_another_precision_is_refused(tmp_path: Path) -> None:
     run: Run = open_run(made(tmp_path / "run", GRU))
-    with pytest.raises(RunError, match="float32"):
+    with pytest.raises(RunError, match="bfloat16"):
         decoding_models([run], on("onnxruntime", Greedy(precision="bfloat16")))
 
 
