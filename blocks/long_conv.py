@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State, write
 from blocks.core.directions import Directions, Reader
 from blocks.core.functional import no_autocast, random_dt
+from blocks.core.loops import is_free, is_one, over_positions
 from blocks.core.recurrence import reverse
 
 CHUNK = 64
@@ -96,8 +97,10 @@ class ExponentialFilter(Reader):
         with no_autocast(s):
             x = x.to(s.dtype).masked_fill(~mask[..., None], 0.0)
             exponent, weight = self._poles(s)
-            run = self._one if x.shape[1] == 1 else self._many
-            y, s = run(x, s, mask, exponent, weight)
+            if is_one(x.shape[1]) or is_free(x.shape[1]):
+                y, s = self._by_positions(x, s, mask, exponent, weight)
+            else:
+                y, s = self._many(x, s, mask, exponent, weight)
         return y, (s,)
 
     def _poles(self, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,13 +117,19 @@ class ExponentialFilter(Reader):
         integral = product(change, conjugate) / pole.square().sum(-1, keepdim=True)
         return exponent, 2.0 * product(self.weight.to(wide), integral)
 
-    def _one(
+    def _by_positions(
         self, x: Tensor, s: Tensor, mask: Tensor, exponent: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        entering = torch.stack((x[:, 0], torch.zeros_like(x[:, 0])), -1)[:, :, None]  # (B, D, 1, 2)
-        after = product(exponential(exponent).to(s.dtype), s) + entering
-        y = real_product(weight.to(s.dtype), after).sum(-1)  # (B, D)
-        return y[:, None], torch.where(mask[:, :, None, None], after, s)
+        turn, weight = exponential(exponent).to(s.dtype), weight.to(s.dtype)
+
+        def step(s: Tensor, one: Tensor, real: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+            entering = torch.stack((one, torch.zeros_like(one)), -1)[:, :, None]  # (B, D, 1, 2)
+            after = product(turn, s) + entering
+            y = real_product(weight, after).sum(-1)  # (B, D)
+            return torch.where(real[:, None, None, None], after, s), (y,)
+
+        s, (y,) = over_positions(step, s, (x, mask))
+        return y, s
 
     def _many(
         self, x: Tensor, s: Tensor, mask: Tensor, exponent: Tensor, weight: Tensor

@@ -20,8 +20,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.functional import no_autocast, state_dtype
+from blocks.core.loops import is_free, is_one
 from blocks.core.outer_product_state import (
     CHUNK,
+    by_positions,
     decay_from_start,
     decay_to_end,
     decayed_products,
@@ -63,16 +65,20 @@ def scan_delta_rule(
     state, length = state.to(state_dtype(state)), inputs.value.shape[-2]
     with no_autocast(state):
         inputs = DeltaInputs(*(x.to(state.dtype) for x in inputs))
-        if length == 1:
-            return _step(inputs, state)
+        if is_one(length):
+            return _step(*inputs, state)
+        if is_free(length):
+            return by_positions(_step, inputs, state)
         y, state = _scan_chunks(
             DeltaInputs(*(split_chunks(x, min(chunk, length)) for x in inputs)), state
         )
         return y.flatten(-3, -2)[..., :length, :], state
 
 
-def _step(inputs: DeltaInputs, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Run one position of `scan_delta_rule`: T = 1."""
+def _step(*arguments: Tensor) -> tuple[Tensor, Tensor]:
+    """Run one position of `scan_delta_rule`, T = 1: its inputs, the state."""
+    *parts, state = arguments
+    inputs = DeltaInputs(*parts)
     corrected = (
         inputs.write.mT * (inputs.read @ state) + inputs.key.mT * inputs.value
     )  # (..., K, V)

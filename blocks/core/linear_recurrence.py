@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from blocks.core.functional import state_dtype
+from blocks.core.loops import is_free, is_one, over_positions
 
 STEP_BY_STEP = 32
 """Up to how many positions one loop over them costs less than chunks."""
@@ -55,11 +56,21 @@ class LinearRecurrence(torch.autograd.Function):
 
 def scan(a: Tensor, b: Tensor, before: Tensor) -> Tensor:
     """Run y_t = a_t y_(t-1) + b_t, as `linear_recurrence` does, without gradients."""
-    if b.shape[1] == 1:
+    if is_one(b.shape[1]):
         return torch.addcmul(b, a, before[:, None])
+    if is_free(b.shape[1]):
+        return _scan_free(a, b, before)
     y = torch.empty_like(b)
     _scan(y, a, b, before, 1)
     return y
+
+
+def _scan_free(a: Tensor, b: Tensor, before: Tensor) -> Tensor:
+    def step(y: Tensor, gain: Tensor, entering: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        y = torch.addcmul(entering, gain, y)
+        return y, (y,)
+
+    return over_positions(step, before, (a, b))[1][0]
 
 
 def scan_back(a: Tensor, grad: Tensor) -> Tensor:

@@ -13,11 +13,14 @@ Letters: ... the batch, then heads   T positions   N chunks   C positions of a c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.functional import no_autocast
+from blocks.core.loops import is_free, is_one, over_positions
 
 CHUNK = 64
 """How many positions are computed at once by default: about as many as a head is wide makes both
@@ -47,8 +50,10 @@ def scan_outer_products(
     """
     with no_autocast(state):
         query, key, value, log_decay = (x.to(state.dtype) for x in (query, key, value, log_decay))
-        if query.shape[-2] == 1:
+        if is_one(query.shape[-2]):
             return step_outer_product(query, key, value, log_decay, state)
+        if is_free(query.shape[-2]):
+            return by_positions(step_outer_product, (query, key, value, log_decay), state)
         length, chunk = query.shape[-2], min(chunk, query.shape[-2])
         query, key, value, log_decay = (
             split_chunks(x, chunk) for x in (query, key, value, log_decay)
@@ -70,6 +75,19 @@ def step_outer_product(
     """Run one position of `scan_outer_products`: T = 1."""
     state = torch.addcmul(key.mT * value, log_decay.exp().mT, state)  # (..., K, V)
     return query @ state, state
+
+
+def by_positions(
+    step: Callable[..., tuple[Tensor, Tensor]], inputs: Sequence[Tensor], state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Run `y, state = step(*inputs_t, state)` position by position, (..., 1, n) of each input."""
+
+    def run(state: Tensor, *one: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        y, state = step(*(x[..., None, :] for x in one), state)
+        return state, (y[..., 0, :],)
+
+    state, (y,) = over_positions(run, state, inputs, dim=-2)
+    return y, state
 
 
 def decayed_products(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from blocks.core.functional import no_autocast
 from blocks.core.linear_recurrence import scan, scan_back
+from blocks.core.loops import is_free, over_positions
 
 CHUNK = 16
 """How many positions have states at once. More of them leave a CPU's cache."""
@@ -53,10 +54,12 @@ class SelectiveScan(torch.autograd.Function):
         selection, rate, state = Selection(*arguments[:4]), arguments[4], arguments[5]
         outputs, states = [], [state]
         with no_autocast(state):
+            if is_free(selection.dt.shape[1]):
+                return _by_positions(selection, rate, state)
             for chunk in selection.chunks():
-                _, h = chunk_states(chunk, rate, states[-1])
-                outputs.append((chunk.out[:, :, None] @ h)[:, :, 0])
-                states.append(h[:, -1].clone())
+                y, after = run_chunk(chunk, rate, states[-1])
+                outputs.append(y)
+                states.append(after)
         ctx.save_for_backward(*selection, rate, *states[:-1])
         return torch.cat(outputs, 1), states[-1]
 
@@ -77,6 +80,21 @@ class SelectiveScan(torch.autograd.Function):
                 grad_rate += of_rate
                 collected.append(selection)
         return *_join(collected[::-1]), grad_rate, grad_state
+
+
+def _by_positions(selection: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(state: Tensor, *one: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        y, state = run_chunk(Selection(*(x[:, None] for x in one)), rate, state)
+        return state, (y[:, 0],)
+
+    state, (y,) = over_positions(step, state, selection)
+    return y, state
+
+
+def run_chunk(chunk: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return y at all positions of a chunk, (B, C, E), and the state after the last."""
+    _, h = chunk_states(chunk, rate, state)
+    return (chunk.out[:, :, None] @ h)[:, :, 0], h[:, -1].clone()
 
 
 def chunk_states(chunk: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
