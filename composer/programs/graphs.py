@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 24
 """Bound of a free size; with larger ones PyTorch's arithmetic of sizes overflows."""
+SMALLEST = 1, 32
+"""Bounds that are tried, of which the second keeps shortened streams above 1: PyTorch asks whether
+they are 1 where the graph is the same, and so it computes as well below.
+"""
 
 
 class NotExportable(Exception):
@@ -48,11 +52,17 @@ def to_graph(program: Program, examples: Sequence[Tensors]) -> onnx_ir.Model:
     sizes = [shapes_of([example[name] for example in examples]) for name in names]
     places = FixedSizes(program, [varying(several) for several in sizes])
     problem = Exception()
-    for smallest in (1, 2):  # a graph for sizes from 2 on computes as well at 1
+    for smallest in SMALLEST:
         with quiet_tracing(), places:
             try:
                 shapes = (tuple(free_sizes(sizes, smallest)),)
-                graph = torch.export.export(program, inputs, dynamic_shapes=shapes)
+                graph = torch.export.export(
+                    program,
+                    inputs,
+                    dynamic_shapes=shapes,
+                    # what PyTorch cannot prove of sizes is asserted, and a constant still refused
+                    prefer_deferred_runtime_asserts_over_guards=True,
+                )
                 return to_onnx(program, graph)
             except Exception as error:  # the tracer may raise anything
                 problem = error
@@ -165,6 +175,7 @@ def _size(several: tuple[int, ...], symbols: dict[tuple[int, ...], Any], smalles
         if len(more) == 1:
             (added,) = more
             return symbol + added if added else symbol
+    smallest = min(smallest, *several)
     symbols[several] = torch.export.Dim(f"size_{len(symbols)}", min=smallest, max=LARGEST)
     return symbols[several]
 
