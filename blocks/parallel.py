@@ -102,6 +102,10 @@ class Parallel(Block):
     def start(self, x: Tensor, context: Context) -> State:
         return tuple(branch.start(x, context) for branch in self._stacks())
 
+    def make_room(self, state: State, length: int) -> State:
+        pairs = zip(self._stacks(), state, strict=True)
+        return tuple(branch.make_room(own, length) for branch, own in pairs)
+
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         first: dict[str, Tensor] = {}
         for branch, label, own in zip(self._stacks(), self.labels, state, strict=True):

@@ -18,7 +18,8 @@ from blocks.core.contract import (
     Site,
     State,
 )
-from blocks.core.loops import is_one, over_positions
+from blocks.core.loops import is_free, is_one, over_positions
+from blocks.core.neural_stack import Room
 from blocks.core.scope import PREV
 from blocks.core.stack import Stack, check_same_stream
 
@@ -138,10 +139,22 @@ class Recurrent(Block):
             parts = [part[:, 0] for name in named for part in made[name][:2]]
             return (state, previous, tuple(made[name].last for name in named)), (y[:, 0], *parts)
 
+        if is_free(length):
+            blocks = zip(self.stack.inner()[which], state, strict=True)
+            state = tuple(block.make_room(own, length) for block, own in blocks)
         inputs = (x, context.mask, *reads.values())
         (state, previous, lasts), (y, *parts) = over_positions(step, (state, previous, ()), inputs)
+        state, lasts = without_room(state), without_room(lasts)
         pairs = zip(named, parts[::2], parts[1::2], lasts, strict=True)
         return y, state, previous, {name: Output(*output) for name, *output in pairs}
+
+
+def without_room(state: State) -> State:
+    """Return the state after a loop, where nothing needs the place of what is added next."""
+    if isinstance(state, tuple):
+        parts = state[:2] if isinstance(state, Room) else state
+        return tuple(without_room(part) for part in parts)
+    return state
 
 
 def at_all_positions(output: Output, length: int) -> Tensor:

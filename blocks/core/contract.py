@@ -431,6 +431,14 @@ class Block(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
+    def make_room(self, state: State, length: int) -> State:
+        """Return the state with room for what so many positions add to it.
+
+        For a loop of which a program runs any number of them, whose state must not grow. Only what
+        adds to its state, or holds stacks, redefines it.
+        """
+        return state
+
     def set_progress(self, progress: float) -> None:
         """Change buffers by the share of the training that is done, 0 to 1; called between two
         training steps.

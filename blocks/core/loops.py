@@ -93,7 +93,8 @@ def _fill(state: State, after: State) -> State:
     if isinstance(state, tuple | list):
         if not state:
             return pytree.tree_map(torch.zeros_like, after)
-        return tuple(_fill(old, new) for old, new in zip(state, after, strict=True))
+        parts = [_fill(old, new) for old, new in zip(state, after, strict=True)]
+        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
     if any(map(_differ, state.shape, after.shape)):
         raise BlockError("", "a state that grows at every position fits no program for any length")
     return state

@@ -69,6 +69,14 @@ class Ends(NamedTuple):
     read: tuple[Callable[[Tensor], Tensor], ...]
 
 
+class Room(NamedTuple):
+    """The state of a memory with room for the cells of a loop's positions."""
+
+    values: Tensor  # (B, n, m)
+    heights: Tensor  # (B, 1 + n)
+    free: Tensor  # (ends,), the cell that is pushed next at each end
+
+
 class NeuralStack(Block):
     """The cells of a stack, a queue or a deque: which, `ends` says. `block` is its word in a
     recipe.
@@ -106,41 +114,59 @@ class NeuralStack(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         """x: (B, T, D) -> (B, T, ends m), and the state after it."""
-        values, heights = state  # (B, n, m), (B, 1 + n)
+        values, heights, *free = state  # (B, n, m), (B, 1 + n)
         pushed_values, push, pop = self._parse(x, context.mask)
-        lifted = self._lifted(heights, x.shape[1])  # (1, T, ends, 1 + n + ends T)
-        heights, (after,) = over_positions(
-            self._step, self._make_room(heights, x.shape[1]), (push, pop, lifted)
-        )
-        values = self._append(values, pushed_values.to(values.dtype))
+        pushed_values = pushed_values.to(values.dtype)
+        if free:
+            cells = free[0][None]  # (1, ends)
+        else:
+            cells = self._pushed_cells(values, x.shape[1])  # (T, ends)
+            values = self._append(values, pushed_values)
+            heights = self._add_thin(heights, x.shape[1])
+        edges = torch.arange(heights.shape[1], device=x.device)
+        lifted = (edges > cells[..., None]).to(heights.dtype)[None]  # (1, T, ends, 1 + n)
+        heights, (after,) = over_positions(self._step, heights, (push, pop, lifted))
+        if free:
+            values = values + lifted[0, 0].diff().mT.to(values.dtype) @ pushed_values[:, 0]
         weights = self._read_weights(after)  # (B, T, ends, n)
         if context.records is not None:
             self._record(weights, after, context)
-        return self._read(weights, values), (values, heights)
+        y = self._read(weights, values)
+        if free:
+            ways = 1 - 2 * torch.arange(self.count, device=x.device)  # up, then down
+            return y, Room(values, heights, free[0] + ways)
+        return y, (values, heights)
 
     def initial_output(self, x: Tensor, state: State) -> Tensor:
         """Read the cells of the initial state: (B, 1, ends m)."""
+        if not self.copied:
+            return super().initial_output(x, state)
         values, heights = state
         return self._read(self._read_weights(heights[:, None]), values)
 
-    def _make_room(self, heights: Tensor, length: int) -> Tensor:
-        """Add thin cells for the positions to come: (B, 1 + n) -> (B, 1 + n + ends T)"""
-        room = [heights, heights[:, -1:].expand(-1, length)]
-        if self.count == 2:
-            room.insert(0, heights[:, :1].expand(-1, length))
-        return torch.cat(room, 1)
-
-    def _lifted(self, heights: Tensor, length: int) -> Tensor:
-        """Return 1 at each height that a push at an end lifts, 0 at the others, of each position.
-
-        heights: (B, 1 + n), before there is room -> (1, T, ends, 1 + n + ends T)
-        """
-        position = torch.arange(length, device=heights.device)[:, None]  # (T, 1)
+    def make_room(self, state: State, length: int) -> State:
+        values, heights = state
         below = length if self.count == 2 else 0
-        count = heights.shape[1] + self.count * length
-        edge = torch.arange(count, device=heights.device)
-        first = [below + heights.shape[1] + position, length - position][: self.count]
-        return torch.stack([edge >= one for one in first], 1)[None].to(heights.dtype)
+        first = self._pushed_cells(values, length)[0]
+        return Room(F.pad(values, (0, 0, below, length)), self._add_thin(heights, length), first)
+
+    def _add_thin(self, heights: Tensor, length: int) -> Tensor:
+        """Add thin cells for the positions to come: (B, 1 + n) -> (B, 1 + n + ends T)"""
+        added = [heights, heights[:, -1:].expand(-1, length)]
+        if self.count == 2:
+            added.insert(0, heights[:, :1].expand(-1, length))
+        return torch.cat(added, 1)
+
+    def _pushed_cells(self, values: Tensor, length: int) -> Tensor:
+        """Return the cell that each of so many positions pushes at each end: (T, ends)
+
+        values: (B, n, m), before there is room.
+        """
+        below = length if self.count == 2 else 0
+        first = [below + values.shape[1], below - 1][: self.count]
+        position = torch.arange(length, device=values.device)
+        ways = zip(first, (position, -position), strict=False)
+        return torch.stack([one + way for one, way in ways], -1)
 
     def _step(
         self, heights: Tensor, push: Tensor, pop: Tensor, lifted: Tensor

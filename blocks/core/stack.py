@@ -63,6 +63,10 @@ class Stack(Block):
             states.append(block.start(x, context) if block.packs else ())
         return tuple(states)
 
+    def make_room(self, state: State, length: int) -> State:
+        pairs = zip(self.inner(), state, strict=True)
+        return tuple(block.make_room(own, length) for block, own in pairs)
+
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         outputs: dict[str, Tensor] = {}
         for block, name, own in zip(self.inner(), self.labels, state, strict=True):
@@ -116,6 +120,9 @@ class Wrapper(Block):
 
     def start(self, x: Tensor, context: Context) -> State:
         return self.stack.start(x, context)
+
+    def make_room(self, state: State, length: int) -> State:
+        return self.stack.make_room(state, length)
 
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         return self.stack.initial_outputs(x, state)
