@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Count, Site, State, remove
 from blocks.core.functional import activate
+from blocks.core.loops import is_free, over_positions
 
 
 class PoolHierarchical(Block):
@@ -67,22 +68,48 @@ class PoolHierarchical(Block):
             nn.init.normal_(kernel, std=kernel.shape[0] ** -0.5)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        left, closing = (
-            context.mask.sum(1),
-            self._closing(),
-        )  # (B,), the columns of each row that are left
+        closing = self._closing()
+        left = context.mask.sum(1)  # (B,), the columns of each row that are left
         x = x.masked_fill(~context.mask[..., None], 0.0)
         y = x.new_zeros(x.shape[0], x.shape[2])  # (B, D)
-        for size, least in convolution_schedule(x.shape[1], self.largest):
-            y = y + self._end(x, left * (left < least), closing)
-            x = activate(self.activation, self._convolved(x, size))
-            left = (left - size + 1) * (left >= least)
+        if is_free(x.shape[1]):
+            x, left, y = self._run_any_length(x, left, y, closing)
+        else:
+            for size, least in convolution_schedule(x.shape[1], self.largest):
+                y = y + self._end(x, left * (left < least), closing)
+                x = self._convolved(x, self._kernel(self.kernels, size))
+                left = (left - size + 1) * (left >= least)
         return (y + self._end(x, left, closing))[:, None], state
 
-    def _convolved(self, x: Tensor, size: int) -> Tensor:
-        """Convolve x (B, T, D) with K^size, without padding: (B, T - size + 1, D)"""
-        kernel = self._kernel(self.kernels, size).t()[:, None]  # (D, 1, size)
-        return F.conv1d(x.transpose(1, 2), kernel, groups=x.shape[2]).transpose(1, 2)
+    def _run_any_length(
+        self, x: Tensor, left: Tensor, y: Tensor, closing: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run as many convolutions as there are columns, after which no row has one left."""
+        sizes, place = range(2, self.largest + 1), torch.arange(x.shape[1], device=x.device)
+        padded = [
+            F.pad(self._kernel(self.kernels, size), (0, 0, 0, self.largest - size))
+            for size in sizes
+        ]
+        kernels = torch.stack(padded)  # (sizes, largest, D)
+
+        def step(state: State, size: Tensor) -> tuple[State, tuple[()]]:
+            x, left, y = state
+            least, size = size.clamp(max=self.largest + 1), size.clamp(max=self.largest)
+            y = y + self._end(x, left * (left < least), closing)
+            x = F.pad(x * (place < left[:, None])[..., None], (0, 0, 0, self.largest - 1))
+            x = self._convolved(x, kernels.index_select(0, size[None] - 2)[0])
+            return (x, (left - size + 1) * (left >= least), y), ()
+
+        last: tuple[Tensor, Tensor, Tensor] = over_positions(
+            step, (x, left, y), (place + 2,), dim=0
+        )[0]
+        return last
+
+    def _convolved(self, x: Tensor, kernel: Tensor) -> Tensor:
+        """Convolve x (B, T, D) with a kernel (n, D), without padding: (B, T - n + 1, D)"""
+        weight = kernel.t()[:, None]  # (D, 1, n)
+        y = F.conv1d(x.transpose(1, 2), weight, groups=x.shape[2])
+        return activate(self.activation, y.transpose(1, 2))
 
     def _kernel(self, kernels: Tensor, size: int) -> Tensor:
         before = size * (size - 1) // 2 - 1  # 2 + 3 + ... + (size - 1)
@@ -104,9 +131,7 @@ class PoolHierarchical(Block):
 
     def _end(self, x: Tensor, left: Tensor, closing: Tensor) -> Tensor:
         """Return the end of the first `left` (B,) columns of x (B, T, D), zeros for none: (B, D)"""
-        x = F.pad(
-            x[:, : self.largest], (0, 0, 0, max(0, self.largest - x.shape[1]))
-        )  # (B, largest, D)
+        x = F.pad(x, (0, 0, 0, self.largest))[:, : self.largest]  # (B, largest, D)
         summed = activate(self.activation, (closing[left] * x).sum(1))  # (B, D)
         ended = torch.where(left[:, None] == 1, x[:, 0], summed)
         return ended.masked_fill(left[:, None] == 0, 0.0)

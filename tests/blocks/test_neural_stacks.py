@@ -257,3 +257,23 @@ def test_a_queue_does_not_continue_a_stack() -> None:
     error = refused(lambda: QueueMemory(site, width=2, initial_state={"copy": "encoder.cells"}))
     assert error.setting == "initial_state"
     StackMemory(site, width=2, initial_state={"copy": "encoder.cells"})
+
+
+# -------------------------------------------------------------------------------------------
+# room
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_memory_with_room_does_at_each_position_what_one_without_does(kind: type[Memory]) -> None:
+    block, x, mask = kind(site_of(6), width=3).double(), torch.randn(2, 9, 6), mask_of(9, 7)
+    context = context_of(mask)
+    before = block(x[:, :4], block.start(x, context), context_of(mask[:, :4]))[1]  # some cells
+    expected, after = block(x[:, 4:], before, context_of(mask[:, 4:]))
+    room = block.make_room(before, 5)
+    sizes = [leaf.shape for leaf in room]
+    for t in range(4, 9):
+        y, room = block(x[:, t : t + 1], room, context_of(mask[:, t : t + 1]))
+        close(y, expected[:, t - 4 : t - 3])
+        assert [leaf.shape for leaf in room] == sizes
+    for got, want in zip(room[:2], after, strict=True):
+        close(got, want)
