@@ -20,6 +20,8 @@ from blocks.core.contract import Block
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("composer/**/*.py"), *ROOT.glob("blocks/**/*.py")])
 MAX_LINES, MAX_BYTES = 600, 1 << 20
+LONG = {"runner.py"}
+"""`export` copies it as `run.py`: one file, which knows no other of this project."""
 
 MAX_ROOT_MODULES = 10
 
@@ -90,7 +92,7 @@ DOORS = {
     "yaml": {"recipe.yaml_reader"},
     "jsonschema": {"recipe.validation"},
     "sacrebleu": {"metrics.table", "metrics.bleu", "metrics.bootstrap"},
-    "tokenizers": {"data.tokenizer_kinds", "data.tokenizer_files"},
+    "tokenizers": {"data.tokenizer_kinds", "data.tokenizer_files", "exporters.runner"},
     "sentencepiece": {"data.tokenizer_files"},
     "datasets": {"data.tables"},
     "num2words": {"data.tasks.numbers"},
@@ -106,7 +108,7 @@ DOORS = {
     "jinja2": {"viz.page"},
     "huggingface_hub": {"hub.model_card", "hub.remotes"},
     "ctranslate2": {"exporters.ctranslate2"},
-    "PIL": {"data.images"},
+    "PIL": {"data.images", "exporters.runner"},
     "soundfile": {"data.audio"},
     "soxr": {"data.audio"},
 }
@@ -403,7 +405,7 @@ def test_files_are_short_and_described() -> None:
     assert [
         path.name
         for path in SOURCES
-        if len(path.read_text(encoding="utf-8").splitlines()) > MAX_LINES
+        if len(path.read_text(encoding="utf-8").splitlines()) > MAX_LINES and path.name not in LONG
     ] == []
     assert [path.name for path in SOURCES if ast.get_docstring(tree(path)) is None] == []
     assert [

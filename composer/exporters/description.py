@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 from composer.data.pairs import TARGET
 from composer.data.stories import QUESTION, story_shape
-from composer.data.tokenizer_files import SentencePiece
+from composer.data.tokenizer_files import File, SentencePiece
 from composer.data.tokenizer_kinds import JOINER, Bits, Integers, TokenizerKind, Word
 from composer.errors import RunError
 from composer.exporters.model_file import (
@@ -65,7 +64,7 @@ def describe_source(run: Run, key: str, encoder: Encoder, texts: Mapping[str, Te
     column = feature_settings(run.recipe.data, key)
     if column is not None:
         kind: SourceKind = column.kind
-        return Source(key, kind, None, feature_shape(column), asdict(column), room)
+        return Source(key, kind, None, feature_shape(column), column.as_data(), room)
     if story := story_shape(run.recipe, key):
         return Source(key, "story", texts[key], (story.sentences, story.words), {}, room)
     kind = "question" if run.recipe.data.babi and key == QUESTION else "text"
@@ -94,6 +93,8 @@ def preparation(kind: TokenizerKind) -> Preparation:
     """Return what is done to a text before the library encodes it."""
     if isinstance(kind, Bits):
         return "bits"
+    if isinstance(kind, File):
+        return "file"
     if isinstance(kind, Integers):
         return "words"
     if isinstance(kind, Word):

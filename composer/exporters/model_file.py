@@ -14,9 +14,9 @@ FORMAT = 1
 MODEL, RUNNER = "model.json", "run.py"
 
 SourceKind = Literal["text", "story", "question", "image", "audio", "vectors"]
-Preparation = Literal["none", "marks", "words", "bits"]
+Preparation = Literal["none", "marks", "words", "bits", "file"]
 """What is done to a text before the library encodes it: nothing, marks are split off, words are
-what stands between spaces, vectors of bits."""
+what stands between spaces, vectors of bits, or U+10FFFF is replaced, which hides special tokens."""
 
 
 @dataclass(frozen=True)

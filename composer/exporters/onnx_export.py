@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
-from composer.exporters import model_file
+from composer.exporters import model_file, runner
 from composer.exporters.description import describe, save_tokenizers
 from composer.inference.engine import write_run_programs
 from composer.inference.run import Run, open_run
@@ -29,4 +30,5 @@ def export_onnx(run: str | Path | Run, folder: str | Path, int8: bool = False) -
         names = save_tokenizers(opened, draft)
         described = describe(opened, programs, names, sha256_of_file(draft / WEIGHTS))
         (draft / model_file.MODEL).write_text(described.to_json(), encoding="utf-8")
+        shutil.copyfile(Path(runner.__file__), draft / model_file.RUNNER)
     return target
