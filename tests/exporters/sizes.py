@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir
 import onnxruntime
 
-from composer.exporters.onnx_export import difference, programs_of
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.programs.files import difference, programs_of
 from composer.programs.parts import Example, Sizes
 
 SIZES = (
