@@ -21,7 +21,7 @@ from composer.suggest import did_you_mean
 
 RECIPES = "a recipe's file, a composer.Recipe, or one of composer.recipe.sections"
 
-ExportFormat = Literal["ctranslate2", "onnx"]
+ExportFormat = Literal["ctranslate2", "onnx", "web"]
 
 if TYPE_CHECKING:
     from composer.comparison.diff import Difference
@@ -373,21 +373,27 @@ def export(
     path: str | Path,
     to: ExportFormat = "ctranslate2",
     int8: bool = False,
+    runtime: str | Path | None = None,
 ) -> Path:
     """Export a run for machines without this project; return the new folder.
 
-    to: `onnx`, programs of any stack with a runner, or `ctranslate2`, of a Transformer. int8: Give
-    the weights of `onnx` 8 bits. Raises RecipeError for a block that has no program, and RunError
-    where the format has no such model, or the folder cannot be written.
+    to: `onnx`, programs of any stack with a runner, `web`, the same with a page for browsers, or
+    `ctranslate2`, of a Transformer. int8: Give the weights of programs 8 bits. runtime: For `web`,
+    the folder of its packages of npm. Raises RecipeError for a block that has no program, and
+    RunError where the format has no such model, or the folder cannot be written.
     """
-    if int8 and to != "onnx":
-        fix = "write it with `--onnx DIR`; CTranslate2 quantises when it loads a model"
+    if int8 and to == "ctranslate2":
+        fix = "write it with `--onnx DIR` or `--web DIR`; CTranslate2 quantises when it loads a model"
         raise RunError.of(f"`--int8` is not for `--{to}`", fix)
     opened = _open_run(run, (), None)
     if to == "onnx":
         from composer.exporters.onnx_export import export_onnx
 
         return export_onnx(opened, path, int8)
+    if to == "web":
+        from composer.exporters.web_export import export_web
+
+        return export_web(opened, path, runtime, int8)
     from composer.exporters.ctranslate2 import export_ctranslate2
 
     return export_ctranslate2(opened, path)

@@ -313,6 +313,7 @@ OTHER_NAMES = {
     ("train", "from_run"): "start_from",  # `from` is a word of Python
     ("export", "ctranslate2"): "path",
     ("export", "onnx"): "path",
+    ("export", "web"): "path",
 }
 """The names in Python of options that have another one there."""
 NOT_IN_PYTHON = {

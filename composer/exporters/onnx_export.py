@@ -26,9 +26,14 @@ def export_onnx(run: str | Path | Run, folder: str | Path, int8: bool = False) -
     require_absent(target)
     require_onnx()
     with atomic_directory(target) as draft:
-        programs = write_run_programs(opened, opened.recipe.decoding, draft, int8)
-        names = save_tokenizers(opened, draft)
-        described = describe(opened, programs, names, sha256_of_file(draft / WEIGHTS))
-        (draft / model_file.MODEL).write_text(described.to_json(), encoding="utf-8")
+        write_onnx(opened, draft, int8)
         shutil.copyfile(Path(runner.__file__), draft / model_file.RUNNER)
     return target
+
+
+def write_onnx(run: Run, folder: Path, int8: bool = False) -> None:
+    """Write programs, and what is needed to run them, into a folder. Raises as `export_onnx`."""
+    programs = write_run_programs(run, run.recipe.decoding, folder, int8)
+    names = save_tokenizers(run, folder)
+    described = describe(run, programs, names, sha256_of_file(folder / WEIGHTS))
+    (folder / model_file.MODEL).write_text(described.to_json(), encoding="utf-8")

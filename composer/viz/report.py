@@ -189,7 +189,7 @@ def page(source: Source, recipe: Recipe, decoded: DecodedSplit, shown: Sequence[
         trial=recipe.name if point else "",
         status=status(source),
         facts=facts(source, recipe),
-        scores=score_table(source, recipe),
+        scores=score_table(source.scores, recipe),
         hints=hints(source, recipe),
         source=source,
         is_language_model=not recipe.sources,
@@ -413,9 +413,9 @@ class ScoreTable:
     rows: Sequence[Score]
 
 
-def score_table(source: Source, recipe: Recipe) -> ScoreTable:
-    """Return the table of scores, with what each metric means."""
-    scores = {key: score for key, score in source.scores.items() if isinstance(score, int | float)}
+def score_table(known: Mapping[str, object], recipe: Recipe) -> ScoreTable:
+    """Return the table of the scores that are known, with what each metric means."""
+    scores = {key: score for key, score in known.items() if isinstance(score, int | float)}
     others = [name for name in available_splits(recipe) if name not in ("train", "val")]
     splits = [split for split in ("val", SAMPLE, *others) if has_scores(scores, split)]
     rows = []

@@ -1,0 +1,188 @@
+// @ts-check
+/** The page: loads the model, reads the form, and shows answers as they come. */
+
+import { Model } from "./model.js";
+import { answer } from "./search.js";
+import { readSource, sourceField } from "./sources.js";
+import { Text, oneLine } from "./text.js";
+import { attentionTable, hypothesisList } from "./view.js";
+
+/** @typedef {{model: Model, texts: Record<string, Text>, target: Text}} Loaded */
+
+/** @param {string} name @returns {any} */
+const part = name => document.getElementById(name);
+const form = part("question");
+let stopped = true;
+
+part("needs-server").remove();
+form.hidden = false;
+main().catch(error => say(`The model could not be loaded: ${error.message}`));
+
+/** Load the model; then answer whatever is asked. */
+async function main() {
+  const settings = await (await open("model.json")).json();
+  const reads = settings.sources.length ? settings.sources : [{ name: "prompt", kind: "prompt" }];
+  part("sources").append(...reads.map(sourceField));
+  chooseMethod(settings);
+  const loaded = await load(settings);
+  part("loading").hidden = true;
+  part("go").disabled = false;
+  say("Ready.");
+  form.addEventListener("submit", (/** @type {Event} */ event) => {
+    event.preventDefault();
+    ask(loaded).catch(error => say(error.message));
+  });
+  form.addEventListener("keydown", submitByKey);
+  part("stop").addEventListener("click", () => (stopped = true));
+}
+
+/** @param {any} settings @returns {Promise<Loaded>} */
+async function load(settings) {
+  const read = readerWithProgress(JSON.parse(document.body.dataset.sizes ?? "{}"));
+  /** @type {Record<string, Text>} */
+  const texts = {};
+  for (const { name, text } of settings.sources) if (text) texts[name] = await loadText(text, settings);
+  const target = await loadText(settings.target, settings);
+  return { model: await Model.load(settings, read), texts, target };
+}
+
+/** @param {import("./text.js").TextSettings} text @param {any} settings @returns {Promise<Text>} */
+async function loadText(text, settings) {
+  return new Text(text, await (await open(text.tokenizer)).json(), settings);
+}
+
+/** Open a file of this folder, in the version that the server has. @param {string} file @returns {Promise<Response>} */
+async function open(file) {
+  const response = await fetch(file, { cache: "no-cache" });
+  if (!response.ok) throw new Error(`${file} is missing (${response.status})`);
+  return response;
+}
+
+/** Return a function that reads a file, and shows how much of all files is there. @param {Record<string, number>} sizes bytes by file */
+function readerWithProgress(sizes) {
+  const progress = part("loading");
+  progress.max = Object.values(sizes).reduce((one, other) => one + other, 0);
+  return async (/** @type {string} */ file) => {
+    const bytes = new Uint8Array(sizes[file]);
+    let count = 0;
+    const reader = /** @type {ReadableStream<Uint8Array>} */ ((await open(file)).body).getReader();
+    for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
+      const chunk = /** @type {Uint8Array} */ (value);
+      if (count + chunk.length > bytes.length) break;
+      bytes.set(chunk, count);
+      count += chunk.length;
+      progress.value += chunk.length;
+    }
+    if (count !== bytes.length) throw new Error(`${file} has not the ${bytes.length} bytes that it should have`);
+    return bytes;
+  };
+}
+
+// ---- the form
+
+/** Let the form begin with the method of the recipe. @param {any} settings */
+function chooseMethod({ decoding }) {
+  const [[word, own]] = Object.entries(decoding);
+  part("method").value = word === "sample" ? "sample" : "beam";
+  part("size").value = own.size ?? (word === "greedy" ? 1 : 5);
+  part("temperature").value = own.temperature ?? 1;
+  part("method").addEventListener("change", showMethod);
+  showMethod();
+}
+
+function showMethod() {
+  for (const word of ["beam", "sample"]) part(word).hidden = part("method").value !== word;
+}
+
+/** Return the settings of a search: those of the recipe, with what the form says. @param {any} settings */
+function decoding({ decoding }) {
+  const shared = { max_length: 512, max_ratio: 3, no_repeat_ngram: null, ...Object.values(decoding)[0] };
+  if (part("method").value === "sample") return { ...shared, temperature: Number(part("temperature").value), size: 0 };
+  return { length_penalty: 0.6, ...shared, size: Number(part("size").value) };
+}
+
+/** Enter answers a line; Ctrl-Enter anything. @param {KeyboardEvent} event */
+function submitByKey(event) {
+  const field = /** @type {HTMLElement} */ (event.target);
+  const isLine = field.matches("textarea.line") && !event.shiftKey && !event.isComposing;
+  if (event.key !== "Enter" || !(isLine || ((event.ctrlKey || event.metaKey) && field.matches("textarea")))) return;
+  event.preventDefault();
+  if (!part("go").disabled) form.requestSubmit();
+}
+
+// ---- an answer
+
+/** @param {Loaded} loaded */
+async function ask({ model, texts, target }) {
+  const question = await readQuestion(model, texts, target);
+  const spell = (/** @type {import("./search.js").Hypothesis} */ { ids, ended }) => {
+    const text = target.decode([...question.prefix, ...ids], ended);
+    return question.longest ? oneLine(text) : text;
+  };
+  setBusy(true);
+  const begin = performance.now();
+  let tokens = 0;
+  try {
+    const answers = await answer(model, question, decoding(model.settings), async so_far => {
+      tokens += 1;
+      showAnswers(so_far, spell);
+      await painted();
+      return !stopped;
+    });
+    showAnswers(answers, spell);
+    showAttention(answers[0], question, texts, target);
+    const seconds = (performance.now() - begin) / 1000;
+    say(`${stopped ? "Stopped after" : "Answered in"} ${seconds.toFixed(2)} s: ${tokens} steps, ${(tokens / seconds).toFixed(0)} a second.`);
+  } finally {
+    setBusy(false);
+  }
+}
+
+/** @param {Model} model @param {Record<string, Text>} texts @param {Text} target @returns {Promise<any>} */
+async function readQuestion(model, texts, target) {
+  if (!model.settings.sources.length) return { sources: {}, lengths: {}, longest: 0, prefix: target.encode(form.elements.prompt.value) };
+  /** @type {any} */
+  const question = { sources: {}, lengths: {}, longest: 0, prefix: [], ids: {} };
+  for (const source of model.settings.sources) {
+    const { tensor, length, real, ids } = await readSource(source, form.elements[source.name], texts[source.name], model.settings);
+    question.sources[`source.${source.name}`] = tensor;
+    question.lengths[source.name] = length;
+    question.ids[source.name] = ids;
+    question.longest = Math.max(question.longest, real);
+  }
+  return question;
+}
+
+/** @param {boolean} isBusy */
+function setBusy(isBusy) {
+  stopped = !isBusy;
+  part("go").disabled = isBusy;
+  part("stop").hidden = !isBusy;
+  part("answers").setAttribute("aria-busy", isBusy);
+  if (isBusy) say("Answering …");
+}
+
+/** @param {import("./search.js").Hypothesis[]} answers @param {(answer: import("./search.js").Hypothesis) => string} spell */
+function showAnswers(answers, spell) {
+  part("answers").replaceChildren(...hypothesisList(answers, spell));
+}
+
+/** @param {import("./search.js").Hypothesis | undefined} best @param {any} question @param {Record<string, Text>} texts @param {Text} target */
+function showAttention(best, question, texts, target) {
+  const [name] = Object.keys(question.ids ?? {});
+  part("attention").hidden = !best?.attention.length || !question.ids[name];
+  if (part("attention").hidden || !best) return;
+  const columns = [...question.ids[name].map((/** @type {number} */ id) => texts[name].token(id)), "⏹"];
+  const rows = [...best.ids.map(id => target.token(id)), "⏹"].slice(0, best.attention.length);
+  part("attention-map").replaceChildren(attentionTable(columns, rows, best.attention));
+}
+
+/** @param {string} text */
+function say(text) {
+  part("status").textContent = text;
+}
+
+/** Wait until the page was drawn. */
+function painted() {
+  return new Promise(resolve => setTimeout(resolve));
+}

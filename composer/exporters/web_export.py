@@ -1,0 +1,96 @@
+"""`export --web`: a folder with a page on which a model answers, in the browser of its reader."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+from composer.atomic_io import atomic_directory, require_absent
+from composer.exporters.onnx_export import write_onnx
+from composer.exporters.web_runtime import find_archives, unpack
+from composer.formatting import format_bytes, format_number
+from composer.inference.run import IN_MEMORY, Run, open_run
+from composer.programs.files import require_onnx
+from composer.viz.architecture import draw
+from composer.viz.page import render
+from composer.viz.report import ScoreTable, score_table
+
+PAGE, DRAWING, RUNTIME = "index.html", "architecture.svg", "runtime"
+LOADED = (".onnx", ".bin", ".wasm")
+"""Suffixes of the large files, whose loading a page shows."""
+
+
+def export_web(
+    run: str | Path | Run,
+    folder: str | Path,
+    runtime: str | Path | None = None,
+    int8: bool = False,
+) -> Path:
+    """Write a run's model as a page for any web server in a new folder, and return its path.
+
+    runtime: A folder with the files of `npm pack`; by default this user's cache. int8: Quantise
+    its weights. Raises as `export_onnx`, and RunError if these files are missing or others. Nothing
+    is written then.
+    """
+    opened = run if isinstance(run, Run) else open_run(run)
+    target = Path(folder)
+    require_absent(target)
+    require_onnx()
+    archives = find_archives(runtime)
+    with atomic_directory(target) as draft:
+        write_onnx(opened, draft, int8)
+        unpack(archives, draft / RUNTIME)
+        copy_page(draft)
+        write_page(opened, draft)
+    return target
+
+
+def copy_page(folder: Path) -> None:
+    """Copy the modules and the styles of the page, which are the same for all models."""
+    own, reports = files("composer.exporters") / "web", files("composer.viz") / "templates"
+    for file in [*own.iterdir(), reports / "style.css"]:
+        (folder / file.name).write_bytes(file.read_bytes())
+
+
+def write_page(run: Run, folder: Path) -> None:
+    """Write what the page says of a run: its facts, its scores and its drawing."""
+    drawing = draw(run.recipe, run.tokenizers.sizes)
+    (folder / DRAWING).write_text(drawing.svg(), encoding="utf-8")
+    sizes = {}
+    for file in sorted(folder.rglob("*")):
+        if file.suffix in LOADED:
+            sizes[file.relative_to(folder).as_posix()] = file.stat().st_size
+    model = sum(size for name, size in sizes.items() if not name.startswith(RUNTIME))
+    page = render(
+        "web.html",
+        title=run.recipe.name,
+        reads=bool(run.recipe.sources),
+        sizes=sizes,
+        size=format_bytes(model),
+        facts=facts(run),
+        scores=scores(run),
+        drawing=drawing.graph.summary,
+        version=version("seqcomposer"),
+    )
+    (folder / PAGE).write_text(page, encoding="utf-8")
+
+
+def facts(run: Run) -> dict[str, str]:
+    """Return what a reader may want to know of a run."""
+    sizes = (f"{side} {size:,}" for side, size in run.tokenizers.sizes.items())
+    parameters = sum(parameter.numel() for parameter in run.model.parameters())
+    known = {"parameters": format_number(parameters), "vocabulary": ", ".join(sizes)}
+    if run.run_dir == IN_MEMORY:
+        return known
+    record = run.run_dir.read()
+    known["training pairs"] = format_number(record.data.train_pairs_used)
+    known["steps"] = format_number(record.steps)
+    return {name: value for name, value in known.items() if value}
+
+
+def scores(run: Run) -> ScoreTable:
+    """Return the scores that are known of a run's final weights."""
+    if run.run_dir == IN_MEMORY or run.checkpoint is not None:
+        return ScoreTable([], [])
+    return score_table(run.run_dir.read().scores, run.recipe)
