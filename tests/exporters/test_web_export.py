@@ -14,14 +14,18 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
+from PIL import Image
 
 from composer.errors import RunError
 from composer.exporters import web_runtime
 from composer.exporters.web_export import export_web
 from composer.exporters.web_runtime import PACKAGES, sha512_of
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
-from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made
+from tests.inference.test_story_runs import write_recipe
+from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made, with_weights
 
 BROWSER = Path(__file__).parents[1] / "browser"
 PROGRAMS = BROWSER / "node_modules" / ".npm"
@@ -179,6 +183,107 @@ def test_a_language_model_continues_a_prompt(
     drawn = drive(url=url, questions=[{"source-prompt": ""}] * 3, settings={"method": "sample"})
     assert all(len(answers) == 1 for answers in drawn["answers"])
     assert drawn["complaints"] == []
+
+
+NEURAL_GPU = """
+encoder: [grid: {columns: 2, max_length_ratio: 2}, cgru, cgru, select_column: 0]
+decoder: [source_state]
+"""
+
+
+@pytest.mark.browser
+def test_a_model_with_room_for_its_answer_tries_every_size(
+    root: Path, runtime: Path, address: str, tmp_path: Path
+) -> None:
+    run = open_run(made(tmp_path / "run", NEURAL_GPU))
+    export_web(run, root / "room", runtime)
+    questions = [{"source-source": line} for line in LINES]
+    seen = drive(url=f"{address}/room/", questions=questions, settings={"size": "3"})
+    assert_equal_answers(run, seen, LINES, 3)
+    assert len({len(answers[0][0].split()) for answers in seen["answers"]}) > 1
+
+
+@pytest.mark.browser
+def test_a_page_reads_stories(root: Path, runtime: Path, address: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    recipe = write_recipe(tmp_path).rename(tmp_path / "run" / "recipe.yaml")
+    run = open_run(with_weights(recipe.parent, tmp_path))
+    export_web(run, root / "stories", runtime)
+    story, question = "A went to hall.  B went to OFFICE. A went to garden.", "Where is A?"
+    asked = [{"source-question": question, "source-story": story}]
+    seen = drive(url=f"{address}/stories/", questions=asked, settings={"size": "2"})
+    assert_equal_answers(run, seen, [f"{question}\t{story}"], 2)
+
+
+MEDIA = """
+recipe: 1
+data:
+  table: {{train: train.tsv, source: {column}, target: text}}
+  tokenizer: char
+model:
+  width: 8
+  encoder: {encoder}
+  decoder: [{{rnn: {{cell: gru}}}}, residual: [cross_attention: {{heads: 1}}]]
+decoding: {{beam: {{size: 3, max_length: 8}}}}
+"""
+
+
+def run_of_files(folder: Path, names: list[str], column: str, encoder: str) -> Run:
+    """A run that reads files, which lie beside it."""
+    rows = [f"{name}\t{'abc'[at % 3] * (at + 1)}" for at, name in enumerate(names)]
+    (folder / "train.tsv").write_text("\n".join(["file\ttext", *rows]) + "\n", encoding="utf-8")
+    (folder / "run").mkdir()
+    recipe = MEDIA.format(column=column, encoder=encoder)
+    (folder / "run" / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    return open_run(with_weights(folder / "run", folder))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("settings", ["channels: 1, positions: columns", "channels: 3"])
+def test_a_page_scales_pictures_as_pillow_does(
+    settings: str, root: Path, runtime: Path, address: str, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    names = []
+    for height, width in ((40, 61), (9, 70), (5, 4)):
+        small = random.integers(0, 256, (height // 4 + 1, width // 4 + 1, 4), dtype=np.uint8)
+        small[..., 3] |= 254  # browsers keep fewer bits of a colour that is more transparent
+        names.append(f"{height}.png")
+        Image.fromarray(small).resize((width, height)).save(tmp_path / names[-1])
+    column = f"{{column: file, kind: image, size: [10, 16], {settings}}}"
+    run = run_of_files(tmp_path, names, column, "[sum_columns, rnn]")
+    export_web(run, root / tmp_path.name, runtime)
+    files = [str(tmp_path / name) for name in names]
+    seen = drive(
+        url=f"{address}/{tmp_path.name}/", questions=[{"source-source": it} for it in files]
+    )
+    assert_equal_answers(run, seen, files, 3)
+    assert len({str(answers) for answers in seen["answers"]}) == len(files)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", ["audio", "vectors"])
+def test_a_page_reads_sounds_and_vectors(
+    kind: str, root: Path, runtime: Path, address: str, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    names = []
+    for count in (700, 2400, 5000):
+        names.append(f"{count}.{'wav' if kind == 'audio' else 'npy'}")
+        if kind == "audio":
+            samples = 0.3 * np.sin(np.arange(count) ** 1.3 / 9) + 0.1 * random.random(count)
+            soundfile.write(tmp_path / names[-1], samples, 8000)
+        else:
+            np.save(tmp_path / names[-1], random.random((count // 100, 5)))
+    settings = "rate: 8000, features: {log_mel: {bands: 8}}" if kind == "audio" else "width: 5"
+    run = run_of_files(tmp_path, names, f"{{column: file, kind: {kind}, {settings}}}", "[rnn]")
+    export_web(run, root / tmp_path.name, runtime)
+    files = [str(tmp_path / name) for name in names]
+    seen = drive(
+        url=f"{address}/{tmp_path.name}/", questions=[{"source-source": it} for it in files]
+    )
+    assert_equal_answers(run, seen, files, 3)
+    assert len({str(answers) for answers in seen["answers"]}) == len(files)
 
 
 @pytest.mark.browser

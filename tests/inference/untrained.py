@@ -76,6 +76,11 @@ model:
 decoding: {decoding}
 """
     (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    return with_weights(folder, data, seed, like)
+
+
+def with_weights(folder: Path, data: Path, seed: int = 0, like: Path | None = None) -> Path:
+    """Make a run of the folder of a recipe: a tokenizer and random weights."""
     loaded = load(folder / "recipe.yaml")
     tokenizers = load_data(loaded, [data]).tokenizers
     if like:

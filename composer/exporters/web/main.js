@@ -8,6 +8,7 @@ import { Text, oneLine } from "./text.js";
 import { attentionTable, hypothesisList } from "./view.js";
 
 /** @typedef {{model: Model, texts: Record<string, Text>, target: Text}} Loaded */
+/** @typedef {import("./search.js").Hypothesis} Hypothesis */
 
 /** @param {string} name @returns {any} */
 const part = name => document.getElementById(name);
@@ -113,36 +114,40 @@ function submitByKey(event) {
 // ---- an answer
 
 /** @param {Loaded} loaded */
-async function ask({ model, texts, target }) {
-  const question = await readQuestion(model, texts, target);
-  const spell = (/** @type {import("./search.js").Hypothesis} */ { ids, ended }) => {
-    const text = target.decode([...question.prefix, ...ids], ended);
-    return question.longest ? oneLine(text) : text;
-  };
+async function ask(loaded) {
   setBusy(true);
-  const begin = performance.now();
-  let tokens = 0;
   try {
-    const answers = await answer(model, question, decoding(model.settings), async so_far => {
-      tokens += 1;
-      showAnswers(so_far, spell);
-      await painted();
-      return !stopped;
-    });
-    showAnswers(answers, spell);
-    showAttention(answers[0], question, texts, target);
-    const seconds = (performance.now() - begin) / 1000;
-    say(`${stopped ? "Stopped after" : "Answered in"} ${seconds.toFixed(2)} s: ${tokens} steps, ${(tokens / seconds).toFixed(0)} a second.`);
+    await showAnswer(loaded, await readQuestion(loaded));
   } finally {
     setBusy(false);
   }
 }
 
-/** @param {Model} model @param {Record<string, Text>} texts @param {Text} target @returns {Promise<any>} */
-async function readQuestion(model, texts, target) {
-  if (!model.settings.sources.length) return { sources: {}, lengths: {}, longest: 0, prefix: target.encode(form.elements.prompt.value) };
+/** @param {Loaded} loaded @param {any} question */
+async function showAnswer({ model, texts, target }, question) {
+  const spell = (/** @type {Hypothesis} */ { ids, ended }) => {
+    const text = target.decode([...question.prefix, ...ids], ended);
+    return question.longest ? oneLine(text) : text;
+  };
+  const begin = performance.now();
+  let steps = 0;
+  const answers = await answer(model, question, decoding(model.settings), async soFar => {
+    steps += 1;
+    showHypotheses(soFar, spell);
+    await painted();
+    return !stopped;
+  });
+  showHypotheses(answers, spell);
+  showAttention(answers[0], question, texts, target);
+  const seconds = (performance.now() - begin) / 1000;
+  say(`${stopped ? "Stopped after" : "Answered in"} ${seconds.toFixed(2)} s: ${steps} steps, ${(steps / seconds).toFixed(0)} a second.`);
+}
+
+/** @param {Loaded} loaded @returns {Promise<any>} a `Question`, and ids of its texts */
+async function readQuestion({ model, texts, target }) {
   /** @type {any} */
   const question = { sources: {}, lengths: {}, longest: 0, prefix: [], ids: {} };
+  if (!model.settings.sources.length) question.prefix = target.encode(form.elements.prompt.value);
   for (const source of model.settings.sources) {
     const { tensor, length, real, ids } = await readSource(source, form.elements[source.name], texts[source.name], model.settings);
     question.sources[`source.${source.name}`] = tensor;
@@ -162,14 +167,14 @@ function setBusy(isBusy) {
   if (isBusy) say("Answering …");
 }
 
-/** @param {import("./search.js").Hypothesis[]} answers @param {(answer: import("./search.js").Hypothesis) => string} spell */
-function showAnswers(answers, spell) {
+/** @param {Hypothesis[]} answers @param {(answer: Hypothesis) => string} spell */
+function showHypotheses(answers, spell) {
   part("answers").replaceChildren(...hypothesisList(answers, spell));
 }
 
-/** @param {import("./search.js").Hypothesis | undefined} best @param {any} question @param {Record<string, Text>} texts @param {Text} target */
+/** @param {Hypothesis | undefined} best @param {any} question @param {Record<string, Text>} texts @param {Text} target */
 function showAttention(best, question, texts, target) {
-  const [name] = Object.keys(question.ids ?? {});
+  const [name] = Object.keys(question.ids);
   part("attention").hidden = !best?.attention.length || !question.ids[name];
   if (part("attention").hidden || !best) return;
   const columns = [...question.ids[name].map((/** @type {number} */ id) => texts[name].token(id)), "⏹"];

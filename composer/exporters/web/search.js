@@ -39,7 +39,7 @@ export async function answer(model, question, settings, show) {
   for (const size of answerSizes(model, question, settings))
     answers.push(...(await method(model, question, size, settings, show)));
   answers.sort((one, other) => Number(other.ended) - Number(one.ended) || other.rank - one.rank);
-  return distinct(answers);
+  return distinct(answers).slice(0, settings.size || 1);
 }
 
 /** @param {Hypothesis[]} answers @returns {Hypothesis[]} */
