@@ -182,6 +182,7 @@ async function prefill(model, { sources, prefix }, { size }) {
 
 /** Return sources in which there is room for an answer of a size. @param {Model} model @param {import("./model.js").Tensors} sources @param {number} size */
 function withRoom(model, sources, size) {
+  /** @type {import("./model.js").Tensors} */
   const inputs = { ...sources, answer: booleans(Array(size).fill(true), [1, size]) };
   for (const { name, room } of model.settings.sources)
     if (room) inputs[`source.${name}`] = padded(sources[`source.${name}`], size, model.settings.pad);
