@@ -383,7 +383,7 @@ def export(
     RunError where the format has no such model, or the folder cannot be written.
     """
     if int8 and to == "ctranslate2":
-        fix = "write it with `--onnx DIR` or `--web DIR`; CTranslate2 quantises when it loads a model"
+        fix = "write it with `--onnx DIR` or `--web DIR`; CTranslate2 quantises while it loads"
         raise RunError.of(f"`--int8` is not for `--{to}`", fix)
     opened = _open_run(run, (), None)
     if to == "onnx":
