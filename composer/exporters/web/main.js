@@ -1,18 +1,19 @@
 // @ts-check
 /** The page: loads the model, reads the form, and shows answers as they come. */
 
-import { Model } from "./model.js";
+import { Network } from "./network.js";
 import { answer } from "./search.js";
 import { readSource, sourceField } from "./sources.js";
 import { Text, oneLine } from "./text.js";
 import { attentionTable, hypothesisList } from "./view.js";
 
-/** @typedef {{model: Model, texts: Record<string, Text>, target: Text}} Loaded */
+/** @typedef {{model: Network, texts: Record<string, Text>, target: Text}} Loaded */
 /** @typedef {import("./search.js").Hypothesis} Hypothesis */
 
 /** @param {string} name @returns {any} */
 const part = name => document.getElementById(name);
 const form = part("question");
+const FORMAT = 1;
 let stopped = true;
 
 part("needs-server").remove();
@@ -22,6 +23,7 @@ main().catch(error => say(`The model could not be loaded: ${error.message}`));
 /** Load the model; then answer whatever is asked. */
 async function main() {
   const settings = await (await open("model.json")).json();
+  if (settings.format !== FORMAT) throw new Error(`model.json has the format ${settings.format}, and this page reads ${FORMAT}`);
   const reads = settings.sources.length ? settings.sources : [{ name: "prompt", kind: "prompt" }];
   part("sources").append(...reads.map(sourceField));
   chooseMethod(settings);
@@ -44,7 +46,7 @@ async function load(settings) {
   const texts = {};
   for (const { name, text } of settings.sources) if (text) texts[name] = await loadText(text, settings);
   const target = await loadText(settings.target, settings);
-  return { model: await Model.load(settings, read), texts, target };
+  return { model: await Network.load(settings, read), texts, target };
 }
 
 /** @param {import("./text.js").TextSettings} text @param {any} settings @returns {Promise<Text>} */
@@ -147,7 +149,7 @@ async function showAnswer({ model, texts, target }, question) {
 async function readQuestion({ model, texts, target }) {
   /** @type {any} */
   const question = { sources: {}, lengths: {}, longest: 0, prefix: [], ids: {} };
-  if (!model.settings.sources.length) question.prefix = target.encode(form.elements.prompt.value);
+  if (!model.settings.sources.length) question.prefix = readPrompt(target, model.settings.max_positions ?? Infinity);
   for (const source of model.settings.sources) {
     const { tensor, length, real, ids } = await readSource(source, form.elements[source.name], texts[source.name], model.settings);
     question.sources[`source.${source.name}`] = tensor;
@@ -156,6 +158,13 @@ async function readQuestion({ model, texts, target }) {
     question.longest = Math.max(question.longest, real);
   }
   return question;
+}
+
+/** @param {Text} target @param {number} most positions @returns {number[]} */
+function readPrompt(target, most) {
+  const ids = target.encode(form.elements.prompt.value);
+  if (ids.length >= most) throw new Error(`This text has ${ids.length} tokens, and the model reads ${most - 1}: enter its end alone.`);
+  return ids;
 }
 
 /** @param {boolean} isBusy */

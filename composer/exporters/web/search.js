@@ -1,13 +1,13 @@
 // @ts-check
 /** Search for the answers to a question, as `composer.inference` does it: beam search and sampling. */
 
-import { booleans, padded } from "./model.js";
+import { booleans, padded } from "./network.js";
 
-/** @typedef {import("./model.js").Model} Model */
-/** @typedef {import("./model.js").Step} Step */
+/** @typedef {import("./network.js").Network} Network */
+/** @typedef {import("./network.js").Step} Step */
 /**
  * @typedef {object} Question
- * @property {import("./model.js").Tensors} sources by the names of the inputs of `encode`
+ * @property {import("./network.js").Tensors} sources by the names of the inputs of `encode`
  * @property {Record<string, number>} lengths positions of each source
  * @property {number} longest positions of the longest source that are no padding, 0 without one
  * @property {number[]} prefix tokens with which the answer begins
@@ -30,7 +30,7 @@ const ROUNDING = 1e-9;
 
 /**
  * Return the answers that a search finds, best first; the ended ones come before those that were cut.
- * @param {Model} model @param {Question} question @param {any} settings of `beam` or `sample` @param {Show} show
+ * @param {Network} model @param {Question} question @param {any} settings of `beam` or `sample` @param {Show} show
  */
 export async function answer(model, question, settings, show) {
   const method = settings.size ? beam : sample;
@@ -50,7 +50,7 @@ function distinct(answers) {
 
 /**
  * Beam search with a length penalty (Wu et al. 2016): a hypothesis that ends keeps its place in the beam.
- * @param {Model} model @param {Question} question @param {Size} size @param {any} settings @param {Show} show
+ * @param {Network} model @param {Question} question @param {Size} size @param {any} settings @param {Show} show
  * @returns {Promise<Hypothesis[]>}
  */
 async function beam(model, question, size, settings, show) {
@@ -83,7 +83,7 @@ async function beam(model, question, size, settings, show) {
 
 /**
  * Return the best hypotheses with one more token, as many as there are places.
- * @param {Model} model @param {Open[]} open @param {Step} last @param {Allow} allow @param {number} places
+ * @param {Network} model @param {Open[]} open @param {Step} last @param {Allow} allow @param {number} places
  * @returns {Open[]}
  */
 function continuations(model, open, last, allow, places) {
@@ -105,7 +105,7 @@ function continuations(model, open, last, allow, places) {
 
 /**
  * Draw each token by its probability.
- * @param {Model} model @param {Question} question @param {Size} size @param {any} settings @param {Show} show
+ * @param {Network} model @param {Question} question @param {Size} size @param {any} settings @param {Show} show
  * @returns {Promise<Hypothesis[]>}
  */
 async function sample(model, question, size, settings, show) {
@@ -167,7 +167,7 @@ function draw(weights) {
 
 /**
  * Read the prefix. -> the step after it, and the sum of log p of its tokens
- * @param {Model} model @param {Question} question @param {Size} size
+ * @param {Network} model @param {Question} question @param {Size} size
  */
 async function prefill(model, { sources, prefix }, { size }) {
   const inputs = size ? withRoom(model, sources, size) : sources;
@@ -180,12 +180,13 @@ async function prefill(model, { sources, prefix }, { size }) {
   return { last, score };
 }
 
-/** Return sources in which there is room for an answer of a size. @param {Model} model @param {import("./model.js").Tensors} sources @param {number} size */
+/** Return sources with room for an answer, all of one length. @param {Network} model @param {import("./network.js").Tensors} sources @param {number} size */
 function withRoom(model, sources, size) {
-  /** @type {import("./model.js").Tensors} */
-  const inputs = { ...sources, answer: booleans(Array(size).fill(true), [1, size]) };
-  for (const { name, room } of model.settings.sources)
-    if (room) inputs[`source.${name}`] = padded(sources[`source.${name}`], size, model.settings.pad);
+  const length = Math.max(size, ...Object.values(sources).map(source => source.dims[1]));
+  const places = Array.from({ length }, (_, at) => at < size);
+  /** @type {import("./network.js").Tensors} */
+  const inputs = { answer: booleans(places, [1, length]) };
+  for (const [name, source] of Object.entries(sources)) inputs[name] = padded(source, length, model.settings.pad);
   return inputs;
 }
 
@@ -193,7 +194,7 @@ function withRoom(model, sources, size) {
 
 /**
  * Return the sizes of answers to try: where encoders make room for an answer, each that it can have.
- * @param {Model} model @param {Question} question @param {any} settings @returns {Size[]}
+ * @param {Network} model @param {Question} question @param {any} settings @returns {Size[]}
  */
 function answerSizes(model, { lengths, prefix }, settings) {
   const sources = model.settings.sources.filter((/** @type {any} */ source) => source.room);
@@ -211,7 +212,7 @@ function limitByRatio(source, { max_length, max_ratio }) {
   return source ? Math.min(max_length, Math.ceil(max_ratio * source) + ALWAYS) : max_length;
 }
 
-/** The same without the prefix, as far as the model can tell positions apart. @param {Model} model @param {Question} question @param {Size} size @param {any} settings */
+/** The same without the prefix, as far as the model can tell positions apart. @param {Network} model @param {Question} question @param {Size} size @param {any} settings */
 function tokenLimit(model, { longest, prefix }, { size }, settings) {
   const limits = [limitByRatio(longest, settings)];
   if (model.settings.max_positions && !longest)
@@ -224,7 +225,7 @@ function tokenLimit(model, { longest, prefix }, { size }, settings) {
 
 /**
  * Return a function that gives impossible tokens -inf.
- * @param {Model} model @param {Question} question @param {Size} size @param {any} settings @returns {Allow}
+ * @param {Network} model @param {Question} question @param {Size} size @param {any} settings @returns {Allow}
  */
 function allowed(model, { prefix }, { size, own }, { no_repeat_ngram }) {
   const { pad, bos, eos, impossible } = model.settings;
@@ -234,7 +235,7 @@ function allowed(model, { prefix }, { size, own }, { no_repeat_ngram }) {
     if (size) limitSize(logProbs, eos, size - prefix.length - ids.length, size > own);
     if (impossible !== null) exclude(logProbs, token => logProbs[token] < impossible);
     if (no_repeat_ngram) {
-      const repeated = repeatedTokens([...prefix, ...ids], no_repeat_ngram);
+      const repeated = repeating([...prefix, ...ids], no_repeat_ngram);
       exclude(logProbs, token => repeated.has(token));
     }
     return logProbs;
@@ -255,7 +256,7 @@ function exclude(logProbs, test) {
 }
 
 /** Return the tokens that would repeat an n-gram. @param {number[]} history @param {number} size @returns {Set<number>} */
-function repeatedTokens(history, size) {
+function repeating(history, size) {
   const last = String(history.slice(history.length - size + 1));
   const repeated = new Set();
   for (let at = 0; at + size <= history.length; at += 1)

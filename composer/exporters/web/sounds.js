@@ -86,8 +86,8 @@ function transform(real, imaginary) {
 
 /** Return triangles of area 1 on Slaney's scale. -> (bands, points / 2 + 1) @param {number} rate @param {number} points @param {number} bands */
 function melFilters(rate, points, bands) {
-  const top = hzToMel(rate / 2);
-  const edges = Array.from({ length: bands + 2 }, (_, at) => melToHz((top * at) / (bands + 1)));
+  const top = hertzToMel(rate / 2);
+  const edges = Array.from({ length: bands + 2 }, (_, at) => melToHertz((top * at) / (bands + 1)));
   return Array.from({ length: bands }, (_, band) => {
     const [low, middle, high] = edges.slice(band, band + 3);
     return Float64Array.from({ length: points / 2 + 1 }, (_, at) => {
@@ -99,13 +99,13 @@ function melFilters(rate, points, bands) {
 }
 
 /** @param {number} frequency @returns {number} */
-function hzToMel(frequency) {
+function hertzToMel(frequency) {
   if (frequency < LINEAR_UP_TO) return frequency / LINEAR_STEP;
   return LINEAR_UP_TO / LINEAR_STEP + Math.log(frequency / LINEAR_UP_TO) / LOG_STEP;
 }
 
 /** @param {number} mel @returns {number} */
-function melToHz(mel) {
+function melToHertz(mel) {
   const first = LINEAR_UP_TO / LINEAR_STEP;
   return mel < first ? mel * LINEAR_STEP : LINEAR_UP_TO * Math.exp(LOG_STEP * (mel - first));
 }

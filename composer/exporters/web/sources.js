@@ -2,14 +2,15 @@
 /** The fields of the form, and what they hold as inputs of the encoders. */
 
 import { readImage } from "./images.js";
-import { floats, integers } from "./model.js";
+import { floats, integers } from "./network.js";
 import { readSound, readVectors } from "./sounds.js";
 import { element } from "./view.js";
 
-/** @typedef {{tensor: import("./model.js").Tensor, length: number, real: number, ids: number[] | null}} Read its positions, those that are no padding, and ids of a text */
+/** @typedef {{tensor: import("./network.js").Tensor, length: number, real: number, ids: number[] | null}} Read its positions, those that are no padding, and ids of a text */
 /** @typedef {{name: string, kind: string, shape: number[], column: any}} Source */
 
 const FILES = /** @type {Record<string, string>} */ ({ image: "image/*", audio: "audio/*", vectors: ".npy" });
+const LONGEST = 10_000; // frames
 const SENTENCE_END = /[.?!](?=\s|$)/g;
 
 /** Return a field with its label. @param {Source} source @returns {HTMLElement} */
@@ -68,7 +69,7 @@ export async function readSource(source, field, text, settings) {
   if (field.files) return readFile(source, field.files[0]);
   const line = field.value.replace(/\r?\n/g, " ");
   if (source.kind === "story") return readStory(source, text, line, settings.pad);
-  const ids = text.encode(source.kind === "question" ? sentencesOf(line).join(" ") : line);
+  const ids = text.encode(source.kind === "question" ? sentences(line).join(" ") : line);
   const length = ids.length + 1;
   return { tensor: integers([...ids, settings.eos], [1, length]), length, real: length, ids };
 }
@@ -80,12 +81,13 @@ async function readFile({ kind, shape, column }, file) {
     return { tensor: floats(values, [1, positions, ...shape]), length: positions * shape[0], real, ids: null };
   }
   const { values, positions } = await (kind === "audio" ? readSound(file, column) : readVectors(file, shape[0]));
+  if (positions > LONGEST) throw new Error(`This file has ${positions} frames, and ${LONGEST} are read at most: cut it.`);
   return { tensor: floats(values, [1, positions, ...shape]), length: positions, real: positions, ids: null };
 }
 
 /** Return the last sentences of a story, each padded. @param {Source} source @param {import("./text.js").Text} text @param {string} line @param {number} pad @returns {Read} */
 function readStory({ name, shape: [most, words] }, text, line, pad) {
-  const rows = sentencesOf(line).slice(-most).map(sentence => text.encode(sentence));
+  const rows = sentences(line).slice(-most).map(sentence => text.encode(sentence));
   if (!rows.length) throw new Error(`“${name}” has no sentence.`);
   const longest = Math.max(...rows.map(row => row.length));
   if (longest > words) throw new Error(`A sentence of “${name}” has ${longest} words, and ${words} are read at most.`);
@@ -94,6 +96,6 @@ function readStory({ name, shape: [most, words] }, text, line, pad) {
 }
 
 /** Return sentences in lower case, without the marks that end them. @param {string} line @returns {string[]} */
-function sentencesOf(line) {
+function sentences(line) {
   return line.toLowerCase().split(SENTENCE_END).map(sentence => sentence.trim().split(/\s+/).join(" ")).filter(Boolean);
 }

@@ -10,6 +10,7 @@ const MARK = /[^\p{L}\p{N}_\p{White_Space}\x1c-\x1f]/gu;
 const ZERO = /(?<=[01])@0\.00(?!\S)/g;
 const BREAK = /\r\n|[\n-\r\x1c-\x1e\x85\u2028\u2029]/g;
 const LONGEST = 10_000; // tokens
+const NO_CHARACTER = "\u{10FFFF}"; // stands in a tokenizer's file where text is not parsed for special tokens
 
 /** The tokenizer of a side. */
 export class Text {
@@ -28,16 +29,17 @@ export class Text {
   encode(line) {
     const { lowercase, prepare, joiner } = this.settings;
     const text = lowercase ? line.toLowerCase() : line;
-    const ids = prepare === "none" ? this.encodePieces(text) : this.encodeWords(prepareWords(text, prepare, joiner));
+    const ids = isWords(prepare) ? this.encodeWords(asWords(text, prepare, joiner)) : this.encodePieces(text, prepare);
     if (ids.length > LONGEST)
       throw new Error(`This text has ${ids.length} tokens, and ${LONGEST} are read at most: shorten it.`);
     return ids;
   }
 
-  /** @param {string} text @returns {number[]} */
-  encodePieces(text) {
+  /** @param {string} text @param {string} prepare @returns {number[]} */
+  encodePieces(text, prepare) {
     if (!text) return [];
-    const { ids } = this.tokenizer.encode(text, { add_special_tokens: false });
+    const plain = prepare === "file" ? text.replaceAll(NO_CHARACTER, "\uFFFD") : text;
+    const { ids } = this.tokenizer.encode(plain, { add_special_tokens: false });
     return ids.map((/** @type {number | undefined} */ id) => id ?? this.unk);
   }
 
@@ -52,7 +54,8 @@ export class Text {
     const shown = ids.filter(id => id >= this.unk);
     if (!shown.length) return "";
     const options = { skip_special_tokens: false, clean_up_tokenization_spaces: false };
-    const text = restore(this.tokenizer.decode(shown, options), this.settings.joiner);
+    const decoded = this.tokenizer.decode(shown, options);
+    const text = restore(this.settings.prepare === "file" ? decoded.replaceAll(NO_CHARACTER, "") : decoded, this.settings.joiner);
     return ended ? text : text.replace(/\uFFFD$/, "");
   }
 
@@ -62,13 +65,18 @@ export class Text {
   }
 }
 
+/** @param {string} prepare */
+function isWords(prepare) {
+  return prepare !== "none" && prepare !== "file";
+}
+
 /** Return an answer as one line. @param {string} text @returns {string} */
 export function oneLine(text) {
   return text.replace(new RegExp(`(${BREAK.source})$`), "").replace(BREAK, " ");
 }
 
 /** @param {string} text @param {string} prepare @param {string} joiner @returns {string} */
-function prepareWords(text, prepare, joiner) {
+function asWords(text, prepare, joiner) {
   if (prepare === "marks") return splitMarks(text, joiner);
   return (prepare === "bits" ? text.replace(ZERO, "") : text).split(SPACES).join(" ");
 }

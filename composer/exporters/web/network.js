@@ -5,14 +5,14 @@ import * as ort from "./runtime/ort.wasm.bundle.min.mjs";
 
 /** @typedef {import("onnxruntime-web").Tensor} Tensor */
 /** @typedef {Record<string, Tensor>} Tensors */
-/** @typedef {{tensors: Tensors, rows: number}} State leaves and memories by their names, of several rows */
+/** @typedef {{tensors: Tensors, rows: number}} State all that a step reads beside ids, by name, of several rows */
 /** @typedef {{logProbs: Float32Array[], logits: Float32Array[], attention: Float32Array[], state: State}} Step */
 
 const WASM = "runtime/ort-wasm-simd-threaded.wasm";
 const WEIGHTS = "weights.bin";
 
 /** The programs, and what model.json says of them. */
-export class Model {
+export class Network {
   /** @param {any} settings @param {Record<string, any>} programs */
   constructor(settings, programs) {
     this.settings = settings;
@@ -22,19 +22,21 @@ export class Model {
   /**
    * Load the programs of model.json.
    * @param {any} settings
-   * @param {(file: string) => Promise<Uint8Array>} read
+   * @param {(file: string) => Promise<Uint8Array<ArrayBuffer>>} read
    */
   static async load(settings, read) {
     ort.env.wasm.numThreads = 1; // several need headers that a simple server does not send
     ort.env.wasm.wasmBinary = await read(WASM);
-    const externalData = [{ path: WEIGHTS, data: await read(WEIGHTS) }];
+    const data = await read(WEIGHTS);
+    await checkHash(data, settings.weights);
+    const externalData = [{ path: WEIGHTS, data }];
     /** @type {Record<string, any>} */
     const programs = {};
     for (const name of Object.keys(settings.programs)) {
       const options = { executionProviders: ["wasm"], externalData };
       programs[name] = await ort.InferenceSession.create(await read(`${name}.onnx`), options);
     }
-    return new Model(settings, programs);
+    return new Network(settings, programs);
   }
 
   /** @param {string} name @param {Tensors} tensors @returns {Promise<Tensors>} */
@@ -48,7 +50,9 @@ export class Model {
   async start(sources) {
     const memories = this.programs.encode ? await this.run("encode", sources) : {};
     const leaves = await this.run("start", { ...memories, ids: integers([this.settings.bos], [1, 1]) });
-    return { tensors: { ...memories, ...leaves }, rows: 1 };
+    const read = Object.entries({ ...memories, ...leaves });
+    const names = this.settings.programs.step.inputs;
+    return { tensors: Object.fromEntries(read.filter(([name]) => names.includes(name))), rows: 1 };
   }
 
   /** Read a token of each row. @param {number[]} tokens @param {State} state @returns {Promise<Step>} */
@@ -79,6 +83,14 @@ export class Model {
   }
 }
 
+/** Refuse the weights of another training; sizes would not tell. @param {Uint8Array<ArrayBuffer>} data @param {string} expected */
+async function checkHash(data, expected) {
+  if (!crypto.subtle) return; // a page without https
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
+  const hash = Array.from(digest, byte => byte.toString(16).padStart(2, "0")).join("");
+  if (hash !== expected) throw new Error("weights.bin is not of this export: copy the whole folder again");
+}
+
 /** @param {number[]} values @param {number[]} dims @returns {Tensor} */
 export function integers(values, dims) {
   return new ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
@@ -94,10 +106,17 @@ export function booleans(values, dims) {
   return new ort.Tensor("bool", Uint8Array.from(values, Number), dims);
 }
 
-/** Return ids (1, S) that are padded to a length. @param {Tensor} ids @param {number} length @param {number} pad @returns {Tensor} */
-export function padded(ids, length, pad) {
-  const values = Array.from(/** @type {BigInt64Array} */ (ids.data), Number);
-  return integers([...values, ...Array(length - values.length).fill(pad)], [1, length]);
+/** Return a source that is padded on the right. @param {Tensor} source (1, S, ...) @param {number} length @param {number} pad @returns {Tensor} */
+export function padded(source, length, pad) {
+  const [, own, ...rest] = source.dims;
+  const size = source.size / own;
+  if (source.type === "int64") {
+    const more = new BigInt64Array((length - own) * size).fill(BigInt(pad));
+    return integers([.../** @type {BigInt64Array} */ (source.data), ...more].map(Number), [1, length, ...rest]);
+  }
+  const values = new Float32Array(length * size).fill(NaN);
+  values.set(/** @type {Float32Array} */ (source.data));
+  return floats(values, [1, length, ...rest]);
 }
 
 /** @param {Tensor} tensor @param {number[]} rows @returns {Tensor} */
