@@ -31,9 +31,9 @@ def export_onnx(run: str | Path | Run, folder: str | Path, int8: bool = False) -
     return target
 
 
-def write_onnx(run: Run, folder: Path, int8: bool = False) -> None:
+def write_onnx(run: Run, folder: Path, int8: bool = False, attention: bool = False) -> None:
     """Write programs, and what is needed to run them, into a folder. Raises as `export_onnx`."""
-    programs = write_run_programs(run, run.recipe.decoding, folder, int8)
+    programs = write_run_programs(run, run.recipe.decoding, folder, int8, attention)
     names = save_tokenizers(run, folder)
     described = describe(run, programs, names, sha256_of_file(folder / WEIGHTS))
     (folder / model_file.MODEL).write_text(described.to_json(), encoding="utf-8")

@@ -39,7 +39,7 @@ def export_web(
     require_onnx()
     archives = find_archives(runtime)
     with atomic_directory(target) as draft:
-        write_onnx(opened, draft, int8)
+        write_onnx(opened, draft, int8, attention=True)
         unpack(archives, draft / RUNTIME)
         copy_page(draft)
         write_page(opened, draft)

@@ -72,18 +72,22 @@ def on_onnxruntime(run: Run, decoding: Decoder) -> EncoderDecoder:
     model = weighted(run.model, decoding)
     folder = cache_dir() / PROGRAMS / f"{program_key(run, model)}-{decoding.precision}"
     if not folder.is_dir():
-        with atomic_directory(folder) as draft:
-            write_run_programs(run, decoding, draft, int8=decoding.precision == "int8")
+        try:
+            with atomic_directory(folder) as draft:
+                write_run_programs(run, decoding, draft, int8=decoding.precision == "int8")
+        except RunError:
+            if not folder.is_dir():  # or another process has made them
+                raise
     return OnnxModel(model, folder)
 
 
 def write_run_programs(
-    run: Run, decoding: Decoder, folder: Path, int8: bool = False
+    run: Run, decoding: Decoder, folder: Path, int8: bool = False, attention: bool = False
 ) -> dict[str, Signature]:
     """Write the programs of a run's model. Raises RecipeError, or RunError without a place."""
     model = copy.deepcopy(weighted(run.model, decoding)).cpu().float().eval()
     try:
-        return write_programs(model, folder, int8)
+        return write_programs(model, folder, int8, attention)
     except NotExportable as problem:
         message = f"this cannot be exported: {problem}"
         fix = "export a model without it, or decode with this project and `engine: torch`"

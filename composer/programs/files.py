@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from composer.errors import RunError
+from composer.errors import RunError, one_line_error
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.output_heads import CnnOutput
 from composer.programs.graphs import NotExportable, to_graph
@@ -57,13 +57,15 @@ def program_file(name: str) -> str:
     return f"{name}.onnx"
 
 
-def write_programs(model: EncoderDecoder, folder: Path, int8: bool = False) -> dict[str, Signature]:
+def write_programs(
+    model: EncoderDecoder, folder: Path, int8: bool = False, attention: bool = False
+) -> dict[str, Signature]:
     """Write the programs of a model on a CPU, in float32 and evaluation mode.
 
-    Returns what each reads and returns. int8: Quantise weights afterwards. Raises NotExportable,
-    before anything is written or where a program differs from the model.
+    Returns what each reads and returns. int8: Quantise weights afterwards. attention: As of `Step`.
+    Raises NotExportable, before anything is written or where a program differs from the model.
     """
-    exported = programs_of(model)
+    exported = programs_of(model, attention)
     graphs = {program.name: graph for program, graph in exported}
     save_graphs(graphs, folder)
     check_programs([program for program, _ in exported], model, folder)
@@ -97,7 +99,9 @@ def quantised(file: Path) -> onnx_ir.Model:
         return onnx_ir.load(made)
 
 
-def programs_of(model: EncoderDecoder) -> list[tuple[Program, onnx_ir.Model]]:
+def programs_of(
+    model: EncoderDecoder, attention: bool = False
+) -> list[tuple[Program, onnx_ir.Model]]:
     """Return the programs of a model with their graphs: `encode` last, and only if it has encoders.
 
     Raises NotExportable.
@@ -109,7 +113,7 @@ def programs_of(model: EncoderDecoder) -> list[tuple[Program, onnx_ir.Model]]:
     inputs, first = [example.tensors() for example in examples], examples[0]
     with torch.no_grad():
         start = Start(model, first.memories, len(first.ids))
-        step = Step(model, first.ids, first.state, first.memories)
+        step = Step(model, first.ids, first.state, first.memories, attention)
     exported: list[tuple[Program, onnx_ir.Model]] = []
     for program in (start, step):
         exported.append((program, to_graph(program, inputs)))
@@ -140,12 +144,17 @@ def signature_of(graph: onnx_ir.Model) -> Signature:
 
 
 def open_program(folder: Path, name: str, threads: int = 0) -> InferenceSession:
-    """Open a program of a folder. threads: 0 lets onnxruntime choose."""
+    """Open a program of a folder. threads: 0 lets onnxruntime choose. Raises RunError."""
     from onnxruntime import InferenceSession, SessionOptions
 
     options = SessionOptions()
     options.intra_op_num_threads = threads
-    return InferenceSession(os.fspath(folder / program_file(name)), options)
+    file = folder / program_file(name)
+    try:
+        return InferenceSession(os.fspath(file), options)
+    except Exception as error:  # of onnxruntime, whose errors have no common class
+        message = f"this program cannot be opened: {one_line_error(error)}"
+        raise RunError.of(message, f"remove `{folder}`, and it is made again", str(file)) from error
 
 
 def check_programs(programs: Sequence[Program], model: EncoderDecoder, folder: Path) -> None:

@@ -11,7 +11,7 @@ import operator
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -132,8 +132,16 @@ class FixedSizes(AbstractContextManager["FixedSizes"]):
         if self.found or torch.compiler.is_dynamo_compiling() or not isinstance(block, Block):
             return
         for tensor, dims in zip(self.inputs, self.free, strict=True):
-            if any(is_concrete_int(tensor.shape[dim]) for dim in dims):
+            if any(is_constant(tensor.shape[dim]) for dim in dims):
                 self.found = block.path
+
+
+def is_constant(size: int) -> bool:
+    """True for a size that can have one value alone."""
+    if is_concrete_int(size):
+        return True
+    node = cast("torch.SymInt", size).node
+    return bool(node.shape_env.bound_sympy(node.expr).is_singleton())
 
 
 def block_of(problem: BaseException) -> Path:

@@ -13,15 +13,22 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from blocks.core.contract import Output, State
+from blocks.core.contract import Output, Path, Records, State
 from blocks.core.lazy_outputs import LazyOutputs
-from composer.model.encoder_decoder import EncoderDecoder, example_source, state_leaves
+from blocks.cross_attention import CrossAttention
+from composer.model.encoder_decoder import (
+    EncoderDecoder,
+    StepInputs,
+    example_source,
+    state_leaves,
+)
 from composer.model.special_tokens import BOS, NUM_SPECIAL
 
 Tensors = dict[str, Tensor]
 Memories = Mapping[str, Output]
 
 IDS, ANSWER, LOG_PROBS, LOGITS = "ids", "answer", "log_probs", "logits"
+ATTENTION = "attention"
 MEMORY = "memory."
 
 
@@ -98,14 +105,24 @@ class Start(Program):
 
 
 class Step(Program):
-    """A token of each row, (R, 1): log p of the next one (R, V), and the leaves that it changes."""
+    """A token of each row, (R, 1): log p of the next one (R, V), and the leaves that it changes.
+
+    attention: Where the decoder looked at the first encoder's positions, (R, S), is an output too:
+    the mean over the blocks of `attended_paths` and their heads. Without such a block it is none.
+    """
 
     name = "step"
 
     def __init__(
-        self, model: EncoderDecoder, ids: Tensor, state: State, memories: Memories
+        self,
+        model: EncoderDecoder,
+        ids: Tensor,
+        state: State,
+        memories: Memories,
+        attention: bool = False,
     ) -> None:
         super().__init__(model)
+        self.attended = attended_paths(model) if attention else frozenset()
         reads = LazyOutputs(memories, lambda memory: memory)
         _, after = model.step(ids, state, reads)
         self.memories = {name: memories[name] for name in reads.read}
@@ -115,17 +132,44 @@ class Step(Program):
         pairs = zip(before, state_leaves(after), strict=True)
         self.changed = tuple(at for at, (old, new) in enumerate(pairs) if old is not new)
         inputs = (IDS, *map(state_name, range(self.count)), *memory_tensors(self.memories))
-        self.signature = Signature(inputs, (LOG_PROBS, LOGITS, *map(next_name, self.changed)))
+        outputs = (LOG_PROBS, LOGITS, *([ATTENTION] if self.attended else []))
+        self.signature = Signature(inputs, (*outputs, *map(next_name, self.changed)))
 
     def run(self, inputs: Tensors) -> Tensors:
         leaves = [inputs[state_name(at)] for at in range(self.count)]
         state = pytree.tree_unflatten(leaves, self.tree)
         memories = to_memories(inputs, self.layout)
-        logits, after = self.model.step(inputs[IDS], state, memories)
+        records: Records | None = {} if self.attended else None
+        logits, after = self.model.step(inputs[IDS], state, memories, StepInputs(records))
         logits = logits[:, -1]  # (R, V)
         outputs = {LOG_PROBS: self.model.log_probs(logits).float(), LOGITS: logits.float()}
+        if records is not None:
+            outputs[ATTENTION] = self.mean_attention(records)
         made = list(state_leaves(after))
         return outputs | {next_name(at): made[at] for at in self.changed}
+
+    def mean_attention(self, records: Records) -> Tensor:
+        """Return the mean of recorded weights. -> (R, S)"""
+        maps = []
+        for record, (weights,) in records.items():  # (R, 1, H, S)
+            if record.path in self.attended and record.name == "weights":
+                maps.append(weights.mean((1, 2)))
+        return torch.stack(maps).mean(0)
+
+
+def memories_of(block: CrossAttention) -> list[str]:
+    """Return the names of the memories that a block reads."""
+    return [source.memory for source in block.sources]
+
+
+def attended_paths(model: EncoderDecoder) -> frozenset[Path]:
+    """Return the paths of the blocks of the decoder that attend to the first encoder alone."""
+    memories = [encoder.memory for encoder in model.readers().values()]
+    paths = set()
+    for block in model.decoder.modules():
+        if isinstance(block, CrossAttention) and memories_of(block) == memories[:1]:
+            paths.add(block.path)
+    return frozenset(paths)
 
 
 # ------------------------------------------------------------------------------------------- names
