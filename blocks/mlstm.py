@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.loops import is_free, is_one, over_positions
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, sum_gated, width_of_heads
 from blocks.core.outer_product_state import scan_outer_products
 
@@ -153,4 +154,18 @@ def stabilizers(log_input: Tensor, log_forget: Tensor, before: Tensor) -> Tensor
     (B, H, T)
     """
     forgotten = log_forget.cumsum(-1)
-    return forgotten + torch.maximum((log_input - forgotten).cummax(-1).values, before[..., None])
+    return forgotten + torch.maximum(largest_so_far(log_input - forgotten), before[..., None])
+
+
+def largest_so_far(x: Tensor) -> Tensor:
+    """Return the largest of each position and those before it: (..., T)"""
+    if is_one(x.shape[-1]):
+        return x
+    if not is_free(x.shape[-1]):
+        return x.cummax(-1).values
+
+    def step(before: Tensor, one: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        largest = torch.maximum(before, one)
+        return largest, (largest,)
+
+    return over_positions(step, torch.full_like(x[..., 0], -math.inf), (x,), dim=-1)[1][0]
