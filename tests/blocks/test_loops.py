@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import BlockError, State
+from blocks.core.contract import BlockError, Context, State
 from blocks.core.loops import is_free, is_one, over_positions, turns
 from blocks.flatten import real_first
 
@@ -73,6 +73,13 @@ def test_a_state_that_grows_fits_no_program_of_any_length() -> None:
     assert Growing()(torch.ones(2, 3, 1)).shape == (2, 3, 1)
     with pytest.raises(BlockError, match="grows"):
         exported(Growing(), torch.ones(2, 3, 1))
+
+
+def test_the_number_of_an_iteration_is_unknown_in_a_program_of_any_length() -> None:
+    context = Context(torch.ones(1, 1, dtype=torch.bool), {}, {}, iterations=(3,))
+    assert context.iteration == 3
+    with pytest.raises(BlockError, match="iteration"):
+        _ = context._replace(iterations=(torch.tensor(3),)).iteration
 
 
 def test_a_length_is_free_only_while_exporting() -> None:
