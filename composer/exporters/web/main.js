@@ -14,6 +14,7 @@ import { attentionTable, hypothesisList } from "./view.js";
 const part = name => document.getElementById(name);
 const form = part("question");
 const FORMAT = 1;
+const END = "(end)";
 let stopped = true;
 
 part("needs-server").remove();
@@ -186,8 +187,8 @@ function showAttention(best, question, texts, target) {
   const [name] = Object.keys(question.ids);
   part("attention").hidden = !best?.attention.length || !question.ids[name];
   if (part("attention").hidden || !best) return;
-  const columns = [...question.ids[name].map((/** @type {number} */ id) => texts[name].token(id)), "⏹"];
-  const rows = [...best.ids.map(id => target.token(id)), "⏹"].slice(0, best.attention.length);
+  const columns = [...question.ids[name].map((/** @type {number} */ id) => texts[name].decode([id])), END];
+  const rows = [...best.ids.map(id => target.decode([id])), END].slice(0, best.attention.length);
   part("attention-map").replaceChildren(attentionTable(columns, rows, best.attention));
 }
 

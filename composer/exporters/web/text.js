@@ -58,11 +58,6 @@ export class Text {
     const text = restore(this.settings.prepare === "file" ? decoded.replaceAll(NO_CHARACTER, "") : decoded, this.settings.joiner);
     return ended ? text : text.replace(/\uFFFD$/, "");
   }
-
-  /** Return how a token is shown. @param {number} id @returns {string} */
-  token(id) {
-    return this.tokenizer.id_to_token(id) ?? "";
-  }
 }
 
 /** @param {string} prepare */

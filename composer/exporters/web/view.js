@@ -31,7 +31,7 @@ export function hypothesisList(answers, spell) {
  * @param {string[]} columns @param {string[]} rows @param {Float32Array[]} weights @returns {HTMLElement}
  */
 export function attentionTable(columns, rows, weights) {
-  const head = element("tr", {}, [element("td"), ...columns.map(text => element("th", { textContent: text, scope: "col" }))]);
+  const head = element("tr", {}, [element("td"), ...columns.map(text => element("th", { className: "number", textContent: text, scope: "col" }))]);
   const body = rows.map((text, row) => {
     const cells = columns.map((_, column) => weightCell(weights[row][column] ?? 0));
     return element("tr", {}, [element("th", { textContent: text, scope: "row" }), ...cells]);
