@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -17,8 +18,8 @@ from composer.viz.page import render
 from composer.viz.report import ScoreTable, score_table
 
 PAGE, DRAWING, RUNTIME = "index.html", "architecture.svg", "runtime"
-LOADED = (".onnx", ".bin", ".wasm")
-"""Suffixes of the large files, whose loading a page shows."""
+LOADED = (".onnx", ".bin")
+"""Suffixes of the files of a model, whose loading a page shows."""
 
 
 def export_web(
@@ -39,35 +40,36 @@ def export_web(
     require_onnx()
     archives = find_archives(runtime)
     with atomic_directory(target) as draft:
+        copy_page(archives, draft)
         write_onnx(opened, draft, int8, attention=True)
-        unpack(archives, draft / RUNTIME)
-        copy_page(draft)
-        write_page(opened, draft)
+        write_page(opened, draft, draft)
     return target
 
 
-def copy_page(folder: Path) -> None:
-    """Copy the modules and the styles of the page, which are the same for all models."""
+def copy_page(archives: Sequence[Path], folder: Path) -> None:
+    """Write what is the same on the pages of all models: modules, styles and the runtime."""
     own, reports = files("composer.exporters") / "web", files("composer.viz") / "templates"
     for file in [*own.iterdir(), reports / "style.css"]:
         (folder / file.name).write_bytes(file.read_bytes())
+    unpack(archives, folder / RUNTIME)
 
 
-def write_page(run: Run, folder: Path) -> None:
-    """Write what the page says of a run: its facts, its scores and its drawing."""
+def write_page(run: Run, folder: Path, shared: Path) -> None:
+    """Write the page of a run beside its programs.
+
+    shared: The folder of `copy_page`, which may be one above.
+    """
     drawing = draw(run.recipe, run.tokenizers.sizes)
     (folder / DRAWING).write_text(drawing.svg(), encoding="utf-8")
-    sizes = {}
-    for file in sorted(folder.rglob("*")):
-        if file.suffix in LOADED:
-            sizes[file.relative_to(folder).as_posix()] = file.stat().st_size
-    model = sum(size for name, size in sizes.items() if not name.startswith(RUNTIME))
+    own = {file.name: file.stat().st_size for file in folder.iterdir() if file.suffix in LOADED}
+    runtime = {f"{RUNTIME}/{file.name}": file.stat().st_size for file in shared.glob("*/*.wasm")}
     page = render(
         "web.html",
         title=run.recipe.name,
+        shared="" if shared == folder else "../",
         reads=bool(run.recipe.sources),
-        sizes=sizes,
-        size=format_bytes(model),
+        sizes={**own, **runtime},
+        size=format_bytes(sum(own.values())),
         facts=facts(run),
         scores=scores(run),
         drawing=drawing.graph.summary,

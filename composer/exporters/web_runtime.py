@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def sha512_of(archive: Path) -> str:
         return base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode()
 
 
-def unpack(archives: list[Path], folder: Path) -> None:
+def unpack(archives: Sequence[Path], folder: Path) -> None:
     """Write what a page needs of the packages into a folder."""
     folder.mkdir()
     for package, archive in zip(PACKAGES, archives, strict=True):

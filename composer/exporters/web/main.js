@@ -55,9 +55,10 @@ async function loadText(text, settings) {
   return new Text(text, await (await open(text.tokenizer)).json(), settings);
 }
 
-/** Open a file of this folder, in the version that the server has. @param {string} file @returns {Promise<Response>} */
+/** Open a file of the model, or of the runtime, in the version that the server has. @param {string} file @returns {Promise<Response>} */
 async function open(file) {
-  const response = await fetch(file, { cache: "no-cache" });
+  const url = file.startsWith("runtime/") ? new URL(file, import.meta.url) : file; // beside the modules
+  const response = await fetch(url, { cache: "no-cache" });
   if (!response.ok) throw new Error(`${file} is missing (${response.status})`);
   return response;
 }
