@@ -39,7 +39,7 @@ _HOMES = {
             "plan",
             "push",
         ),
-        *("schema", "sweep", "sweep_points", "train", "translate"),
+        *("schema", "serve", "sweep", "sweep_points", "train", "translate"),
     ),
     "composer.cli.new": ("new",),
     "composer.errors": ("ComposerError", "DataError", "Fault", "RecipeError", "RunError"),

@@ -12,6 +12,7 @@ from composer.api import leaderboard as leaderboard
 from composer.api import plan as plan
 from composer.api import push as push
 from composer.api import schema as schema
+from composer.api import serve as serve
 from composer.api import sweep as sweep
 from composer.api import sweep_points as sweep_points
 from composer.api import train as train

@@ -17,6 +17,7 @@ from composer.errors import ComposerError, Fault, RunError
 from composer.recipe import schema_generator, sections
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RUNS, RunDir, find_run
+from composer.server.settings import Settings, require_packages, token_or_environment
 from composer.suggest import did_you_mean
 
 RECIPES = "a recipe's file, a composer.Recipe, or one of composer.recipe.sections"
@@ -397,6 +398,57 @@ def export(
     from composer.exporters.ctranslate2 import export_ctranslate2
 
     return export_ctranslate2(opened, path)
+
+
+def serve(
+    runs: AnyRun | Sequence[AnyRun],
+    overrides: Sequence[str] = (),
+    host: str = Settings.host,
+    port: int = Settings.port,
+    token: str | None = None,
+    wait_ms: float = Settings.wait_ms,
+    batch_lines: int = Settings.batch_lines,
+    queue: int = Settings.queue,
+    timeout: float = Settings.timeout,
+    max_bytes: int = Settings.max_bytes,
+    max_lines: int = Settings.max_lines,
+    max_characters: int = Settings.max_characters,
+) -> None:
+    """Serve runs over HTTP, each a model by its folder's name, until a signal ends this process.
+
+    Args:
+        runs: Runs, opened or as folders; the first one answers requests that name none.
+        overrides: Settings of decoding, `decoding...=value`, for runs that are folders.
+        host, port: Where it listens, by default on this machine alone; port 0 is a free one.
+        token: What requests must carry, by default the environment's SEQCOMPOSER_TOKEN.
+        wait_ms: Milliseconds that the first request of a batch waits for others.
+        batch_lines: Lines decoded together at most, unless one request has more.
+        queue: Requests that wait at most.
+        timeout: Seconds for a request at most.
+        max_bytes, max_lines, max_characters: Limits of a request, its lines, and each line.
+
+    Raises RunError and RecipeError before it serves; KeyboardInterrupt and SystemExit at the end.
+    """
+    require_packages()
+    settings = Settings(
+        host,
+        port,
+        token_or_environment(token),
+        wait_ms,
+        batch_lines,
+        queue,
+        timeout,
+        max_bytes,
+        max_lines,
+        max_characters,
+    )
+    every = [*runs] if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    opened = [_open_run(run, _as_list(overrides), None) for run in every]
+    if not opened:
+        raise TypeError(f"this takes at least one run, not {runs!r:.80}")
+    from composer.server.process import serve_runs
+
+    serve_runs(opened, settings)
 
 
 def push(run: AnyRun, ref: str, name: str = "", license: str = "") -> Pushed:

@@ -30,7 +30,7 @@ ROOMS = (
     "__main__",
     "cli",
     "api",
-    "comparison exporters",
+    "comparison exporters server",
     "sweeps hub testing",
     "training",
     "viz",
@@ -111,6 +111,9 @@ DOORS = {
     "PIL": {"data.images", "exporters.runner"},
     "soundfile": {"data.audio"},
     "soxr": {"data.audio"},
+    "fastapi": {"server.app"},
+    "uvicorn": {"server.process"},
+    "prometheus_client": {"server.measures"},
 }
 """The modules of `composer` that may import a library."""
 

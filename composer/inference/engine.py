@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +56,18 @@ def decoding_models(runs: Sequence[Run], decoding: Decoder) -> list[EncoderDecod
     if decoding.engine == "torch":
         return [run.model for run in runs]
     return [on_onnxruntime(run, decoding) for run in runs]
+
+
+def with_open_programs(run: Run) -> Run:
+    """Return a run whose model is on its engine for all decodings. Raises as `decoding_models`."""
+    if run.recipe.decoding.engine == "torch":
+        return run
+    model = on_onnxruntime(run, run.recipe.decoding)
+    ((word, settings),) = run.recipe.canonical["decoding"].items()
+    # programs that are open need no engine to make them
+    decoding = {word: {**settings, "engine": "torch"}}
+    canonical = {**run.recipe.canonical, "decoding": decoding}
+    return replace(run, model=model, recipe=replace(run.recipe, canonical=canonical))
 
 
 def engine_override(run: str | Path, overrides: Sequence[str], engine: Engine) -> str:

@@ -1,0 +1,1 @@
+"""`serve`: trained runs as an HTTP server; `app` and `process` need the extra `serve`."""

@@ -1,0 +1,181 @@
+"""The paths of the server, on FastAPI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Mapping
+from importlib.metadata import version
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from composer.errors import ComposerError
+from composer.inference.answers import Translation
+from composer.inference.run import Run
+from composer.server.gate import JOB, Gate
+from composer.server.jobs import Answers, Job, Translating, Writing
+from composer.server.measures import Measures
+from composer.server.refusals import GONE, Refused, refusal_of
+from composer.server.requests import Body, GenerateBody, TranslateBody, invalid
+from composer.server.settings import Settings
+from composer.server.worker import Worker
+from composer.suggest import did_you_mean
+
+BODIES: dict[str, type[Body]] = {
+    "/v1/translate": TranslateBody,
+    "/v1/generate": GenerateBody,
+}
+
+
+def create_app(runs: Mapping[str, Run], settings: Settings) -> Gate:
+    """Return the application that serves runs by their names, with a worker that has begun."""
+    measures = Measures()
+    worker = Worker(settings, measures)
+    measures.queue.set_function(lambda: len(worker.waiting))
+    app = FastAPI(
+        title="seqcomposer", version=version("seqcomposer"), docs_url=None, redoc_url=None
+    )
+
+    @app.post("/v1/translate")
+    async def translate(body: TranslateBody, request: Request) -> Response:
+        name = model_name(runs, body.model)
+        check_sizes(body, settings)
+        job = await asyncio.to_thread(Translating.of, runs[name], body)
+        rows = await answers_of(job, request, worker)
+        answers = []
+        for row in rows:
+            answers.append([describe(one, body.scores) for one in row if is_found(one)])
+        return JSONResponse({"model": name, "answers": answers})
+
+    @app.post("/v1/generate")
+    async def generate(body: GenerateBody, request: Request) -> Response:
+        name = model_name(runs, body.model)
+        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | None]()
+
+        def write(piece: str | None) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        job = await asyncio.to_thread(Writing.of, runs[name], body, write)
+        if not body.stream:
+            ((text,),) = await answers_of(job, request, worker)
+            return JSONResponse({"model": name, **describe(text, scores=True)})
+        job.answers.add_done_callback(lambda _: write(None))
+        request.scope[JOB] = job
+        worker.add(job)
+        return StreamingResponse(events(job, pieces), media_type="text/event-stream")
+
+    @app.get("/healthz")
+    async def health() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/metrics")
+    async def read_measures() -> Response:
+        return Response(measures.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    add_handlers(app)
+    return Gate(app, settings, worker)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Give every error of an application the one form."""
+    paths = ", ".join(BODIES)
+    of_status = (
+        Refused(400, "json", "the body cannot be read as JSON", "send JSON in UTF-8"),
+        Refused(404, "path", "there is no such path", f"the paths are {paths}"),
+        Refused(405, "method", "this path takes another method", f"POST to {paths}"),
+    )
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        known = {refused.status: refused for refused in of_status}
+        refused = known.get(getattr(error, "status_code", 0)) or refusal_of(error)
+        return Response(refused.body(), refused.status, refused.headers, "application/json")
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_body(request: Request, error: RequestValidationError) -> Response:
+        fault = error.errors()[0]
+        kind = BODIES[request.url.path]
+        return await refuse(request, invalid(kind, fault["loc"], fault["type"], fault["msg"]))
+
+    for kind in (400, 404, 405, Refused, ComposerError, Exception):
+        app.add_exception_handler(kind, refuse)
+
+
+def model_name(runs: Mapping[str, Run], name: str | None) -> str:
+    """Return the name of a model, by default the first. Raises Refused."""
+    if name is None:
+        return next(iter(runs))
+    if name not in runs:
+        message = f"no model is called `{name[:60]}`{did_you_mean(name[:60], runs)}"
+        raise Refused(404, "model", message, f"the models are {', '.join(runs)}")
+    return name
+
+
+def check_sizes(body: TranslateBody, settings: Settings) -> None:
+    """Raise Refused for more lines, or longer ones, than are accepted."""
+    if len(body.lines) > settings.max_lines:
+        message = f"there are {len(body.lines):,} lines, and {settings.max_lines:,} are accepted"
+        raise Refused(413, "size", message, "send several requests")
+    texts = [text for line in body.lines for text in ([line] if isinstance(line, str) else line)]
+    longest = max(map(len, [*texts, *(body.prefixes or ())]), default=0)
+    if longest > settings.max_characters:
+        message = f"a line has {longest:,} characters, and {settings.max_characters:,} are accepted"
+        raise Refused(413, "size", message, "split it")
+
+
+async def answers_of(job: Job, request: Request, worker: Worker) -> Answers:
+    """Let a job wait, and return its answers. Raises what it raises, and Refused."""
+    request.scope[JOB] = job
+    worker.add(job)
+    answers = asyncio.wrap_future(job.answers)
+    left = asyncio.ensure_future(client_leaves(request))
+    either: set[asyncio.Future[Answers] | asyncio.Future[None]] = {answers, left}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if answers.done():
+            return answers.result()
+        raise Refused(GONE, "gone", "the client has left")
+    finally:
+        answers.cancel()
+        left.cancel()
+
+
+async def client_leaves(request: Request) -> None:
+    """Wait for the end of a connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def events(job: Job, pieces: asyncio.Queue[str | None]) -> AsyncIterator[str]:
+    """Yield the text of a job as server-sent events."""
+    while (piece := await pieces.get()) is not None:
+        yield event({"text": piece})
+    error = job.answers.exception()
+    if error is None:
+        yield "data: [DONE]\n\n"
+        return
+    if not isinstance(error, Exception):
+        raise error
+    yield f"data: {refusal_of(error).body()}\n\n"
+    if not isinstance(error, ComposerError):
+        raise error  # for the log
+
+
+def event(data: Mapping[str, object]) -> str:
+    """Return data as a server-sent event."""
+    return f"data: {json.dumps(data)}\n\n"
+
+
+def describe(answer: Translation, scores: bool) -> dict[str, object]:
+    """Return an answer for JSON, which has no infinity."""
+    described: dict[str, object] = {"text": answer.text, "ended": answer.ended}
+    if scores:
+        described["score"] = answer.score if math.isfinite(answer.score) else None
+    return described
+
+
+def is_found(answer: Translation) -> bool:
+    """False for what stands in place of an answer where a beam has fewer than are asked for."""
+    return bool(answer.text) or math.isfinite(answer.score)

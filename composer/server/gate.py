@@ -1,0 +1,127 @@
+"""What every request passes: the token, the limits, the time, and the end of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from time import monotonic
+from typing import Any
+
+from composer.server.jobs import Job
+from composer.server.refusals import GONE, Refused
+from composer.server.settings import Settings
+from composer.server.worker import Worker
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+"""The types of ASGI."""
+JOB = "seqcomposer.job"
+"""The key of a request's job in its scope."""
+
+
+class Gate:
+    """An ASGI application around another one, which gets requests with their whole bodies.
+
+    is_draining: True if requests that arrive are refused. open_requests: Those that have begun.
+    """
+
+    def __init__(self, app: App, settings: Settings, worker: Worker) -> None:
+        self.app, self.settings, self.worker = app, settings, worker
+        self.is_draining = False
+        self.open_requests = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, statuses = monotonic(), list[int]()
+
+        async def send_noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            await send(message)
+
+        self.open_requests += 1
+        try:
+            await self._answer(scope, receive, send_noted)
+        except Refused as refused:
+            await send_refusal(send_noted, refused)
+        except TimeoutError:
+            if not statuses:  # a stream that has begun is cut, which its reader sees
+                limit = f"{self.settings.timeout:g} seconds"
+                late = Refused(504, "time", f"the answer took more than {limit}", "send less")
+                await send_refusal(send_noted, late)
+        finally:
+            self.open_requests -= 1
+            job: Job | None = scope.get(JOB)
+            if job is not None:
+                self.worker.drop(job)
+            status = statuses[0] if statuses else GONE
+            self.worker.measures.add_request(scope["path"], status, monotonic() - begun)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Pass a request on. Raises Refused and TimeoutError."""
+        self._check(scope)
+        end = asyncio.get_running_loop().time() + self.settings.timeout
+        try:
+            async with asyncio.timeout_at(end):
+                body = await read_body(receive, self.settings.max_bytes)
+        except TimeoutError:
+            message = f"the body did not arrive in {self.settings.timeout:g} seconds"
+            raise Refused(408, "time", message, "send it faster") from None
+        arrived: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_whole() -> Message:
+            return arrived.pop() if arrived else await receive()
+
+        async with asyncio.timeout_at(end):
+            await self.app(scope, receive_whole, send)
+
+    def _check(self, scope: Message) -> None:
+        """Raise Refused for a request without the token, or at the end of the server."""
+        path, token = scope["path"], self.settings.token
+        if token and path != "/healthz":
+            headers: dict[bytes, bytes] = dict(scope["headers"])
+            expected = f"Bearer {token}".encode()
+            if not hmac.compare_digest(headers.get(b"authorization", b""), expected):
+                fix = "send the header `Authorization: Bearer TOKEN`"
+                raise Refused(401, "token", "the token is missing or another one", fix)
+        if self.is_draining and path != "/metrics":
+            raise Refused(503, "ending", "this server is ending", "try another one, or later")
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """Return the body of a request. Raises Refused if it is too large.
+
+    What is too much is read and dropped, so that the client gets to read the refusal.
+    """
+    body, size, has_more = bytearray(), 0, True
+    while has_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(GONE, "gone", "the client has left")
+        part = message.get("body", b"")
+        size += len(part)
+        if size <= limit:
+            body += part
+        has_more = message.get("more_body", False)
+    if size > limit:
+        problem = f"the body has {size:,} bytes, and {limit:,} are accepted"
+        raise Refused(413, "size", problem, "send several requests")
+    return bytes(body)
+
+
+async def send_refusal(send: Send, refused: Refused) -> None:
+    """Answer with an error."""
+    body = refused.body().encode()
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        **refused.headers,
+    }
+    pairs = [(key.lower().encode(), value.encode()) for key, value in headers.items()]
+    await send({"type": "http.response.start", "status": refused.status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,453 @@
+"""Requests and their answers, in one process: what is answered, and what is refused with what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from composer.errors import RunError, RunFailed
+from composer.inference.engine import OnnxModel, with_open_programs
+from composer.inference.generate import generate
+from composer.inference.run import Run, open_run
+from composer.server import jobs
+from composer.server.app import create_app
+from composer.server.gate import Gate
+from composer.server.settings import Settings
+from tests.exporters.runs import file_run
+from tests.inference.untrained import LANGUAGE, TWO, made
+
+LINES = ["eins zwei drei", "", "vier"]
+Build = Callable[..., Gate]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("served")
+    drawing = "{sample: {seed: 3, max_length: 8}}"
+    return {
+        "words": open_run(made(folder / "words")),
+        "two": open_run(made(folder / "two", TWO)),
+        "drawn": open_run(made(folder / "drawn", decoding=drawing)),
+        "writer": open_run(made(folder / "writer", LANGUAGE, decoding="{greedy: {max_length: 9}}")),
+    }
+
+
+@pytest.fixture
+def build(runs: dict[str, Run]) -> Iterator[Build]:
+    gates: list[Gate] = []
+
+    def make(**settings: Any) -> Gate:
+        gates.append(create_app(runs, Settings(**settings)))
+        return gates[-1]
+
+    yield make
+    assert all(gate.worker.close() for gate in gates)
+
+
+@pytest.fixture
+def client(build: Build) -> TestClient:
+    return TestClient(build(max_bytes=20_000), raise_server_exceptions=False)
+
+
+def side_by_side(
+    gate: Gate, talk: Callable[[httpx.AsyncClient], Awaitable[list[Any]]]
+) -> list[Any]:
+    """What a conversation of several clients with a server gives."""
+
+    async def run() -> list[Any]:
+        transport = httpx.ASGITransport(app=gate, raise_app_exceptions=False)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            return await talk(http)
+
+    return asyncio.run(run())
+
+
+def ask(http: httpx.AsyncClient, *lines: str, **more: object) -> Awaitable[httpx.Response]:
+    return http.post("/v1/translate", json={"lines": lines, **more})
+
+
+# -------------------------------------------------------------------------------------------
+# answers
+
+
+def test_lines_are_translated_as_python_translates_them(
+    client: TestClient, runs: dict[str, Run]
+) -> None:
+    answer = client.post("/v1/translate", json={"lines": LINES}).json()
+    texts = runs["words"].translate(LINES)
+    assert answer["model"] == "words"
+    assert [row[0]["text"] for row in answer["answers"]] == texts
+    assert "score" not in answer["answers"][0][0]
+    more = {"beam": 4, "n_best": 2, "scores": True, "prefixes": ["acht", "", ""]}
+    rows = client.post("/v1/translate", json={"lines": LINES, **more}).json()["answers"]
+    expected = runs["words"].translate(LINES, 4, 2, True, more["prefixes"])  # type: ignore[arg-type]
+    for row, answers in zip(rows, expected, strict=True):
+        assert [(one["text"], one["ended"]) for one in row] == [(a.text, a.ended) for a in answers]
+        assert [one["score"] for one in row] == pytest.approx([a.score for a in answers])
+
+
+def test_a_line_of_several_encoders_is_a_list_of_texts(
+    client: TestClient, runs: dict[str, Run]
+) -> None:
+    body = {"model": "two", "lines": [["eins", "zwei"], "drei\tvier"]}
+    rows = client.post("/v1/translate", json=body).json()["answers"]
+    expected = runs["two"].translate([("eins", "zwei"), ("drei", "vier")])
+    assert [row[0]["text"] for row in rows] == expected
+
+
+def test_no_lines_have_no_answers(client: TestClient) -> None:
+    assert client.post("/v1/translate", json={"lines": []}).json()["answers"] == []
+
+
+def test_answers_that_a_beam_has_not_are_left_out(client: TestClient) -> None:
+    body = {"lines": ["eins"], "prefixes": [" ".join(["acht"] * 19)], "beam": 20, "n_best": 20}
+    (row,) = client.post("/v1/translate", json={**body, "scores": True}).json()["answers"]
+    assert all(answer["text"] for answer in row)
+
+
+def test_a_text_is_continued_at_once_and_in_events(
+    client: TestClient, runs: dict[str, Run]
+) -> None:
+    body = {"model": "writer", "prompt": "eins", "max_length": 6, "temperature": 0.7, "seed": 5}
+    settings = {"max_length": 6, "temperature": 0.7, "seed": 5}
+    (text,) = generate(runs["writer"], ["eins"], **settings)  # type: ignore[arg-type]
+    assert client.post("/v1/generate", json=body).json()["text"] == text
+    answer = client.post("/v1/generate", json={**body, "stream": True})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *pieces, end, rest = answer.text.split("\n\n")
+    assert (end, rest) == ("data: [DONE]", "")
+    assert len(pieces) > 1
+    assert "".join(json.loads(piece[6:])["text"] for piece in pieces) == text
+
+
+def test_an_error_in_a_stream_is_an_event_without_an_end(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "write_texts", failing)
+    body = {"model": "writer", "prompt": "eins", "stream": True}
+    answer = client.post("/v1/generate", json=body)
+    assert json.loads(answer.text[6:])["error"]["code"] == "run"
+    assert "[DONE]" not in answer.text
+
+
+def failing(*_: object, **__: object) -> None:
+    raise RunFailed.of("out of memory")
+
+
+# -------------------------------------------------------------------------------------------
+# refusals
+
+TRANSLATE, GENERATE = "/v1/translate", "/v1/generate"
+REFUSED: dict[str, tuple[str, object, int, str, str]] = {
+    "no list": (TRANSLATE, {"lines": "a"}, 422, "type", "`lines`"),
+    "no text": (TRANSLATE, {"lines": ["a", 3]}, 422, "type", "`lines[1]`"),
+    "no lines": (TRANSLATE, {}, 422, "type", "`lines`"),
+    "an unknown key": (TRANSLATE, {"lines": [], "beem": 1}, 422, "key", "did you mean `beam`"),
+    "half a character": (TRANSLATE, {"lines": ["a\ud800"]}, 422, "run", "surrogate"),
+    "half a character as a key": (TRANSLATE, {"\ud800": 1}, 422, "request", "object"),
+    "true as a number": (TRANSLATE, {"lines": [], "beam": True}, 422, "type", "`beam`"),
+    "a text as a number": (TRANSLATE, {"lines": [], "beam": "3"}, 422, "type", "`beam`"),
+    "a beam that is too wide": (TRANSLATE, {"lines": [], "beam": 999}, 422, "type", "`beam`"),
+    "no object": (TRANSLATE, [1], 422, "request", "object"),
+    "an unknown model": (TRANSLATE, {"lines": [], "model": "word"}, 404, "model", "`words`"),
+    "a prefix too many": (TRANSLATE, {"lines": ["a"], "prefixes": ["a", "b"]}, 422, "run", "2"),
+    "a text too few": (TRANSLATE, {"lines": ["a"], "model": "two"}, 422, "columns", "line 1: "),
+    "too many lines": (TRANSLATE, {"lines": ["a"] * 257}, 413, "size", "257"),
+    "a long line": (TRANSLATE, {"lines": ["a" * 10_001]}, 413, "size", "10,001"),
+    "a long prefix": (
+        TRANSLATE,
+        {"lines": ["a"], "prefixes": ["a" * 10_001]},
+        413,
+        "size",
+        "10,001",
+    ),
+    "a large body": (TRANSLATE, {"lines": ["a" * 20_000]}, 413, "size", "20,000 are accepted"),
+    "more answers than a beam": (
+        TRANSLATE,
+        {"lines": ["a"], "beam": 2, "n_best": 3},
+        422,
+        "run",
+        "3 best",
+    ),
+    "a prompt for a translator": (GENERATE, {"prompt": "a"}, 422, "model", "answers a source"),
+    "an empty prompt": (GENERATE, {"prompt": "", "model": "writer"}, 422, "run", "is empty"),
+    "no temperature": (GENERATE, {"temperature": 0}, 422, "type", "`temperature`"),
+    "lines to continue": (GENERATE, {"lines": ["a"]}, 422, "key", "no key `lines`"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_mistake_is_refused_with_what_to_do(client: TestClient, name: str) -> None:
+    path, body, status, code, message = REFUSED[name]
+    headers = {"content-type": "application/json"}
+    answer = client.post(path, content=json.dumps(body), headers=headers)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code)
+    assert message in error["message"] + error["fix"]
+    assert error["fix"]
+    assert set(error) == {"code", "message", "fix"}
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 9_000])
+def test_what_is_no_json_is_refused(client: TestClient, content: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    answer = client.post(TRANSLATE, content=content, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "json")
+
+
+def test_a_form_of_another_page_is_refused(client: TestClient) -> None:
+    answer = client.post(TRANSLATE, content='{"lines": []}', headers={"content-type": "text/plain"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "request")
+
+
+def test_unknown_paths_and_methods_have_the_same_form(client: TestClient) -> None:
+    assert client.get("/v2").json()["error"]["code"] == "path"
+    assert client.get(TRANSLATE).json()["error"]["code"] == "method"
+
+
+def test_a_server_opens_no_files(tmp_path: Path) -> None:
+    gate = create_app({"pictures": file_run(tmp_path, "image")[0]}, Settings())
+    answer = TestClient(gate).post(TRANSLATE, json={"lines": ["/etc/passwd"]})
+    assert answer.status_code == 422
+    assert "opens no files" in answer.json()["error"]["message"]
+    assert gate.worker.close()
+
+
+def test_a_line_that_would_be_cut_is_refused(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MAX_TOKENS", 3)
+    answer = client.post(TRANSLATE, json={"lines": ["eins", "eins zwei drei vier"]})
+    assert answer.status_code == 413
+    assert "4 tokens" in answer.json()["error"]["message"]
+
+
+def test_a_mistake_of_the_server_shows_nothing_of_it(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("/home/me/secret")
+
+    monkeypatch.setattr(jobs, "translate_lines", broken)
+    answer = client.post(TRANSLATE, json={"lines": ["a"]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert "secret" not in answer.text
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_failure_of_the_machine_is_no_mistake_of_the_client(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "translate_lines", failing)
+    assert client.post(TRANSLATE, json={"lines": ["a"]}).status_code == 500
+
+
+def test_a_token_is_needed_but_for_the_health(build: Build) -> None:
+    client = TestClient(build(token="secret"))
+    body = {"lines": ["eins"]}
+    for value in ("", "secret", "Bearer", "Bearer other", "bearer secret"):
+        answer = client.post(TRANSLATE, json=body, headers={"authorization": value})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "token")
+    headers = {"authorization": "Bearer secret"}
+    assert client.post(TRANSLATE, json=body, headers=headers).status_code == 200
+    assert client.get("/metrics").status_code == 401
+    assert client.get("/healthz").status_code == 200
+
+
+def test_requests_at_the_end_are_refused_and_measures_are_read(build: Build) -> None:
+    gate = build()
+    client = TestClient(gate)
+    gate.is_draining = True
+    for answer in (client.get("/healthz"), client.post(TRANSLATE, json={"lines": []})):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "ending")
+        assert answer.headers["retry-after"] == "1"
+    assert client.get("/metrics").status_code == 200
+
+
+# -------------------------------------------------------------------------------------------
+# batches
+
+
+class Spy:
+    """`translate_lines` that notes the lines of each call, and waits for `go` where it is closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[list[object]] = []
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.go.set()
+        self.original = jobs.translate_lines
+        monkeypatch.setattr(jobs, "translate_lines", self)
+
+    def __call__(self, runs: list[Run], lines: list[Any], *more: Any) -> Any:
+        self.calls.append([*lines])
+        self.begun.set()
+        assert self.go.wait(20)
+        if "bad" in lines:
+            raise RunFailed.of("this line breaks everything")
+        return self.original(runs, lines, *more)
+
+
+@pytest.fixture
+def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
+    return Spy(monkeypatch)
+
+
+def test_requests_of_equal_settings_are_decoded_together(
+    build: Build, spy: Spy, runs: dict[str, Run]
+) -> None:
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        same = [ask(http, "eins", "zwei"), ask(http, "drei"), ask(http, "vier")]
+        other = [ask(http, "fünf", beam=2), ask(http, "eins", model="drawn")]
+        return await asyncio.gather(*same, *other)
+
+    gate = build(wait_ms=300)
+    answers = side_by_side(gate, talk)
+    assert sorted(map(len, spy.calls)) == [1, 1, 4]
+    texts = [[row[0]["text"] for row in answer.json()["answers"]] for answer in answers]
+    words = runs["words"]
+    assert texts[:4] == [
+        words.translate([*lines]) for lines in (["eins", "zwei"], ["drei"], ["vier"])
+    ] + [words.translate(["fünf"], beam=2)]
+    measures = TestClient(gate).get("/metrics").text
+    assert 'seqcomposer_requests_total{path="/v1/translate",status="200"} 5.0' in measures
+    assert "seqcomposer_batch_lines_count 3.0" in measures
+    assert "seqcomposer_lines_total 6.0" in measures
+    assert "seqcomposer_queue_length 0.0" in measures
+
+
+def test_a_batch_has_no_more_lines_than_it_may(build: Build, spy: Spy) -> None:
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        return await asyncio.gather(*(ask(http, "eins", "zwei") for _ in range(5)))
+
+    assert all(
+        answer.is_success for answer in side_by_side(build(wait_ms=300, batch_lines=5), talk)
+    )
+    assert sorted(map(len, spy.calls)) == [2, 4, 4]
+
+
+def test_a_sample_does_not_depend_on_its_neighbours(build: Build, runs: dict[str, Run]) -> None:
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        return await asyncio.gather(*(ask(http, line, model="drawn") for line in ("zwei", "eins")))
+
+    answers = side_by_side(build(wait_ms=100), talk)
+    texts = [answer.json()["answers"][0][0]["text"] for answer in answers]
+    assert texts == [runs["drawn"].translate([line])[0] for line in ("zwei", "eins")]
+
+
+def test_a_mistake_hurts_no_neighbour(build: Build, spy: Spy) -> None:
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        return await asyncio.gather(*(ask(http, line) for line in ("eins", "bad", "zwei")))
+
+    answers = side_by_side(build(wait_ms=300), talk)
+    assert [answer.status_code for answer in answers] == [200, 500, 200]
+    assert [len(lines) for lines in spy.calls] == [3, 1, 1, 1]
+
+
+def test_a_full_queue_refuses_and_recovers(build: Build, spy: Spy) -> None:
+    gate = build(queue=2, wait_ms=0)
+    spy.go.clear()
+
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        first = asyncio.ensure_future(ask(http, "eins"))
+        await asyncio.to_thread(spy.begun.wait, 20)
+        others = [asyncio.ensure_future(ask(http, "zwei")) for _ in range(3)]
+        (refused,), waiting = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+        spy.go.set()
+        return [refused.result(), await first, *[await one for one in waiting]]
+
+    refused, *answered = side_by_side(gate, talk)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.json()["error"]["code"] == "full"
+    assert [answer.status_code for answer in answered] == [200, 200, 200]
+    assert gate.open_requests == 0
+
+
+def test_a_request_that_takes_too_long_frees_its_place(build: Build, spy: Spy) -> None:
+    gate = build(timeout=0.3, wait_ms=0)
+    spy.go.clear()
+
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        return await asyncio.gather(ask(http, "eins"), ask(http, "zwei", beam=1))
+
+    for answer in side_by_side(gate, talk):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "time")
+    assert not gate.worker.waiting
+    spy.go.set()
+    assert TestClient(gate).post(TRANSLATE, json={"lines": ["drei"]}).status_code == 200
+    assert ["zwei"] not in spy.calls
+
+
+def test_a_body_that_does_not_arrive_is_given_up(build: Build) -> None:
+    gate = build(timeout=0.2)
+
+    async def dribble() -> Any:
+        for _ in range(50):
+            yield b" "
+            await asyncio.sleep(0.1)
+
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        return [await http.post(TRANSLATE, content=dribble())]
+
+    (answer,) = side_by_side(gate, talk)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (408, "time")
+
+
+def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, dropped = [], threading.Event()
+
+    def write_texts(run: Run, begun: object, decoding: object, on_text: Any) -> Any:
+        try:
+            for _ in range(2_000):
+                pieces.append(1)
+                on_text(0, "a")
+                threading.Event().wait(0.01)
+        except jobs.Dropped:
+            dropped.set()
+            raise
+
+    monkeypatch.setattr(jobs, "write_texts", write_texts)
+    client = TestClient(build(timeout=0.3), raise_server_exceptions=False)
+    assert client.post(GENERATE, json={"model": "writer"}).status_code == 504
+    assert dropped.wait(10)
+    assert len(pieces) < 1_000
+
+
+# -------------------------------------------------------------------------------------------
+# settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"host": "0.0.0.0"}, "no token"),
+        ({"host": "example.org", "token": ""}, "no token"),
+        ({"queue": 0}, "--queue"),
+        ({"port": 70_000}, "--port"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        Settings(**settings)
+
+
+@pytest.mark.slow
+def test_programs_of_a_run_are_opened_once(
+    runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_run(runs["words"].run_dir.path, ["decoding.beam.engine=onnxruntime"])
+    opened = with_open_programs(run)
+    assert isinstance(opened.model, OnnxModel)
+    monkeypatch.setattr("composer.inference.engine.on_onnxruntime", failing)
+    assert opened.translate(LINES) == runs["words"].translate(LINES)
+    assert opened.translate(LINES, beam=2) == runs["words"].translate(LINES, beam=2)
+    assert with_open_programs(opened) is opened
