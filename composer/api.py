@@ -11,6 +11,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from composer.errors import ComposerError, Fault, RunError
@@ -413,6 +414,7 @@ def serve(
     max_bytes: int = Settings.max_bytes,
     max_lines: int = Settings.max_lines,
     max_characters: int = Settings.max_characters,
+    page: bool = Settings.page,
 ) -> None:
     """Serve runs over HTTP, each a model by its folder's name, until a signal ends this process.
 
@@ -426,6 +428,7 @@ def serve(
         queue: Requests that wait at most.
         timeout: Seconds for a request at most.
         max_bytes, max_lines, max_characters: Limits of a request, its lines, and each line.
+        page: Whether to serve a page of the first run, as `export` writes it for `web`.
 
     Raises RunError and RecipeError before it serves; KeyboardInterrupt and SystemExit at the end.
     """
@@ -441,6 +444,7 @@ def serve(
         max_bytes,
         max_lines,
         max_characters,
+        page,
     )
     every = [*runs] if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     opened = [_open_run(run, _as_list(overrides), None) for run in every]
@@ -448,7 +452,11 @@ def serve(
         raise TypeError(f"this takes at least one run, not {runs!r:.80}")
     from composer.server.process import serve_runs
 
-    serve_runs(opened, settings)
+    if not page:
+        serve_runs(opened, settings)
+        return
+    with TemporaryDirectory() as folder:
+        serve_runs(opened, settings, export(opened[0], Path(folder) / "page", "web"))
 
 
 def push(run: AnyRun, ref: str, name: str = "", license: str = "") -> Pushed:

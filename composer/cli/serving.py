@@ -9,8 +9,8 @@ import typer
 
 from composer import api
 from composer.cli import options
-from composer.cli.options import option
-from composer.cli.runs import Runs, engine_overrides, split_runs
+from composer.cli.options import argument, complete_run, option
+from composer.cli.runs import engine_overrides, split_runs
 from composer.server.settings import TOKEN, Settings, require_packages
 
 commands = typer.Typer()
@@ -23,7 +23,10 @@ command = partial(options.with_examples, commands)
     "SEQCOMPOSER_TOKEN=secret seqcomposer serve runs/mine --host 0.0.0.0",
 )
 def serve(
-    runs: Runs,
+    runs: Annotated[
+        list[str],
+        argument("RUN|key=value", "Runs, then overrides for all of them.", complete_run),
+    ],
     host: Annotated[
         str, option("--host ADDRESS", "Address to listen at; another than loopback needs a token.")
     ] = Settings.host,
@@ -55,13 +58,17 @@ def serve(
     max_characters: Annotated[
         int, option("--max-characters N", "Limit of the characters of a line.", min=1)
     ] = Settings.max_characters,
+    page: Annotated[
+        bool, option("--page", "Serve a page of the first run at /, as export --web writes it.")
+    ] = Settings.page,
 ) -> None:
     """Serve runs over HTTP.
 
     POST /v1/translate takes {"lines": [...]}, /v1/generate {"prompt": "..."} for a language model;
     /healthz and /metrics (Prometheus) take GET. Each run is a model by its folder's name; the first
     is the default. Requests that arrive together are decoded together. Ctrl-C and SIGTERM end the
-    server once the requests that have begun are answered; a second one ends it now.
+    server once the requests that have begun are answered; a second one
+    does not wait for them.
     """
     require_packages()
     folders, overrides = split_runs(runs)
@@ -82,4 +89,5 @@ def serve(
         max_bytes=max_bytes,
         max_lines=max_lines,
         max_characters=max_characters,
+        page=page,
     )

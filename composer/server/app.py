@@ -7,10 +7,12 @@ import json
 import math
 from collections.abc import AsyncIterator, Mapping
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.staticfiles import StaticFiles
 
 from composer.errors import ComposerError
 from composer.inference.answers import Translation
@@ -30,8 +32,11 @@ BODIES: dict[str, type[Body]] = {
 }
 
 
-def create_app(runs: Mapping[str, Run], settings: Settings) -> Gate:
-    """Return the application that serves runs by their names, with a worker that has begun."""
+def create_app(runs: Mapping[str, Run], settings: Settings, page: Path | None = None) -> Gate:
+    """Return the application that serves runs by their names, with a worker that has begun.
+
+    page: A folder of files to serve, too.
+    """
     measures = Measures()
     worker = Worker(settings, measures)
     measures.queue.set_function(lambda: len(worker.waiting))
@@ -75,6 +80,8 @@ def create_app(runs: Mapping[str, Run], settings: Settings) -> Gate:
     async def read_measures() -> Response:
         return Response(measures.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    if page is not None:
+        app.mount("/", StaticFiles(directory=page, html=True))
     add_handlers(app)
     return Gate(app, settings, worker)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -53,11 +54,15 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def serve_runs(runs: Sequence[Run], settings: Settings) -> None:
-    """Serve runs until a signal. Raises RunError; KeyboardInterrupt or SystemExit at the end."""
+def serve_runs(runs: Sequence[Run], settings: Settings, page: Path | None = None) -> None:
+    """Serve runs until a signal. Raises RunError; KeyboardInterrupt or SystemExit at the end.
+
+    page: A folder of files to serve, too.
+    """
     named = by_name(runs)
     with listen(settings) as listening:
-        gate = create_app({name: with_open_programs(run) for name, run in named.items()}, settings)
+        opened = {name: with_open_programs(run) for name, run in named.items()}
+        gate = create_app(opened, settings, page)
         host, port = listening.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         write_note(f"serving {', '.join(named)} at http://{host}:{port}")

@@ -24,6 +24,7 @@ class Settings:
     queue: Requests that wait for the model at most.
     timeout: Seconds for a request, from its first byte to the last of its answer.
     max_bytes, max_lines, max_characters: Limits of a body, of its lines, and of each line.
+    page: Whether the first run's page of `export --web` is served, too.
     """
 
     host: str = "127.0.0.1"
@@ -36,6 +37,7 @@ class Settings:
     max_bytes: int = 1 << 20
     max_lines: int = 256
     max_characters: int = 10_000
+    page: bool = False
 
     def __post_init__(self) -> None:
         """Raise RunError for a setting that is not possible."""
@@ -50,6 +52,10 @@ class Settings:
         if not self.token and not is_loopback(self.host):
             message = f"whoever reaches {self.host} could use the models: there is no token"
             raise RunError.of(message, f"set {TOKEN}, or write `--token`")
+        if self.token and self.page:
+            message = "a browser sends no token when it opens a page"
+            fix = "leave out `--page`, and give the folder of `export --web DIR` to a web server"
+            raise RunError.of(message, fix)
 
 
 def is_loopback(host: str) -> bool:

@@ -24,6 +24,7 @@ from benchmarks import (
     padding,
     plan_memory,
     scans,
+    serving,
     speculative,
     startup,
     table,
@@ -212,6 +213,14 @@ def test_speculative(script: Script, counter: Path) -> None:
     )
     assert "parameters, the draft" in lines[0]
     assert len(lines) > 2
+
+
+@pytest.mark.slow
+def test_serving(script: Script, run: Path) -> None:
+    lines = script(serving, run, "--seconds", "1", "--clients", "1", "3", WARM_UP=0.1)
+    assert [line.split("|")[1].strip() for line in lines[2:4]] == ["1", "3"]
+    assert all(re.search(r"\| \d+ x 200 \|$", line) for line in lines[2:4])
+    assert re.fullmatch(r"3 clients: [\d.]+ times the answers of 1", lines[4])
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+import composer
 from composer.errors import RunError, RunFailed
 from composer.inference.engine import OnnxModel, with_open_programs
 from composer.inference.generate import generate
@@ -433,11 +434,40 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(
         ({"host": "example.org", "token": ""}, "no token"),
         ({"queue": 0}, "--queue"),
         ({"port": 70_000}, "--port"),
+        ({"page": True, "token": "secret"}, "a browser sends no token"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
         Settings(**settings)
+
+
+def test_a_page_is_exported_and_served(
+    runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported: list[Path] = []
+
+    def export_web(run: Run, folder: Path, *_: object) -> Path:
+        folder.mkdir()
+        (folder / "index.html").write_text(f"page of {run.recipe.name}")
+        (folder / "step.wasm").write_bytes(b"w")
+        exported.append(folder)
+        return folder
+
+    def serve_runs(opened: list[Run], settings: Settings, page: Path) -> None:
+        gate = create_app({"a": opened[0]}, settings, page)
+        client = TestClient(gate)
+        assert client.get("/").text == "page of untrained"
+        assert client.get("/step.wasm").headers["content-type"] == "application/wasm"
+        assert client.get("/../recipe.yaml").json()["error"]["code"] == "path"
+        assert client.post(TRANSLATE, json={"lines": ["eins"]}).status_code == 200
+        assert gate.worker.close()
+
+    monkeypatch.setattr("composer.exporters.web_export.export_web", export_web)
+    monkeypatch.setattr("composer.server.process.serve_runs", serve_runs)
+    composer.serve(runs["words"], page=True)
+    assert len(exported) == 1
+    assert not exported[0].exists()
 
 
 @pytest.mark.slow
