@@ -1,6 +1,6 @@
 """Export every recipe at a small size and compare its programs with the model at seven sizes.
 
-    python -m verify.exported [RECIPE ...] [--output F.md]
+    python -m tests.exporters.table [RECIPE ...] [--output F.md]
 
 Prints a row for each recipe: the largest difference of outputs and states, relative to 1 or to
 their size, and the seconds of the export, or the block that refuses it and why. Writes the table
