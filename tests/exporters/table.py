@@ -7,6 +7,7 @@ their size, and the seconds of the export, or the block that refuses it and why.
 with `--output`. Exits with 1 if a program differs by more than 1e-4.
 """
 
+# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
