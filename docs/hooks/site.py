@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from composer.recipe.registry import CHOICES
-from docs.hooks import block_pages, gallery
+from docs.hooks import block_pages, demos, gallery
 from docs.hooks.corpus import ROOT, gallery_recipes
 from docs.hooks.markdown import code, collapsible
 from docs.hooks.pages import pages_of_code, pages_of_recipes
@@ -70,6 +70,8 @@ def on_files(files: Files, config: Any) -> Files:
     for name, text in {**pages_of_code(), **pages_of_recipes()}.items():
         if files.get_file_from_path(name) is None:
             files.append(File.generated(config, name, content=text))
+    for name, content in demos.shared_files().items():
+        files.append(File.generated(config, name, content=content))
     return files
 
 
@@ -78,6 +80,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     name = page.file.src_uri
     if name == "recipes.md":
         page.meta["hide"] = ["toc"]  # its tables want room
+    if name == "demos.md" and not demos.shared_files():
+        markdown = markdown[: markdown.index("<details")] + demos.MISSING
     markdown = FILE_LINK.sub(lambda match: embed_file(match[1]), markdown)
     markdown = LINK.sub(lambda match: resolve_link(match, name), markdown)
     return INCLUDE.sub(lambda match: read_section(ROOT / match[1], match[2]), markdown)

@@ -21,14 +21,15 @@ from PIL import Image
 
 from composer.errors import RunError
 from composer.exporters import web_runtime
-from composer.exporters.web_export import export_web
-from composer.exporters.web_runtime import PACKAGES, sha512_of
+from composer.exporters.web_export import copy_page, export_web
+from composer.exporters.web_runtime import PACKAGES, find_archives, sha512_of
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from tests.inference.test_story_runs import write_recipe
 from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made, with_weights
 
 BROWSER = Path(__file__).parents[1] / "browser"
 PROGRAMS = BROWSER / "node_modules" / ".npm"
+DEMOS = Path(__file__).parents[2] / "docs" / "demos"
 LINES = ["eins zwei, drei", "vier", "zehn neun unbekannt acht acht eins eins"]
 
 
@@ -284,6 +285,26 @@ def test_a_page_reads_sounds_and_vectors(
     )
     assert_equal_answers(run, seen, files, 3)
     assert len({str(answers) for answers in seen["answers"]}) == len(files)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("name", "line", "answer"),
+    [
+        ("numbers", "four hundred and twenty-one", "vierhunderteinundzwanzig"),
+        ("reverse", "a b c d e f", "f e d c b a"),
+    ],
+)
+def test_the_models_of_the_site_answer(
+    name: str, line: str, answer: str, root: Path, runtime: Path, address: str, tmp_path: Path
+) -> None:
+    site = root / tmp_path.name
+    shutil.copytree(DEMOS, site)
+    copy_page(find_archives(runtime), site)
+    url = f"{address}/{site.name}/{name}/index.html"
+    seen = drive(url=url, questions=[{"source-source": line}])
+    assert [text for text, _ in seen["answers"][0]] == [answer]
+    assert seen["complaints"] == []
 
 
 @pytest.mark.browser
