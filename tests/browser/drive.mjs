@@ -13,6 +13,7 @@ import { chromium } from "playwright-core";
  * @property {Record<string, string>[]} [questions] texts or files by the ids of their fields, asked one after the other
  * @property {Record<string, string>} [settings] values of the form by id
  * @property {string[]} [keys] pressed in place of questions; `=text` is typed
+ * @property {string} [script] evaluated in the page; its value is the result
  * @property {string} [screenshot] a file
  */
 
@@ -29,12 +30,13 @@ page.on("console", message => complaints.push(message.text()));
 page.on("pageerror", error => complaints.push(String(error)));
 await page.goto(plan.url);
 const seen = plan.url.startsWith("file:") ? await unstarted() : { answers: await ask(), focused: await press() };
+const result = plan.script ? await page.evaluate(plan.script) : null;
 const layout = await page.evaluate(() => ({
   overflow: document.documentElement.scrollWidth - innerWidth,
   background: getComputedStyle(document.body).backgroundColor,
 }));
 if (plan.screenshot) await page.screenshot({ path: plan.screenshot, fullPage: true });
-process.stdout.write(JSON.stringify({ ...seen, ...layout, requests, complaints, status: await page.locator("#status").textContent() }));
+process.stdout.write(JSON.stringify({ ...seen, ...layout, result, requests, complaints, status: await page.locator("#status").textContent() }));
 await browser.close();
 
 /** Return what is visible of a page that cannot start. */

@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 from PIL import Image
 
 from composer.errors import RunError
 from composer.exporters import web_runtime
 from composer.exporters.web_export import copy_page, export_web
 from composer.exporters.web_runtime import PACKAGES, find_archives, sha512_of
+from composer.inference.lines import encode_lines
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from tests.inference.test_story_runs import write_recipe
 from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made, with_weights
@@ -216,6 +218,15 @@ def test_a_page_reads_stories(root: Path, runtime: Path, address: str, tmp_path:
     assert_equal_answers(run, seen, [f"{question}\t{story}"], 2)
 
 
+READ_PICTURE = """
+(async () => {
+  const { readImage } = await import("./images.js");
+  const { sources: [{ column, shape }] } = await (await fetch("model.json")).json();
+  const { values } = await readImage(await (await fetch("a.png")).blob(), column, shape);
+  return Array.from(values, value => (Number.isNaN(value) ? -1 : value));
+})()
+"""
+"""The cells of a picture on the server, as the page reads them; -1 is none."""
 MEDIA = """
 recipe: 1
 data:
@@ -255,11 +266,13 @@ def test_a_page_scales_pictures_as_pillow_does(
     run = run_of_files(tmp_path, names, column, "[sum_columns, rnn]")
     export_web(run, root / tmp_path.name, runtime)
     files = [str(tmp_path / name) for name in names]
-    seen = drive(
-        url=f"{address}/{tmp_path.name}/", questions=[{"source-source": it} for it in files]
-    )
+    shutil.copy(files[0], root / tmp_path.name / "a.png")
+    url, asked = f"{address}/{tmp_path.name}/", [{"source-source": it} for it in files]
+    seen = drive(url=url, questions=asked, script=READ_PICTURE)
     assert_equal_answers(run, seen, files, 3)
-    assert len({str(answers) for answers in seen["answers"]}) == len(files)
+    cells = encode_lines(run.recipe, run.tokenizers, {1: (files[0],)})[1]["source"][0]
+    expected = torch.as_tensor(cells).nan_to_num(-1).flatten()
+    assert (torch.tensor(seen["result"]) - expected).abs().max() < 1.5 / 255
 
 
 @pytest.mark.browser
