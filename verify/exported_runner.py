@@ -38,14 +38,14 @@ CLOSE = 1e-4
 SPLITS = {"val": 20, "test": 200}
 REVERSE = {
     "generate": {"reverse": {"symbols": 10, "max_length": 12, "train": 4000, **SPLITS}},
-    "tokenizer": {"word": {"split": "spaces"}},
+    "tokenizer": {"word": {"split": "spaces", "joint": True}},
 }
 BITS = {
     "generate": {"vector_copy": {"bits": 4, "max_length": 8, "train": 4000, **SPLITS}},
     "tokenizer": {"bits": {"size": 4, "marks": []}},
 }
 TEXT = {
-    "text": {"train": "text.txt", "test": "text.txt"},
+    "text": {"train": "train.txt", "test": "test.txt"},
     "tokenizer": {"word": {"split": "spaces"}},
 }
 RECALL = {"generate": {"multi_query_recall": {"keys": 8, "values": 8, "max_length": 6, **SPLITS}}}
@@ -214,11 +214,15 @@ def scores(run: Run, lines: list[str], answers: list[str], places: list[int]) ->
 def make_data(folder: Path) -> None:
     """Write a text, sounds of tones and pictures of squares, with words for each."""
     chance = random.Random(1)
-    text = []
-    for _ in range(400):
-        start = chance.randrange(6)
-        text.append(" ".join(WORDS[(start + step) % 6] for step in range(3 + start)))
-    (folder / "text.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
+    for split in ("train", "test"):
+        text = []
+        for _ in range(400):
+            words = [WORDS[chance.randrange(6)]]
+            while len(words) < 9:
+                following = WORDS.index(words[-1]) + chance.choice([1, 1, 1, 2])
+                words.append(WORDS[following % 6])
+            text.append(" ".join(words))
+        (folder / f"{split}.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
     (folder / "files").mkdir(exist_ok=True)
     sounds, pictures = ["file\ttext"], ["file\ttext"]
     for number in range(200):

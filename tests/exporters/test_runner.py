@@ -36,10 +36,13 @@ from composer.exporters import runner as module
 from composer.exporters.description import preparation
 from composer.exporters.runner import Answer, Runner, RunnerError, Settings
 from composer.inference.answers import Translation
+from composer.inference.decode import best_over_lengths
 from composer.inference.decoders.sampling import token_probabilities
+from composer.inference.decoders.search import Hypothesis
 from composer.inference.generate import generate
 from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import Run, open_run, translate_lines
+from composer.inference.target_lengths import LengthConstraint, LengthQuery
 from composer.model.special_tokens import EOS
 from composer.recipe.data_sections import TableColumn
 from tests.exporters.runs import exported, file_run, size_run, story_run
@@ -81,7 +84,11 @@ def assert_same(native: Sequence[Sequence[Translation]], answers: list[list[Answ
         assert len(expected) == len(actual)
         for one, other in zip(expected, actual, strict=True):
             assert other.score == pytest.approx(one.score, abs=CLOSE), line
-            close = [each for each in expected if abs(each.score - one.score) <= CLOSE]
+            close = [
+                each
+                for each in expected
+                if each.score == one.score or abs(each.score - one.score) <= CLOSE
+            ]
             assert (other.text, other.ended) in [(each.text, each.ended) for each in close], line
 
 
@@ -193,6 +200,60 @@ def test_the_settings_are_those_of_the_recipe(exports: Exports) -> None:
     assert_same(translate_lines([run], LINES, run.recipe.decoding), runner.translate(LINES))
 
 
+def test_the_n_best_are_different_texts_though_tokens_may_spell_one_twice(tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", LANGUAGE, "{bpe: {size: 300}}"))
+    runner = exported(run, tmp_path / "export")
+    lines = ["eins", "zwei drei"]
+    native = translate_lines([run], lines, Beam(size=9, max_length=6), n_best=6)
+    assert_same(native, runner.translate(lines, n_best=6, beam=9, max_length=6))
+    ids = runner.search([runner.prompt("eins", 0, 0, NINE)], NINE, 9)[0]
+    texts = [" ".join(runner.to_answer(one).text.splitlines()) for one in ids]
+    assert len({*texts}) < len(texts)
+
+
+NINE = Settings("beam", beam=9, max_length=6)
+
+
+def test_the_end_has_its_place_where_an_answer_has_a_size(exports: Exports) -> None:
+    _, runner = exports("gru")
+    search = module.Search(runner, NINE, 1, lambda one: None)
+    scores = torch.arange(7.0)
+    for exact in (True, False):
+        for ids in ((), (4,), (4, 5)):
+            query = module.Query(0, 0, {}, (6,), 3, size=4, exact=exact)
+            log_p = np.concatenate([[-np.inf] * EOS, scores]).astype(np.float32)
+            search.exclude_impossible(log_p, module.Hypothesis(query, (6, *ids), 0.0))
+            native = LengthConstraint(*(torch.tensor([value]) for value in (4, 3, exact)))
+            expected = native.allowed(scores[None], torch.tensor([0]), len(ids))[0]
+            assert log_p[EOS:].tolist() == expected.tolist()
+
+
+def test_an_answer_of_several_sizes_counts_at_its_best() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        sizes = [module.Query(0, 0, {}, (), 9, size=size) for size in (3, 4, 5)]
+        own: list[module.Hypothesis] = []
+        for query in sizes:
+            for score in random.normal(size=3).tolist():
+                ids = (int(random.integers(4, 7)),)
+                ended = bool(random.integers(2))
+                own.append(module.Hypothesis(query, ids, score, score, ended))
+        results = [
+            [
+                Hypothesis([*one.ids], one.score, one.rank, one.ended)
+                for one in own
+                if one.query is query
+            ]
+            for query in sizes
+        ]
+        queries = [LengthQuery(0, query.size) for query in sizes]
+        expected = best_over_lengths(queries, results, 9)[0]
+        ranked = module.best_first(own, cut_last=True)
+        assert [(one.score, one.ended) for one in ranked] == [
+            (one.score, one.ended) for one in expected
+        ]
+
+
 # ----------------------------------------------------------------------------------------- sources
 
 
@@ -216,6 +277,8 @@ def test_stories_and_questions_are_read_as_they_were(tmp_path: Path) -> None:
     lines = [f"Where is {who} ?\t{story[cut:]}" for who in "ABC" for cut in (0, 17, 35)]
     native = translate_lines([run], lines, Greedy())
     assert_same(native, runner.translate(lines, method="greedy"))
+    native = translate_lines([run], lines, Beam(size=30), n_best=30)  # more than can be
+    assert_same(native, runner.translate(lines, n_best=30, beam=30))
     with pytest.raises(RunnerError, match="line 1: a sentence of this story has 7 words"):
         runner.translate(["where is a\tone two three four five six seven."])
 
