@@ -86,7 +86,19 @@ def to_onnx(program: Program, graph: torch.export.ExportedProgram) -> onnx_ir.Mo
     assert exported is not None
     model = exported.model
     ClearMetadataAndDocStringPass()(model)
+    remove_empty_lists(model)
     return model
+
+
+def remove_empty_lists(model: onnx_ir.Model) -> None:
+    """Remove attributes that say nothing, such as the directions of no outputs of a loop.
+
+    The library that quantises a graph cannot copy them.
+    """
+    for node in model.graph.all_nodes():
+        for name, attribute in list(node.attributes.items()):
+            if attribute.value == ():
+                del node.attributes[name]
 
 
 class FixedSizes(AbstractContextManager["FixedSizes"]):

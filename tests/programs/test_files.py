@@ -31,6 +31,14 @@ model:
   decoder: [{rnn: {cell: lstm}}, {residual: [{cross_attention: {heads: 2}}]}]
   output: {tie: [source, target]}
 """
+LOOP = """
+recipe: 1
+data: {generate: copy}
+model:
+  width: 16
+  encoder: [{repeat: {times: length, share: true, stack: [linear, activation]}}]
+  decoder: [{residual: [{cross_attention: {heads: 2}}]}]
+"""
 CNN = TIED.replace("{tie: [source, target]}", "{kind: {cnn: {kernels: [1, 2], features: [3, 4]}}}")
 GROWING = """
 encoder:
@@ -71,6 +79,11 @@ def test_weights_of_8_bits_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
         answers.append(torch.from_numpy(session.run(["log_probs"], read)[0]))
     difference = (answers[0] - answers[1]).abs().max()
     assert 1e-6 < difference < 0.2
+
+
+def test_a_loop_without_outputs_is_quantised_too(tmp_path: Path) -> None:
+    write_programs(model_of(LOOP), tmp_path, int8=True)
+    assert set(open_program(tmp_path, "encode").get_outputs()[0].shape) > {16}
 
 
 def test_attention_is_the_mean_over_blocks_and_heads(tmp_path: Path) -> None:
