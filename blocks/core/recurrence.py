@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from blocks.core.contract import State
 from blocks.core.functional import apply_dropout
 from blocks.core.linear_recurrence import linear_recurrence
-from blocks.core.loops import is_one, over_positions
+from blocks.core.loops import is_free, is_one, over_positions
 
 Cell = Literal["lstm", "gru", "tanh", "min_gru"]
 """lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990) | min_gru (Feng
@@ -137,7 +137,19 @@ class LSTMLayer(FusedLayer):
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         x = x.to(self.arriving.dtype)
-        return self._one(x, state, mask) if x.shape[1] == 1 else self._many(x, state, mask)
+        if is_one(x.shape[1]):
+            return self._one(x, state, mask)
+        if self.projection is not None and is_free(x.shape[1]):
+            return self._loop(x, state, mask)  # no exported graph has a kernel with a projection
+        return self._many(x, state, mask)
+
+    def _loop(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        def step(state: State, x: Tensor, real: Tensor) -> tuple[State, tuple[Tensor]]:
+            y, after = self._one(x[:, None], state, real[:, None])
+            return after, (y[:, 0],)
+
+        state, (y,) = over_positions(step, state, (x, mask))
+        return y, state
 
     def _one(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         h, c = state

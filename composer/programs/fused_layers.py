@@ -9,13 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import global_decomposition_table
-from torch.nn import functional as F
-
-from blocks.core.loops import over_positions
 
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 Weights = list[Tensor]
-"""Matrices of x and of h, their biases, and a projection or none: (n D, .), (n D,), (P, D)"""
+"""Matrices of x and of h, and their biases: (n D, .), (n D,)"""
 
 
 def _layer(kind: str) -> Callable[..., Any]:
@@ -50,44 +47,34 @@ RNN_TANH = _layer("rnn_tanh")
 
 
 def lstm(
-    x: Tensor, state: list[Tensor], weights: Weights, *settings: object
+    x: Tensor, state: list[Tensor], weights: Weights, *settings: bool | float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One layer of `aten::lstm`: x (T, B, D), h and c (1, B, .)."""
-    h, c = state
-    if len(weights) == 4:
-        y, h, c = LSTM(x, h, c, weights)
-        return y, h, c
-    return _projected_lstm(x, h[0], c[0], weights)
+    """One layer of `aten::lstm` without a projection: x (T, B, D), h and c (1, B, D)."""
+    y, h, c = LSTM(x, *state, weights)
+    return y, h, c
 
 
-def _projected_lstm(
-    x: Tensor, h: Tensor, c: Tensor, weights: Weights
-) -> tuple[Tensor, Tensor, Tensor]:
-    """ONNX has no LSTM with a projection (Sak et al. 2014): a loop."""
-    arriving, recurrent, arriving_bias, recurrent_bias, projection = weights
-    gates = F.linear(x, arriving, arriving_bias + recurrent_bias)  # (T, B, 4 D)
-
-    def step(state: Any, at_position: Tensor) -> tuple[Any, tuple[Tensor]]:
-        h, c = state
-        i, f, g, o = (at_position + F.linear(h, recurrent)).chunk(4, -1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = F.linear(torch.sigmoid(o) * torch.tanh(c), projection)
-        return (h, c), (h,)
-
-    (h, c), (y,) = over_positions(step, (h, c), (gates,), dim=0)
-    return y, h[None], c[None]
-
-
-def gru(x: Tensor, h: Tensor, weights: Weights, *settings: object) -> tuple[Tensor, Tensor]:
+def gru(x: Tensor, h: Tensor, weights: Weights, *settings: bool | float) -> tuple[Tensor, Tensor]:
     """One layer of `aten::gru`."""
-    y, h = GRU(x, h, weights)
-    return y, h
+    return _time_first(GRU, x, h, weights, batch_first=bool(settings[-1]))
 
 
-def rnn_tanh(x: Tensor, h: Tensor, weights: Weights, *settings: object) -> tuple[Tensor, Tensor]:
+def rnn_tanh(
+    x: Tensor, h: Tensor, weights: Weights, *settings: bool | float
+) -> tuple[Tensor, Tensor]:
     """One layer of `aten::rnn_tanh`."""
-    y, h = RNN_TANH(x, h, weights)
-    return y, h
+    return _time_first(RNN_TANH, x, h, weights, batch_first=bool(settings[-1]))
+
+
+def _time_first(
+    layer: Callable[..., Any], x: Tensor, h: Tensor, weights: Weights, batch_first: bool
+) -> tuple[Tensor, Tensor]:
+    """Run a layer that wants positions first, (T, B, D)."""
+    if not batch_first:
+        y, h = layer(x, h, weights)
+        return y, h
+    y, h = layer(x.transpose(0, 1), h, weights)
+    return y.transpose(0, 1), h
 
 
 KERNELS: Mapping[Any, Callable[..., Any]] = {
