@@ -55,7 +55,7 @@ SUM = {"generate": {"modular_sum": {"modulus": 3, "min_length": 3, "max_length":
 def files(name: str, **column: object) -> dict[str, object]:
     """Return the data of files that are made here."""
     source = {"column": "file", **column}
-    table = {"train": name, "test": name, "source": source, "target": "text"}
+    table = {"train": f"train-{name}", "test": f"test-{name}", "source": source, "target": "text"}
     return {"table": table, "tokenizer": "word"}
 
 
@@ -224,21 +224,29 @@ def make_data(folder: Path) -> None:
             text.append(" ".join(words))
         (folder / f"{split}.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
     (folder / "files").mkdir(exist_ok=True)
+    for split in ("train", "test"):
+        make_files(folder, split, chance)
+
+
+def make_files(folder: Path, split: str, chance: random.Random) -> None:
+    """Write tables of a split with 200 sounds and 200 pictures."""
     sounds, pictures = ["file\ttext"], ["file\ttext"]
     for number in range(200):
         places = [chance.randrange(6) for _ in range(1 + number % 4)]
         words = " ".join(WORDS[place] for place in places)
         tones = [np.sin(np.arange(1200) * (0.1 + 0.2 * place)) * 0.3 for place in places]
-        sound, picture = folder / f"files/{number}.wav", folder / f"files/{number}.png"
-        sound.write_bytes(wav_file(np.concatenate(tones), 8000))
+        file = folder / "files" / f"{split}{number}"
+        noise = 0.01 * np.random.default_rng(number).normal(size=1200 * len(places))
+        file.with_suffix(".wav").write_bytes(wav_file(np.concatenate(tones) + noise, 8000))
         pixels = np.zeros((84, 84), np.uint8)
         for at, place in enumerate(places):
             pixels[21 * at : 21 * at + 18, 14 * place : 14 * place + 12] = 255
-        Image.fromarray(pixels).save(picture)
-        sounds.append(f"{sound}\t{words}")
-        pictures.append(f"{picture}\t{words}")
-    (folder / "sounds.tsv").write_text("\n".join(sounds) + "\n", encoding="utf-8")
-    (folder / "pictures.tsv").write_text("\n".join(pictures) + "\n", encoding="utf-8")
+        Image.fromarray(pixels).save(file.with_suffix(".png"))
+        sounds.append(f"{file}.wav\t{words}")
+        pictures.append(f"{file}.png\t{words}")
+    for name, rows in (("sounds", sounds), ("pictures", pictures)):
+        content = "\n".join(rows) + "\n"
+        (folder / f"{split}-{name}.tsv").write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,10 @@ SOURCES = {
         "{column: file, kind: image, size: [9, 12], positions: columns}",
         "[{conv2d: {width: 4}}, {conv2d: {width: 4, activation: tanh}}, flatten]",
     ),
+    "strides": (
+        "{column: file, kind: image, size: [75, 12]}",
+        "[{conv2d: {width: 4, stride: [30, 2]}}, flatten]",
+    ),
     "audio": ("{column: file, kind: audio, rate: 8000}", "[pyramid, {rnn: {cell: gru}}]"),
 }
 """The column and the encoder of each kind of file."""
@@ -84,7 +88,7 @@ def file_run(folder: Path, kind: str) -> tuple[Run, list[str]]:
     random = np.random.default_rng(0)
     names = []
     for at in range(12):
-        name = folder / f"{at}{SUFFIXES[kind][0]}"
+        name = folder / f"{at}{SUFFIXES.get(kind, SUFFIXES['image'])[0]}"
         names.append(str(name))
         if kind == "vectors":
             np.save(name, random.normal(size=(1 + at, 5)))
@@ -92,7 +96,8 @@ def file_run(folder: Path, kind: str) -> tuple[Run, list[str]]:
             samples = 0.3 * np.sin(np.arange(800 + 300 * at) * (0.05 + 0.02 * at))
             name.write_bytes(wav_file(samples + 0.01 * random.normal(size=len(samples)), 8000))
         else:
-            pixels = random.integers(0, 256, (3 + at, 4 + at, 3), dtype=np.uint8)
+            height = 3 + (6 if kind == "strides" else 1) * at
+            pixels = random.integers(0, 256, (height, 4 + at, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(name)
     rows = [f"{name}\t{WORDS[at % 10]}" for at, name in enumerate(names)]
     (folder / "table.tsv").write_text("\n".join(["file\ttext", *rows]) + "\n", encoding="utf-8")

@@ -283,7 +283,7 @@ def test_stories_and_questions_are_read_as_they_were(tmp_path: Path) -> None:
         runner.translate(["where is a\tone two three four five six seven."])
 
 
-@pytest.mark.parametrize("kind", ["vectors", "image", "audio"])
+@pytest.mark.parametrize("kind", ["vectors", "image", "strides", "audio"])
 def test_files_are_read_as_they_were(kind: str, tmp_path: Path) -> None:
     run, names = file_run(tmp_path, kind)
     runner = exported(run, tmp_path / "export")
