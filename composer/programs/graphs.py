@@ -72,7 +72,7 @@ def to_graph(program: Program, examples: Sequence[Tensors]) -> onnx_ir.Model:
 
 def to_onnx(program: Program, graph: torch.export.ExportedProgram) -> onnx_ir.Model:
     """Translate a graph. Raises ValueError if one of its sizes has become a constant."""
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass, RemoveUnusedNodesPass
 
     exported = torch.onnx.export(
         graph,
@@ -85,6 +85,7 @@ def to_onnx(program: Program, graph: torch.export.ExportedProgram) -> onnx_ir.Mo
     )
     assert exported is not None
     model = exported.model
+    RemoveUnusedNodesPass()(model)
     ClearMetadataAndDocStringPass()(model)
     remove_empty_lists(model)
     return model
