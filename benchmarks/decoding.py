@@ -179,7 +179,8 @@ def compare(search: Search, sides: Mapping[str, Side], lines: Lines, rounds: int
 def pair_sides(names: Iterable[str], precisions: Sequence[str]) -> list[tuple[str, str]]:
     """Pair each of our sides with those by hand, and with CTranslate2 in the same precision."""
     pairs = [(mine, other) for mine in precisions for other in (BY_HAND, f"{CTRANSLATE2} {mine}")]
-    pairs += [(ONNXRUNTIME, "float32"), (ONNXRUNTIME, f"{CTRANSLATE2} float32")]
+    if ONNXRUNTIME in precisions:
+        pairs += [(ONNXRUNTIME, "float32"), (ONNXRUNTIME, f"{CTRANSLATE2} float32")]
     return [(mine, other) for mine, other in pairs if other in names]
 
 

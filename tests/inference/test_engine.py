@@ -40,7 +40,14 @@ def on(engine: str, decoding: Decoder) -> Decoder:
     return replace(decoding, engine=engine)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("model", [GRU, ATTENTION, TWO], ids=["gru", "attention", "two"])
+MODELS = [
+    pytest.param(GRU, id="gru"),
+    pytest.param(ATTENTION, id="attention", marks=pytest.mark.slow),
+    pytest.param(TWO, id="two", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_both_engines_find_the_same_answers(model: str, tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", model))
     lines = [f"{line}\t{line}" for line in LINES] if model is TWO else LINES
@@ -57,6 +64,7 @@ def texts(rows: list[list[object]]) -> list[list[str]]:
     return [[answer.text for answer in row] for row in rows]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_language_model_writes_the_same(tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", LANGUAGE))
     written = run.generate(["eins", "zwei drei"], max_length=9, beam=2)
@@ -78,6 +86,7 @@ def test_programs_are_made_once_and_again_for_other_weights(tmp_path: Path, stor
     assert len(list(store.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_an_ensemble_votes_on_either_engine(tmp_path: Path) -> None:
     runs = [open_run(made(tmp_path / str(seed), GRU, seed=seed)) for seed in range(2)]
     decoding = Beam(size=3, max_length=12)
@@ -85,6 +94,7 @@ def test_an_ensemble_votes_on_either_engine(tmp_path: Path) -> None:
     assert texts(translate_lines(runs, LINES, on("onnxruntime", decoding))) == texts(expected)
 
 
+@pytest.mark.slow
 def test_a_leaf_that_a_step_does_not_change_stays_the_same_tensor(tmp_path: Path) -> None:
     """A search would else copy the keys of the source at every step."""
     run = open_run(made(tmp_path / "run", ATTENTION))
@@ -116,6 +126,7 @@ def test_another_precision_is_refused(tmp_path: Path) -> None:
         decoding_models([run], on("onnxruntime", Greedy(precision="bfloat16")))
 
 
+@pytest.mark.slow
 def test_the_option_is_the_setting(tmp_path: Path, store: Path) -> None:
     run = made(tmp_path / "run", GRU)
     lines = tmp_path / "lines"

@@ -63,6 +63,7 @@ def test_every_weight_is_stored_once_a_tied_one_too(tmp_path: Path) -> None:
     assert 0.9 * parameters < (tmp_path / files.WEIGHTS).stat().st_size < 1.05 * parameters
 
 
+@pytest.mark.slow
 def test_weights_of_8_bits_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
     model, sizes = model_of(TIED), []
     for int8 in (False, True):
@@ -81,6 +82,7 @@ def test_weights_of_8_bits_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
     assert 1e-6 < difference < 0.2
 
 
+@pytest.mark.slow
 def test_a_loop_without_outputs_is_quantised_too(tmp_path: Path) -> None:
     write_programs(model_of(LOOP), tmp_path, int8=True)
     assert set(open_program(tmp_path, "encode").get_outputs()[0].shape) > {16}
@@ -133,6 +135,7 @@ def test_a_size_that_becomes_a_constant_is_refused_with_its_block(
     assert raised.value.faults[0].path.endswith("encoder[0]")
 
 
+@pytest.mark.slow
 def test_a_program_that_differs_from_its_model_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +157,7 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +183,7 @@ def test_a_package_that_is_missing_is_named_first(
     assert "seqcomposer[onnx]" in raised.value.faults[0].hint
 
 
+@pytest.mark.slow
 def test_a_program_that_is_damaged_is_one_error(tmp_path: Path) -> None:
     write_programs(model_of(TIED), tmp_path)
     (tmp_path / program_file("step")).write_bytes(b"no program")
@@ -186,6 +191,7 @@ def test_a_program_that_is_damaged_is_one_error(tmp_path: Path) -> None:
         open_program(tmp_path, "step")
 
 
+@pytest.mark.slow
 def test_quantisation_leaves_small_tensors_and_says_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
