@@ -223,8 +223,9 @@ def training_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
 
 def decoding_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     """Yield the idle settings of decoding, of the recipe's and of a validation's."""
-    output = recipe.model.output
-    for search in (recipe.decoding, recipe.training.validation_sample.decoding):
+    output, validating = recipe.model.output, recipe.training.validation_sample.decoding
+    yield idle("validations decode with PyTorch", f"{format_path(validating.at)}.engine")
+    for search in (recipe.decoding, validating):
         path = format_path(search.at)
         if output.ctc is None:
             yield idle("the model has no CTC", f"{path}.ctc_weight")

@@ -8,7 +8,7 @@ from pathlib import Path
 from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
 from composer.exporters import model_file, runner
 from composer.exporters.description import describe, save_tokenizers
-from composer.inference.engine import write_run_programs
+from composer.inference.onnx_model import write_run_programs
 from composer.inference.run import Run, open_run
 from composer.programs.files import WEIGHTS, require_onnx
 

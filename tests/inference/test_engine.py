@@ -11,8 +11,9 @@ import torch
 
 from composer.cli import main
 from composer.errors import RecipeError, RunError
-from composer.inference.engine import MEMORIES, OnnxModel, decoding_models
+from composer.inference.engine import decoding_models
 from composer.inference.methods import Beam, Greedy, Sample
+from composer.inference.onnx_model import MEMORIES, OnnxModel
 from composer.inference.run import Run, open_run, translate_lines
 from composer.recipe.choices import Decoder
 from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made

@@ -178,6 +178,7 @@ DEAD = [
             "seed": [1, 2],
         }.items()
     ),
+    Dead("training.validation_sample.decoding.beam.engine", ["torch", "onnxruntime"], ""),
     Dead("decoding.greedy.ctc_weight", [0.1, 0.9], "", "model.output.ctc={}"),
     Dead("decoding.greedy.ctc_weight", [0.1, 0.9], CTC_ALONE, "model.output.ctc={}"),
     *(

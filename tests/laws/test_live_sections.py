@@ -262,6 +262,14 @@ EXCEPTIONS = {
         for method in ("beam", "greedy", "sample", "mbr", "viterbi")
     },
     **{
+        f"decoding.{method}.engine": "finds the same answers: tests/inference/test_engine.py"
+        for method in ("beam", "greedy", "sample", "mbr", "viterbi")
+    },
+    **{
+        f"training.validation_sample.decoding.{method}.engine": "has a rule: validations use torch"
+        for method in ("beam", "greedy", "sample", "mbr", "viterbi")
+    },
+    **{
         f"training.validation_sample.decoding.{key}": "is a key of `decoding`, where it is tried"
         for key in (
             *("sample.max_ratio", "mbr.max_ratio", "viterbi.max_length", "viterbi.max_ratio"),

@@ -15,8 +15,9 @@ from fastapi.testclient import TestClient
 
 import composer
 from composer.errors import RunError, RunFailed
-from composer.inference.engine import OnnxModel, with_open_programs
+from composer.inference.engine import with_open_programs
 from composer.inference.generate import generate
+from composer.inference.onnx_model import OnnxModel
 from composer.inference.run import Run, open_run
 from composer.server import jobs
 from composer.server.app import create_app
@@ -477,7 +478,7 @@ def test_programs_of_a_run_are_opened_once(
     run = open_run(runs["words"].run_dir.path, ["decoding.beam.engine=onnxruntime"])
     opened = with_open_programs(run)
     assert isinstance(opened.model, OnnxModel)
-    monkeypatch.setattr("composer.inference.engine.on_onnxruntime", failing)
+    monkeypatch.setattr("composer.inference.onnx_model.on_onnxruntime", failing)
     assert opened.translate(LINES) == runs["words"].translate(LINES)
     assert opened.translate(LINES, beam=2) == runs["words"].translate(LINES, beam=2)
     assert with_open_programs(opened) is opened
