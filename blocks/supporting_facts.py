@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from blocks.core.contract import Block, Context, Count, Few, Memory, NoEffect, Positive, Site, State
 from blocks.core.loops import over_positions
@@ -119,9 +119,8 @@ class SupportingFacts(Block):
             penalty = penalty + torch.where(
                 read, margin_violation(better, fact, real, self.margin), 0.0
             )
-            chosen = (
-                nn.functional.one_hot(fact, real.shape[1]).to(made.dtype) * read[:, None]
-            )  # (B, N)
+            is_chosen = torch.arange(real.shape[1], device=fact.device) == fact[:, None]
+            chosen = (is_chosen & read[:, None]).to(made.dtype)  # (B, N)
             _, more, answered = (chosen[:, None, None] @ made.transpose(1, 2))[:, :, 0].unbind(
                 1
             )  # (B, d)
