@@ -28,7 +28,11 @@ KINDS = (
     "papers/xu2015_soft",
 )
 """One of each kind; the others run before a release, into docs/results/exported.md."""
-REFUSED: dict[str, str] = {}
+REFUSED: dict[str, str] = {
+    "language_models/jozefowicz2016_char_lstm": "spells the vocabulary",
+    "language_models/jozefowicz2016_cnn_softmax": "`cnn` computes",
+    "language_models/jozefowicz2016_correction": "`cnn` computes",
+}
 """Recipes that have no programs, with a part of the reason."""
 
 
