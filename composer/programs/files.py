@@ -52,7 +52,7 @@ def require_onnx() -> None:
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:
         message = f"the package `{missing[0]}` is not installed"
-        raise RunError.of(message, 'pip install "seqcomposer[onnx]"')
+        raise RunError.of(message, f"run `pip install {' '.join(PACKAGES)}`")
 
 
 def program_file(name: str) -> str:

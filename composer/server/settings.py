@@ -76,4 +76,4 @@ def require_packages() -> None:
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:
         message = f"the package `{missing[0]}` is not installed"
-        raise RunError.of(message, 'pip install "seqcomposer[serve]"')
+        raise RunError.of(message, f"run `pip install {' '.join(PACKAGES)}`")

@@ -180,7 +180,7 @@ def test_a_package_that_is_missing_is_named_first(
     with pytest.raises(RunError) as raised:
         composer.export(run, tmp_path / "out", to="onnx")
     assert "no_such_package" in raised.value.faults[0].message
-    assert "seqcomposer[onnx]" in raised.value.faults[0].hint
+    assert "pip install onnx no_such_package" in raised.value.faults[0].hint
 
 
 @pytest.mark.slow
