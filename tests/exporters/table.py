@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from onnxruntime import InferenceSession
 
 from composer.model.builder import build
 from composer.programs.files import programs_of
@@ -66,10 +67,10 @@ def try_recipe(path: Path) -> Row:
     return Row(name(path), worst, seconds)
 
 
-def largest_difference(program: Program, session: object, inputs: Tensors) -> float:
+def largest_difference(program: Program, session: InferenceSession, inputs: Tensors) -> float:
     """Return the largest difference of any output, relative where it is above 1."""
-    read = {node.name: inputs[node.name].numpy() for node in session.get_inputs()}  # type: ignore[attr-defined]
-    outputs = session.run(list(program.signature.outputs), read)  # type: ignore[attr-defined]
+    read = {node.name: inputs[node.name].numpy() for node in session.get_inputs()}
+    outputs = session.run(list(program.signature.outputs), read)
     with torch.no_grad():
         expected = program(*(inputs[name] for name in program.signature.inputs))
     worst = 0.0

@@ -11,6 +11,7 @@ import torch
 
 from composer.cli import main
 from composer.errors import RecipeError, RunError
+from composer.inference.answers import Translation
 from composer.inference.engine import decoding_models
 from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.onnx_model import MEMORIES, OnnxModel
@@ -38,7 +39,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def on(engine: str, decoding: Decoder) -> Decoder:
-    return replace(decoding, engine=engine)  # type: ignore[call-arg]
+    return replace(decoding, engine=engine)
 
 
 MODELS = [
@@ -61,8 +62,8 @@ def test_both_engines_find_the_same_answers(model: str, tmp_path: Path) -> None:
             assert one[0].score == pytest.approx(other[0].score, abs=1e-4)
 
 
-def texts(rows: list[list[object]]) -> list[list[str]]:
-    return [[answer.text for answer in row] for row in rows]  # type: ignore[attr-defined]
+def texts(rows: list[list[Translation]]) -> list[list[str]]:
+    return [[answer.text for answer in row] for row in rows]
 
 
 @pytest.mark.slow
