@@ -21,6 +21,8 @@ from torch.autograd.function import once_differentiable
 from blocks.core.functional import state_dtype
 from blocks.core.loops import is_free, is_one, over_positions
 
+LOG_OF_NOTHING = -1e30
+"""Logarithm that stands for that of 0: sums with it stay finite."""
 STEP_BY_STEP = 32
 """Up to how many positions one loop over them costs less than chunks."""
 
@@ -132,5 +134,16 @@ def log_linear_recurrence(log_a: Tensor, log_b: Tensor) -> Tensor:
     log a, log b: (B, T), finite -> (B, T). Two cumulative sums: logarithms lose nothing by a
     difference of sums but their rounding.
     """
+    if is_free(log_a.shape[1]):
+        return _scan_logs(log_a, log_b)
     product = log_a.cumsum(1)
     return product + (log_b - product).logcumsumexp(1)
+
+
+def _scan_logs(log_a: Tensor, log_b: Tensor) -> Tensor:
+    def step(log_y: Tensor, gain: Tensor, entering: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        log_y = torch.stack((log_y + gain, entering)).logsumexp(0)
+        return log_y, (log_y,)
+
+    nothing = torch.full_like(log_b[:, 0], LOG_OF_NOTHING)
+    return over_positions(step, nothing, (log_a, log_b))[1][0]
