@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Context, Fix, NoEffect, write
 from blocks.core.functional import apply_dropout, last_positions, sinusoidal
+from blocks.core.loops import is_compiled, is_one
 
 # cuDNN's attention has gradients that are NaN in bfloat16 where a query's scores are all far below
 # zero, as a speller's were on an H200 (github.com/pytorch/pytorch/issues/196678); PyTorch's other
@@ -124,8 +125,8 @@ def attention(
         )
     # On a CPU the fused kernel drops nothing, and is slower than the plain products for a single
     # query, and in bfloat16 backwards. Compiled, the plain products would be for several rows
-    # alone.
-    is_single = query.shape[-2] == 1 and not torch.compiler.is_compiling()
+    # alone; in an exported program the fused kernel becomes products that copy all keys.
+    is_single = is_one(query.shape[-2]) and not is_compiled()
     is_slow = is_single or (query.dtype is torch.bfloat16 and query.requires_grad)
     if query.device.type == "cpu" and (dropout or is_slow):
         weights = attention_weights(query, keys, mask, causal=causal, scale=scale)

@@ -47,6 +47,13 @@ def is_one(length: int) -> bool:
     return not is_free(length) and length == 1
 
 
+def is_compiled() -> bool:
+    """True in `torch.compile`, which fuses operators by itself; a program that is exported has none
+    that fuses them.
+    """
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+
+
 def turns(several: Sequence[Any], length: int) -> Callable[[Number], Any]:
     """Return the function from a position's number to whose turn it is, of several: states,
     parameters or, if the length is not free, anything.

@@ -165,8 +165,8 @@ class OnnxModel(EncoderDecoder):
             made = self.programs["step"].run({**read, IDS: token})
             for at in self.changed:
                 leaves[at] = made[next_name(at)]
-            logits.append(made[LOGITS])
-        return torch.stack(logits, 1), tuple(leaves)
+            logits.append(made[LOGITS].unsqueeze(1))
+        return logits[0] if len(logits) == 1 else torch.cat(logits, 1), tuple(leaves)
 
     def _tensors(self, memories: Mapping[str, Output]) -> Tensors:
         if not memories:

@@ -1,4 +1,6 @@
-"""Fused recurrent layers in a graph: one node each, where PyTorch's export would unroll a loop."""
+"""Layers as one node of a graph each: recurrent ones, of which PyTorch's export would unroll a
+loop, and products with their bias.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,18 @@ def translations() -> dict[Any, Callable[..., Any]]:
         y, h = op.RNN(x, *parts, None, h, hidden_size=h.shape[2])
         return without_direction(y), h
 
+    def to_linear(x: Any, weight: Any, bias: Any = None) -> Any:
+        """A product and its bias are one node for a matrix (N, D); other shapes are reshaped."""
+        sizes = [size if isinstance(size, int) else -1 for size in x.shape]
+        if bias is None or sizes.count(-1) > 1:  # the shape afterwards would be computed
+            y = op.MatMul(x, op.Transpose(weight, perm=[1, 0]))
+            return y if bias is None else op.Add(y, bias)
+        rows = op.Reshape(x, op.Constant(value_ints=[-1, sizes[-1]]))
+        y = op.Gemm(rows, weight, bias, transB=1)
+        return op.Reshape(y, op.Constant(value_ints=[*sizes[:-1], weight.shape[0]]))
+
     return {
+        torch.ops.aten.linear.default: to_linear,
         named.lstm.default: to_lstm,
         named.gru.default: to_gru,
         named.rnn_tanh.default: to_rnn,
