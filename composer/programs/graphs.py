@@ -33,6 +33,9 @@ SMALLEST = 1, 32
 they are 1 where the graph is the same, and so it computes as well below.
 """
 
+WARNING_OF_NOTHING = "torch.onnx._internal.exporter._registration", "onnx_ir._convenience"
+"""Loggers that warn of torchvision, which is not installed, and of loops without outputs."""
+
 
 class NotExportable(Exception):
     """Reason why a program has no graph, and the block where it lies, if that is known."""
@@ -71,7 +74,7 @@ def to_graph(program: Program, examples: Sequence[Tensors]) -> onnx_ir.Model:
 
 
 def to_onnx(program: Program, graph: torch.export.ExportedProgram) -> onnx_ir.Model:
-    """Translate a graph. Raises ValueError if one of its sizes has become a constant."""
+    """Translate a graph."""
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass, RemoveUnusedNodesPass
 
     exported = torch.onnx.export(
@@ -205,9 +208,8 @@ def _size(several: tuple[int, ...], symbols: dict[tuple[int, ...], Any], smalles
 def quiet_tracing() -> Iterator[None]:
     """Trace without gradients and warnings; treat sizes of 1 as any other, as torch.onnx does."""
     config: Any = torch.fx.experimental._config
-    # it warns that torchvision is not installed
-    registry = logging.getLogger("torch.onnx._internal.exporter._registration")
-    registry.setLevel(logging.ERROR)
+    for library in WARNING_OF_NOTHING:
+        logging.getLogger(library).setLevel(logging.ERROR)
     with (
         torch.no_grad(),
         warnings.catch_warnings(action="ignore"),

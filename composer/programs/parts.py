@@ -22,7 +22,7 @@ from composer.model.encoder_decoder import (
     example_source,
     state_leaves,
 )
-from composer.model.special_tokens import BOS, NUM_SPECIAL
+from composer.model.special_tokens import BOS, NUM_SPECIAL, PAD
 
 Tensors = dict[str, Tensor]
 Memories = Mapping[str, Output]
@@ -141,7 +141,7 @@ class Step(Program):
         memories = to_memories(inputs, self.layout)
         records: Records | None = {} if self.attended else None
         logits, after = self.model.step(inputs[IDS], state, memories, StepInputs(records))
-        logits = logits[:, -1]  # (R, V)
+        logits = logits.squeeze(1)  # (R, V)
         outputs = {LOG_PROBS: self.model.log_probs(logits).float(), LOGITS: logits.float()}
         if records is not None:
             outputs[ATTENTION] = self.mean_attention(records)
@@ -242,7 +242,10 @@ class Example:
 
     @classmethod
     def of(cls, model: EncoderDecoder, sizes: Sizes, seed: int = 0) -> Example:
-        """Return an example of a model: random tokens, the last row a little shorter."""
+        """Return an example of a model: random tokens, the last row a little shorter.
+
+        Of several rows, the last one has ended: its token is pad.
+        """
         random = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             sources = example_inputs(model, sizes, random)
@@ -253,7 +256,11 @@ class Example:
                 ids = random_ids(model.vocabulary, (sizes.rows, sizes.before), random)
                 state = model.step(ids, state, memories)[1]
         ids = random_ids(model.vocabulary, (sizes.rows, 1), random)
-        return cls(sources, memories, ids if sizes.before else torch.full_like(ids, BOS), state)
+        if not sizes.before:
+            ids.fill_(BOS)
+        elif sizes.rows > 1:
+            ids[-1] = PAD
+        return cls(sources, memories, ids, state)
 
     def tensors(self) -> Tensors:
         """Return all of them by the names of the programs' inputs."""
@@ -263,7 +270,10 @@ class Example:
 
 
 def example_inputs(model: EncoderDecoder, sizes: Sizes, random: torch.Generator) -> Tensors:
-    """Return the inputs of `encode`. Sources of several encoders differ in length."""
+    """Return the inputs of `encode`. Sources of several encoders differ in length.
+
+    Where there is room for an answer, that of the last row is longer than its source.
+    """
     sources: Tensors = {}
     for number, (key, encoder) in enumerate(model.readers().items()):
         length = sizes.source + (0 if encoder.max_target_ratio else number * sizes.rows)
@@ -273,10 +283,13 @@ def example_inputs(model: EncoderDecoder, sizes: Sizes, random: torch.Generator)
         if source.is_floating_point():
             source = torch.rand(source.shape, generator=random)
         if sizes.rows > 1:
-            source[-1, length - length // 4 :] = torch.nan if source.is_floating_point() else 0
+            source[-1, length - length // 4 :] = torch.nan if source.is_floating_point() else PAD
         sources[source_name(key)] = source
     if model.max_target_ratio:
-        sources[ANSWER] = torch.ones(sizes.rows, sizes.source, dtype=torch.bool)
+        answer = torch.ones(sizes.rows, sizes.source, dtype=torch.bool)
+        if sizes.rows > 1:
+            answer[-1, sizes.source - sizes.source // 8 :] = False
+        sources[ANSWER] = answer
     return sources
 
 

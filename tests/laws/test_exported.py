@@ -27,7 +27,7 @@ KINDS = (
     "papers/chan2016_las",
     "papers/xu2015_soft",
 )
-"""One of each kind; the others run before a release, into docs/results/exported.md."""
+"""One of each kind; docs/exported.md has all."""
 REFUSED: dict[str, str] = {
     "language_models/jozefowicz2016_char_lstm": "spells the vocabulary",
     "language_models/jozefowicz2016_cnn_softmax": "`cnn` computes",

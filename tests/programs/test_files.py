@@ -71,7 +71,8 @@ def test_weights_of_8_bits_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
         folder.mkdir()
         write_programs(model, folder, int8=int8)
         sizes.append((folder / files.WEIGHTS).stat().st_size)
-    assert sizes[1] < 0.35 * sizes[0]
+    tied = 4 * 500 * 32  # the table is read by rows, and multiplied by columns: stored twice
+    assert sizes[1] < 0.26 * (sizes[0] + tied)
     inputs = Example.of(model, Sizes(2, 6, 3)).tensors()
     answers = []
     for int8 in (False, True):
