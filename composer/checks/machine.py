@@ -1,4 +1,4 @@
-"""Rules of a recipe and this machine: missing parts, processes, int8, slow bfloat16."""
+"""Rules of a recipe and this machine: missing parts, processes, engines, int8, slow bfloat16."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from composer.checks.problem import Problem, Problems, warning
 from composer.formatting import count_noun
 from composer.metrics.bleu import TOKENIZER_PACKAGES, is_downloaded
 from composer.model.footprint import checkpoint_bytes, training_device, weight_bytes
-from composer.model.machine import available_memory, multiplies_bfloat16, runs_on_cpu, visible_cpus
+from composer.model.machine import (
+    PROGRAMS,
+    available_memory,
+    missing_packages,
+    multiplies_bfloat16,
+    runs_on_cpu,
+    visible_cpus,
+)
 from composer.recipe.recipe import Recipe
 from composer.recipe.training_sections import Trainer
 
@@ -83,6 +90,14 @@ def int8(recipe: Recipe) -> Problems:
         )
 
 
+def engine(recipe: Recipe) -> Problems:
+    """The engine that decodes has its packages."""
+    path = (*recipe.decoding.at, "engine")
+    if recipe.decoding.engine == "onnxruntime" and (missing := missing_packages(PROGRAMS)):
+        fix = Fix(f"run `pip install {' '.join(PROGRAMS)}`, or write `torch`", Set(path, "torch"))
+        yield Problem("package", path, f"`onnxruntime` needs the package `{missing[0]}`", fix)
+
+
 def bleu_package(recipe: Recipe) -> Problems:
     """The tokenizer of BLEU has its package."""
     word = recipe.evaluation.bleu_tokenizer
@@ -139,7 +154,7 @@ def memory(recipe: Recipe, sizes: Sizes) -> Problems:
     yield Problem("memory", ("model", "width"), message, hint)
 
 
-RULES: Sequence[Callable[[Recipe], Problems]] = (processes, int8, bleu_package)
+RULES: Sequence[Callable[[Recipe], Problems]] = (processes, int8, engine, bleu_package)
 """What this machine does not train; `quota` and `memory` also need the sizes of the model."""
 WARNINGS: Sequence[Callable[[Recipe], Problems]] = (speed, bleu_download)
 """What it does slowly, or not without a network."""

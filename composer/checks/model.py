@@ -1,4 +1,4 @@
-"""Rules of `model` without its blocks: embeddings, output head, ties, in view of other sections."""
+"""Rules of `model` without its blocks, and of what decodes: embeddings, output head, ties."""
 
 from __future__ import annotations
 
@@ -152,10 +152,20 @@ def ctc(recipe: Recipe) -> Problems:
             )
 
 
+def engine(recipe: Recipe) -> Problems:
+    """The engine that decodes does so in the precision."""
+    decoding = recipe.decoding
+    if decoding.engine == "onnxruntime" and decoding.precision != "float32":
+        path = (*decoding.at, "precision")
+        fix = write(path, "float32", ", or `engine: torch`")
+        yield Problem("conflict", path, "onnxruntime decodes in `float32` alone", fix)
+
+
 RULES: Sequence[Callable[[Recipe], Problems]] = (
     tied_embeddings,
     bit_vectors,
     answers,
     own_costs,
     ctc,
+    engine,
 )

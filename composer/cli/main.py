@@ -142,7 +142,7 @@ def _report_usage(error: Any) -> None:
             echo(f"{context.get_usage()}\n", err=True)
     listed = "the commands" if command == "seqcomposer" else "arguments and options"
     hint = f"`{command} --help` lists {listed}"
-    text = error.format_message().rstrip(".")
+    text = error.format_message().rstrip(".").replace("Value error, ", "")  # typer's checker
     _report(ComposerError([Fault("", 0, 0, "usage", "", text[:1].lower() + text[1:], hint)]))
 
 

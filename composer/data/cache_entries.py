@@ -41,6 +41,8 @@ from composer.formatting import strip_control_characters
 
 FEATURES, CORPORA = "features", "corpora"
 """Kinds of entries that training needs: features of files, and ids of texts."""
+CONTENTS = {FEATURES: "images, sounds and vectors", "programs": "exported models"}
+"""What entries are of, by kind; others are of texts."""
 DAYS = 30
 """Days after which an entry is removed that nobody has used."""
 ENTRY = "entry.json"
@@ -331,7 +333,7 @@ def make_folder(kind: str) -> None:
 
 def unwritable(folder: Path, error: OSError) -> RunError:
     """Return the error of a folder of entries that cannot be written."""
-    what = "images, sounds and vectors" if folder.name == FEATURES else "texts"
+    what = CONTENTS.get(folder.name, "texts")
     message = f"the cache of {what} cannot be written: {os_error_reason(error)}"
     return RunError.of(
         message, "set SEQCOMPOSER_STORE to a folder that you may write to", str(folder)

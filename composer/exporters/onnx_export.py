@@ -8,9 +8,10 @@ from pathlib import Path
 from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
 from composer.exporters import model_file, runner
 from composer.exporters.description import describe, save_tokenizers
-from composer.inference.onnx_model import write_run_programs
 from composer.inference.run import Run, open_run
-from composer.programs.files import WEIGHTS, require_onnx
+from composer.inference.run_programs import write_run_programs
+from composer.model.machine import PROGRAMS, require_packages
+from composer.programs.files import WEIGHTS
 
 
 def export_onnx(run: str | Path | Run, folder: str | Path, int8: bool = False) -> Path:
@@ -24,7 +25,7 @@ def export_onnx(run: str | Path | Run, folder: str | Path, int8: bool = False) -
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)
     require_absent(target)
-    require_onnx()
+    require_packages(PROGRAMS)
     with atomic_directory(target) as draft:
         write_onnx(opened, draft, int8)
         shutil.copyfile(Path(runner.__file__), draft / model_file.RUNNER)

@@ -12,7 +12,7 @@ from composer.exporters.onnx_export import write_onnx
 from composer.exporters.web_runtime import find_archives, unpack
 from composer.formatting import format_bytes, format_number
 from composer.inference.run import IN_MEMORY, Run, open_run
-from composer.programs.files import require_onnx
+from composer.model.machine import PROGRAMS, require_packages
 from composer.viz.architecture import draw
 from composer.viz.page import render
 from composer.viz.report import ScoreTable, score_table
@@ -37,7 +37,7 @@ def export_web(
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)
     require_absent(target)
-    require_onnx()
+    require_packages(PROGRAMS)
     archives = find_archives(runtime)
     with atomic_directory(target) as draft:
         copy_page(archives, draft)

@@ -1,37 +1,32 @@
-"""A model whose programs onnxruntime runs, made once and cached."""
+"""A model whose programs onnxruntime runs."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 from collections.abc import Mapping
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from blocks.core.contract import Output, State
-from composer.atomic_io import atomic_directory, cache_dir
-from composer.errors import RecipeError, RunError
-from composer.inference.methods import Beam, Greedy
+from composer.errors import RunError
+from composer.inference.precision import Versions, versions_of
 from composer.inference.run import Run
-from composer.model.ctc import JointModel
+from composer.inference.run_programs import cached_programs, weighted
 from composer.model.encoder_decoder import (
     NO_INPUTS,
     EncoderDecoder,
     StepInputs,
     state_leaves,
 )
-from composer.programs.files import open_program, require_onnx, write_programs
-from composer.programs.graphs import NotExportable
+from composer.model.machine import PROGRAMS, require_packages
+from composer.programs.files import open_program
 from composer.programs.parts import (
     ANSWER,
     IDS,
     LOGITS,
-    Signature,
     Tensors,
     next_name,
     source_name,
@@ -40,82 +35,53 @@ from composer.programs.parts import (
 from composer.recipe.choices import Decoder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from onnxruntime import InferenceSession
 
-PROGRAMS = "programs"
-"""The folder of the cache."""
 MEMORIES = "memories"
 """The one memory that a search sees: its last state holds the tensors of all."""
 
+_open: WeakKeyDictionary[EncoderDecoder, tuple[Versions, EncoderDecoder]] = WeakKeyDictionary()
+
 
 def on_onnxruntime(run: Run, decoding: Decoder) -> EncoderDecoder:
-    """Return the model of a run as programs of onnxruntime. Raises RunError and RecipeError."""
-    require_onnx()
-    if decoding.precision == "bfloat16":
-        message = "onnxruntime decodes in float32 or int8 here, and not in `bfloat16`"
+    """Return the model of a run as programs, open for as long as its weights do not change.
+
+    Raises RunError and RecipeError.
+    """
+    require_packages(PROGRAMS)
+    if decoding.precision != "float32":
+        message = f"onnxruntime decodes in float32 here, and not in `{decoding.precision}`"
         raise RunError.of(message, "write `engine: torch`, or `precision: float32`")
     model = weighted(run.model, decoding)
-    folder = cache_dir() / PROGRAMS / f"{program_key(run, model)}-{decoding.precision}"
-    if not folder.is_dir():
-        try:
-            with atomic_directory(folder) as draft:
-                write_run_programs(run, decoding, draft, int8=decoding.precision == "int8")
-        except RunError:
-            if not folder.is_dir():  # or another process has made them
-                raise
-    return OnnxModel(model, folder)
-
-
-def write_run_programs(
-    run: Run, decoding: Decoder, folder: Path, int8: bool = False, attention: bool = False
-) -> dict[str, Signature]:
-    """Write the programs of a run's model. Raises RecipeError, or RunError without a place."""
-    model = copy.deepcopy(weighted(run.model, decoding)).cpu().float().eval()
-    try:
-        return write_programs(model, folder, int8, attention)
-    except NotExportable as problem:
-        message = f"this cannot be exported: {problem}"
-        fix = "export a model without it, or decode with this project and `engine: torch`"
-        if not problem.path:
-            raise RunError.of(message, fix, str(run.run_dir.path)) from problem
-        fault = run.recipe.fault("export", problem.path, message, fix)
-        raise RecipeError([fault]) from problem
-
-
-def weighted(model: EncoderDecoder, decoding: Decoder) -> EncoderDecoder:
-    """Return the model with the weight of CTC that a decoding has."""
-    if isinstance(decoding, Greedy | Beam) and decoding.ctc_weight is not None:
-        return model.with_ctc_weight(decoding.ctc_weight)
-    return model
-
-
-def program_key(run: Run, model: EncoderDecoder) -> str:
-    """Return what decides the programs of a model: the exporter, its architecture, its weights."""
-    decides = {
-        "exporter": version("seqcomposer"),
-        "model": run.recipe.canonical["model"],
-        "ctc": model.weight if isinstance(model, JointModel) else type(model).__name__,
-        "begins_after_end": model.begins_after_end,
-    }
-    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {[*tensor.shape]}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    versions = versions_of(model)
+    opened_at, opened = _open.get(model, ((), model))
+    if opened_at != versions:
+        opened = OnnxModel(model, cached_programs(run, decoding))
+        _open[model] = versions, opened
+    return opened
 
 
 class OnnxModel(EncoderDecoder):
-    """A model whose `encode`, `start` and `step` are programs. Only a search runs it."""
+    """A model on the CPU whose `encode`, `start` and `step` are programs, for searches alone."""
 
     has_programs = True
 
     def __init__(self, model: EncoderDecoder, folder: Path) -> None:
+        # a copy, whose parameters are the model's own if they are on the CPU
+        original = copy.copy(model) if model.device.type == "cpu" else copy.deepcopy(model).cpu()
         super().__init__(
-            model.readers(), model.embedding, model.decoder, model.output, model.width, model.length
+            original.readers(),
+            original.embedding,
+            original.decoder,
+            original.output,
+            original.width,
+            original.length,
         )
-        self.original = model
+        self.original = original
         threads = torch.get_num_threads()
-        names = ("encode", "start", "step") if model.readers() else ("start", "step")
+        names = ("encode", "start", "step") if original.readers() else ("start", "step")
         self.programs = {name: OpenProgram(open_program(folder, name, threads)) for name in names}
         self.changed = [
             at

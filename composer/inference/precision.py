@@ -19,9 +19,12 @@ MIN_ROWS = 16
 MEDIUM, LARGE = 1 << 17, 1 << 19
 """Weights from which a map is faster in int8: of few rows, and of any number."""
 
-_converted: WeakKeyDictionary[
-    EncoderDecoder, dict[str, tuple[tuple[tuple[int, int], ...], EncoderDecoder]]
-] = WeakKeyDictionary()
+Versions = tuple[tuple[int, int], ...]
+"""Which tensors the parameters of a model are, and how often each was changed."""
+
+_converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[Versions, EncoderDecoder]]] = (
+    WeakKeyDictionary()
+)
 
 
 WEIGHT_LEVELS = 127 if torch.cpu._is_vnni_supported() else 64
@@ -97,8 +100,13 @@ def in_precision(
     return [model if model.has_programs else _convert(model, precision) for model in models]
 
 
+def versions_of(model: EncoderDecoder) -> Versions:
+    """Return what tells whether the weights of a model have changed."""
+    return tuple((parameter.data_ptr(), parameter._version) for parameter in model.parameters())
+
+
 def _convert(model: EncoderDecoder, precision: Precision) -> EncoderDecoder:
-    versions = tuple((parameter.data_ptr(), parameter._version) for parameter in model.parameters())
+    versions = versions_of(model)
     converted_at, converted = _converted.setdefault(model, {}).get(precision, ((), model))
     if converted_at != versions:
         with torch.inference_mode(False), torch.no_grad():

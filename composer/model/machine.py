@@ -1,14 +1,19 @@
-"""What this machine has, as far as this process may use it: CPUs, GPUs and memory."""
+"""What this machine has, as far as this process may use it: CPUs, GPUs, memory and packages."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
+from composer.errors import RunError
+
+PROGRAMS = ("onnx", "onnxscript", "onnxruntime")
+"""Packages that make and run the programs of a model."""
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
@@ -50,3 +55,15 @@ def available_memory() -> float:
             return min(memory, float(file.read()))
     except (OSError, ValueError):  # no container, or one without a limit: `max`
         return memory
+
+
+def missing_packages(names: Sequence[str]) -> list[str]:
+    """Return the packages that are not installed."""
+    return [name for name in names if find_spec(name) is None]
+
+
+def require_packages(names: Sequence[str]) -> None:
+    """Raise RunError if a package is not installed."""
+    if missing := missing_packages(names):
+        message = f"the package `{missing[0]}` is not installed"
+        raise RunError.of(message, f"run `pip install {' '.join(names)}`")

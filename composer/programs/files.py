@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 WEIGHTS = "weights.bin"
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 EXAMPLES = (Sizes(3, 37, 6), Sizes(5, 53, 7), Sizes(7, 41, 10))
 """Sizes of which a program is made. Those of sources differ after most strides too."""
 LONGER = 8
@@ -47,14 +45,6 @@ TOLERANCE = 1e-3
 """Relative and absolute difference from the model at most."""
 ANY_NUMBER = 1e6
 """The same for weights of 8 bits: all numbers but NaN and infinite ones."""
-
-
-def require_onnx() -> None:
-    """Raise RunError if the packages of the extra `onnx` are missing."""
-    missing = [package for package in PACKAGES if find_spec(package) is None]
-    if missing:
-        message = f"the package `{missing[0]}` is not installed"
-        raise RunError.of(message, f"run `pip install {' '.join(PACKAGES)}`")
 
 
 def program_file(name: str) -> str:
@@ -185,7 +175,9 @@ def open_program(folder: Path, name: str, threads: int = 0) -> InferenceSession:
         return InferenceSession(os.fspath(file), options)
     except Exception as error:  # of onnxruntime, whose errors have no common class
         message = f"this program cannot be opened: {one_line_error(error)}"
-        raise RunError.of(message, f"remove `{folder}`, and it is made again", str(file)) from error
+        raise RunError.of(
+            message, "copy its folder again, or export the model again", str(file)
+        ) from error
 
 
 def check_programs(
@@ -193,7 +185,10 @@ def check_programs(
 ) -> None:
     """Compare programs with the model at sizes that none was made of. Raises NotExportable."""
     for program in programs:
-        session = open_program(folder, program.name)
+        try:
+            session = open_program(folder, program.name)
+        except RunError as error:
+            raise NotExportable(error.faults[0].message) from error
         for sizes in PROOFS:
             inputs = Example.of(model, sizes, seed=1).tensors()
             if problem := difference(program, session, inputs, tolerance):

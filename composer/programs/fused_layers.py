@@ -17,35 +17,29 @@ Weights = list[Tensor]
 """Matrices of x and of h, and their biases: (n D, .), (n D,)"""
 
 
-def _layer(kind: str) -> Callable[..., Any]:
+def _layer(kind: str, states: int) -> Callable[..., Any]:
     """Return an operator of one layer, which a graph keeps whole. It computes nothing itself."""
+    names = ", ".join(f"Tensor s{at}" for at in range(states))
+    outputs = ", ".join(["Tensor"] * (1 + states))
+    schema = f"(Tensor x, {names}, Tensor[] weights) -> ({outputs})"
 
-    def compute(x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+    def compute(x: Tensor, *states_and_weights: Any) -> tuple[Tensor, ...]:
         raise NotImplementedError(f"{kind} stands for a node of a graph")
 
-    def shapes(x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-        return x.new_empty(x.shape[0], x.shape[1], h.shape[-1]), torch.empty_like(h)
+    def shapes(x: Tensor, *states_and_weights: Any) -> tuple[Tensor, ...]:
+        *before, _ = states_and_weights
+        y = x.new_empty(x.shape[0], x.shape[1], before[0].shape[-1])
+        return y, *map(torch.empty_like, before)
 
-    layer = torch.library.custom_op(f"seqcomposer::{kind}", compute, mutates_args=())
+    name = f"seqcomposer::{kind}"
+    layer = torch.library.custom_op(name, compute, mutates_args=(), schema=schema)
     layer.register_fake(shapes)
     return layer
 
 
-def _lstm(x: Tensor, h: Tensor, c: Tensor, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
-    raise NotImplementedError("an LSTM stands for a node of a graph")
-
-
-def _lstm_shapes(
-    x: Tensor, h: Tensor, c: Tensor, weights: Weights
-) -> tuple[Tensor, Tensor, Tensor]:
-    y = x.new_empty(x.shape[0], x.shape[1], h.shape[-1])
-    return y, torch.empty_like(h), torch.empty_like(c)
-
-
-LSTM = torch.library.custom_op("seqcomposer::lstm", _lstm, mutates_args=())
-LSTM.register_fake(_lstm_shapes)
-GRU = _layer("gru")
-RNN_TANH = _layer("rnn_tanh")
+LSTM = _layer("lstm", states=2)
+GRU = _layer("gru", states=1)
+RNN_TANH = _layer("rnn_tanh", states=1)
 
 
 def lstm(

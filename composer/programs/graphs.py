@@ -33,8 +33,8 @@ SMALLEST = 1, 32
 they are 1 where the graph is the same, and so it computes as well below.
 """
 
-WARNING_OF_NOTHING = "torch.onnx._internal.exporter._registration", "onnx_ir._convenience"
-"""Loggers that warn of torchvision, which is not installed, and of loops without outputs."""
+WARNING_OF_NOTHING = "torch.onnx", "onnx_ir", "onnxscript"
+"""Loggers that warn of packages that are not needed, and of what is left as it is in a graph."""
 
 
 class NotExportable(Exception):

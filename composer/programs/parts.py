@@ -266,7 +266,8 @@ class Example:
         """Return all of them by the names of the programs' inputs."""
         state = {state_name(at): leaf for at, leaf in enumerate(state_leaves(self.state))}
         tensors = {IDS: self.ids, **self.sources, **state, **memory_tensors(self.memories)}
-        return {name: usual_strides(tensor) for name, tensor in tensors.items()}
+        # a state may begin as a parameter
+        return {name: usual_strides(tensor.detach()) for name, tensor in tensors.items()}
 
 
 def example_inputs(model: EncoderDecoder, sizes: Sizes, random: torch.Generator) -> Tensors:

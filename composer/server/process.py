@@ -10,7 +10,7 @@ from types import FrameType
 import uvicorn
 
 from composer.errors import RunError, os_error_reason
-from composer.inference.engine import with_open_programs
+from composer.inference.engine import decoding_models
 from composer.inference.lines import write_note
 from composer.inference.run import Run
 from composer.processes.endings import end_process
@@ -61,8 +61,9 @@ def serve_runs(runs: Sequence[Run], settings: Settings, page: Path | None = None
     """
     named = by_name(runs)
     with listen(settings) as listening:
-        opened = {name: with_open_programs(run) for name, run in named.items()}
-        gate = create_app(opened, settings, page)
+        for run in runs:
+            decoding_models([run], run.recipe.decoding)  # opens programs before anybody waits
+        gate = create_app(named, settings, page)
         host, port = listening.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         write_note(f"serving {', '.join(named)} at http://{host}:{port}")

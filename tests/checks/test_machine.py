@@ -66,3 +66,14 @@ def test_more_processes_than_this_machine_has_a_use_for(
         train(recipe, tmp_path / "run")
     assert fault.message == f"on this machine, {refused.value.faults[0].message}"
     assert check(tiny("trainer.accelerator=cpu", "training.workers=7")) == []
+
+
+def test_the_packages_of_an_engine_are_installed(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny("decoding.greedy.engine=onnxruntime")
+    assert not check(recipe)
+    monkeypatch.setattr(machine, "PROGRAMS", ("onnx", "no_such_package"))
+    (fault,) = check(recipe)
+    assert (fault.code, fault.path) == ("package", "decoding.greedy.engine")
+    assert check(recipe, any_machine=True) == []

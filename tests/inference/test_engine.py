@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from composer.inference.engine import decoding_models
 from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.onnx_model import MEMORIES, OnnxModel
 from composer.inference.run import Run, open_run, translate_lines
-from composer.recipe.choices import Decoder
+from composer.inference.run_programs import code_identity, program_key
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.choices import Decoder, Precision
 from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made
 
 LINES = ["eins zwei drei", "vier", "", "sieben acht neun zehn eins zwei"]
@@ -36,6 +40,11 @@ METHODS: tuple[Decoder, ...] = (
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
     return tmp_path / "store" / "programs"
+
+
+def folders(store: Path) -> list[Path]:
+    """The programs of a store, without what locks them."""
+    return [path for path in store.glob("*") if path.is_dir()]
 
 
 def on(engine: str, decoding: Decoder) -> Decoder:
@@ -77,15 +86,33 @@ def test_a_language_model_writes_the_same(tmp_path: Path) -> None:
 def test_programs_are_made_once_and_again_for_other_weights(tmp_path: Path, store: Path) -> None:
     run = open_run(made(tmp_path / "run", GRU))
     fast = on("onnxruntime", Greedy())
-    decoding_models([run], fast)
-    (first,) = store.iterdir()
-    changed = os.stat(first / "weights.bin").st_mtime_ns
-    decoding_models([run], fast)
-    assert os.stat(first / "weights.bin").st_mtime_ns == changed
+    (opened,) = decoding_models([run], fast)
+    (folder,) = folders(store)
+    changed = os.stat(folder / "weights.bin").st_mtime_ns
+    assert decoding_models([run], on("onnxruntime", Beam(size=2)))[0] is opened
+    decoding_models([open_run(tmp_path / "run")], fast)
+    assert os.stat(folder / "weights.bin").st_mtime_ns == changed
     with torch.no_grad():
         next(run.model.parameters()).add_(0.1)
-    decoding_models([run], fast)
-    assert len(list(store.iterdir())) == 2
+    assert decoding_models([run], fast)[0] is not opened
+    assert len(folders(store)) == 2
+    model = weakref.ref(run.model)
+    del run, opened
+    gc.collect()
+    assert model() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["weights.bin", "step.onnx", "hashes.json"])
+def test_programs_that_are_damaged_are_made_again(name: str, tmp_path: Path, store: Path) -> None:
+    run = open_run(made(tmp_path / "run", GRU))
+    expected = translate_lines([run], LINES, Greedy())
+    decoding_models([run], on("onnxruntime", Greedy()))
+    file = folders(store)[0] / name
+    file.write_bytes(bytes(32) + file.read_bytes()[32:])
+    again = open_run(tmp_path / "run")
+    assert texts(translate_lines([again], LINES, on("onnxruntime", Greedy()))) == texts(expected)
+    assert file.read_bytes()[:32] != bytes(32)
 
 
 @pytest.mark.slow
@@ -119,13 +146,48 @@ def test_a_block_without_a_program_is_refused_at_its_line(tmp_path: Path, store:
     assert fault.code == "export"
     assert fault.line > 0
     assert "encoder" in fault.path
-    assert not store.exists() or not list(store.iterdir())
+    assert not folders(store)
 
 
-def test_another_precision_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_another_precision_is_refused(precision: Precision, tmp_path: Path) -> None:
     run: Run = open_run(made(tmp_path / "run", GRU))
-    with pytest.raises(RunError, match="bfloat16"):
-        decoding_models([run], on("onnxruntime", Greedy(precision="bfloat16")))
+    with pytest.raises(RunError, match=f"not in `{precision}`"):
+        decoding_models([run], on("onnxruntime", Greedy(precision=precision)))
+
+
+def test_programs_are_those_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that is edited has the weights that it had."""
+    run = open_run(made(tmp_path / "run", GRU))
+    key = program_key(run, run.model)
+    assert key == program_key(run, run.model)
+    code_identity.cache_clear()
+    monkeypatch.setattr("composer.programs.__path__", [str(tmp_path)])
+    assert program_key(run, run.model) != key
+    monkeypatch.undo()
+    code_identity.cache_clear()
+    (tmp_path / "own.py").write_text("class Own: pass")
+    monkeypatch.setattr("composer.inference.run_programs.inspect.getsourcefile", lambda kind: own)
+    own = str(tmp_path / "own.py")
+    first = program_key(run, run.model)
+    (tmp_path / "own.py").write_text("class Own: a = 1")
+    assert program_key(run, run.model) != first
+
+
+@pytest.mark.slow
+def test_programs_run_on_the_cpu_wherever_the_model_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_run(made(tmp_path / "run", GRU))
+    elsewhere = torch.device("cuda")
+    own = EncoderDecoder.device.fget
+    assert own is not None
+    where = property(lambda model: elsewhere if model is run.model else own(model))
+    monkeypatch.setattr(EncoderDecoder, "device", where)
+    (model,) = decoding_models([run], on("onnxruntime", Greedy()))
+    assert model.device.type == "cpu"
+    shared = {parameter.data_ptr() for parameter in run.model.parameters()}
+    assert not shared & {parameter.data_ptr() for parameter in model.parameters()}
 
 
 @pytest.mark.slow
@@ -142,4 +204,4 @@ def test_the_option_is_the_setting(tmp_path: Path, store: Path) -> None:
         assert left.value.code == 0
         answers.append(output.read_text())
     assert answers[0] == answers[1]
-    assert len(list(store.iterdir())) == 1
+    assert len(folders(store)) == 1

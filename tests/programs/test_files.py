@@ -20,6 +20,7 @@ from composer.programs.files import open_program, program_file, quantised, write
 from composer.programs.graphs import NotExportable
 from composer.programs.parts import ATTENTION, Example, Sizes
 from composer.recipe.recipe import load_text
+from tests.exporters.sizes import assert_exported
 from tests.inference.untrained import GRU, made
 
 TIED = """
@@ -111,6 +112,22 @@ def test_words_whose_vectors_would_be_made_at_every_token_are_refused() -> None:
     assert raised.value.path == ("model", "output", "kind")
 
 
+def test_an_encoder_that_no_block_reads_is_refused() -> None:
+    unread = TIED.replace(", {residual: [{cross_attention: {heads: 2}}]}]\n  output", "]\n  output")
+    with pytest.raises(NotExportable, match="no block reads the encoder"):
+        files.programs_of(model_of(unread))
+
+
+@pytest.mark.slow
+def test_a_state_that_begins_as_a_parameter_is_exported() -> None:
+    assert_exported(model_of(TIED.replace("lstm", "gru, initial_state: learned")))
+
+
+@pytest.mark.slow
+def test_a_joint_model_of_ctc_is_exported_though_its_logarithms_are_far_apart() -> None:
+    assert_exported(model_of(TIED.replace("{tie: [source, target]}", "{ctc: {weight: 0.3}}")))
+
+
 def test_a_state_that_grows_in_a_loop_is_refused_at_its_line(tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", GROWING))
     with pytest.raises(RecipeError) as raised:
@@ -177,7 +194,7 @@ def test_a_package_that_is_missing_is_named_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = made(tmp_path / "run", GRU)
-    monkeypatch.setattr(files, "PACKAGES", ("onnx", "no_such_package"))
+    monkeypatch.setattr("composer.exporters.onnx_export.PROGRAMS", ("onnx", "no_such_package"))
     with pytest.raises(RunError) as raised:
         composer.export(run, tmp_path / "out", to="onnx")
     assert "no_such_package" in raised.value.faults[0].message

@@ -15,9 +15,7 @@ from fastapi.testclient import TestClient
 
 import composer
 from composer.errors import RunError, RunFailed
-from composer.inference.engine import with_open_programs
 from composer.inference.generate import generate
-from composer.inference.onnx_model import OnnxModel
 from composer.inference.run import Run, open_run
 from composer.server import jobs
 from composer.server.app import create_app
@@ -469,16 +467,3 @@ def test_a_page_is_exported_and_served(
     composer.serve(runs["words"], page=True)
     assert len(exported) == 1
     assert not exported[0].exists()
-
-
-@pytest.mark.slow
-def test_programs_of_a_run_are_opened_once(
-    runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = open_run(runs["words"].run_dir.path, ["decoding.beam.engine=onnxruntime"])
-    opened = with_open_programs(run)
-    assert isinstance(opened.model, OnnxModel)
-    monkeypatch.setattr("composer.inference.onnx_model.on_onnxruntime", failing)
-    assert opened.translate(LINES) == runs["words"].translate(LINES)
-    assert opened.translate(LINES, beam=2) == runs["words"].translate(LINES, beam=2)
-    assert with_open_programs(opened) is opened
