@@ -90,10 +90,8 @@ def read_lines(
     begun = [[*cut_line(row, name, what)] for row, name in encoded]
     rows = make_rows(sources, begun, numbers)
     if unknown := [row.number + 1 for row in rows if UNK in row.prefix]:
-        noun = "the prefix" if ids else "the line"
-        write_note(
-            f"{origin}: the tokenizer does not know all of {noun} of {format_lines(unknown)}"
-        )
+        of = "the prefix of " if ids else ""
+        write_note(f"{origin}: the tokenizer does not know all of {of}{format_lines(unknown)}")
     return SourceLines(len(lines), places, rows)
 
 
