@@ -387,6 +387,8 @@ def export(
     if int8 and to == "ctranslate2":
         fix = "write it with `--onnx DIR` or `--web DIR`; CTranslate2 quantises while it loads"
         raise RunError.of(f"`--int8` is not for `--{to}`", fix)
+    if runtime is not None and to != "web":
+        raise RunError.of(f"`--runtime` is not for `--{to}`", "remove it, or write `--web DIR`")
     opened = _open_run(run, (), None)
     if to == "onnx":
         from composer.exporters.onnx_export import export_onnx
@@ -434,17 +436,17 @@ def serve(
     """
     require_packages()
     settings = Settings(
-        host,
-        port,
-        token_or_environment(token),
-        wait_ms,
-        batch_lines,
-        queue,
-        timeout,
-        max_bytes,
-        max_lines,
-        max_characters,
-        page,
+        host=host,
+        port=port,
+        token=token_or_environment(token),
+        wait_ms=wait_ms,
+        batch_lines=batch_lines,
+        queue=queue,
+        timeout=timeout,
+        max_bytes=max_bytes,
+        max_lines=max_lines,
+        max_characters=max_characters,
+        page=page,
     )
     every = [*runs] if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     opened = [_open_run(run, _as_list(overrides), None) for run in every]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,6 +30,8 @@ BODIES: dict[str, type[Body]] = {
     "/v1/translate": TranslateBody,
     "/v1/generate": GenerateBody,
 }
+METHODS = {**dict.fromkeys(BODIES, "POST"), "/healthz": "GET", "/metrics": "GET"}
+"""What each path takes; all others are those of a page."""
 
 
 def create_app(runs: Mapping[str, Run], settings: Settings, page: Path | None = None) -> Gate:
@@ -41,14 +43,19 @@ def create_app(runs: Mapping[str, Run], settings: Settings, page: Path | None = 
     worker = Worker(settings, measures)
     measures.queue.set_function(lambda: len(worker.waiting))
     app = FastAPI(
-        title="seqcomposer", version=version("seqcomposer"), docs_url=None, redoc_url=None
+        title="seqcomposer",
+        version=version("seqcomposer"),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
 
     @app.post("/v1/translate")
     async def translate(body: TranslateBody, request: Request) -> Response:
         name = model_name(runs, body.model)
         check_sizes(body, settings)
-        job = await asyncio.to_thread(Translating.of, runs[name], body)
+        with worker.reserve():
+            job = await asyncio.to_thread(Translating.of, runs[name], body)
         rows = await answers_of(job, request, worker)
         answers = []
         for row in rows:
@@ -58,12 +65,14 @@ def create_app(runs: Mapping[str, Run], settings: Settings, page: Path | None = 
     @app.post("/v1/generate")
     async def generate(body: GenerateBody, request: Request) -> Response:
         name = model_name(runs, body.model)
+        check_characters([body.prompt or ""], settings)
         loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | None]()
 
         def write(piece: str | None) -> None:
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-        job = await asyncio.to_thread(Writing.of, runs[name], body, write)
+        with worker.reserve():
+            job = await asyncio.to_thread(Writing.of, runs[name], body, write)
         if not body.stream:
             ((text,),) = await answers_of(job, request, worker)
             return JSONResponse({"model": name, **describe(text, scores=True)})
@@ -88,16 +97,10 @@ def create_app(runs: Mapping[str, Run], settings: Settings, page: Path | None = 
 
 def add_handlers(app: FastAPI) -> None:
     """Give every error of an application the one form."""
-    paths = ", ".join(BODIES)
-    of_status = (
-        Refused(400, "json", "the body cannot be read as JSON", "send JSON in UTF-8"),
-        Refused(404, "path", "there is no such path", f"the paths are {paths}"),
-        Refused(405, "method", "this path takes another method", f"POST to {paths}"),
-    )
 
     async def refuse(request: Request, error: Exception) -> Response:
-        known = {refused.status: refused for refused in of_status}
-        refused = known.get(getattr(error, "status_code", 0)) or refusal_of(error)
+        status = getattr(error, "status_code", 0)
+        refused = refusal_of_request(request.url.path, status) or refusal_of(error)
         return Response(refused.body(), refused.status, refused.headers, "application/json")
 
     @app.exception_handler(RequestValidationError)
@@ -108,6 +111,18 @@ def add_handlers(app: FastAPI) -> None:
 
     for kind in (400, 404, 405, Refused, ComposerError, Exception):
         app.add_exception_handler(kind, refuse)
+
+
+def refusal_of_request(path: str, status: int) -> Refused | None:
+    """Return what a client is told in place of the library's own words; None of another status."""
+    if status == 400:
+        return Refused(400, "json", "the body cannot be read as JSON", "send JSON in UTF-8")
+    if status not in (404, 405):
+        return None
+    if path in METHODS:  # files of a page take GET at every path
+        fix = f"send {METHODS[path]}"
+        return Refused(405, "method", "this path takes another method", fix)
+    return Refused(404, "path", "there is no such path", f"the paths are {', '.join(METHODS)}")
 
 
 def model_name(runs: Mapping[str, Run], name: str | None) -> str:
@@ -126,10 +141,15 @@ def check_sizes(body: TranslateBody, settings: Settings) -> None:
         message = f"there are {len(body.lines):,} lines, and {settings.max_lines:,} are accepted"
         raise Refused(413, "size", message, "send several requests")
     texts = [text for line in body.lines for text in ([line] if isinstance(line, str) else line)]
-    longest = max(map(len, [*texts, *(body.prefixes or ())]), default=0)
+    check_characters([*texts, *(body.prefixes or ())], settings)
+
+
+def check_characters(texts: Sequence[str], settings: Settings) -> None:
+    """Raise Refused for a text that is longer than is accepted."""
+    longest = max(map(len, texts), default=0)
     if longest > settings.max_characters:
-        message = f"a line has {longest:,} characters, and {settings.max_characters:,} are accepted"
-        raise Refused(413, "size", message, "split it")
+        message = f"a text has {longest:,} characters, and {settings.max_characters:,} are accepted"
+        raise Refused(413, "size", message, "split it, or send its end alone")
 
 
 async def answers_of(job: Job, request: Request, worker: Worker) -> Answers:

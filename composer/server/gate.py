@@ -7,10 +7,11 @@ import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
 from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 
 from composer.server.jobs import Job
 from composer.server.refusals import GONE, Refused
-from composer.server.settings import Settings
+from composer.server.settings import Settings, is_loopback
 from composer.server.worker import Worker
 
 Message = MutableMapping[str, Any]
@@ -83,14 +84,25 @@ class Gate:
     def _check(self, scope: Message) -> None:
         """Raise Refused for a request without the token, or at the end of the server."""
         path, token = scope["path"], self.settings.token
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if not token and not is_local(headers.get(b"host", b"").decode("latin-1")):
+            message = "this server has no token, and answers only what names this machine as host"
+            raise Refused(403, "host", message, "ask http://localhost, or give the server a token")
         if token and path != "/healthz":
-            headers: dict[bytes, bytes] = dict(scope["headers"])
             expected = f"Bearer {token}".encode()
             if not hmac.compare_digest(headers.get(b"authorization", b""), expected):
                 fix = "send the header `Authorization: Bearer TOKEN`"
                 raise Refused(401, "token", "the token is missing or another one", fix)
         if self.is_draining and path != "/metrics":
             raise Refused(503, "ending", "this server is ending", "try another one, or later")
+
+
+def is_local(host: str) -> bool:
+    """True if a header `Host` names this machine: no page of another one can send it."""
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
 
 
 async def read_body(receive: Receive, limit: int) -> bytes:

@@ -23,7 +23,7 @@ class Settings:
     batch_lines: Lines decoded together at most, unless one request has more.
     queue: Requests that wait for the model at most.
     timeout: Seconds for a request, from its first byte to the last of its answer.
-    max_bytes, max_lines, max_characters: Limits of a body, of its lines, and of each line.
+    max_bytes, max_lines, max_characters: Limits of a body, of its lines, and of each text.
     page: Whether the first run's page of `export --web` is served, too.
     """
 
@@ -45,7 +45,8 @@ class Settings:
         for name in counts:
             if getattr(self, name) <= 0:
                 option = name.replace("_", "-")
-                raise RunError.of(f"`--{option}` takes a number above 0", f"write `--{option} 10`")
+                message = f"`--{option}` takes a number above 0, not {getattr(self, name):g}"
+                raise RunError.of(message, "write a larger one, or leave it out")
         if not 0 <= self.port <= 65535 or self.wait_ms < 0:
             fix = "write a port from 0, a free one, to 65535, and 0 milliseconds or more"
             raise RunError.of(f"`--port {self.port} --wait-ms {self.wait_ms:g}` cannot be", fix)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Condition, Thread
 from time import monotonic
 
-from composer.errors import BlockCodeErrors
+from composer.errors import BlockCodeErrors, error_of_code
 from composer.server.jobs import Job
 from composer.server.measures import Measures
 from composer.server.refusals import Refused
@@ -17,22 +19,35 @@ END_SECONDS = 5.0
 
 
 class Worker:
-    """Decodes jobs in the order of their arrival, those of equal settings together."""
+    """Decodes jobs in the order of their arrival, those of equal settings together.
+
+    reserved: Places of requests that become jobs now.
+    """
 
     def __init__(self, settings: Settings, measures: Measures) -> None:
         self.settings, self.measures = settings, measures
         self.waiting: deque[Job] = deque()
+        self.reserved = 0
         self.changed = Condition()
         self.is_closed = False
         self.thread = Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
 
+    @contextmanager
+    def reserve(self) -> Iterator[None]:
+        """Keep a place while a request becomes a job. Raises Refused if there is none."""
+        if self.reserved + len(self.waiting) >= self.settings.queue:
+            message = f"{self.settings.queue:,} requests are waiting, and there is no more room"
+            raise Refused(503, "full", message, "try again in a second")
+        self.reserved += 1
+        try:
+            yield
+        finally:
+            self.reserved -= 1
+
     def add(self, job: Job) -> None:
-        """Let a job wait. Raises Refused if too many do."""
+        """Let a job wait in the place that it had, at once."""
         with self.changed:
-            if len(self.waiting) >= self.settings.queue:
-                message = f"{self.settings.queue:,} requests are waiting, and there is no more room"
-                raise Refused(503, "full", message, "try again in a second")
             self.waiting.append(job)
             self.changed.notify()
 
@@ -92,9 +107,11 @@ class Worker:
         """Answer jobs together; where that fails, each alone, so that one hurts no other."""
         try:
             answers = jobs[0].decode(jobs)
-            self.measures.add_batch(jobs[0].run, answers)
+            self.measures.add_batch(len(answers))
         except BlockCodeErrors as error:
             if len(jobs) == 1:
+                if isinstance(error, SystemExit):  # raised in the server's loop, it would end it
+                    error = RuntimeError(error_of_code(error))
                 jobs[0].answers.set_exception(error)
                 return
             for job in jobs:

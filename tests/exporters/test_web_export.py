@@ -20,6 +20,7 @@ import soundfile
 import torch
 from PIL import Image
 
+import composer
 from composer.errors import RunError
 from composer.exporters import web_runtime
 from composer.exporters.web_export import copy_page, export_web
@@ -77,6 +78,14 @@ def test_packages_that_are_missing_or_others_are_refused_before_anything_is_writ
         export_web(run, tmp_path / "page", packages)
     assert caught.value.faults[0].file == str(last)
     assert not (tmp_path / "page").exists()
+
+
+def test_an_option_of_another_format_is_refused(tmp_path: Path) -> None:
+    for to in ("onnx", "ctranslate2"):
+        with pytest.raises(RunError, match=f"`--runtime` is not for `--{to}`"):
+            composer.export(tmp_path, tmp_path / "out", to, runtime=tmp_path)
+    with pytest.raises(RunError, match="`--int8` is not for `--ctranslate2`"):
+        composer.export(tmp_path, tmp_path / "out", "ctranslate2", int8=True)
 
 
 # ------------------------------------------------------------------------------------- the browser

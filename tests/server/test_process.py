@@ -53,7 +53,7 @@ def connect(address: str) -> socket.socket:
 
 
 def head(length: int) -> bytes:
-    lines = [f"POST {PATH} HTTP/1.1", "Host: x", "Content-Type: application/json"]
+    lines = [f"POST {PATH} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     return "\r\n".join([*lines, f"Content-Length: {length}", "", ""]).encode()
 
 

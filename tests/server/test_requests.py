@@ -25,6 +25,7 @@ from tests.exporters.runs import file_run
 from tests.inference.untrained import LANGUAGE, TWO, made
 
 LINES = ["eins zwei drei", "", "vier"]
+LOCAL = "http://localhost"
 Build = Callable[..., Gate]
 
 
@@ -35,6 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return {
         "words": open_run(made(folder / "words")),
         "two": open_run(made(folder / "two", TWO)),
+        "short": open_run(made(folder / "short", decoding="{beam: {max_length: 1}}")),
         "drawn": open_run(made(folder / "drawn", decoding=drawing)),
         "writer": open_run(made(folder / "writer", LANGUAGE, decoding="{greedy: {max_length: 9}}")),
     }
@@ -54,7 +56,7 @@ def build(runs: dict[str, Run]) -> Iterator[Build]:
 
 @pytest.fixture
 def client(build: Build) -> TestClient:
-    return TestClient(build(max_bytes=20_000), raise_server_exceptions=False)
+    return TestClient(build(max_bytes=20_000), LOCAL, raise_server_exceptions=False)
 
 
 def side_by_side(
@@ -64,7 +66,7 @@ def side_by_side(
 
     async def run() -> list[Any]:
         transport = httpx.ASGITransport(app=gate, raise_app_exceptions=False)  # type: ignore[arg-type]
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        async with httpx.AsyncClient(transport=transport, base_url=LOCAL) as http:
             return await talk(http)
 
     return asyncio.run(run())
@@ -108,9 +110,10 @@ def test_no_lines_have_no_answers(client: TestClient) -> None:
 
 
 def test_answers_that_a_beam_has_not_are_left_out(client: TestClient) -> None:
-    body = {"lines": ["eins"], "prefixes": [" ".join(["acht"] * 19)], "beam": 20, "n_best": 20}
-    (row,) = client.post("/v1/translate", json={**body, "scores": True}).json()["answers"]
-    assert all(answer["text"] for answer in row)
+    body = {"model": "short", "lines": ["eins"], "beam": 20, "n_best": 20, "scores": True}
+    (row,) = client.post("/v1/translate", json=body).json()["answers"]
+    assert 1 < len(row) < 20
+    assert all(answer["score"] is not None for answer in row)
 
 
 def test_a_text_is_continued_at_once_and_in_events(
@@ -178,6 +181,7 @@ REFUSED: dict[str, tuple[str, object, int, str, str]] = {
         "3 best",
     ),
     "a prompt for a translator": (GENERATE, {"prompt": "a"}, 422, "model", "answers a source"),
+    "a long prompt": (GENERATE, {"prompt": "a" * 10_001, "model": "writer"}, 413, "size", "10,001"),
     "an empty prompt": (GENERATE, {"prompt": "", "model": "writer"}, 422, "run", "is empty"),
     "no temperature": (GENERATE, {"temperature": 0}, 422, "type", "`temperature`"),
     "lines to continue": (GENERATE, {"lines": ["a"]}, 422, "key", "no key `lines`"),
@@ -209,13 +213,53 @@ def test_a_form_of_another_page_is_refused(client: TestClient) -> None:
 
 
 def test_unknown_paths_and_methods_have_the_same_form(client: TestClient) -> None:
-    assert client.get("/v2").json()["error"]["code"] == "path"
-    assert client.get(TRANSLATE).json()["error"]["code"] == "method"
+    answer = client.get("/v2")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "path")
+    for method, path, right in (
+        ("GET", TRANSLATE, "POST"),
+        ("DELETE", GENERATE, "POST"),
+        ("POST", "/healthz", "GET"),
+    ):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method")
+        assert answer.json()["error"]["fix"] == f"send {right}"
+
+
+def test_a_path_with_a_slash_too_many_leads_to_no_other_host(client: TestClient) -> None:
+    answer = client.post(f"{TRANSLATE}/", json={"lines": []}, follow_redirects=False)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "path")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8000", 200),
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("evil.example", 403),
+        ("evil.example:8000", 403),
+        ("localhost.evil.example", 403),
+        ("localhost@evil.example", 403),
+        ("192.168.0.1", 403),
+        ("[::1", 403),
+        ("", 403),
+    ],
+)
+def test_without_a_token_only_a_name_of_this_machine_is_answered(
+    client: TestClient, host: str, status: int
+) -> None:
+    """A page of another site whose name leads here sends that name."""
+    for path in ("/metrics", "/healthz"):
+        assert client.get(path, headers={"host": host}).status_code == status
+    answer = client.post(TRANSLATE, json={"lines": ["eins"]}, headers={"host": host})
+    assert answer.status_code == status
+    assert status == 200 or answer.json()["error"]["code"] == "host"
 
 
 def test_a_server_opens_no_files(tmp_path: Path) -> None:
     gate = create_app({"pictures": file_run(tmp_path, "image")[0]}, Settings())
-    answer = TestClient(gate).post(TRANSLATE, json={"lines": ["/etc/passwd"]})
+    answer = TestClient(gate, LOCAL).post(TRANSLATE, json={"lines": ["/etc/passwd"]})
     assert answer.status_code == 422
     assert "opens no files" in answer.json()["error"]["message"]
     assert gate.worker.close()
@@ -243,6 +287,20 @@ def test_a_mistake_of_the_server_shows_nothing_of_it(
     assert client.get("/healthz").status_code == 200
 
 
+def test_a_block_that_calls_exit_ends_its_answer_alone(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaving(*_: object, **__: object) -> None:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(jobs, "translate_lines", leaving)
+    monkeypatch.setattr(jobs, "write_texts", leaving)
+    answer = client.post(TRANSLATE, json={"lines": ["a"]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert client.post(GENERATE, json={"model": "writer"}).status_code == 500
+    assert client.get("/healthz").status_code == 200
+
+
 def test_a_failure_of_the_machine_is_no_mistake_of_the_client(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +309,7 @@ def test_a_failure_of_the_machine_is_no_mistake_of_the_client(
 
 
 def test_a_token_is_needed_but_for_the_health(build: Build) -> None:
-    client = TestClient(build(token="secret"))
+    client = TestClient(build(token="secret"), "http://models.example")
     body = {"lines": ["eins"]}
     for value in ("", "secret", "Bearer", "Bearer other", "bearer secret"):
         answer = client.post(TRANSLATE, json=body, headers={"authorization": value})
@@ -264,7 +322,7 @@ def test_a_token_is_needed_but_for_the_health(build: Build) -> None:
 
 def test_requests_at_the_end_are_refused_and_measures_are_read(build: Build) -> None:
     gate = build()
-    client = TestClient(gate)
+    client = TestClient(gate, LOCAL)
     gate.is_draining = True
     for answer in (client.get("/healthz"), client.post(TRANSLATE, json={"lines": []})):
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "ending")
@@ -316,7 +374,7 @@ def test_requests_of_equal_settings_are_decoded_together(
     assert texts[:4] == [
         words.translate([*lines]) for lines in (["eins", "zwei"], ["drei"], ["vier"])
     ] + [words.translate(["fünf"], beam=2)]
-    measures = TestClient(gate).get("/metrics").text
+    measures = TestClient(gate, LOCAL).get("/metrics").text
     assert 'seqcomposer_requests_total{path="/v1/translate",status="200"} 5.0' in measures
     assert "seqcomposer_batch_lines_count 3.0" in measures
     assert "seqcomposer_lines_total 6.0" in measures
@@ -370,6 +428,29 @@ def test_a_full_queue_refuses_and_recovers(build: Build, spy: Spy) -> None:
     assert gate.open_requests == 0
 
 
+def test_requests_that_are_read_have_places_in_the_queue(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, read = threading.Event(), threading.Event(), jobs.check_lengths
+
+    def check_lengths(*given: Any) -> None:
+        begun.set()
+        assert go.wait(20)
+        read(*given)
+
+    monkeypatch.setattr(jobs, "check_lengths", check_lengths)
+
+    async def talk(http: httpx.AsyncClient) -> list[Any]:
+        first = asyncio.ensure_future(ask(http, "eins"))
+        await asyncio.to_thread(begun.wait, 20)
+        refused = await asyncio.wait_for(ask(http, "zwei"), 10)
+        go.set()
+        return [refused, await first, await ask(http, "drei")]
+
+    answers = side_by_side(build(queue=1), talk)
+    assert [answer.status_code for answer in answers] == [503, 200, 200]
+
+
 def test_a_request_that_takes_too_long_frees_its_place(build: Build, spy: Spy) -> None:
     gate = build(timeout=0.3, wait_ms=0)
     spy.go.clear()
@@ -381,7 +462,7 @@ def test_a_request_that_takes_too_long_frees_its_place(build: Build, spy: Spy) -
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "time")
     assert not gate.worker.waiting
     spy.go.set()
-    assert TestClient(gate).post(TRANSLATE, json={"lines": ["drei"]}).status_code == 200
+    assert TestClient(gate, LOCAL).post(TRANSLATE, json={"lines": ["drei"]}).status_code == 200
     assert ["zwei"] not in spy.calls
 
 
@@ -416,7 +497,7 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(
             raise
 
     monkeypatch.setattr(jobs, "write_texts", write_texts)
-    client = TestClient(build(timeout=0.3), raise_server_exceptions=False)
+    client = TestClient(build(timeout=0.3), LOCAL, raise_server_exceptions=False)
     assert client.post(GENERATE, json={"model": "writer"}).status_code == 504
     assert dropped.wait(10)
     assert len(pieces) < 1_000
@@ -431,7 +512,7 @@ def test_a_text_that_nobody_waits_for_is_not_written_to_its_end(
     [
         ({"host": "0.0.0.0"}, "no token"),
         ({"host": "example.org", "token": ""}, "no token"),
-        ({"queue": 0}, "--queue"),
+        ({"queue": 0}, "--queue` takes a number above 0, not 0"),
         ({"port": 70_000}, "--port"),
         ({"page": True, "token": "secret"}, "a browser sends no token"),
     ],
@@ -455,10 +536,11 @@ def test_a_page_is_exported_and_served(
 
     def serve_runs(opened: list[Run], settings: Settings, page: Path) -> None:
         gate = create_app({"a": opened[0]}, settings, page)
-        client = TestClient(gate)
+        client = TestClient(gate, LOCAL)
         assert client.get("/").text == "page of untrained"
         assert client.get("/step.wasm").headers["content-type"] == "application/wasm"
         assert client.get("/../recipe.yaml").json()["error"]["code"] == "path"
+        assert client.get(TRANSLATE).json()["error"]["fix"] == "send POST"
         assert client.post(TRANSLATE, json={"lines": ["eins"]}).status_code == 200
         assert gate.worker.close()
 
