@@ -20,6 +20,8 @@ from composer.viz.report import ScoreTable, score_table
 PAGE, DRAWING, RUNTIME = "index.html", "architecture.svg", "runtime"
 LOADED = (".onnx", ".bin")
 """Suffixes of the files of a model, whose loading a page shows."""
+SEARCHES = ("greedy", "beam", "sample")
+"""Ways of decoding that a page has."""
 
 
 def export_web(
@@ -72,6 +74,7 @@ def write_page(run: Run, folder: Path, shared: Path) -> None:
         size=format_bytes(sum(own.values())),
         facts=facts(run),
         scores=scores(run),
+        other_search="" if (word := run.recipe.decoding.word) in SEARCHES else word,
         drawing=drawing.graph.summary,
         version=version("seqcomposer"),
     )

@@ -34,6 +34,7 @@ BROWSER = Path(__file__).parents[1] / "browser"
 PROGRAMS = BROWSER / "node_modules" / ".npm"
 DEMOS = Path(__file__).parents[2] / "docs" / "demos"
 LINES = ["eins zwei, drei", "vier", "zehn neun unbekannt acht acht eins eins"]
+SPECIAL = "eins ⟨eos⟩ ⟨pad⟩ zwei ⟨unk⟩ ⟨bos⟩"
 
 
 @pytest.fixture
@@ -78,6 +79,13 @@ def test_packages_that_are_missing_or_others_are_refused_before_anything_is_writ
         export_web(run, tmp_path / "page", packages)
     assert caught.value.faults[0].file == str(last)
     assert not (tmp_path / "page").exists()
+
+
+def test_a_page_says_where_its_search_is_another_one(packages: Path, tmp_path: Path) -> None:
+    for word, known in (("mbr", True), ("beam", False)):
+        run = made(tmp_path / word, decoding=word)
+        html = (export_web(run, tmp_path / f"{word}-page", packages) / "index.html").read_text()
+        assert ("The recipe decodes by mbr; this page searches by a beam" in html) == known
 
 
 def test_an_option_of_another_format_is_refused(tmp_path: Path) -> None:
@@ -166,16 +174,23 @@ def assert_equal_answers(run: Run, seen: dict[str, Any], lines: list[str], size:
 @pytest.mark.browser
 @pytest.mark.parametrize(
     ("model", "tokenizer"),
-    [(GRU, "byte"), (ATTENTION, "word"), (ATTENTION, "{bpe: {size: 300}}"), (TWO, "char")],
-    ids=["gru", "attention", "pieces", "two"],
+    [
+        (GRU, "byte"),
+        (ATTENTION, "word"),
+        (ATTENTION, "{bpe: {size: 300}}"),
+        (GRU, "{word: {split: spaces}}"),
+        (TWO, "char"),
+    ],
+    ids=["gru", "attention", "pieces", "spaces", "two"],
 )
 def test_a_page_answers_as_the_model_does(
     model: str, tokenizer: str, root: Path, runtime: Path, address: str, tmp_path: Path
 ) -> None:
     run = open_run(made(tmp_path / "run", model, tokenizer, seed=3))
     export_web(run, root / tmp_path.name, runtime)
-    lines = ["\t".join([line] * len(run.recipe.sources)) for line in LINES]
-    questions = [{f"source-{side}": line for side in run.recipe.sources} for line in LINES]
+    texts = [*LINES, SPECIAL]
+    lines = ["\t".join([line] * len(run.recipe.sources)) for line in texts]
+    questions = [{f"source-{side}": line for side in run.recipe.sources} for line in texts]
     for size in (1, 4):
         settings = {"size": str(size)}
         url = f"{address}/{tmp_path.name}/"
@@ -213,6 +228,92 @@ def test_a_model_with_room_for_its_answer_tries_every_size(
     seen = drive(url=f"{address}/room/", questions=questions, settings={"size": "3"})
     assert_equal_answers(run, seen, LINES, 3)
     assert len({len(answers[0][0].split()) for answers in seen["answers"]}) > 1
+
+
+@pytest.mark.browser
+def test_a_greedy_recipe_ranks_sizes_without_a_penalty(
+    root: Path, runtime: Path, address: str, tmp_path: Path
+) -> None:
+    run = open_run(made(tmp_path / "run", NEURAL_GPU, decoding="greedy"))
+    export_web(run, root / "greedy", runtime)
+    questions = [{"source-source": line} for line in LINES]
+    seen = drive(url=f"{address}/greedy/", questions=questions)
+    expected = translate_lines([run], LINES, run.recipe.decoding)
+    assert [row[0][0] for row in seen["answers"]] == [row[0].text for row in expected]
+    beam = drive(url=f"{address}/greedy/", questions=questions, settings={"size": "3"})
+    assert_equal_answers(run, beam, LINES, 3)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "decoding",
+    ["{sample: {temperature: 0.333, max_length: 1}}", "{beam: {size: 30, max_length: 1}}"],
+)
+def test_the_values_of_every_recipe_can_be_sent(
+    decoding: str, root: Path, runtime: Path, address: str, tmp_path: Path
+) -> None:
+    run = open_run(made(tmp_path / "run", decoding=decoding))
+    export_web(run, root / tmp_path.name, runtime)
+    for settings in ({}, {"method": "beam"}, {"method": "sample"}):
+        url = f"{address}/{tmp_path.name}/"
+        seen = drive(url=url, questions=[{"source-source": "eins"}], settings=settings)
+        assert seen["answers"][0]
+        assert " s: 1 step, " in seen["status"]
+
+
+ATTENDED = 'document.getElementById("attention").innerText'
+
+
+@pytest.mark.browser
+def test_a_text_beside_another_may_be_empty_and_attention_names_its_source(
+    root: Path, runtime: Path, address: str, tmp_path: Path
+) -> None:
+    run = open_run(made(tmp_path / "run", TWO))
+    export_web(run, root / "beside", runtime)
+    rows = [("eins zwei", ""), ("", "drei")]
+    questions = [{"source-left": left, "source-right": right} for left, right in rows]
+    seen = drive(url=f"{address}/beside/", questions=questions, script=ATTENDED)
+    assert_equal_answers(run, seen, ["\t".join(row) for row in rows], 3)
+    assert "a column one of “left”" in seen["result"]
+
+
+ASK_WRONGLY = """
+(async () => {
+  const seen = [];
+  for (const text of [" ", "eins\\nzwei\\n", "eins ".repeat(10_001)]) {
+    document.getElementById("source-source").value = text;
+    document.getElementById("question").requestSubmit();
+    await new Promise(resolve => setTimeout(resolve));
+    const shown = document.querySelectorAll("#answers li, #attention:not([hidden])").length;
+    seen.push([document.getElementById("status").textContent, shown]);
+  }
+  return seen;
+})()
+"""
+
+
+@pytest.mark.browser
+def test_a_refused_question_leaves_no_answer_of_another(page: Path, address: str) -> None:
+    asked = [{"source-source": "eins"}]
+    seen = drive(url=f"{address}/gru/", questions=asked, script=ASK_WRONGLY)
+    assert seen["result"] == [
+        ["Write a text into “source”.", 0],
+        ["“source” takes one line, and these are 2: join them, or ask one after the other.", 0],
+        ["This text has 10001 tokens, and 10000 are read at most: shorten it.", 0],
+    ]
+
+
+SHOW_SCORES = """
+import("./view.js").then(({ hypothesisList }) => [-0.004, -0.006, -12.5].map(
+  score => hypothesisList([{ ids: [], score, rank: 0, ended: true, attention: [] }], () => "")[0].lastChild.textContent
+))
+"""
+
+
+@pytest.mark.browser
+def test_no_score_is_minus_zero(page: Path, address: str) -> None:
+    seen = drive(url=f"{address}/gru/", script=SHOW_SCORES)
+    assert seen["result"] == ["log p 0.00", "log p \u22120.01", "log p \u221212.50"]
 
 
 @pytest.mark.browser

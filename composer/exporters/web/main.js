@@ -3,7 +3,7 @@
 
 import { Network } from "./network.js";
 import { answer } from "./search.js";
-import { readSource, sourceField } from "./sources.js";
+import { readSource, requireContent, sourceField } from "./sources.js";
 import { Text, oneLine } from "./text.js";
 import { attentionTable, hypothesisList } from "./view.js";
 
@@ -89,21 +89,31 @@ function readerWithProgress(sizes) {
 function chooseMethod({ decoding }) {
   const [[word, own]] = Object.entries(decoding);
   part("method").value = word === "sample" ? "sample" : "beam";
-  part("size").value = own.size ?? (word === "greedy" ? 1 : 5);
-  part("temperature").value = own.temperature ?? 1;
+  begin("size", own.size ?? (word === "greedy" ? 1 : 5));
+  begin("temperature", own.temperature ?? 1);
   part("method").addEventListener("change", showMethod);
   showMethod();
 }
 
+/** Let a field begin with a value, which its limits allow then. @param {string} name @param {number} value */
+function begin(name, value) {
+  const { min, max } = part(name);
+  Object.assign(part(name), { value, min: Math.min(min, value), max: Math.max(max, value) });
+}
+
+/** Show the field of the method; a browser would also check one that is hidden. */
 function showMethod() {
-  for (const word of ["beam", "sample"]) part(word).hidden = part("method").value !== word;
+  for (const [word, name] of [["beam", "size"], ["sample", "temperature"]])
+    part(word).hidden = part(name).disabled = part("method").value !== word;
 }
 
 /** Return the settings of a search: those of the recipe, with what the form says. @param {any} settings */
 function decoding({ decoding }) {
-  const shared = { max_length: 512, max_ratio: 3, no_repeat_ngram: null, ...Object.values(decoding)[0] };
+  const [[word, own]] = Object.entries(decoding);
+  const shared = { max_length: 512, max_ratio: 3, no_repeat_ngram: null, ...own };
   if (part("method").value === "sample") return { ...shared, temperature: Number(part("temperature").value), size: 0 };
-  return { length_penalty: 0.6, ...shared, size: Number(part("size").value) };
+  const size = Number(part("size").value);
+  return { length_penalty: word === "greedy" && size === 1 ? 0 : 0.6, ...shared, size };
 }
 
 /** Enter answers a line; Ctrl-Enter anything. @param {KeyboardEvent} event */
@@ -120,6 +130,8 @@ function submitByKey(event) {
 /** @param {Loaded} loaded */
 async function ask(loaded) {
   setBusy(true);
+  part("answers").replaceChildren();
+  part("attention").hidden = true;
   try {
     await showAnswer(loaded, await readQuestion(loaded));
   } finally {
@@ -144,7 +156,7 @@ async function showAnswer({ model, texts, target }, question) {
   showHypotheses(answers, spell);
   showAttention(answers[0], question, texts, target);
   const seconds = (performance.now() - begin) / 1000;
-  say(`${stopped ? "Stopped after" : "Answered in"} ${seconds.toFixed(2)} s: ${steps} steps, ${(steps / seconds).toFixed(0)} a second.`);
+  say(`${stopped ? "Stopped after" : "Answered in"} ${seconds.toFixed(2)} s: ${steps} ${steps === 1 ? "step" : "steps"}, ${(steps / seconds).toFixed(0)} a second.`);
 }
 
 /** @param {Loaded} loaded @returns {Promise<any>} a `Question`, and ids of its texts */
@@ -152,6 +164,7 @@ async function readQuestion({ model, texts, target }) {
   /** @type {any} */
   const question = { sources: {}, lengths: {}, longest: 0, prefix: [], ids: {} };
   if (!model.settings.sources.length) question.prefix = readPrompt(target, model.settings.max_positions ?? Infinity);
+  requireContent(model.settings.sources, form.elements);
   for (const source of model.settings.sources) {
     const { tensor, length, real, ids } = await readSource(source, form.elements[source.name], texts[source.name], model.settings);
     question.sources[`source.${source.name}`] = tensor;
@@ -190,6 +203,7 @@ function showAttention(best, question, texts, target) {
   if (part("attention").hidden || !best) return;
   const columns = [...question.ids[name].map((/** @type {number} */ id) => texts[name].decode([id])), END];
   const rows = [...best.ids.map(id => target.decode([id])), END].slice(0, best.attention.length);
+  part("attention-source").textContent = name;
   part("attention-map").replaceChildren(attentionTable(columns, rows, best.attention));
 }
 

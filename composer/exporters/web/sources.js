@@ -57,17 +57,25 @@ function recorder(field) {
   return button;
 }
 
+/** Refuse a question without content; a text beside others may be empty. @param {Source[]} sources @param {any} fields by name */
+export function requireContent(sources, fields) {
+  const empty = sources.filter(({ name }) => !(fields[name].files?.length ?? fields[name].value.trim()));
+  const missing = empty.find(({ kind }) => kind in FILES) ?? (empty.length === sources.length ? empty[0] : null);
+  if (!missing) return;
+  fields[missing.name].focus();
+  throw new Error(missing.kind in FILES ? `Choose a file for “${missing.name}”.` : `Write a text into “${missing.name}”.`);
+}
+
 /**
  * @param {Source} source @param {any} field @param {import("./text.js").Text} text @param {any} settings
  * @returns {Promise<Read>}
  */
 export async function readSource(source, field, text, settings) {
-  if (!(field.files ? field.files.length : field.value.trim())) {
-    field.focus();
-    throw new Error(field.files ? `Choose a file for “${source.name}”.` : `Write a text into “${source.name}”.`);
-  }
   if (field.files) return readFile(source, field.files[0]);
-  const line = field.value.replace(/\r?\n/g, " ");
+  const lines = field.value.replace(/^\n+|\n+$/g, "").split("\n");
+  if (lines.length > 1 && source.kind === "text")
+    throw new Error(`“${source.name}” takes one line, and these are ${lines.length}: join them, or ask one after the other.`);
+  const line = lines.join(" ");
   if (source.kind === "story") return readStory(source, text, line, settings.pad);
   const ids = text.encode(source.kind === "question" ? sentences(line).join(" ") : line);
   const length = ids.length + 1;

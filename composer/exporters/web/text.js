@@ -46,7 +46,7 @@ export class Text {
   /** @param {string} text @returns {number[]} */
   encodeWords(text) {
     const words = text.split(/\p{White_Space}+/u).filter(Boolean);
-    return words.map(word => this.tokenizer.token_to_id(word) ?? this.unk);
+    return words.map(word => Math.max(this.tokenizer.token_to_id(word) ?? this.unk, this.unk)); // no special token
   }
 
   /** Return the text of ids; if it was cut, without an incomplete last character. @param {number[]} ids */

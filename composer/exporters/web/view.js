@@ -21,7 +21,7 @@ export function hypothesisList(answers, spell) {
   const byText = new Map();
   for (const each of answers) if (!byText.has(spell(each))) byText.set(spell(each), each);
   return [...byText].map(([text, { score, ended }]) => {
-    const note = `${ended ? "" : "cut, "}log p ${score.toFixed(2).replace("-", "−")}`;
+    const note = `${ended ? "" : "cut, "}log p ${score.toFixed(2).replace("-0.00", "0.00").replace("-", "−")}`;
     return element("li", {}, [element("span", { className: "text", dir: "auto", textContent: text }), element("span", { className: "soft", textContent: note })]);
   });
 }
