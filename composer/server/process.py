@@ -95,5 +95,5 @@ def listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
         message = f"port {settings.port} of {settings.host} cannot be opened"
-        fix = "write `--port N` with another one, or 0 for a free one"
+        fix = "write `--port N` with another one, or 0 for a free one, or another `--host`"
         raise RunError.of(f"{message}: {os_error_reason(error)}", fix) from None
