@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+from composer.atomic_io import sha256_of_file
 from composer.data.pairs import TARGET
 from composer.data.stories import QUESTION, story_shape
 from composer.data.tokenizer_files import File, SentencePiece
@@ -19,10 +20,13 @@ from composer.exporters.model_file import (
     SourceKind,
     Text,
 )
+from composer.inference.methods import Beam, Greedy, Sample
 from composer.inference.run import Run
+from composer.inference.run_programs import weighted
 from composer.model.encoder_decoder import NEVER, Encoder
 from composer.model.features import feature_settings, feature_shape
 from composer.model.special_tokens import BOS, EOS, PAD, UNK
+from composer.programs.files import WEIGHTS, program_file
 from composer.programs.parts import Signature
 
 IMPOSSIBLE = NEVER / 2
@@ -30,19 +34,20 @@ IMPOSSIBLE = NEVER / 2
 
 
 def describe(
-    run: Run, programs: Mapping[str, Signature], texts: Mapping[str, Text], weights: str
+    run: Run, programs: Mapping[str, Signature], texts: Mapping[str, Text], folder: Path
 ) -> ModelFile:
-    """Return the description of a run that was exported as these programs.
+    """Return the description of a run that was exported as these programs to a folder.
 
-    texts: By side. weights: The SHA-256 of their file.
+    texts: By side.
     """
     model = run.model
     readers = model.readers()
+    names = [WEIGHTS, *map(program_file, programs), *(text.tokenizer for text in texts.values())]
     sources = [describe_source(run, key, readers[key], texts) for key in run.recipe.sources]
     return ModelFile(
         name=run.recipe.name,
         exporter=version("seqcomposer"),
-        weights=weights,
+        files={name: sha256_of_file(folder / name) for name in names},
         programs=programs,
         sources=tuple(sources),
         target=texts[TARGET],
@@ -51,11 +56,19 @@ def describe(
         max_positions=model.max_positions,
         impossible=IMPOSSIBLE if model.has_impossible_tokens else None,
         decoding=run.recipe.canonical["decoding"],
+        methods=methods_of(run),
         pad=PAD,
         bos=BOS,
         eos=EOS,
         unk=UNK,
     )
+
+
+def methods_of(run: Run) -> tuple[str, ...]:
+    """Return the methods that decode with the recipe's programs as this project does."""
+    # sampling has no `ctc_weight`, which is part of the programs
+    is_own = weighted(run.model, run.recipe.decoding) is run.model
+    return (Greedy.word, Beam.word, *([Sample.word] if is_own else []))
 
 
 def describe_source(run: Run, key: str, encoder: Encoder, texts: Mapping[str, Text]) -> Source:

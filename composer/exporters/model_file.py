@@ -55,7 +55,7 @@ class ModelFile:
     """The content of `model.json`.
 
     exporter: Version of the exporter.
-    weights: SHA-256 of `weights.bin`.
+    files: SHA-256 of each file that is read: programs, weights and tokenizers.
     programs: What `encode`, `start` and `step` read and return.
     sources: In the order in which a line has them, with tabs between.
     state: Number of leaves of the state.
@@ -63,11 +63,12 @@ class ModelFile:
     max_positions: Tokens that the decoder can tell apart, bos counted; None without a limit.
     impossible: Log-probabilities below this are of tokens that cannot be; None where all can be.
     decoding: The method of the recipe by its word, with its settings.
+    methods: Those that answer as this project does.
     """
 
     name: str
     exporter: str
-    weights: str
+    files: Mapping[str, str]
     programs: Mapping[str, Signature]
     sources: tuple[Source, ...]
     target: Text
@@ -76,6 +77,7 @@ class ModelFile:
     max_positions: int | None
     impossible: float | None
     decoding: Mapping[str, Mapping[str, Any]]
+    methods: tuple[str, ...]
     pad: int
     bos: int
     eos: int

@@ -19,6 +19,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import re
 import sys
 import unicodedata
@@ -49,8 +50,6 @@ MAX_HYPOTHESES, MAX_TOKENS = 1024, 8192
 """Rows of a batch, and positions of its sources with padding, at most."""
 ALWAYS_ALLOWED = 50
 """Tokens that every answer may have, however short its source is."""
-LINES_AT_ONCE = 1024
-"""Lines that are read, sorted by length and answered together."""
 NO_CHARACTER, UNFINISHED = "\U0010ffff", "\N{REPLACEMENT CHARACTER}"
 """A character of no text, and what a part of a character decodes to."""
 VISIBLE = re.compile(
@@ -63,7 +62,11 @@ SENTENCE_END = re.compile(r"[.?!](?=\s|$)")
 MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
 ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+"""Pictures that are read, by Pillow's names: for others it would start programs."""
+
 Tensors = dict[str, np.ndarray]
+Recipe = Mapping[str, Mapping[str, Any]]
 
 
 class RunnerError(Exception):
@@ -73,9 +76,6 @@ class RunnerError(Exception):
 def note(text: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(f"run.py: {text}\n")
-
-
-# ------------------------------------------------------------------------------------------ texts
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,6 @@ def sentences(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-# ---------------------------------------------------------------------------------------- sources
-
-
 @dataclass(frozen=True)
 class Source:
     """An input of the encoders; `model.json` lists them in the order that a line has."""
@@ -148,20 +145,27 @@ class Source:
 
     def read(self, line: str) -> np.ndarray:
         """Return ids ending in eos (S,), a story (sentences, words), or features (S, ..., F)."""
-        if self.text is None:
-            try:
-                rows = READERS[self.kind](Path(line), self.column, self.shape)
-            except (OSError, EOFError, ValueError, wave.Error) as problem:
-                raise RunnerError(f"`{line}` cannot be read: {problem}") from problem
-            if rows.size == 0 or (self.kind != "image" and not np.isfinite(rows).all()):
-                raise RunnerError(f"`{line}` is empty, or has numbers that are not finite")
-            return rows[:MAX_POSITIONS]
-        if self.kind == "story":
+        if self.kind == "story" and self.text:
             return self.read_story(line, self.text)
-        ids = self.text.encode(" ".join(sentences(line)) if self.kind == "question" else line)
-        if len(ids) > MAX_POSITIONS:
-            note(f"a line has {len(ids):,} tokens, and its first {MAX_POSITIONS:,} are read")
-        return np.array([*ids[:MAX_POSITIONS], EOS], np.int64)
+        if self.text is None:
+            rows = self.read_file(line)
+        else:
+            line = " ".join(sentences(line)) if self.kind == "question" else line
+            rows = np.array(self.text.encode(line), np.int64)
+        if len(rows) > MAX_POSITIONS:
+            note(f"a line has {len(rows):,} positions, and its first {MAX_POSITIONS:,} are read")
+        rows = rows[:MAX_POSITIONS]
+        return rows if self.text is None else np.append(rows, EOS)
+
+    def read_file(self, name: str) -> np.ndarray:
+        """Return the features of a file. Raises RunnerError."""
+        try:
+            rows = READERS[self.kind](Path(name), self.column, self.shape)
+        except Exception as problem:  # those of Pillow and numpy have no common class
+            raise RunnerError(f"`{name}` cannot be read: {problem}") from problem
+        if rows.size == 0 or (self.kind != "image" and not np.isfinite(rows).all()):
+            raise RunnerError(f"`{name}` is empty, or has numbers that are not finite")
+        return rows
 
     def read_story(self, line: str, text: Text) -> np.ndarray:
         """Return the last sentences of a story, a row of words for each, padded."""
@@ -229,7 +233,7 @@ def read_picture(path: Path, height: int, width: int, channels: int) -> np.ndarr
         from PIL import Image, ImageOps
     except ImportError as problem:
         raise ValueError("install pillow, or save its bytes with `numpy.save`") from problem
-    image: Any = ImageOps.exif_transpose(Image.open(path))
+    image: Any = ImageOps.exif_transpose(Image.open(path, formats=FORMATS))
     if image.mode not in ("1", "L", "P", "RGB", "LA", "PA", "RGBA"):
         raise ValueError(f"its pixels are {image.mode}: save it with 8 bits a colour")
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
@@ -276,7 +280,10 @@ def log_mel(samples: np.ndarray, rate: int, bands: int, window: float, hop: floa
     frames = np.lib.stride_tricks.sliding_window_view(around, points)[::step]  # (S, points)
     energies = np.abs(np.fft.rfft(frames * weights)) ** 2  # (S, points // 2 + 1)
     hertz = np.linspace(0, rate / 2, points // 2 + 1)
-    edges = mel_to_hertz(np.linspace(0, hertz_to_mel(rate / 2), bands + 2))
+    # the scale is linear up to 1,000 Hz, and logarithmic above
+    top = rate * 3 / 400 if rate < 2000 else 15 + 27 * math.log(rate / 2000) / math.log(6.4)
+    mel = np.linspace(0, top, bands + 2)
+    edges = np.where(mel < 15, mel * 200 / 3, 1000 * np.exp(np.log(6.4) * (mel - 15) / 27))
     rises = (hertz - edges[:-2, None]) / np.diff(edges)[:-1, None]
     falls = (edges[2:, None] - hertz) / np.diff(edges)[1:, None]
     area = 2 / (edges[2:] - edges[:-2])
@@ -284,78 +291,66 @@ def log_mel(samples: np.ndarray, rate: int, bands: int, window: float, hop: floa
     return np.log10(np.maximum(energies @ filters.T, 1e-10))
 
 
-def hertz_to_mel(hertz: float) -> float:
-    """Return a frequency on Slaney's scale: linear up to 1,000 Hz, logarithmic above."""
-    return hertz * 3 / 200 if hertz < 1000 else 15 + 27 * math.log(hertz / 1000) / math.log(6.4)
-
-
-def mel_to_hertz(mel: np.ndarray) -> np.ndarray:
-    """Return the frequencies of numbers on Slaney's scale."""
-    return np.where(mel < 15, mel * 200 / 3, 1000 * np.exp(np.log(6.4) * (mel - 15) / 27))
-
-
 READERS = {"vectors": read_vectors, "image": read_image, "audio": read_sound}
 """Readers of files by the kind of their source."""
 
 
-# --------------------------------------------------------------------------------------- settings
+ABOVE_0, MANY, ANY = math.ulp(0.0), 1_000_000, sys.float_info.max
 
-METHODS = {
-    "greedy": (),
-    "beam": ("beam", "length_penalty"),
-    "sample": ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"),
-}
-"""Methods by their words in a recipe, with the settings that the others lack."""
+
+def setting(default: Any, method: str, least: float, most: float, text: str) -> Any:
+    """Return a field with its bounds. method: The one that alone has it; "" for all."""
+    return field(default=default, metadata={"of": (method, least, most), "help": text})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How answers are searched; what is not set is as in the recipe.
-
-    method: greedy | beam | sample, which draws each token by its probability.
-    beam: Hypotheses side by side.
-    length_penalty: Exponent of (5 + tokens) / 6, by which scores are divided; more favours longer.
-    temperature: What scores are divided by; the lower, the more probable are the tokens drawn.
-    top_k, top_p, min_p: Draw among so many tokens, the fewest of this probability together, or
-        those with this share of the highest.
-    repetition_penalty: What lowers the logits of earlier tokens.
-    seed: Where random numbers start.
-    no_repeat_ngram: No n-gram of so many tokens occurs twice.
-    max_length, max_ratio: Tokens of an answer at most, and for each of its source, beside 50.
-    """
+    """How answers are searched; a recipe's decoding has the same bounds. method: By its word."""
 
     method: str
-    beam: int = 1
-    length_penalty: float = 0.0
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float = 1.0
-    seed: int = 1
-    no_repeat_ngram: int | None = None
-    max_length: int = 512
-    max_ratio: float = 3.0
+    beam: int = setting(1, "beam", 1, 1000, "hypotheses side by side")
+    length_penalty: float = setting(0.0, "beam", 0, ANY, "the higher, the longer the answers")
+    temperature: float = setting(1.0, "sample", ABOVE_0, ANY, "what logits are divided by")
+    top_k: int | None = setting(None, "sample", 1, MANY, "draw among so many best tokens")
+    top_p: float | None = setting(
+        None, "sample", ABOVE_0, 1, "among the fewest that have so much p"
+    )
+    min_p: float | None = setting(
+        None, "sample", ABOVE_0, 1, "among those with so much of the best p"
+    )
+    repetition_penalty: float = setting(
+        1.0, "sample", 1, ANY, "what lowers logits of earlier tokens"
+    )
+    seed: int = setting(1, "sample", 0, 2**31 - 1, "where random numbers start")
+    no_repeat_ngram: int | None = setting(None, "", 0, MANY, "no n-gram twice; 0: any is allowed")
+    max_length: int = setting(512, "", 1, MANY, "tokens of an answer at most")
+    max_ratio: float = setting(3.0, "", ABOVE_0, ANY, "50, and so many for each of its source")
+
+    def __post_init__(self) -> None:
+        for own in fields(self)[1:]:
+            value, (_, least, most) = getattr(self, own.name), own.metadata["of"]
+            if value is not None and not least <= value <= most:
+                low = "above 0" if 0 < least < 1 else f"of {least} or more"
+                high = "" if most == ANY else f", {most:,} at most"
+                raise RunnerError(f"{option(own.name)} takes a number {low}{high}, not {value}")
 
     @classmethod
-    def of(cls, recipe: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any]) -> Settings:
-        """Return the settings of the recipe with changes. Raises RunnerError."""
+    def of(cls, recipe: Recipe, methods: Sequence[str], changes: Mapping[str, Any]) -> Settings:
+        """Return the settings of the recipe with changes. methods: Possible ones."""
         ((word, values),) = recipe.items()
-        implied = [name for name, own in METHODS.items() if {*own} & {*changes}]
+        owners = {own.name: own.metadata["of"][0] for own in fields(cls)[1:]}
+        implied = [owner for name, owner in owners.items() if owner and name in changes]
         method = changes.get("method", (implied or [word])[0])
-        if method not in METHODS:
-            message = f"run.py decodes by greedy, beam and sample, not by {method}"
-            raise RunnerError(f"{message}: write --beam 5, or --sample")
-        others = {name for other in METHODS if other != method for name in METHODS[other]}
-        for name, value in changes.items():
-            if name in others:
+        if method not in methods:
+            message = f"this export decodes by {', '.join(methods)}, not by {method}"
+            raise RunnerError(f"{message}: write --beam 5")
+        others = [name for name, owner in owners.items() if owner not in ("", method)]
+        for name in others:
+            if name in changes:
                 raise RunnerError(f"{method} has no {option(name)}: remove it")
-            if name not in ("method", "seed", "length_penalty", "min_p") and value <= 0:
-                raise RunnerError(f"{option(name)} takes a number above 0, not {value}")
         values = {"beam" if name == "size" else name: value for name, value in values.items()}
-        known = {setting.name for setting in fields(cls)} - others
         usual = {"beam": 5, "length_penalty": 0.6} if method == "beam" else {}
-        own = {name: value for name, value in values.items() if name in known}
+        own = {name: values[name] for name in owners if name in values and name not in others}
         return cls(**{**usual, **own, **changes, "method": method})
 
     def limit(self, source: int) -> int:
@@ -368,9 +363,6 @@ class Settings:
 def option(name: str) -> str:
     """Return the option of the command line that sets a field."""
     return f"--{name.replace('_', '-')}"
-
-
-# ---------------------------------------------------------------------------------------- network
 
 
 class Network:
@@ -410,9 +402,6 @@ class Network:
             return state
         moving = [f"state.{at}" for at in self.changed] if same_lines else [*state]
         return {**state, **{name: state[name][np.array(rows)] for name in moving}}
-
-
-# ----------------------------------------------------------------------------------------- search
 
 
 @dataclass(eq=False)
@@ -612,9 +601,6 @@ def repeating(ids: Sequence[int], size: int) -> list[int]:
     return [ids[at + size - 1] for at in starts if ids[at : at + size - 1] == last]
 
 
-# ----------------------------------------------------------------------------------------- runner
-
-
 class Answer(NamedTuple):
     """A text, the sum of the log-probabilities of its tokens, and False if it was cut."""
 
@@ -635,24 +621,31 @@ class Runner:
         folder = Path(folder)
         try:
             model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-            # sizes would not tell the weights of two trainings apart; a hash takes little time
-            with (folder / "weights.bin").open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except (OSError, ValueError) as problem:
-            raise RunnerError(f"{problem}: copy the whole folder of the export") from problem
-        if model["format"] != FORMAT:
-            message = f"model.json has the format {model['format']}, and this file reads {FORMAT}"
-            raise RunnerError(f"{message}: use the run.py that was exported with it")
-        if digest != model["weights"]:
-            raise RunnerError("weights.bin is not of this export: copy the whole folder again")
-        self.decoding, self.max_positions = model["decoding"], model["max_positions"]
-        self.impossible = model["impossible"]
-        self.target = text_of(folder, model["target"])
-        self.sources = []
-        for entry in model["sources"]:
-            text = text_of(folder, entry["text"]) if entry["text"] else None
-            self.sources.append(Source(**{**entry, "text": text}))
-        self.network = Network(folder, model["programs"])
+            if model["format"] != FORMAT:
+                raise ValueError(f"its format is {model['format']}, and run.py reads {FORMAT}")
+            for name, digest in model["files"].items():
+                # sizes would not tell the weights of two trainings apart
+                with (folder / name).open("rb") as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                        raise ValueError(f"{name} is not of this export")
+            self.decoding, self.methods = model["decoding"], model["methods"]
+            Settings.of(self.decoding, [*self.decoding], {})
+            self.max_positions, self.impossible = model["max_positions"], model["impossible"]
+            self.target = text_of(folder, model["target"])
+            self.sources = []
+            for entry in model["sources"]:
+                text = text_of(folder, entry["text"]) if entry["text"] else None
+                self.sources.append(Source(**{**entry, "text": text}))
+            read = {"answer", *(f"source.{source.name}" for source in self.sources)}
+            encode = model["programs"].get("encode", {"inputs": []})
+            if not read.issuperset(encode["inputs"]):
+                raise ValueError("model.json has other sources than the programs")
+            self.network = Network(folder, model["programs"])
+        except Exception as problem:  # those of the libraries have no common class
+            reason = " ".join(f"{type(problem).__name__}: {problem}".split())
+            reason = reason.removeprefix("ValueError: ")
+            message = f"this export cannot be opened: {reason}: copy the whole folder again"
+            raise RunnerError(message) from problem
 
     def translate(
         self,
@@ -671,7 +664,9 @@ class Runner:
             first: Lines that came before, for sampling and errors.
             changes: Fields of `Settings`.
         """
-        settings = Settings.of(self.decoding, changes)
+        settings = Settings.of(self.decoding, self.methods, changes)
+        if isinstance(lines, str) or isinstance(prefixes, str):
+            raise RunnerError("lines and prefixes are lists of texts: write [text]")
         draws = settings.method == "sample"
         if not (draws or n_best <= settings.beam):
             raise RunnerError(f"{n_best} best answers need a beam: write --beam {n_best}")
@@ -711,9 +706,11 @@ class Runner:
         """
         if self.sources:
             raise RunnerError("this model has an encoder: it answers lines, see `translate`")
+        if isinstance(prompts, str):
+            raise RunnerError("prompts are a list of texts: write [text]")
         if prompts is not None and not all(map(self.target.encode, prompts)):
             raise RunnerError("a prompt is empty: leave it out, for a text from its beginning")
-        settings = Settings.of(self.decoding, changes)
+        settings = Settings.of(self.decoding, self.methods, changes)
         queries = [self.prompt(text, at, at, settings) for at, text in enumerate(prompts or [""])]
 
         def on_token(one: Hypothesis) -> None:
@@ -738,14 +735,17 @@ class Runner:
             raise RunnerError(f"it has {len(texts)} texts: write those of {names}, tabs between")
         pairs = zip(self.sources, texts, strict=True)
         rows = {source.name: source.read(text) for source, text in pairs}
-        lengths = {name: real_positions(own) for name, own in rows.items()}
-        begun, limit = tuple(self.target.encode(prefix)), settings.limit(max(lengths.values()))
-        rooms = [(lengths[source.name], source.room) for source in self.sources if source.room]
+        begun = tuple(self.target.encode(prefix))
+        limit = settings.limit(max(map(real_positions, rows.values())))
+        # padding within pictures and stories counts where sizes do
+        cells = {name: row[..., 0] if row.dtype.kind == "f" else row for name, row in rows.items()}
+        rooms = [(cells[source.name].size, source.room) for source in self.sources if source.room]
         if not rooms:
             return [Query(place, number, rows, begun, limit)]
         own = min(length for length, _ in rooms)
         most = max(math.ceil(length * room - 1e-9) for length, room in rooms)
-        smallest, largest = max(own, len(begun) + 1), min(most, len(begun) + limit)
+        smallest = max(own, len(begun) + 1)
+        largest = min(most, len(begun) + settings.limit(max(cell.size for cell in cells.values())))
         queries = []
         for size in range(smallest, max(smallest, largest) + 1):
             left = min(limit, size - len(begun))
@@ -801,70 +801,93 @@ def best_first(answers: Sequence[Hypothesis], cut_last: bool) -> list[Hypothesis
     return ranked
 
 
-# ----------------------------------------------------------------------------------- command line
+HELP = """usage: python run.py [options] < lines > answers
+
+Answer each line of stdin with the model of this folder, as its recipe decodes or as options say:
+
+    printf 'a line\\nanother\\n' | python run.py --beam 5 --n-best 3 --scores
+"""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command line; its errors are one line."""
     form = argparse.RawDescriptionHelpFormatter
-    made = argparse.ArgumentParser(
-        "run.py", argparse.SUPPRESS, epilog=Settings.__doc__, formatter_class=form
-    )
+    made = argparse.ArgumentParser("run.py", argparse.SUPPRESS, HELP, formatter_class=form)
+    made.add_argument("file", nargs="?", help=argparse.SUPPRESS)
     made.add_argument("--prefix", metavar="FILE", help="how each line's answers must begin")
-    made.add_argument("--n-best", type=int, default=1, help="answers of each line")
+    made.add_argument("--n-best", type=int, default=1, metavar="N", help="answers of each line")
     made.add_argument("--scores", action="store_true", help="write log p before each")
-    made.add_argument("--batch", type=int, default=64, help="lines answered at once")
-    for method in ("greedy", "sample"):
-        made.add_argument(f"--{method}", action="store_const", dest="method", const=method)
-    for setting in fields(Settings)[1:]:
-        kind = int if str(setting.type).startswith("int") else float
-        made.add_argument(option(setting.name), type=kind, metavar="N")
+    made.add_argument("--batch", type=int, default=64, metavar="N", help="lines at once; 64")
+    for method, text in (("greedy", "take the best token"), ("sample", "draw each token")):
+        made.add_argument(
+            f"--{method}", action="store_const", dest="method", const=method, help=text
+        )
+    for own in fields(Settings)[1:]:
+        kind = int if str(own.type).startswith("int") else float
+        made.add_argument(option(own.name), type=kind, metavar="N", help=own.metadata["help"])
     return made
 
 
-def read_lines(path: str | int, count: int) -> Iterator[list[str]]:
-    """Yield the lines of a file, so many at a time."""
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        while lines := [*islice(file, count)]:
-            yield [line.removesuffix("\n").removesuffix("\r") for line in lines]
+def read_lines(path: str | int) -> Iterator[list[str]]:
+    """Yield the lines that a file has now, until it ends. Raises RunnerError."""
+    count, rest = 0, b""
+    with open(path, "rb") as file:
+        while (block := file.read1(1 << 16)) or rest:
+            *lines, rest = (rest + (block or b"\n")).split(b"\n")
+            yield [to_text(line, at) for at, line in enumerate(lines, count + 1)]
+            count += len(lines)
+
+
+def to_text(line: bytes, number: int) -> str:
+    """Decode a line of a file."""
+    try:
+        return line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as problem:
+        raise RunnerError(f"line {number:,} is not UTF-8: convert the file") from problem
 
 
 def answer_lines(options: dict[str, Any]) -> None:
     """Write the answers of the lines of stdin."""
-    prefix, n_best, scores, batch = map(options.pop, ("prefix", "n_best", "scores", "batch"))
+    names = ("file", "prefix", "n_best", "scores", "batch")
+    file, prefix, n_best, scores, batch = map(options.pop, names)
+    if file:
+        raise RunnerError(f"lines are read from stdin: write `python run.py < {file}`")
     if n_best < 1 or batch < 1:
         raise RunnerError("--n-best and --batch take numbers above 0")
     runner = Runner(Path(__file__).parent, batch)
-    size = 1 if sys.stdin.isatty() else LINES_AT_ONCE
-    prefixes = chain.from_iterable(read_lines(prefix, 1)) if prefix else None
+    prefixes = chain.from_iterable(read_lines(prefix)) if prefix else None
     changes = {name: value for name, value in options.items() if value is not None}
-    count = cut = 0
-    for lines in read_lines(0, size):
+    count, cut = 0, list[int]()
+    for lines in read_lines(0):
         begun = [*islice(prefixes, len(lines))] if prefixes else None
         answers = runner.translate(lines, begun, n_best, count, **changes)
         for text, score, _ in chain.from_iterable(answers):
             start = f"{score:.4f}\t" if scores else ""
             sys.stdout.buffer.write(f"{start}{text}\n".encode())
         sys.stdout.buffer.flush()
+        cut += [at for at, (best, *_) in enumerate(answers, count + 1) if not best.ended]
         count += len(lines)
-        cut += sum(not best.ended for best, *_ in answers)
     if prefixes and [*islice(prefixes, 1)]:
         raise RunnerError(f"{prefix} has more lines than the {count:,} of stdin")
     if cut:
-        note(f"{cut:,} of {count:,} answers were cut: raise --max-length, or --max-ratio")
+        shown = f"{', '.join(map(str, cut[:10]))}{' ...' if len(cut) > 10 else ''}"
+        message = f"{len(cut):,} of {count:,} answers were cut, of lines {shown}"
+        note(f"{message}: raise --max-length, or --max-ratio")
 
 
 def main() -> int:
     """Answer stdin; return the exit status."""
     try:
         answer_lines(vars(parser().parse_args()))
-    except UnicodeDecodeError as problem:
-        note(f"error: a line is not UTF-8: {problem.reason}: convert the file")
+    except BrokenPipeError:  # the reader has left, and Python would write again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
     except (RunnerError, OSError) as problem:
         note(f"error: {problem}")
-    else:
-        return 0
-    return 2
+        return 2
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from composer.data import images
 from composer.data.audio import read_sound, wav_file
 from composer.data.images import read_image
 from composer.data.tokenizer import Tokenizers
@@ -36,40 +33,23 @@ from composer.exporters import runner as module
 from composer.exporters.description import preparation
 from composer.exporters.runner import Answer, Runner, RunnerError, Settings
 from composer.inference.answers import Translation
-from composer.inference.decode import best_over_lengths
+from composer.inference.decode import best_over_lengths, num_positions
 from composer.inference.decoders.sampling import token_probabilities
 from composer.inference.decoders.search import Hypothesis
 from composer.inference.generate import generate
 from composer.inference.methods import Beam, Greedy, Sample
-from composer.inference.run import Run, open_run, translate_lines
-from composer.inference.target_lengths import LengthConstraint, LengthQuery
+from composer.inference.run import open_run, translate_lines
+from composer.inference.target_lengths import LengthConstraint, LengthQuery, answer_sizes
 from composer.model.special_tokens import EOS
 from composer.recipe.data_sections import TableColumn
+from tests.exporters.conftest import KINDS, Exports
 from tests.exporters.runs import exported, file_run, size_run, story_run
-from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, SWAPPED, WORDS, made
+from tests.inference.untrained import LANGUAGE, WORDS, made
 
 LINES = [" ".join(WORDS[(at * 3 + n * n) % 10] for n in range(at % 9)) for at in range(24)]
 PREFIXES = [" ".join(WORDS[: at % 4]) for at in range(24)]
 CLOSE = 1e-4
 """Two answers whose scores are as close as this may change places."""
-KINDS = {"gru": GRU, "attention": ATTENTION, "language": LANGUAGE, "two": SWAPPED}
-
-Pair = tuple[Run, Runner]
-Exports = Callable[[str], Pair]
-
-
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
-    pairs: dict[str, Pair] = {}
-
-    def export(kind: str) -> Pair:
-        if kind not in pairs:
-            folder = tmp_path_factory.mktemp(kind)
-            run = open_run(made(folder / "run", KINDS[kind]))
-            pairs[kind] = run, exported(run, folder / "export")
-        return pairs[kind]
-
-    return export
 
 
 def lines_of(kind: str) -> list[str]:
@@ -341,6 +321,45 @@ def test_a_picture_has_the_same_pixels(
     np.testing.assert_array_equal(module.read_image(tmp_path / "a.npy", settings, shape), grid)
 
 
+def test_a_long_source_is_cut_with_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "long.npy", np.zeros((12_000, 5)))
+    source = module.Source("x", "vectors", None, (5,), {}, 0.0)
+    assert len(source.read(str(tmp_path / "long.npy"))) == 10_000
+    note = "run.py: a line has 12,000 positions, and its first 10,000 are read\n"
+    assert capsys.readouterr().err == note
+
+
+def test_sizes_of_answers_count_the_padding_of_a_picture(exports: Exports, tmp_path: Path) -> None:
+    _, runner = exports("gru")
+    np.save(tmp_path / "narrow.npy", np.zeros((6, 2, 1), np.uint8))
+    column = {"size": [8, 9], "channels": 1, "positions": "rows"}
+    source = module.Source("picture", "image", None, (9, 1), column, 1.5)
+    settings = Settings("beam", beam=2, max_length=99)
+    reader = replace_attribute(runner, sources=[source])
+    queries = reader.queries_of(str(tmp_path / "narrow.npy"), 0, 0, "", settings)
+    positions = num_positions(torch.tensor(source.read(str(tmp_path / "narrow.npy"))))
+    sizes = answer_sizes([("picture", 1.5)], {"picture": positions}, 0, Beam(max_length=99))
+    assert [query.size for query in queries] == [*sizes]
+    assert (positions, {query.limit for query in queries}) == (54, {*range(54, 82)})
+
+
+@pytest.mark.parametrize("problem", ["format", "bomb"])
+def test_a_picture_that_is_not_opened_is_refused(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.png"
+    Image.new("RGB", (20, 20)).save(file, "ICO" if problem == "format" else "PNG")
+    if problem == "bomb":
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    column = {"size": [8, 9], "channels": 1, "positions": "rows"}
+    source = module.Source("picture", "image", None, (9, 1), column, 0.0)
+    with pytest.raises(RunnerError, match=r"a\.png` cannot be read"):
+        source.read(str(file))
+    assert module.FORMATS == images.FORMATS
+
+
 TEXTS = [
     "Eins, zwei: it's „drei“!",
     "EINS  zwei\u2028drei ",
@@ -442,7 +461,7 @@ def test_tokens_are_drawn_by_the_same_probabilities(
     history = torch.tensor([[4, 6]])
     tensors = torch.tensor(log_p)[None, EOS:], torch.tensor(logits)[None, EOS:]
     expected = token_probabilities(Sample(**settings), *tensors, history)[0].numpy()
-    own = Settings.of({"sample": {}}, settings)
+    own = Settings.of({"sample": {}}, ["sample"], settings)
     search = module.Search(runner, own, 1, lambda one: None)
     query = module.Query(0, 0, {}, (4, 6), 9)
     search.random = {query: np.random.default_rng(0)}
@@ -502,121 +521,3 @@ def test_positions_limit_what_is_written_after_a_prompt(tmp_path: Path) -> None:
     for size in (1, 3):
         native = translate_lines([run], lines, Beam(size=size))
         assert_same(native, runner.translate(lines, beam=size, max_length=512))
-
-
-# ------------------------------------------------------------------------------------------- files
-
-
-def run_py(runner: Path, text: str | bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
-    """Run an export without this project."""
-    content = text.encode() if isinstance(text, str) else text
-    command = [sys.executable, "-I", str(runner / "run.py"), *options]
-    return subprocess.run(command, input=content, capture_output=True, cwd=runner)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, exports: Exports) -> Path:
-    run, _ = exports("two")
-    return run.run_dir.path.parent / "export"
-
-
-def test_the_command_line_writes_what_translate_writes(
-    folder: Path, exports: Exports, tmp_path: Path
-) -> None:
-    run, _ = exports("two")
-    (tmp_path / "begun").write_text("\n".join(PREFIXES) + "\n", encoding="utf-8")
-    options = ["--beam", "4", "--n-best", "2", "--scores", "--prefix", str(tmp_path / "begun")]
-    lines = lines_of("two")
-    done = run_py(folder, "\ufeff" + "\r\n".join(lines), *options, "--max-length", "9")
-    assert done.returncode == 0, done.stderr
-    decoding = Beam(size=4, max_length=9)
-    native = translate_lines([run], lines, decoding, PREFIXES, n_best=2)
-    rows = [line.split("\t") for line in done.stdout.decode().splitlines()]
-    answers = [answer for row in native for answer in row]
-    assert [float(score) for score, _ in rows] == pytest.approx(
-        [answer.score for answer in answers], abs=2e-4
-    )
-    assert [text for _, text in rows] == [answer.text for answer in answers]
-    assert b"answers were cut: raise --max-length" in done.stderr
-
-
-def test_a_mistake_is_one_line_and_exit_status_2(folder: Path, tmp_path: Path) -> None:
-    cases = [
-        ("eins", [], "line 1: it has 1 texts: write those of right, left, tabs between"),
-        ("eins\tzwei\n\neins\tzwei\tdrei", [], "line 3: it has 3 texts"),
-        (b"\xff\n", [], "not UTF-8"),
-        ("a\tb", ["--beam", "0"], "--beam takes a number above 0"),
-        ("a\tb", ["--temperature", "0"], "--temperature takes a number above 0"),
-        ("a\tb", ["--beam", "2", "--top-k", "2"], "beam has no --top-k"),
-        ("a\tb", ["--greedy", "--length-penalty", "1"], "greedy has no --length-penalty"),
-        ("a\tb", ["--greedy", "--n-best", "2"], "write --beam 2"),
-        ("a\tb", ["--beam", "2", "--n-best", "3"], "write --beam 3"),
-        ("a\tb", ["--batch", "0"], "take numbers above 0"),
-        ("a\tb", ["--beam", "x"], "argument --beam: invalid int value"),
-        ("a\tb", ["--prefix", "nowhere"], "nowhere"),
-        ("a\tb\na\tb", ["--prefix", "model.json"], "more lines than the 2 of stdin"),
-        ("a\tb\n" * 9999, ["--prefix", "model.json"], "prefixes are one for each line"),
-    ]
-    for text, options, sentence in cases:
-        done = run_py(folder, text, *options)
-        message = done.stderr.decode().splitlines()[-1]
-        assert message.startswith("run.py: error: "), (options, message)
-        assert sentence in message
-        assert done.returncode == 2
-        assert len(done.stderr.splitlines()) == 1 or "cut" in done.stderr.decode()
-
-
-def test_an_export_that_is_not_whole_is_refused(folder: Path, tmp_path: Path) -> None:
-    def copied(name: str) -> Path:
-        other = tmp_path / name
-        other.mkdir()
-        for file in folder.iterdir():
-            (other / file.name).write_bytes(file.read_bytes())
-        return other
-
-    weights = copied("weights")
-    content = bytearray((weights / "weights.bin").read_bytes())
-    content[len(content) // 2] ^= 1
-    (weights / "weights.bin").write_bytes(content)
-    with pytest.raises(RunnerError, match=r"weights.bin is not of this export"):
-        Runner(weights)
-    newer = copied("newer")
-    described = json.loads((newer / "model.json").read_text(encoding="utf-8"))
-    (newer / "model.json").write_text(json.dumps({**described, "format": 2}), encoding="utf-8")
-    with pytest.raises(RunnerError, match="has the format 2, and this file reads 1"):
-        Runner(newer)
-    missing = copied("missing")
-    (missing / "model.json").unlink()
-    with pytest.raises(RunnerError, match="copy the whole folder"):
-        Runner(missing)
-
-
-def test_methods_that_it_lacks_are_named(exports: Exports) -> None:
-    _, runner = exports("two")
-    other = replace_attribute(runner, decoding={"mbr": {"samples": 4}})
-    with pytest.raises(RunnerError, match="by greedy, beam and sample, not by mbr: write --beam 5"):
-        other.translate(["eins\tzwei"])
-    assert other.translate(["eins\tzwei"], beam=2, max_length=4)[0][0].score < 0
-
-
-def test_it_imports_nothing_of_this_project() -> None:
-    source = Path(module.__file__).read_text(encoding="utf-8")
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add(str(node.module).partition(".")[0])
-    allowed = {"numpy", "onnxruntime", "tokenizers", "PIL", *sys.stdlib_module_names}
-    assert names <= allowed
-
-
-def test_a_missing_package_is_named(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "onnxruntime.py").write_text("raise ImportError('No module named onnxruntime')")
-    path = os.pathsep.join([str(tmp_path)])
-    command = [sys.executable, str(folder / "run.py")]
-    done = subprocess.run(
-        command, input=b"", capture_output=True, env={**os.environ, "PYTHONPATH": path}
-    )
-    assert done.returncode == 2
-    assert b"pip install onnxruntime numpy tokenizers" in done.stderr

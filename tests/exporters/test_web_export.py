@@ -96,6 +96,41 @@ def test_an_option_of_another_format_is_refused(tmp_path: Path) -> None:
         composer.export(tmp_path, tmp_path / "out", "ctranslate2", int8=True)
 
 
+ORT = """
+export const env = { wasm: {} };
+export class InferenceSession { static async create() { return {}; } }
+"""
+LOAD = """
+import { readFile } from "node:fs/promises";
+import { Network, checked } from "./network.js";
+const read = async file => new Uint8Array(await readFile(file));
+const settings = JSON.parse(await readFile("model.json"));
+try {
+  for (const { text } of settings.sources) await checked(await read(text.tokenizer), text.tokenizer, settings);
+  await Network.load(settings, read);
+  console.log("loaded");
+} catch (error) {
+  console.log(error.message);
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="there is no Node")
+@pytest.mark.parametrize("file", ["", "encode.onnx", "weights.bin", "tokenizer.source.json"])
+def test_a_page_refuses_a_file_of_another_export(file: str, packages: Path, tmp_path: Path) -> None:
+    page = export_web(made(tmp_path / "run"), tmp_path / "page", packages)
+    (page / "runtime" / "ort.wasm.bundle.min.mjs").write_text(ORT, encoding="utf-8")
+    (page / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    (page / "load.mjs").write_text(LOAD, encoding="utf-8")
+    if file:
+        content = bytearray((page / file).read_bytes())
+        content[len(content) // 2] ^= 1
+        (page / file).write_bytes(content)
+    done = subprocess.run(["node", "load.mjs"], cwd=page, capture_output=True, text=True)
+    wrong = f"{file} is not of this export: copy the whole folder again"
+    assert done.stdout.strip() == (wrong if file else "loaded"), done.stderr
+
+
 # ------------------------------------------------------------------------------------- the browser
 
 

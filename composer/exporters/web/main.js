@@ -1,7 +1,7 @@
 // @ts-check
 /** The page: loads the model, reads the form, and shows answers as they come. */
 
-import { Network } from "./network.js";
+import { Network, checked } from "./network.js";
 import { answer } from "./search.js";
 import { readSource, requireContent, sourceField } from "./sources.js";
 import { Text, oneLine } from "./text.js";
@@ -52,7 +52,9 @@ async function load(settings) {
 
 /** @param {import("./text.js").TextSettings} text @param {any} settings @returns {Promise<Text>} */
 async function loadText(text, settings) {
-  return new Text(text, await (await open(text.tokenizer)).json(), settings);
+  const content = new Uint8Array(await (await open(text.tokenizer)).arrayBuffer());
+  const file = new TextDecoder().decode(await checked(content, text.tokenizer, settings));
+  return new Text(text, JSON.parse(file), settings);
 }
 
 /** Open a file of the model, or of the runtime, in the version that the server has. @param {string} file @returns {Promise<Response>} */
@@ -86,8 +88,9 @@ function readerWithProgress(sizes) {
 // ---- the form
 
 /** Let the form begin with the method of the recipe. @param {any} settings */
-function chooseMethod({ decoding }) {
+function chooseMethod({ decoding, methods }) {
   const [[word, own]] = Object.entries(decoding);
+  for (const option of part("method").options) option.disabled = !methods.includes(option.value);
   part("method").value = word === "sample" ? "sample" : "beam";
   begin("size", own.size ?? (word === "greedy" ? 1 : 5));
   begin("temperature", own.temperature ?? 1);

@@ -27,14 +27,15 @@ export class Network {
   static async load(settings, read) {
     ort.env.wasm.numThreads = 1; // several need headers that a simple server does not send
     ort.env.wasm.wasmBinary = await read(WASM);
-    const data = await read(WEIGHTS);
-    await checkHash(data, settings.weights);
+    const data = await checked(await read(WEIGHTS), WEIGHTS, settings);
     const externalData = [{ path: WEIGHTS, data }];
     /** @type {Record<string, any>} */
     const programs = {};
     for (const name of Object.keys(settings.programs)) {
       const options = { executionProviders: ["wasm"], externalData };
-      programs[name] = await ort.InferenceSession.create(await read(`${name}.onnx`), options);
+      const file = `${name}.onnx`;
+      const program = await checked(await read(file), file, settings);
+      programs[name] = await ort.InferenceSession.create(program, options);
     }
     return new Network(settings, programs);
   }
@@ -83,12 +84,16 @@ export class Network {
   }
 }
 
-/** Refuse the weights of another training; sizes would not tell. @param {Uint8Array<ArrayBuffer>} data @param {string} expected */
-async function checkHash(data, expected) {
-  if (!crypto.subtle) return; // a page without https
+/**
+ * Return a file of this export; refuse that of another, which sizes would not tell.
+ * @param {Uint8Array<ArrayBuffer>} data @param {string} file @param {any} settings
+ */
+export async function checked(data, file, { files }) {
+  if (!crypto.subtle) return data; // a page without https
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
   const hash = Array.from(digest, byte => byte.toString(16).padStart(2, "0")).join("");
-  if (hash !== expected) throw new Error("weights.bin is not of this export: copy the whole folder again");
+  if (hash !== files[file]) throw new Error(`${file} is not of this export: copy the whole folder again`);
+  return data;
 }
 
 /** @param {number[]} values @param {number[]} dims @returns {Tensor} */
