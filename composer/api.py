@@ -18,7 +18,7 @@ from composer.errors import ComposerError, Fault, RunError
 from composer.recipe import schema_generator, sections
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RUNS, RunDir, find_run
-from composer.server.settings import Settings, require_packages, token_or_environment
+from composer.server.settings import PACKAGES, Settings, token_or_environment
 from composer.suggest import did_you_mean
 
 RECIPES = "a recipe's file, a composer.Recipe, or one of composer.recipe.sections"
@@ -434,7 +434,9 @@ def serve(
 
     Raises RunError and RecipeError before it serves; KeyboardInterrupt and SystemExit at the end.
     """
-    require_packages()
+    from composer.model.machine import require_packages
+
+    require_packages(PACKAGES)
     settings = Settings(
         host=host,
         port=port,

@@ -11,7 +11,7 @@ from composer import api
 from composer.cli import options
 from composer.cli.options import argument, complete_run, option
 from composer.cli.runs import engine_overrides, split_runs
-from composer.server.settings import TOKEN, Settings, require_packages
+from composer.server.settings import PACKAGES, TOKEN, Settings
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
@@ -70,10 +70,11 @@ def serve(
     server once the requests that have begun are answered; a second one
     does not wait for them.
     """
-    require_packages()
     folders, overrides = split_runs(runs)
     with options.show_loading():
         from composer.inference.run import open_run
+        from composer.model.machine import require_packages
+    require_packages(PACKAGES)
     opened = []
     for folder in folders:
         opened.append(open_run(folder, [*overrides, *engine_overrides(folder, overrides, engine)]))

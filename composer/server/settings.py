@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 from ipaddress import ip_address
 
 from composer.errors import RunError
 
 PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
+"""What a server is made of."""
 TOKEN = "SEQCOMPOSER_TOKEN"
 """The variable of the environment that holds the token."""
 
@@ -70,11 +70,3 @@ def is_loopback(host: str) -> bool:
 def token_or_environment(token: str | None) -> str | None:
     """Return a token, by default that of the environment."""
     return token or os.environ.get(TOKEN) or None
-
-
-def require_packages() -> None:
-    """Raise RunError if the packages of the extra `serve` are missing."""
-    missing = [package for package in PACKAGES if find_spec(package) is None]
-    if missing:
-        message = f"the package `{missing[0]}` is not installed"
-        raise RunError.of(message, f"run `pip install {' '.join(PACKAGES)}`")
