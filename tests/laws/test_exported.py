@@ -26,6 +26,7 @@ KINDS = (
     "papers/kaiser_sutskever2016",
     "papers/chan2016_las",
     "papers/xu2015_soft",
+    "speech/strings_joint",
 )
 """One of each kind; docs/exported.md has all."""
 REFUSED: dict[str, str] = {
