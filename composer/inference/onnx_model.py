@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from weakref import WeakKeyDictionary
 
 import torch
@@ -79,6 +79,7 @@ class OnnxModel(EncoderDecoder):
             original.width,
             original.length,
         )
+        self.train()
         self.original = original
         threads = torch.get_num_threads()
         names = ("encode", "start", "step") if original.readers() else ("start", "step")
@@ -88,6 +89,11 @@ class OnnxModel(EncoderDecoder):
             for at in range(len(self.programs["start"].outputs))
             if next_name(at) in self.programs["step"].outputs
         ]
+
+    def train(self, mode: bool = True) -> Self:
+        """Leave the mode of the model, which has the same modules; programs have none."""
+        self.training = False
+        return self
 
     @property
     def has_impossible_tokens(self) -> bool:

@@ -76,6 +76,14 @@ def texts(rows: list[list[Translation]]) -> list[list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("training", [False, True])
+def test_the_engine_leaves_the_mode_of_the_model(training: bool, tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", GRU))
+    run.model.train(training)
+    translate_lines([run], LINES, on("onnxruntime", METHODS[0]))
+    assert {module.training for module in run.model.modules()} == {training}
+
+
 def test_a_language_model_writes_the_same(tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", LANGUAGE))
     written = run.generate(["eins", "zwei drei"], max_length=9, beam=2)
