@@ -234,6 +234,19 @@ def test_a_page_answers_as_the_model_does(
 
 
 @pytest.mark.browser
+def test_a_page_ranks_by_the_length_penalty_of_the_recipe(
+    root: Path, runtime: Path, address: str, tmp_path: Path
+) -> None:
+    # with a length that is one less, the order of answers would be another
+    decoding = "{beam: {size: 4, length_penalty: 4.0, max_length: 20}}"
+    run = open_run(made(tmp_path / "run", ATTENTION, "word", seed=1, decoding=decoding))
+    export_web(run, root / "penalty", runtime)
+    questions = [{"source-source": line} for line in LINES]
+    seen = drive(url=f"{address}/penalty/", questions=questions, settings={"size": "4"})
+    assert_equal_answers(run, seen, LINES, 4)
+
+
+@pytest.mark.browser
 def test_a_language_model_continues_a_prompt(
     root: Path, runtime: Path, address: str, tmp_path: Path
 ) -> None:
