@@ -25,9 +25,9 @@ from composer.atomic_io import os_errors_as_run_errors, sha256_of_file
 from composer.data.columns import chunks_of
 from composer.data.documents import Documents
 from composer.data.line_hashes import sha256_of_files, sha256_of_hashes
-from composer.data.pairs import Pairs
+from composer.data.pairs import Pairs, text_names
 from composer.data.sources import DataSource, is_endless
-from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer import Tokenizers, side_prefixes
 from composer.errors import DataError, RunError, os_error_reason, shorten_list
 from composer.model.features import feature_settings
 from composer.recipe import canonical_form
@@ -98,6 +98,7 @@ def data_sha256(recipe: Recipe, lines: str) -> str:
     settings = {
         **{key: data.get(key) for key in ("max_length", "lowercase")},
         "tokenizer": tokenizer,
+        "prefix": side_prefixes(data, text_names(recipe)),
         # how much of a story is read matters, what else `babi` says does not once the lines are
         # known
         "stories": {

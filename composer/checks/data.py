@@ -210,6 +210,31 @@ def packing(recipe: Recipe) -> Problems:
             yield Problem("packing", PACKING, message, Fix("remove it", Remove(PACKING)))
 
 
+def prefixes(recipe: Recipe) -> Problems:
+    """A prefix stands before lines of text, which are read as letters."""
+    data, prefix = recipe.data, recipe.data.prefix
+    if prefix is None:
+        return
+    reason = ""
+    if not data.tokenizer.has_letters:
+        reason = f"the tokens of `{data.tokenizer.word}` are no text"
+    elif data.generate:
+        reason = "the lines of a generated task are whole"
+    elif data.babi:
+        reason = "the sentences of a story and its answer are whole"
+    if reason:
+        message = f"{reason}, and nothing can stand before them"
+        yield Problem("unused", prefix.at, message, Fix("remove it", Remove(prefix.at)))
+        return
+    for side in recipe.sources if data.table else ():
+        column = data.table.of_side(side)
+        is_text = not isinstance(column, TableColumn) or column.kind == "text"
+        if not is_text and prefix.of_side(side) is not None:
+            message = f"`{side}` is of the kind `{column.kind}`, and a prefix stands before text"
+            path = (*prefix.at, side)
+            yield Problem("unused", path, message, Fix("remove it", Remove(path)))
+
+
 def weights(recipe: Recipe) -> Problems:
     """No curriculum chooses the pairs of an epoch where the weights of their files do."""
     for source in (recipe.data.parallel, recipe.data.text) if recipe.training.curriculum else ():
@@ -236,5 +261,6 @@ RULES: Sequence[Callable[[Recipe], Problems]] = (
     file_names,
     windows,
     packing,
+    prefixes,
     weights,
 )

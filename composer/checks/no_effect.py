@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from blocks.core.fixes import Fix, Remove, remove
 from composer.checks.problem import Problem, unused
+from composer.data.pairs import TARGET
 from composer.errors import KeyPath, format_path
 from composer.inference.methods import Beam, Sample
 from composer.metrics.table import decodes_all
@@ -30,6 +31,7 @@ SOURCE_TEXTS = (
     "data.parallel.test.source",
     "data.table.source",
     "data.hub.source",
+    "data.prefix.source",
     "data.generate.number_words.source",
     "data.tokenizer.bits.marks",
     "data.tokenizer.bits.numbers",
@@ -112,6 +114,9 @@ def data_rules(recipe: Recipe, model: EncoderDecoder) -> Idle:
     if parallel and not (parallel.val or parallel.test or parallel.test_sets):
         reason = "there is no `val` and no `test` whose lines could be left out"
         yield idle(reason, "data.parallel.decontaminate")
+    for side in (*recipe.sources, TARGET):
+        if data.prefix and data.prefix.of_side(side) == "":
+            yield idle("an empty text changes no line", f"data.prefix.{side}")
     for side in recipe.sources:
         yield from mask_rules(recipe, side)
 

@@ -120,9 +120,10 @@ def cached_ids(
             type(facts["unknown"]) is int and is_hash(facts["sha256"]) and ids.are_below(vocabulary)
         )
 
-    facts, arrays = cached_entry(
-        CORPORA, [tokenizers.sha256, tokenizers.sides[side], sha256], make, are_ids
-    )
+    key: list[object] = [tokenizers.sha256, tokenizers.sides[side], sha256]
+    if prefix := tokenizers.prefixes.get(side):  # sides of one tokenizer may have different ones
+        key.append(prefix)
+    facts, arrays = cached_entry(CORPORA, key, make, are_ids)
     return facts, Ids(arrays["ids"], arrays["starts"], arrays["ends"])
 
 

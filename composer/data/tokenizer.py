@@ -6,8 +6,8 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from composer.data.tokenizer_kinds import (
 )
 from composer.errors import RunError, one_line_error
 from composer.model.special_tokens import NUM_SPECIAL, UNK
+from composer.text_lines import is_blank
 
 FORMAT = "seqcomposer tokenizer 1"
 # lines that are encoded at once: enough to be fast, few enough not to fill the memory
@@ -53,6 +54,12 @@ def training_text(line: str, lowercase: bool) -> str:
     return re.sub(r"\S+", lambda word: word[0][:MAX_WORD], line) if len(line) > MAX_WORD else line
 
 
+def side_prefixes(section: Mapping[str, Any], sides: Iterable[str]) -> dict[str, str]:
+    """Return the prefixes of a canonical section `data`, of those of these sides that have one."""
+    prefixes = section.get("prefix") or {}
+    return {side: prefixes[side] for side in sides if prefixes.get(side)}
+
+
 def without_special(ids: Sequence[int]) -> list[int]:
     """Return the ids of a row without pad, bos and eos."""
     return [index for index in ids if index >= UNK]
@@ -64,7 +71,8 @@ class Tokenizers:
 
     `settings` is the tokenizer of the recipe with its defaults, which `kind` is made of;
     `lowercase` belongs to it, so that the input of a trained run is treated as its training text
-    was. `sides` gives each side's index in `parts`.
+    was. `sides` gives each side's index in `parts`. `prefixes` are the texts that every line of a
+    side begins with, as ids alone: a text that is decoded is without its side's.
     """
 
     kind: TokenizerKind
@@ -72,10 +80,36 @@ class Tokenizers:
     lowercase: bool
     sides: dict[str, int]
     parts: tuple[Part, ...]
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+
+    def with_prefixes(self, prefixes: Mapping[str, str]) -> Tokenizers:
+        """Return the same tokenizers with other prefixes."""
+        return replace(self, prefixes=prefixes)
 
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each line, without bos and eos."""
-        texts = map(self._prepare, lines)
+        """Return the ids of each line with the prefix of its side, without bos and eos.
+
+        A blank line has no prefix, so that no pair without text seems to have one.
+        """
+        prefix = self.prefixes.get(side, "")
+        return self._encode(side, [prefix * (not is_blank(line)) for line in lines], lines)
+
+    def encode_beginnings(self, side: str, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of the beginnings of lines, with the prefix of their side."""
+        prefix, common = self.prefixes.get(side, ""), self.beginning(side)
+        rows = self._encode(side, [prefix] * len(texts), texts)
+        return [row if text else common for row, text in zip(rows, texts, strict=True)]
+
+    def beginning(self, side: str) -> list[int]:
+        """Return the ids that all lines of a side begin with, those of its prefix.
+
+        Without the spaces at its end: they may be part of the first token of a line.
+        """
+        prefix = self.prefixes.get(side, "").rstrip()
+        return self._encode(side, [prefix], [""])[0] if prefix else []
+
+    def _encode(self, side: str, prefixes: Iterable[str], lines: Iterable[str]) -> list[list[int]]:
+        texts = map(self._prepare, lines, prefixes)
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
         rows: list[list[int]] = []
         for chunk in chunks:
@@ -102,7 +136,20 @@ class Tokenizers:
         return self.kind.encode_rest(self._part(side), [*map(self._prepare, pieces)])
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids, without pad, bos and eos; unk shows as `⟨unk⟩`."""
+        """Return the text of each row of ids, without pad, bos and eos; unk shows as `⟨unk⟩`.
+
+        Without the prefix of its side, either.
+        """
+        texts = self.decode_pieces(side, rows)
+        if not (prefix := self.prefixes.get(side)):
+            return texts
+        # not every tokenizer gives a text back as it was
+        (shown,) = self.decode_pieces(side, [self.beginning(side)])
+        spaces = prefix[len(prefix.rstrip()) :]
+        return [remove_prefix(text, shown, spaces) for text in texts]
+
+    def decode_pieces(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row of ids as `decode`, of rows that are parts of a line."""
         rows = [*map(without_special, rows)]
         texts = self._part(side).decode_batch(rows, skip_special_tokens=False)
         return [self.kind.restore(text) for text in texts]
@@ -148,6 +195,7 @@ class Tokenizers:
             "settings": self.settings,
             "lowercase": self.lowercase,
             "sides": self.sides,
+            **({"prefixes": dict(self.prefixes)} if self.prefixes else {}),
         }
         return (
             json.dumps({**head, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1)
@@ -187,20 +235,38 @@ class Tokenizers:
                 or not data["sides"]
             ):
                 raise ValueError("it has no vocabulary, or ids beyond it")
-            return cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
+            prefixes = data.get("prefixes", {})
+            if not {*prefixes} <= {*data["sides"]} or not all(
+                isinstance(text, str) for text in prefixes.values()
+            ):
+                raise ValueError("a prefix is no text, or of another side")
+            return cls(kind, data["settings"], data["lowercase"], data["sides"], parts, prefixes)
         except RunError:
             raise
         except Exception as error:  # tokenizers raises bare Exceptions
             raise _unreadable(error, origin) from error
 
-    def _prepare(self, line: str) -> str:
-        return self.kind.prepare(self._lower(line)[:MAX_LINE])
+    def _prepare(self, line: str, prefix: str = "") -> str:
+        return self.kind.prepare((prefix + self._lower(line))[:MAX_LINE])
 
     def _lower(self, line: str) -> str:
         return line.lower() if self.lowercase else line
 
     def _part(self, side: str) -> Part:
         return self.parts[self.sides[side]]
+
+
+def remove_prefix(text: str, prefix: str, spaces: str) -> str:
+    """Return a text without the prefix that it begins with, and the spaces after it.
+
+    spaces: Those of the prefix; a tokenizer may have others in their place.
+    """
+    if not text.startswith(prefix):
+        return text
+    rest = text.removeprefix(prefix)
+    if rest.startswith(spaces):
+        return rest.removeprefix(spaces)
+    return rest.lstrip()
 
 
 def _unreadable(error: Exception, origin: Path | str) -> RunError:

@@ -11,8 +11,9 @@ from contextlib import suppress
 from composer.data.cache_entries import cached_facts
 from composer.data.documents import Documents
 from composer.data.line_hashes import sha256_of_hashes
+from composer.data.pairs import text_names
 from composer.data.sources import DataSource
-from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer import Tokenizers, side_prefixes
 from composer.data.tokenizer_kinds import Unigram
 from composer.data.tokenizer_training import train_source_tokenizers
 from composer.errors import RunError
@@ -27,6 +28,8 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
     if isinstance(kind, Unigram) or not kind.is_trained:
         return train_source_tokenizers(source)
     settings = {key: dataset.get(key) for key in ("tokenizer", "lowercase", "babi")}
+    if prefixes := side_prefixes(dataset, text_names(source.recipe)):
+        settings["prefix"] = prefixes
     texts = {side: sha256_of_text(lines) for side, lines in source.pairs("train").sides.items()}
 
     def make() -> str:

@@ -9,7 +9,7 @@ from composer.data.documents import Documents
 from composer.data.pairs import TARGET, Pairs, split_path, text_names
 from composer.data.sources import DataSource
 from composer.data.stories import tokenizer_lines
-from composer.data.tokenizer import Tokenizers, tokenizer_kind, training_text
+from composer.data.tokenizer import Tokenizers, side_prefixes, tokenizer_kind, training_text
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.data.training_pairs import NEEDS_TEXT
 from composer.errors import DataError
@@ -49,14 +49,18 @@ def train_tokenizers(
     `unigram` is not deterministic: with several processes one trains, and the others load its file.
     """
     kind, lowercase = kind or tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
-    texts = {side: training_texts(lines, lowercase) for side, lines in sides.items()}
+    prefixes = side_prefixes(section, sides)
+    texts = {}
+    for side, lines in sides.items():
+        texts[side] = training_texts(lines, lowercase, prefixes.get(side, ""))
     parts = kind.train(texts)
     indices = dict.fromkeys(sides, 0)
     if len(parts) > 1:
         indices = {side: at for at, side in enumerate(sides)}
-    return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))
+    settings = dict(section["tokenizer"])
+    return Tokenizers(kind, settings, lowercase, indices, tuple(parts), prefixes)
 
 
-def training_texts(lines: Iterable[str], lowercase: bool) -> Iterator[str]:
+def training_texts(lines: Iterable[str], lowercase: bool, prefix: str = "") -> Iterator[str]:
     """Yield the lines with text, as tokenizers are trained on them."""
-    return (training_text(line, lowercase) for line in lines if not is_blank(line))
+    return (prefix + training_text(line, lowercase) for line in lines if not is_blank(line))

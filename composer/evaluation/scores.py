@@ -292,7 +292,7 @@ def _decoded_scores(
     say: Say | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
     """Decode as the recipe says and compare with the references; return scores and outputs."""
-    outputs = _decode(run, models, encoded_lines(lines, encoded), say)
+    outputs = _decode(run, models, encoded_lines(run.tokenizers, lines, encoded), say)
     texts = [output.text for output in outputs]
     compared = compare(texts, references)
     first = [references_of(row)[0] for row in zip(*compared.references, strict=True)]

@@ -98,7 +98,8 @@ def save_tokenizers(run: Run, folder: Path) -> dict[str, Text]:
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         prepare = preparation(tokenizers.kind)
         joiner = JOINER if prepare == "marks" else ""
-        texts[side] = Text(name, tokenizers.lowercase, prepare, joiner)
+        prefix = tokenizers.prefixes.get(side, "")
+        texts[side] = Text(name, tokenizers.lowercase, prepare, joiner, prefix)
     return texts
 
 

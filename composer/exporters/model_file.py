@@ -25,12 +25,14 @@ class Text:
 
     tokenizer: A file of the library tokenizers.
     joiner: A character that is removed together with the space beside it.
+    prefix: A text before every line that is not blank, which no answer shows; "" if there is none.
     """
 
     tokenizer: str
     lowercase: bool
     prepare: Preparation
     joiner: str
+    prefix: str
 
 
 @dataclass(frozen=True)

@@ -86,10 +86,22 @@ class Text:
     lowercase: bool
     prepare: str
     joiner: str
+    prefix: str
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos and eos."""
-        text = (text.lower() if self.lowercase else text)[:MAX_CHARACTERS]
+        """Return the ids of a text with the prefix of its side, without bos and eos."""
+        return self.to_ids(text, self.prefix if VISIBLE.search(text) else "")
+
+    def encode_beginning(self, text: str) -> list[int]:
+        """Return the ids of the beginning of a text; an empty one is the prefix without spaces."""
+        if text:
+            return self.to_ids(text, self.prefix)
+        prefix = self.prefix.rstrip()
+        return self.to_ids("", prefix) if prefix else []
+
+    def to_ids(self, text: str, prefix: str) -> list[int]:
+        """Return the ids of a text after a prefix."""
+        text = (prefix + (text.lower() if self.lowercase else text))[:MAX_CHARACTERS]
         if self.prepare == "marks":
             text = self.split_marks(text)
         elif self.prepare == "file":
@@ -99,6 +111,15 @@ class Text:
         return [*self.tokenizer.encode(text, add_special_tokens=False).ids]
 
     def decode(self, ids: Sequence[int], ended: bool = True) -> str:
+        """Return the text of ids without the prefix of its side, see `to_text`."""
+        text = self.to_text(ids, ended)
+        shown = self.to_text(self.encode_beginning("")) if self.prefix else ""
+        if not shown or not text.startswith(shown):
+            return text
+        rest, spaces = text.removeprefix(shown), self.prefix[len(self.prefix.rstrip()) :]
+        return rest.removeprefix(spaces) if rest.startswith(spaces) else rest.lstrip()
+
+    def to_text(self, ids: Sequence[int], ended: bool = True) -> str:
         """Return the text of ids, pad, bos and eos left out; a cut one without half a character."""
         words = [index for index in ids if index >= UNK]
         text = str(self.tokenizer.decode(words, skip_special_tokens=False))
@@ -708,7 +729,8 @@ class Runner:
             raise RunnerError("this model has an encoder: it answers lines, see `translate`")
         if isinstance(prompts, str):
             raise RunnerError("prompts are a list of texts: write [text]")
-        if prompts is not None and not all(map(self.target.encode, prompts)):
+        common, begin = self.target.encode_beginning(""), self.target.encode_beginning
+        if prompts is not None and common in map(begin, prompts):
             raise RunnerError("a prompt is empty: leave it out, for a text from its beginning")
         settings = Settings.of(self.decoding, self.methods, changes)
         queries = [self.prompt(text, at, at, settings) for at, text in enumerate(prompts or [""])]
@@ -735,7 +757,7 @@ class Runner:
             raise RunnerError(f"it has {len(texts)} texts: write those of {names}, tabs between")
         pairs = zip(self.sources, texts, strict=True)
         rows = {source.name: source.read(text) for source, text in pairs}
-        begun = tuple(self.target.encode(prefix))
+        begun = tuple(self.target.encode_beginning(prefix))
         limit = settings.limit(max(map(real_positions, rows.values())))
         # padding within pictures and stories counts where sizes do
         cells = {name: row[..., 0] if row.dtype.kind == "f" else row for name, row in rows.items()}
@@ -754,7 +776,8 @@ class Runner:
 
     def prompt(self, text: str, place: int, number: int, settings: Settings) -> Query:
         """Return the query of a text that goes on."""
-        ids, limit, most = self.target.encode(text), settings.max_length, self.max_positions
+        ids, limit = self.target.encode_beginning(text), settings.max_length
+        most = self.max_positions
         if most is not None and len(ids) >= most:
             message = f"it has {len(ids):,} tokens, and this model reads {most - 1:,} at most"
             raise RunnerError(f"{message}: give it the end alone")

@@ -86,7 +86,7 @@ def read_lines(
     else:
         texts = [prefixes[at] for at in places] if prefixes else [""] * len(places)
     what = "the prefix of this line" if ids else "this line"
-    encoded = zip(tokenizers.encode(TARGET, texts), names, strict=True)
+    encoded = zip(tokenizers.encode_beginnings(TARGET, texts), names, strict=True)
     begun = [[*cut_line(row, name, what)] for row, name in encoded]
     rows = make_rows(sources, begun, numbers)
     if unknown := [row.number + 1 for row in rows if UNK in row.prefix]:
@@ -95,14 +95,15 @@ def read_lines(
     return SourceLines(len(lines), places, rows)
 
 
-def encoded_lines(lines: Sequence[Line], encoded: Encoded) -> SourceLines:
+def encoded_lines(tokenizers: Tokenizers, lines: Sequence[Line], encoded: Encoded) -> SourceLines:
     """Return the sources of an encoded split, like `read_lines`."""
     places = [at for at, line in enumerate(lines) if has_text(line)]
     names = [f"{LINES}:{at + 1}" for at in places]
     sources = {}
     for side, ids in encoded.sources.items():
         sources[side] = [*map(cut_line, [ids[at] for at in places], names)]
-    return SourceLines(len(lines), places, make_rows(sources, [()] * len(places), places))
+    begun = [tokenizers.beginning(TARGET)] * len(places)
+    return SourceLines(len(lines), places, make_rows(sources, begun, places))
 
 
 def answer_lines(

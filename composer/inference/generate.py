@@ -137,19 +137,23 @@ def generation_settings(
 
 
 def encode_prompts(run: Run, prompts: Sequence[str] | None) -> list[list[int]]:
-    """Return the ids of each prompt; of None, one that is empty. Raises RunError."""
+    """Return the ids of each prompt; of None, those that every text begins with.
+
+    Raises RunError.
+    """
     if run.recipe.sources:
         fix = f"use `seqcomposer translate {run.run_dir.path}`"
         raise RunError.of(
             "this model has an encoder: it answers a source", fix, str(run.run_dir.path)
         )
+    every = run.tokenizers.beginning(TARGET)
     if prompts is None:
-        return [[]]
+        return [every]
     prompts = [text for (text,) in check_lines(run.recipe, prompts)[0]]
     most = (run.model.max_positions or MAX_TOKENS) - 1
-    rows = run.tokenizers.encode(TARGET, prompts)
+    rows = run.tokenizers.encode_beginnings(TARGET, prompts)
     for prompt, ids in zip(prompts, rows, strict=True):
-        if not ids:
+        if ids == every:
             raise RunError.of(
                 f"the prompt `{prompt}` is empty",
                 "leave it out: a text then begins as the model likes",
@@ -242,7 +246,9 @@ class TextStream:
         """
         self.ids += [token for token in ids if token >= UNK]
         pieces = [self.ids[self.first : self.written], self.ids[self.first :]]
-        before, after = self.tokenizers.decode(TARGET, pieces)
+        # the prefix of every text is none of its text
+        decode = self.tokenizers.decode_pieces if self.first else self.tokenizers.decode
+        before, after = decode(TARGET, pieces)
         if ended is False:
             after = after.removesuffix(UNFINISHED)
         if len(after) > len(before) and (ended is not None or not after.endswith(UNFINISHED)):

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -20,7 +21,7 @@ from composer.data.collate import Batch, BatchLoader
 from composer.data.columns import NumberedLines
 from composer.data.encoding import MAX_TOKENS, encode_pairs, story_faults
 from composer.data.feature_files import encode_features, read_by
-from composer.data.ids import Encoded
+from composer.data.ids import Encoded, Ids
 from composer.data.pairs import TARGET, Pairs
 from composer.data.sampler import BatchSlice, EvalBatchSampler
 from composer.data.stories import encode_side, story_shape
@@ -77,7 +78,7 @@ def score_targets(
         values[line] += read[row][1]
     scores: list[Score] = []
     for tokens, log_probabilities in zip(ids, values, strict=True):
-        texts = tokenizers.decode(TARGET, [[token] for token in tokens[:-1]])
+        texts = tokenizers.decode_pieces(TARGET, [[token] for token in tokens[:-1]])
         scores.append(
             Score(sum(log_probabilities), [*texts, SPECIAL_TOKENS[EOS]], log_probabilities)
         )
@@ -223,7 +224,10 @@ def encode_targets(
     lines: Sequence[GivenLine],
     targets: Sequence[str] | None,
 ) -> Encoded:
-    """Return the ids of lines and their targets. Raises RunError and DataError."""
+    """Return the ids of lines and their targets; an empty one has the prefix of its side.
+
+    Raises RunError and DataError.
+    """
     sides = recipe.sources
     if not sides and targets is not None:
         raise RunError.of(
@@ -232,7 +236,11 @@ def encode_targets(
     read, targets = check_lines(recipe, lines, (targets or ()) if sides else None, "targets")
     texts, _ = encode_lines(recipe, tokenizers, dict(enumerate(read, start=1)))
     answers = [line[0] for line in read] if targets is None else targets
-    return encode_pairs(recipe, Pairs({**texts, TARGET: answers}), tokenizers)
+    encoded = encode_pairs(recipe, Pairs({**texts, TARGET: answers}), tokenizers)
+    if not (begun := tokenizers.beginning(TARGET)):
+        return encoded
+    rows = [[*encoded.target[row]] or begun for row in range(len(encoded))]
+    return replace(encoded, target=Ids.of([rows], tokenizers.sizes[TARGET]))
 
 
 def split_source(line: str, sides: Sequence[str], number: int, origin: str) -> Line:

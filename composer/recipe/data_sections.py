@@ -322,6 +322,26 @@ class Corpus(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Prefix(SidedSection):
+    """A text that every line of a side begins with, as models for several tasks need it.
+
+    It stands before a line when it becomes tokens, in training and wherever the model reads or
+    writes: `{source: "translate English to German: "}` as of T5 (Raffel et al. 2020, section 2.4).
+    Blank lines have none. `lowercase` leaves it as it is.
+
+    Settings:
+        source: Before each source. With several encoders, one key per encoder in its place.
+        target: Before each target, or each text of a language model. Its tokens are part of the
+            target and of its loss, and count in `max_length`. An answer is forced to begin with it,
+            before a prefix that is forced beside it; its tokens count in the log-probability of the
+            answer, and not in its maximum length. Answers and references are without it.
+    """
+
+    source: Text | None = None
+    target: Text | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Data(Section):
     """What is trained on: exactly one of `parallel`, `table`, `text`, `hub`, `generate` and `babi`.
 
@@ -339,6 +359,7 @@ class Data(Section):
         lowercase: Whether all text is made lower case first, as Unicode does for every language
             alike: a Turkish I becomes i with its dot. References keep their case, and answers
             cannot match it.
+        prefix: A text before every line of a side: `{source: "translate English to German: "}`.
         packing: Whether the pairs of a training batch are packed into one row, without padding; the
             model learns the same.
     """
@@ -352,4 +373,5 @@ class Data(Section):
     tokenizer: Annotated[Tokenizer, Kind("choice:tokenizers")] = default("word")
     max_length: Count = 256
     lowercase: bool = False
+    prefix: Prefix | None = None
     packing: bool = False

@@ -287,6 +287,7 @@ def encoder_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fau
     measured = ["val", "test", *(f"test_sets.{name}" for name in names)]
     sections = {"hub": "hub", "table": "table", "parallel.train": "split"}
     sections |= {f"parallel.{key}": "measuredsplit" for key in measured}
+    sections["prefix"] = "prefix"
     for key, section in sections.items():
         path = ("data", *key.split("."))
         if (node := _get(root, *path)) is None:
@@ -320,7 +321,7 @@ def _keys_of(
         hint += f"; allowed here: {quote_all(allowed)}"
         yield fault_at(place, "unknown", format_path((*path, name)), message, hint, edit)
     misspelt = {closest_word(name, allowed) for name in unknown}
-    for name in sources:
+    for name in () if section == "prefix" else sources:
         if _get(node, name) is None and name not in misspelt:
             reader = "the encoder" if name == "source" else f"the encoder `{name}`"
             hint = f"add `{name}:` the file or column that {reader} reads"

@@ -89,7 +89,7 @@ def check_lengths(run: Run, lines: Sequence[GivenLine], prefixes: Sequence[str] 
     numbered = {number: line for number, line in enumerate(texts, start=1) if has_text(line)}
     _, ids = encode_lines(run.recipe, run.tokenizers, numbered)
     targets = begun or [] if ids else [line[0] for line in texts]
-    rows = chain(run.tokenizers.encode(TARGET, targets), *ids.values())
+    rows = chain(run.tokenizers.encode_beginnings(TARGET, targets), *ids.values())
     if (longest := max(map(len, rows), default=0)) > MAX_TOKENS:
         message = f"a line has {longest:,} tokens, and {MAX_TOKENS:,} are read"
         raise Refused(413, "size", message, "split it")

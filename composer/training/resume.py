@@ -12,7 +12,7 @@ from composer.data.encoding import Data
 from composer.data.pairs import text_names
 from composer.data.sources import DataSource
 from composer.data.text_files import named_files
-from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer import Tokenizers, side_prefixes
 from composer.errors import MAX_LISTED, RunError
 from composer.fingerprint import (
     describe_differences,
@@ -42,7 +42,8 @@ def existing_tokenizers(
 ) -> Tokenizers | None:
     """Return the tokenizers of this run or of the run to start from; None if they must be trained.
 
-    Those of a run with another kind of tokenizer, or with other encoders, are of no use.
+    Those of a run with another kind of tokenizer, or with other encoders, are of no use. Prefixes
+    are those of the recipe.
     """
     if run_dir.tokenizer.exists():
         return Tokenizers.load(run_dir.tokenizer)
@@ -53,7 +54,9 @@ def existing_tokenizers(
     tokenizers = Tokenizers.load(source.tokenizer)
     has_same_settings = tokenizers.settings == recipe.canonical["data"]["tokenizer"]
     has_same_sides = {*tokenizers.sides} == {*text_names(recipe)}
-    return tokenizers if has_same_settings and has_same_sides else None
+    if not has_same_settings or not has_same_sides:
+        return None
+    return tokenizers.with_prefixes(side_prefixes(recipe.canonical["data"], tokenizers.sides))
 
 
 def resolve_initial_run(

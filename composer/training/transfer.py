@@ -51,7 +51,8 @@ def transfer_weights(
     Embeddings and output are taken where the tokenizer is the same. If anything starts anew, the
     model is initialized first as the recipe says. Raises RunError if no weights fit.
     """
-    is_same = tokenizers.sha256 == source.tokenizers.sha256 or recipe.tokenizer.is_extendable
+    known, own = source.tokenizers.with_prefixes({}), tokenizers.with_prefixes({})
+    is_same = own.sha256 == known.sha256 or recipe.tokenizer.is_extendable
     source_tensors = owned_tensors(source.recipe, source.model)
     source_paths = matched_paths(source.recipe, recipe)
     # tied tensors have one storage, which counts once

@@ -115,7 +115,7 @@ def validation_decoder(
     # in memory, for all validations: a packed file would be unpacked at each
     texts = source_texts(recipe, pairs, lines)
     references = [list(column[:lines]) for column in (pairs.sides[TARGET], *pairs.references)]
-    read = encoded_lines(texts, val)
+    read = encoded_lines(data.tokenizers, texts, val)
     return ValidationDecoder(
         texts, read, references, data.tokenizers, "val" if is_full else SAMPLE, decoding, metrics
     )

@@ -136,7 +136,9 @@ def alignments(
         outputs: Sequence[Any]
         if ids and targets is None:
             options = Options(to_texts=partial(run.tokenizers.decode, TARGET))
-            decoded = decode_all([run.model], make_rows(ids), run.recipe.decoding, options)
+            begun = [run.tokenizers.beginning(TARGET)] * len(read)
+            rows = make_rows(ids, begun)
+            decoded = decode_all([run.model], rows, run.recipe.decoding, options)
             outputs = [best.ids for best, *_ in decoded]
         else:
             target = encode_targets(run.recipe, run.tokenizers, read, targets).target

@@ -36,14 +36,15 @@ def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str
         return [str(position) for position in range(1, len(row) + 1)]
     ids = torch.as_tensor(row).tolist()
     if is_story(row):
-        return tokenizers.decode(side, ids)
+        return tokenizers.decode_pieces(side, ids)
     return [*token_labels(tokenizers, side, ids), SPECIAL_TOKENS[EOS]]
 
 
 def token_labels(tokenizers: Tokenizers, side: str, ids: Sequence[int]) -> list[str]:
     """Return the text of each token, a dot for white space."""
     tokens = [[token] for token in ids]
-    return [text if text.strip() else BLANK for text in tokenizers.decode(side, tokens)]
+    texts = tokenizers.decode_pieces(side, tokens)
+    return [text if text.strip() else BLANK for text in texts]
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,8 @@ async function showAnswer({ model, texts, target }, question) {
 async function readQuestion({ model, texts, target }) {
   /** @type {any} */
   const question = { sources: {}, lengths: {}, longest: 0, prefix: [], ids: {} };
-  if (!model.settings.sources.length) question.prefix = readPrompt(target, model.settings.max_positions ?? Infinity);
+  const prompt = model.settings.sources.length ? "" : form.elements.prompt.value;
+  question.prefix = readPrompt(prompt, target, model.settings.max_positions ?? Infinity);
   requireContent(model.settings.sources, form.elements);
   for (const source of model.settings.sources) {
     const { tensor, length, real, ids } = await readSource(source, form.elements[source.name], texts[source.name], model.settings);
@@ -178,9 +179,9 @@ async function readQuestion({ model, texts, target }) {
   return question;
 }
 
-/** @param {Text} target @param {number} most positions @returns {number[]} */
-function readPrompt(target, most) {
-  const ids = target.encode(form.elements.prompt.value);
+/** @param {string} prompt @param {Text} target @param {number} most positions @returns {number[]} */
+function readPrompt(prompt, target, most) {
+  const ids = target.encodeBeginning(prompt);
   if (ids.length >= most) throw new Error(`This text has ${ids.length} tokens, and the model reads ${most - 1}: enter its end alone.`);
   return ids;
 }
@@ -204,8 +205,8 @@ function showAttention(best, question, texts, target) {
   const [name] = Object.keys(question.ids);
   part("attention").hidden = !best?.attention.length || !question.ids[name];
   if (part("attention").hidden || !best) return;
-  const columns = [...question.ids[name].map((/** @type {number} */ id) => texts[name].decode([id])), END];
-  const rows = [...best.ids.map(id => target.decode([id])), END].slice(0, best.attention.length);
+  const columns = [...question.ids[name].map((/** @type {number} */ id) => texts[name].toText([id])), END];
+  const rows = [...best.ids.map(id => target.toText([id])), END].slice(0, best.attention.length);
   part("attention-source").textContent = name;
   part("attention-map").replaceChildren(attentionTable(columns, rows, best.attention));
 }

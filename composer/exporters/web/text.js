@@ -3,7 +3,7 @@
 
 import { Tokenizer } from "./runtime/tokenizers.min.mjs";
 
-/** @typedef {{tokenizer: string, lowercase: boolean, prepare: string, joiner: string}} TextSettings */
+/** @typedef {{tokenizer: string, lowercase: boolean, prepare: string, joiner: string, prefix: string}} TextSettings */
 
 const SPACES = /[\p{White_Space}\x1c-\x1f]+/u; // where Python splits
 const MARK = /[^\p{L}\p{N}_\p{White_Space}\x1c-\x1f]/gu;
@@ -25,10 +25,21 @@ export class Text {
     this.unk = unk;
   }
 
-  /** Return the ids of a line, without bos and eos. @param {string} line @returns {number[]} */
+  /** Return the ids of a line with the prefix of its side, without bos and eos. @param {string} line @returns {number[]} */
   encode(line) {
+    return this.toIds(line, line.trim() ? this.settings.prefix : "");
+  }
+
+  /** Return the ids of the beginning of a line; an empty one is the prefix without spaces. @param {string} line @returns {number[]} */
+  encodeBeginning(line) {
+    const { prefix } = this.settings;
+    return this.toIds(line, line ? prefix : prefix.trimEnd());
+  }
+
+  /** @param {string} line @param {string} prefix @returns {number[]} */
+  toIds(line, prefix) {
     const { lowercase, prepare, joiner } = this.settings;
-    const text = lowercase ? line.toLowerCase() : line;
+    const text = prefix + (lowercase ? line.toLowerCase() : line);
     const ids = isWords(prepare) ? this.encodeWords(asWords(text, prepare, joiner)) : this.encodePieces(text, prepare);
     if (ids.length > LONGEST)
       throw new Error(`This text has ${ids.length} tokens, and ${LONGEST} are read at most: shorten it.`);
@@ -49,8 +60,19 @@ export class Text {
     return words.map(word => Math.max(this.tokenizer.token_to_id(word) ?? this.unk, this.unk)); // no special token
   }
 
-  /** Return the text of ids; if it was cut, without an incomplete last character. @param {number[]} ids */
+  /** Return the text of ids without the prefix of its side, see `toText`. @param {number[]} ids */
   decode(ids, ended = true) {
+    const { prefix } = this.settings;
+    const text = this.toText(ids, ended);
+    const shown = prefix && this.toText(this.encodeBeginning(""));
+    if (!shown || !text.startsWith(shown)) return text;
+    const rest = text.slice(shown.length);
+    const spaces = prefix.slice(prefix.trimEnd().length);
+    return rest.startsWith(spaces) ? rest.slice(spaces.length) : rest.trimStart();
+  }
+
+  /** Return the text of ids; if it was cut, without an incomplete last character. @param {number[]} ids */
+  toText(ids, ended = true) {
     const shown = ids.filter(id => id >= this.unk);
     if (!shown.length) return "";
     const options = { skip_special_tokens: false, clean_up_tokenization_spaces: false };
