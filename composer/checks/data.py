@@ -226,8 +226,8 @@ def prefixes(recipe: Recipe) -> Problems:
         message = f"{reason}, and nothing can stand before them"
         yield Problem("unused", prefix.at, message, Fix("remove it", Remove(prefix.at)))
         return
-    for side in recipe.sources if data.table else ():
-        column = data.table.of_side(side)
+    for side in recipe.sources:
+        column = data.table.of_side(side) if data.table else None
         is_text = not isinstance(column, TableColumn) or column.kind == "text"
         if not is_text and prefix.of_side(side) is not None:
             message = f"`{side}` is of the kind `{column.kind}`, and a prefix stands before text"

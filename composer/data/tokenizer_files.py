@@ -68,6 +68,20 @@ class File(TokenizerKind):
     def identity(self) -> str:
         return str(self.part.to_str())
 
+    def without_ids(self) -> list[str]:
+        from composer.data.text_files import find_file
+
+        path = find_file(self.path, self.folders)
+        if path is None:  # a run has a copy, which knows none any more
+            return []
+        if self.path.endswith(".model"):
+            part: Any = self.part
+            processor = part.processor
+            pieces = filter(part.is_special, range(len(processor)))
+            return [processor.id_to_piece(piece) for piece in pieces]
+        added = parse_json(path.read_bytes()).get("added_tokens") or []
+        return [token["content"] for token in added if token["special"]]
+
     def max_size(self, target: bool) -> int:
         return int(self.part.get_vocab_size())
 

@@ -94,6 +94,10 @@ class TokenizerKind(choices.Tokenizer):
         """Return the facts beside its settings that decide ids before training."""
         return None
 
+    def without_ids(self) -> list[str]:
+        """Return the special tokens of another model that get no ids."""
+        return []
+
     def max_size(self, target: bool) -> int:
         """Return the most ids that a side can have, the special ones included."""
         return self.size

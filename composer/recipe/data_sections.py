@@ -337,8 +337,8 @@ class Prefix(SidedSection):
             answer, and not in its maximum length. Answers and references are without it.
     """
 
-    source: Text | None = None
-    target: Text | None = None
+    source: str | None = None
+    target: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

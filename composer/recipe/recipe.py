@@ -286,7 +286,18 @@ class Recipe:
             return [
                 self.fault(fault.code, path, fault.message, fault.hint) for fault in error.faults
             ]
-        return []
+        prefix = self.data.prefix
+        if prefix is None:
+            return []
+        faults = []
+        special = self.tokenizer.without_ids()
+        for side in (*self.sources, "target"):
+            for token in special:
+                if token in (prefix.of_side(side) or ""):
+                    message = f"`{token}` is a special token of the file, which has no id here"
+                    hint = "remove it: a source ends with eos, and an answer begins with bos"
+                    faults.append(self.fault("prefix", (*prefix.at, side), message, hint))
+        return faults
 
     @property
     def joint(self) -> bool:
