@@ -228,8 +228,9 @@ def prefixes(recipe: Recipe) -> Problems:
         return
     for side in recipe.sources:
         column = data.table.of_side(side) if data.table else None
-        is_text = not isinstance(column, TableColumn) or column.kind == "text"
-        if not is_text and prefix.of_side(side) is not None:
+        if not isinstance(column, TableColumn) or column.kind == "text":
+            continue
+        if prefix.of_side(side) is not None:
             message = f"`{side}` is of the kind `{column.kind}`, and a prefix stands before text"
             path = (*prefix.at, side)
             yield Problem("unused", path, message, Fix("remove it", Remove(path)))
