@@ -22,16 +22,20 @@ class Learned(EmbeddingKind):
     E, E ~ N(0, 1/D).
 
     So Vaswani et al. 2017, section 3.4.
+
+    Settings:
+        scale: Whether the vectors are multiplied by sqrt(D), as in the paper.
     """
 
     word = "learned"
     has_rows = True
+    scale: bool = True
 
     def build(self, place: TokenPlace) -> TokenEmbedding:
         """Return the embedding."""
         from composer.model.encoder_decoder import Embedding
 
-        return Embedding(place.vocabulary, place.width)
+        return Embedding(place.vocabulary, place.width, self.scale)
 
 
 class Linear(EmbeddingKind):

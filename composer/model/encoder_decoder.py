@@ -62,13 +62,21 @@ class TokenEmbedding(nn.Module):
 
 
 class Embedding(nn.Embedding, TokenEmbedding):
-    """Learned vector for each token, with entries of variance 1: sqrt(D) E, E ~ N(0, 1/D)."""
+    """Learned vector for each token, with entries of variance 1: sqrt(D) E, E ~ N(0, 1/D).
+
+    scale: Whether it is multiplied by sqrt(D).
+    """
+
+    def __init__(self, vocabulary: int, width: int, scale: bool = True) -> None:
+        super().__init__(vocabulary, width)
+        self.factor = math.sqrt(width) if scale else 1.0
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return super().forward(ids) * math.sqrt(self.embedding_dim)  # (B, T, D)
+        vectors = super().forward(ids)  # (B, T, D)
+        return vectors if self.factor == 1.0 else vectors * self.factor
 
 
 class OneHotEmbedding(TokenEmbedding):

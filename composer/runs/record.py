@@ -136,6 +136,18 @@ class Averaged:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """The published checkpoint that the weights are from.
+
+    sha256: Over its configuration, weights and tokenizer. license: As its card states it.
+    """
+
+    source: Text
+    sha256: Sha256
+    license: Text = ""
+
+
+@dataclass(frozen=True)
 class RecordedData:
     """Folders of the data, and the number of pairs of each split.
 
@@ -229,6 +241,7 @@ class RunRecord:
     transferred: Transferred | None = None
     reproduces: Reproduces | None = None
     averaged: Averaged | None = None
+    imported: Imported | None = None
     data: RecordedData = RecordedData()
     metrics: ChosenMetrics | None = None
     recipe_sha256: Sha256 | None = None

@@ -1,0 +1,1 @@
+"""Published checkpoints as runs: `import`."""
