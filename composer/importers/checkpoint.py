@@ -31,13 +31,42 @@ AGAIN = "download the whole checkpoint again"
 MAX_JSON = 1 << 26
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 HARMLESS = frozenset(
-    "_name_or_path architectures bos_token_id chunk_size_feed_forward decoder_start_token_id dtype"
-    " eos_token_id forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label"
-    " initializer_range is_llama_config label2id max_length min_length model_type num_beams"
-    " output_attentions output_hidden_states pad_token_id pretraining_tp problem_type"
-    " return_dict task_specific_params tie_word_embeddings tokenizer_class torch_dtype"
-    " torchscript transformers.js_config transformers_version unsloth_fixed use_cache"
-    " vocab_size".split()
+    [
+        "_name_or_path",
+        "architectures",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "decoder_start_token_id",
+        "dtype",
+        "eos_token_id",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "gradient_checkpointing",
+        "id2label",
+        "initializer_range",
+        "is_llama_config",
+        "label2id",
+        "max_length",
+        "min_length",
+        "model_type",
+        "num_beams",
+        "output_attentions",
+        "output_hidden_states",
+        "pad_token_id",
+        "pretraining_tp",
+        "problem_type",
+        "return_dict",
+        "task_specific_params",
+        "tie_word_embeddings",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers.js_config",
+        "transformers_version",
+        "unsloth_fixed",
+        "use_cache",
+        "vocab_size",
+    ]
 )
 """Keys of config.json that say nothing of the function that weights compute, or that are read for
 every family.
@@ -98,6 +127,13 @@ class Config:
             found = "missing" if key not in self else f"{value}, and no count"
             self.refuse(key, f"this is {found}")
         return value
+
+    def choice(self, key: str, table: Mapping[str, str], default: str) -> str:
+        """Return what a table has for a value. Raises RunError where it has nothing."""
+        value = self.value(key, default)
+        if value not in table:
+            self.refuse(key, f"no block computes `{value}`")
+        return table[value]
 
     def expect(self, key: str, *allowed: object) -> None:
         """Refuse a value other than these, of which the first is the default."""

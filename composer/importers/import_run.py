@@ -7,33 +7,38 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 from composer.atomic_io import atomic_directory, require_absent, sha256_of_file
-from composer.errors import RunError
-from composer.importers.checkpoint import CONFIG, TOKENIZER, Checkpoint, Config, Tensors
-from composer.importers.llama import MODEL_TYPES, Llama
-from composer.importers.vocabulary import Roles, Vocabulary, read_vocabulary
+from composer.importers.bart import Bart
+from composer.importers.checkpoint import TOKENIZER, Checkpoint, Tensors
+from composer.importers.family import Family
+from composer.importers.gpt2 import Gpt2
+from composer.importers.llama import Llama
+from composer.importers.vocabulary import read_vocabulary
 from composer.model.builder import build
 from composer.model.weights import count_parameters, save_weights, set_weights, unique_tensors
 from composer.recipe.recipe import load
 from composer.run_dir import RUNS, RunDir, utc_now
 from composer.runs.record import Imported, RunRecord
 
-FAMILIES = dict.fromkeys(MODEL_TYPES, Llama)
+FAMILIES: Mapping[str, type[Family]] = {
+    kind: family for family in (Llama, Bart, Gpt2) for kind in family.model_types
+}
 """The family of a model by `model_type` of its configuration."""
-CONSTANTS = r".*\.rotary_emb\.inv_freq"
-"""Tensors that some checkpoints store, and that follow from config.json."""
+TEXTS = "  text: {train: train.txt, val: val.txt, test: test.txt}\n"
+PAIRS = """\
+  parallel:
+    train: {source: train.source, target: train.target}
+    val: {source: val.source, target: val.target}
+    test: {source: test.source, target: test.target}
+"""
 RECIPE = """\
-# {name}, imported{license}.
-# To train it further, or to evaluate it, name your files under `data`; `tokenizer` is a file of this folder.
+# {name}, a {kind} model{license}. To train it further, or to evaluate it, name your files here.
 recipe: 1
 name: {name}
 
 data:
-  text: {{train: train.txt, val: val.txt, test: test.txt}}
-  tokenizer: {{file: {{path: {tokenizer}}}}}
-
+{data}  tokenizer: {{file: {{path: {tokenizer}}}}}
+{prefix}
 {model}
 training:
   optimizer: {{adamw: {{learning_rate: 1e-5}}}}
@@ -51,23 +56,17 @@ def import_run(folder: Path, output: Path | None = None, source: str = "") -> Pa
     then.
     """
     checkpoint = Checkpoint(folder)
-    config = checkpoint.config
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "imported"
     target = RUNS / name if output is None else output
     require_absent(target)
-    family = family_of(config)
-    roles = roles_of(checkpoint)
-    config.finish()
-    rows = config.count("vocab_size")
-    vocabulary = read_vocabulary(checkpoint, rows, roles)
+    family = family_of(checkpoint)
+    rows = checkpoint.config.count("vocab_size")
+    vocabulary = read_vocabulary(checkpoint, rows, family.roles(checkpoint))
     theirs = Tensors(checkpoint)
     weights = family.weights(theirs, vocabulary, rows)
-    theirs.finish(CONSTANTS)
-    license_ = f" ({checkpoint.license})" if checkpoint.license else ""
-    text = RECIPE.format(
-        name=name, license=license_, tokenizer=TOKENIZER, model=family.recipe()
-    )
-    tokenizers = vocabulary.tokenizers(["target"])
+    theirs.finish(family.constants)
+    tokenizers = vocabulary.tokenizers(family.sides, family.prefixes())
+    text = recipe_text(checkpoint, family, name)
     with atomic_directory(target) as draft:
         run = RunDir(draft)
         run.recipe.write_text(text, encoding="utf-8")
@@ -95,30 +94,29 @@ def import_run(folder: Path, output: Path | None = None, source: str = "") -> Pa
     return target
 
 
-def family_of(config: Config) -> Llama:
+def family_of(checkpoint: Checkpoint) -> Family:
     """Return what a configuration says, read by its family. Raises RunError."""
+    config = checkpoint.config
     kind = config.value("model_type", "")
     if kind not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
-        config.refuse("model_type", f"no family of these is `{kind}`: {known}")
-    return FAMILIES[kind].read(config)
+        config.refuse("model_type", f"`{kind}` is none of {', '.join(sorted(FAMILIES))}")
+    family = FAMILIES[kind].read(config)
+    config.finish()
+    return family
 
 
-def roles_of(checkpoint: Checkpoint) -> Roles:
-    """Return the special ids of a language model. Raises RunError if nothing ends a text."""
-    config = checkpoint.config
-    generation = checkpoint.optional("generation_config.json")
-    values = {**config.values, **{key: value for key, value in generation.items() if value is not None}}
-    end = first_id(values, "eos_token_id")
-    if end is None:
-        config.refuse("eos_token_id", "nothing ends a text")
-    start = first_id(values, "bos_token_id")
-    return Roles(end if start is None else start, end)
-
-
-def first_id(values: Mapping[str, object], key: str) -> int | None:
-    """Return an id, or the first of several; None if there is none."""
-    value = values.get(key)
-    if isinstance(value, list) and value:
-        value = value[0]
-    return value if type(value) is int else None
+def recipe_text(checkpoint: Checkpoint, family: Family, name: str) -> str:
+    """Return the recipe of a model as YAML."""
+    prefix = ""
+    if prefixes := family.prefixes():
+        listed = ", ".join(f'{side}: "{text}"' for side, text in prefixes.items())
+        prefix = f"  prefix: {{{listed}}}\n"
+    return RECIPE.format(
+        name=name,
+        kind=checkpoint.config.value("model_type", ""),
+        license=f" ({checkpoint.license})" if checkpoint.license else "",
+        data=PAIRS if "source" in family.sides else TEXTS,
+        tokenizer=TOKENIZER,
+        prefix=prefix,
+        model=family.recipe(),
+    )

@@ -7,14 +7,15 @@ each, and no biases but those that the configuration names.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from composer.importers.checkpoint import Config, Tensors
-from composer.importers.vocabulary import Vocabulary
+from composer.importers.checkpoint import Checkpoint, Config, Tensors
+from composer.importers.family import Family, language_model_roles
+from composer.importers.vocabulary import Roles, Vocabulary
 
-MODEL_TYPES = ("llama", "mistral", "qwen2")
 ROTARY_BASE = 10_000.0
 UNREAD = ("max_position_embeddings", "max_window_layers", "rope_theta", "rope_scaling")
 """Keys that say nothing of what is computed, or that `rotary_settings` reads."""
@@ -33,12 +34,15 @@ model:
 
 
 @dataclass(frozen=True)
-class Llama:
+class Llama(Family):
     """Sizes and settings of a model, as config.json says them.
 
     window: Positions that are seen; 0 for all. rotary: The settings of `rotary`, as YAML.
     """
 
+    model_types: ClassVar = ("llama", "mistral", "qwen2")
+    sides: ClassVar = ("target",)
+    constants: ClassVar = r".*\.rotary_emb\.inv_freq"
     width: int
     layers: int
     heads: int
@@ -54,7 +58,6 @@ class Llama:
 
     @classmethod
     def read(cls, config: Config) -> Llama:
-        """Return what a configuration says. Raises RunError for what no block can say."""
         kind = config.value("model_type", "")
         heads, width = config.count("num_attention_heads"), config.count("hidden_size")
         config.expect("hidden_act", "silu")
@@ -88,8 +91,10 @@ class Llama:
         config.ignore(*UNREAD)
         return model
 
+    def roles(self, checkpoint: Checkpoint) -> Roles:
+        return language_model_roles(checkpoint)
+
     def recipe(self) -> str:
-        """Return the section `model` of its recipe."""
         attention = [f"heads: {self.heads}"]
         if self.kv_heads != self.heads:
             attention.append(f"kv_heads: {self.kv_heads}")
@@ -111,7 +116,6 @@ class Llama:
         )
 
     def weights(self, theirs: Tensors, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
-        """Return our tensors by name. rows: Of their embedding. Raises RunError."""
         embedding = theirs.take("model.embed_tokens.weight", rows, self.width)
         ours = {"embedding.weight": vocabulary.embedding(embedding)}
         for layer in range(self.layers):
@@ -138,7 +142,7 @@ class Llama:
 
     def attention(self, theirs: Tensors, name: str, path: str) -> dict[str, Tensor]:
         """Return the tensors of an attention."""
-        inner, shared = self.heads * self.head_width, self.kv_heads * self.head_width
+        inner = self.heads * self.head_width
         parts = (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
 
         def joined(kind: str, *columns: int) -> Tensor:

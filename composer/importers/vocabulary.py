@@ -63,12 +63,14 @@ class Vocabulary:
         bias[list(self.impossible)] = NEVER
         return bias
 
-    def tokenizers(self, sides: Sequence[str]) -> Tokenizers:
-        """Return it for these sides of a recipe, as the file `tokenizer.json` beside it."""
+    def tokenizers(self, sides: Sequence[str], prefixes: Mapping[str, str]) -> Tokenizers:
+        """Return it for these sides of a recipe, as the file `tokenizer.json` beside it.
+
+        prefixes: What lines begin with, by their side.
+        """
         settings = {File.word: {"path": TOKENIZER}}
-        return Tokenizers(
-            File(path=TOKENIZER), settings, False, dict.fromkeys(sides, 0), (self.tokenizer,)
-        )
+        of_side = dict.fromkeys(sides, 0)
+        return Tokenizers(File(path=TOKENIZER), settings, False, of_side, (self.tokenizer,))
 
 
 @dataclass(frozen=True)

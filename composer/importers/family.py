@@ -1,0 +1,95 @@
+"""What a family of published models must say to be imported."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from composer.importers.checkpoint import GENERATION, Checkpoint, Config, Tensors
+from composer.importers.vocabulary import Roles, Vocabulary
+
+ACTIVATIONS: Mapping[str, str] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Our activation by theirs."""
+
+
+class Family(ABC):
+    """A family of models: its configuration, read, as a recipe and as our tensors.
+
+    model_types: Of config.json. sides: Of the texts in the recipe. constants: Pattern of tensors
+    that follow from config.json, though some checkpoints store them.
+    """
+
+    model_types: ClassVar[tuple[str, ...]]
+    sides: ClassVar[tuple[str, ...]]
+    constants: ClassVar[str] = ""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, config: Config) -> Self:
+        """Return what a configuration says. Raises RunError for what no block can say."""
+
+    @abstractmethod
+    def roles(self, checkpoint: Checkpoint) -> Roles:
+        """Return the ids of special tokens. Raises RunError if nothing ends a text."""
+
+    @abstractmethod
+    def recipe(self) -> str:
+        """Return the section `model` of the recipe."""
+
+    def prefixes(self) -> Mapping[str, str]:
+        """Return what lines begin with, by their side."""
+        return {}
+
+    @abstractmethod
+    def weights(self, theirs: Tensors, vocabulary: Vocabulary, rows: int) -> dict[str, Tensor]:
+        """Return our tensors by name. rows: Of their embedding. Raises RunError."""
+
+
+def generation_values(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return the keys of config.json, and over them those of how texts are generated."""
+    own = checkpoint.optional(GENERATION)
+    return {
+        **checkpoint.config.values,
+        **{key: value for key, value in own.items() if value is not None},
+    }
+
+
+def first_id(values: Mapping[str, object], key: str) -> int | None:
+    """Return an id, or the first of several; None if there is none."""
+    value = values.get(key)
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if type(value) is int else None
+
+
+def language_model_roles(checkpoint: Checkpoint) -> Roles:
+    """Return the special ids of a language model, which may begin texts with what ends them.
+
+    Raises RunError if nothing ends a text.
+    """
+    values = generation_values(checkpoint)
+    end, start = first_id(values, "eos_token_id"), first_id(values, "bos_token_id")
+    if end is None:
+        checkpoint.config.refuse("eos_token_id", "nothing ends a text")
+    return Roles(end if start is None else start, end)
+
+
+def sequence_roles(checkpoint: Checkpoint) -> Roles:
+    """Return the special ids of an encoder-decoder. Raises RunError if one is missing."""
+    values = generation_values(checkpoint)
+    start, end = (first_id(values, key) for key in ("decoder_start_token_id", "eos_token_id"))
+    if start is None:
+        checkpoint.config.refuse("decoder_start_token_id", "nothing begins an answer")
+    if end is None:
+        checkpoint.config.refuse("eos_token_id", "nothing ends an answer")
+    return Roles(start, end)

@@ -1,0 +1,1 @@
+"""Tests of `import`: published models as runs of this project's blocks."""

@@ -1,0 +1,158 @@
+"""An imported model computes what transformers computes, to the last digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+import composer
+from composer.importers.checkpoint import Checkpoint, Tensors
+from composer.importers.import_run import family_of, import_run
+from composer.importers.vocabulary import NOWHERE, Vocabulary, read_vocabulary
+from composer.inference.answers import read_lines
+from composer.inference.decode import decode_all
+from composer.inference.methods import Beam, Greedy
+from composer.inference.run import Run
+from composer.model.special_tokens import EOS, PAD
+from composer.recipe.choices import Decoder
+from tests.importers.published import LINES, PUBLISHED, Published, save
+
+TOLERANCE = 1e-5
+"""Of differences, relative to the largest number."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model of transformers and the run that was imported from it."""
+
+    published: Published
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    folder: Path
+    run: Run
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        checkpoint = Checkpoint(self.folder)
+        roles = family_of(checkpoint).roles(checkpoint)
+        return read_vocabulary(checkpoint, self.model.config.vocab_size, roles)
+
+    def their_ids(self, ours: Tensor) -> Tensor:
+        """Return their ids of ours; padding is theirs."""
+        rows = torch.tensor(self.vocabulary.rows)[ours]
+        return torch.where(ours == PAD, self.model.config.pad_token_id, rows)
+
+    @property
+    def possible(self) -> list[int]:
+        """Our ids that can be an answer."""
+        rows, impossible = self.vocabulary.rows, self.vocabulary.impossible
+        return [at for at, row in enumerate(rows) if row != NOWHERE and at not in impossible]
+
+    def logits(self) -> tuple[Tensor, Tensor]:
+        """Return our logits of LINES, padded, and theirs: of real positions, possible tokens."""
+        lines = (LINES, LINES[::-1]) if self.published.has_encoder else (LINES,)
+        batch = self.run.batch(*lines)
+        target = batch["target_in"]
+        ours = self.run.model(batch["sources"], target)
+        ids = self.their_ids(target)
+        if self.published.has_encoder:
+            source = batch["sources"]["source"]
+            theirs = self.model(
+                input_ids=self.their_ids(source),
+                attention_mask=(source != PAD).long(),
+                decoder_input_ids=ids,
+            ).logits
+        else:
+            theirs = self.model(input_ids=ids, attention_mask=(target != PAD).long()).logits
+        rows = torch.tensor(self.vocabulary.rows)[self.possible]
+        real = target != PAD
+        return ours[real][:, self.possible], theirs[real][:, rows]
+
+
+@pytest.fixture(scope="module", params=[(name, size) for name in PUBLISHED for size in (0, 1)])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    name, size = request.param
+    folder = tmp_path_factory.mktemp(name)
+    model = PUBLISHED[name].make(size)
+    tokenizer = save(model, folder / "theirs")
+    run = composer.open_run(import_run(folder / "theirs", folder / "ours"))
+    return Pair(PUBLISHED[name], model, tokenizer, folder / "theirs", run)
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    """Return the largest difference, relative to the largest number."""
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+def test_logits_are_theirs(pair: Pair) -> None:
+    with torch.no_grad():
+        ours, theirs = pair.logits()
+    assert difference(ours, theirs) < TOLERANCE
+    assert difference(ours.log_softmax(-1), theirs.log_softmax(-1)) < TOLERANCE
+
+
+def test_gradients_are_theirs(pair: Pair, tmp_path: Path) -> None:
+    ours, theirs = pair.logits()
+    weights = torch.linspace(-1, 1, theirs.numel()).view_as(theirs)
+    (ours * weights).sum().backward()
+    (theirs * weights).sum().backward()
+    # our tensors are made of theirs linearly, and so are the gradients
+    gradients = {
+        name: parameter.grad.contiguous()
+        for name, parameter in pair.model.named_parameters()
+        if parameter.grad is not None
+    }
+    save_file(gradients, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_bytes((pair.folder / "config.json").read_bytes())
+    checkpoint = Checkpoint(tmp_path)
+    expected = family_of(checkpoint).weights(
+        Tensors(checkpoint), pair.vocabulary, pair.model.config.vocab_size
+    )
+    compared = 0
+    for name, parameter in pair.run.model.named_parameters():
+        if "embedding" not in name and not name.startswith("output"):
+            assert difference(parameter.grad, expected[name]) < 1e-4, name
+            compared += 1
+    assert compared > 10
+
+
+def answer_ids(run: Run, line: str, decoding: Decoder) -> list[int]:
+    """Return the ids of our answer to a line, or of a line that goes on, without bos."""
+    rows = read_lines(run.recipe, run.tokenizers, [(line,)]).rows
+    ((best, *_),) = decode_all([run.model], rows, decoding)
+    return [*best.ids, *([EOS] if best.ended else [])]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_answers_are_theirs(pair: Pair, beam: int) -> None:
+    own, length = pair.run, 12
+    settings = {"max_length": length, "max_ratio": 100.0}
+    for line in LINES:
+        if pair.published.has_encoder:
+            source = own.batch([line], [""])["sources"]["source"]
+            inputs = {"input_ids": pair.their_ids(source)}
+        else:
+            target = own.batch([line])["target_in"]
+            inputs = {"input_ids": pair.their_ids(target)}
+        theirs = pair.model.generate(
+            **inputs,
+            max_new_tokens=length,
+            num_beams=beam,
+            do_sample=False,
+            length_penalty=0.0,
+            forced_eos_token_id=None,
+        )[0]
+        decoding = (
+            Greedy(**settings) if beam == 1 else Beam(size=beam, length_penalty=0.0, **settings)
+        )
+        ours = answer_ids(own, line, decoding)
+        expected = theirs[1:].tolist()
+        mapped = [pair.vocabulary.rows[at] for at in ours]
+        assert mapped == expected, line
